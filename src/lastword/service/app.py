@@ -25,7 +25,7 @@ from lastword.service.log import Log
 from lastword.service.metrics import Metrics
 from lastword.service.pages import add_pages
 from lastword.service.probes import PROBES
-from lastword.service.refusal import Code, Refusal
+from lastword.service.refusal import Refusal
 from lastword.service.schema import invalid
 from lastword.service.settings import Settings
 from lastword.tracer import Tracer
@@ -33,11 +33,6 @@ from lastword.tracer import Tracer
 
 class Service:
     """One tracer with everything around it; `app.state.service`.
-
-    Args:
-        tracer: The model's tracer.
-        settings: Limits and manners.
-        log: Where events go; stderr if not given.
 
     Attributes:
         begin: When it began, in seconds since the epoch.
@@ -110,7 +105,7 @@ def create_app(
     log: Log | None = None,
     dialects: Sequence[Dialect] = DIALECTS,
 ) -> FastAPI:
-    """The service as an ASGI application; its `state.service` ends with its lifespan.
+    """Return the service as an ASGI application; its `state.service` ends with its lifespan.
 
     Args:
         tracer: The model's tracer; the application's own thread calls it from now on.
@@ -170,7 +165,7 @@ def _add_refusals(app: FastAPI, paths: Paths) -> None:
         assert isinstance(error, HTTPException)
         if isinstance(error.__cause__, Refusal):  # of what read the body
             return await refuse(request, error.__cause__)
-        code: Code = "not_found" if error.status_code == 404 else "invalid_body"
+        code = "not_found" if error.status_code == 404 else "invalid_body"
         return await refuse(request, Refusal(code, str(error.detail)))
 
     app.add_exception_handler(TraceError, refuse)

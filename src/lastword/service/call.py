@@ -19,11 +19,7 @@ JSON = "application/json"
 
 
 class Call:
-    """One request: its name, its client and who answers it.
-
-    Args:
-        request: As it came through the guard.
-    """
+    """One request: its name, its client and who answers it."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -53,11 +49,6 @@ class Call:
         self, item: Item, *, full: bool = False, view: bool = False
     ) -> tuple[dict[str, Any], Encoded]:
         """Return the JSON of an item's decision, and the tokens that it was made of.
-
-        Args:
-            item: What is decided.
-            full: Whether every depth and T are read and told.
-            view: Whether what the pages draw is told.
 
         Raises:
             Refusal: As `Corrector.decide`.

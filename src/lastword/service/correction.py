@@ -34,12 +34,6 @@ _LAST_SECONDS = 2.0  # for what hangs when all that is waited for has had its de
 class Corrector:
     """A tracer behind a queue, with the service's limits and manners.
 
-    Args:
-        tracer: The model's tracer.
-        settings: Limits and manners.
-        metrics: What is counted.
-        log: Where decisions are told.
-
     Attributes:
         reader: The thread that reads text.
         model: The thread that owns the model.
@@ -88,10 +82,7 @@ class Corrector:
     async def read(self, client: Hashable, size: int, work: Callable[[], Read_]) -> Read_:
         """Return what a function makes of text, read in a thread of its own, in its client's turn.
 
-        Args:
-            client: Whose turn it takes.
-            size: Characters that are read; many go to the lane of batches.
-            work: What reads.
+        Many characters (`size`) go to the lane of batches.
 
         Raises:
             Refusal: The service is stopping.
@@ -112,12 +103,8 @@ class Corrector:
     ) -> "list[Question | TraceError]":
         """Queue items for the model, in order; what cannot be asked is its error.
 
-        Args:
-            items: What is decided.
-            client: Whose turns they take.
-            scope: What is read of them; blind prompts stay where they are read whole.
-            batch: Whether they wait in the lane of batches.
-            bounded: Whether the size of their request was checked.
+        Blind prompts stay where `scope` reads them whole. `batch` is the lane; `bounded` says that
+        the size of their request was checked.
 
         Raises:
             Refusal: The service is stopping.

@@ -76,13 +76,6 @@ async def answer(
 ) -> Answered:
     """Answer questions about an input, none of which knows of the others.
 
-    Args:
-        call: The request.
-        value: The input.
-        make: Makes the questions, by name.
-        include: `trajectory` and `view` are told among the reasons: every depth, what pages draw.
-        most: Questions.
-
     Raises:
         Refusal: Too many questions, too much text, too many tokens, or as `Corrector.decide`.
         InputError: What cannot be asked.
@@ -145,12 +138,6 @@ def bounded(
 ) -> list[Item]:
     """The items of all questions about an input, in order, where they are not too much to ask.
 
-    Args:
-        corrector: Who will answer.
-        value: The input.
-        asked: By name.
-        most: Questions.
-
     Raises:
         Refusal: Too many questions, too much text, or too many tokens of work.
         InputError: What cannot be asked.
@@ -178,11 +165,7 @@ def _written(work: "_Work", text: str, asked: Questionnaire) -> list[Item]:
 
 
 class _Work:
-    """Tokens of a request's texts, each of which is read once however often it comes.
-
-    Args:
-        corrector: Whose tokenizer counts them, and whose settings bound them.
-    """
+    """Tokens of a request's texts, each of which is read once however often it comes."""
 
     def __init__(self, corrector: Corrector) -> None:
         self._tokenizer = corrector.tracer.tokenizer

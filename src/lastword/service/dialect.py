@@ -13,14 +13,14 @@ from pydantic import BaseModel
 
 from lastword.files.strict_json import from_json, to_json
 from lastword.service.call import JSON, takes
-from lastword.service.refusal import Code, Refusal
+from lastword.service.refusal import Refusal
 from lastword.service.schema import ErrorAnswer, own_form, require_few, require_few_marks
 
 # What a body may meet, and what a request to the model may, beside an answer.
-BODY: tuple[Code, ...] = ("invalid_body", "body_too_large", "unsupported_media_type")
-MODEL: tuple[Code, ...] = (*BODY, "queue_full", "model", "deadline")
+BODY: tuple[str, ...] = ("invalid_body", "body_too_large", "unsupported_media_type")
+MODEL: tuple[str, ...] = (*BODY, "queue_full", "model", "deadline")
 _AT_ONCE = 2**14  # bytes of a body that is read while others wait
-_EVERY: tuple[Code, ...] = ("unauthorised", "forbidden", "internal")
+_EVERY: tuple[str, ...] = ("unauthorised", "forbidden", "internal")
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Route:
     path: str
     handler: Callable[..., Awaitable[Response]]
     answer: Any = None
-    codes: tuple[Code, ...] = ()
+    codes: tuple[str, ...] = ()
     kinds: tuple[str, ...] = (JSON,)
     responses: Mapping[int | str, dict[str, Any]] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)

@@ -49,16 +49,7 @@ _HEADERS = {
 
 
 class Guard:
-    """ASGI middleware around the whole service.
-
-    Args:
-        app: What stands behind the guard.
-        paths: Where everything is.
-        settings: Limits, token and manners.
-        metrics: What is counted.
-        log: Where requests are told.
-        traffic: What is in hand, and whether more is taken.
-    """
+    """ASGI middleware around the whole service."""
 
     def __init__(
         self,
@@ -186,10 +177,6 @@ class Guard:
 class Traffic:
     """What is in hand, and whether the service still takes more.
 
-    Args:
-        metrics: Where the bytes of bodies in hand are told.
-        most: Bytes of bodies in hand, over all connections.
-
     Attributes:
         draining: New requests are turned away.
         inside: Requests in hand.
@@ -234,9 +221,6 @@ class Traffic:
     def passing(self, most: int) -> Iterator[None]:
         """Hold a place for one request.
 
-        Args:
-            most: Places.
-
         Raises:
             Refusal: None is free.
         """
@@ -252,12 +236,7 @@ class Traffic:
             self._metrics.in_flight.set(self.inside)
 
     async def drain(self, grace_seconds: float, patience_seconds: float) -> None:
-        """Turn new requests away, and wait for those inside.
-
-        Args:
-            grace_seconds: How long clients with open connections are told to go elsewhere.
-            patience_seconds: The longest wait for those inside.
-        """
+        """Turn new requests away, and wait for those inside."""
         self.draining = True
         await asyncio.sleep(grace_seconds)
         try:

@@ -40,12 +40,6 @@ Words = dict[str, Any]
 class Oversight:
     """The monitor and the drift tests of one service.
 
-    Args:
-        certificate: What is overseen.
-        settings: Limits and manners.
-        metrics: What is counted.
-        log: Where alarms and warnings go.
-
     Raises:
         InputError: The file of the state cannot be used.
     """
@@ -85,12 +79,6 @@ class Oversight:
         """Take note of an answer; the id under which its label may come.
 
         The service answers though its disk refuses: the id is then None, and the log says why.
-
-        Args:
-            decision: The answer.
-            item: What was asked.
-            content: `decision.to_dict()`.
-            value: The input, where the item asks a question about one.
         """
         (text,) = marks(None, item.prompt, item.candidates, None)
         asked = (item.prompt, "") if value is None else (value, item.question or "")
@@ -98,13 +86,7 @@ class Oversight:
         return self._note(Entry.of(decision), statistics(content), text, words)
 
     def probed(self, answer: SingleAnswer, asked: Asked, text: str) -> str | None:
-        """Take note of a probe's answer, as `answered`; drift watches that of the certified one.
-
-        Args:
-            answer: The answer.
-            asked: The question, and the probe that answered it.
-            text: The input.
-        """
+        """Take note of a probe's answer, as `answered`; drift watches that of the certified one."""
         assert isinstance(answer.decision, Probed)
         like, options = answer.decision.likeness, candidates_of(asked.question)
         (own,) = marks(None, text, options, None)
@@ -140,11 +122,6 @@ class Oversight:
 
     def labelled(self, name: str, right: Sequence[int], kin: str | None = None) -> dict[str, Any]:
         """Take the label of an answer; what it says of it and of the certificate.
-
-        Args:
-            name: The id that came with the answer.
-            right: Places of the right candidates.
-            kin: The group that its labeller names, if any.
 
         Raises:
             Refusal: An id that is unknown or has its label, a place that is none, or a disk that

@@ -19,12 +19,7 @@ _SHARED = ("page.css", "data.js", "trajectory.js", "portrait.js")  # with the re
 
 
 def add_pages(app: FastAPI, *, explorer: bool) -> None:
-    """Let an application answer with the pages and what they load.
-
-    Args:
-        app: What serves them.
-        explorer: Whether the explorer's are among them.
-    """
+    """Let an application answer with the pages and what they load."""
     files = [path for path in ASSETS.iterdir() if path.suffix != ".html"]
     files += [document.ASSETS / name for name in _SHARED]
     paths = {f"/static/{path.name}": path for path in files}

@@ -33,13 +33,7 @@ class Question(Order):
 
 
 class Passes:
-    """Decides what is in hand.
-
-    Args:
-        tracer: The model's tracer.
-        metrics: What is counted.
-        log: Where defects go.
-    """
+    """Decides what is in hand."""
 
     def __init__(self, tracer: Tracer, metrics: Metrics, log: Log) -> None:
         self._tracer, self._metrics, self._log = tracer, metrics, log

@@ -64,11 +64,7 @@ class Queue(Generic[Entry]):
                 del lane[entry.client]
 
     def next(self, most: int) -> list[Entry]:
-        """Return those of one lane whose turn it is, the first first; they stay.
-
-        Args:
-            most: Of them.
-        """
+        """Return those of one lane whose turn it is, the first first; they stay."""
         singles, batches = self._lanes[False], self._lanes[True]
         lane = batches if batches and (self._single_had_turn or not singles) else singles
         return [*islice(_rounds(lane), most)]

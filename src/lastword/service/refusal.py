@@ -1,37 +1,8 @@
 """Refusals: every way in which a request is turned down, with its name and its status."""
 
-from typing import Literal
-
 from lastword.errors import InputError, TraceError
 
-Code = Literal[
-    "invalid_body",
-    "item",
-    "too_many_candidates",
-    "too_many_characters",
-    "too_many_tokens",
-    "body_too_large",
-    "batch_too_large",
-    "headers_too_large",
-    "unsupported_media_type",
-    "unauthorised",
-    "forbidden",
-    "not_found",
-    "unknown_answer",
-    "repeated_feedback",
-    "uncertified",
-    "unknown_model",
-    "no_choices",
-    "method_not_allowed",
-    "queue_full",
-    "client_left",
-    "internal",
-    "model",
-    "draining",
-    "unkept",
-    "deadline",
-]
-STATUS: dict[Code, int] = {
+STATUS: dict[str, int] = {
     "invalid_body": 422,  # not what the schema says
     "item": 422,  # text that cannot be answered
     "too_many_candidates": 422,
@@ -61,21 +32,16 @@ STATUS: dict[Code, int] = {
 
 
 class Refusal(TraceError):
-    """A request that is turned down.
+    """A request that is turned down, by a name of `STATUS`.
 
-    Args:
-        code: Its name.
-        message: What was expected, what came, what to do.
-        retry_after: Seconds after which it is worth another try, where it is.
-        allow: The methods that the route takes, where another came.
+    `retry_after` is in seconds, and `allow` has the methods that the route takes.
     """
 
     def __init__(
-        self, code: Code, message: str, *, retry_after: int | None = None, allow: str | None = None
+        self, code: str, message: str, *, retry_after: int | None = None, allow: str | None = None
     ) -> None:
         super().__init__(message)
-        self.code: Code = code
-        self.status = STATUS[code]
+        self.code, self.status = code, STATUS[code]
         self.retry_after, self.allow = retry_after, allow
 
     @property

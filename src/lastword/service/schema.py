@@ -22,7 +22,7 @@ from lastword.records.decision import SCHEMA
 from lastword.rule.answer import Answer, Gate, Regime, Withheld
 from lastword.rule.fact import Fact, Presence, facts
 from lastword.rule.geometry import Columns, Scores
-from lastword.service.refusal import Code, Refusal
+from lastword.service.refusal import STATUS, Refusal
 from lastword.text.items import Item
 from lastword.text.messages import Message
 
@@ -239,7 +239,7 @@ class DecisionAnswer(_DecisionAnswer):  # type: ignore[misc, valid-type]
 class Problem(BaseModel):
     """What is wrong."""
 
-    code: Code
+    code: str = Field(json_schema_extra={"enum": [*STATUS]})
     message: str
 
 

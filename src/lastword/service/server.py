@@ -29,10 +29,6 @@ _LOOK_SECONDS = 0.01
 class Server:
     """An application on its address, which answers what it has accepted before it ends.
 
-    Args:
-        app: What `create_app` made, or what stands around it.
-        service: Its `state.service`.
-
     Attributes:
         url: Where it listens, once it does.
     """

@@ -49,15 +49,7 @@ Own = TypeVar("Own", bound=Order)
 
 
 class Worker(Generic[Own]):
-    """A thread with its queue.
-
-    Args:
-        name: Of the thread.
-        run: Works off the orders of one pass.
-        log: Where defects go.
-        most: Orders that are chosen from for a pass.
-        choose: Picks the orders of the next pass, of those whose turn it is.
-    """
+    """A thread with its queue."""
 
     def __init__(
         self,
@@ -116,11 +108,7 @@ class Worker(Generic[Own]):
             order.future.add_done_callback(partial(self._discard, order))
 
     def close(self, patience_seconds: float) -> bool:
-        """Finish what waits and end the thread; True if it has ended in time.
-
-        Args:
-            patience_seconds: The longest wait; then whatever waits is turned away.
-        """
+        """Finish what waits and end the thread; True if it has ended in time."""
         with self._change:
             self._closing = True
             self._change.notify()

@@ -25,7 +25,7 @@ from lastword.errors import InputError
 from lastword.service.call import ThisCall
 from lastword.service.deciding import answer, refused
 from lastword.service.dialect import MODEL, Dialect, Route
-from lastword.service.refusal import Code, Refusal
+from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
 
 ALIAS = "jev-latest"  # what its clients ask for where nobody says otherwise
@@ -184,7 +184,7 @@ def _form(refusal: Refusal) -> dict[str, Any]:
     return {"detail": {"error_type": kind, "message": str(refusal)}}
 
 
-_CODES: tuple[Code, ...] = (*MODEL, "unknown_model")
+_CODES: tuple[str, ...] = (*MODEL, "unknown_model")
 TYPESAFE = Dialect(
     (Route("POST", "/v1/systemone", system_one, SystemOneAnswer, _CODES),), _form, SystemOneProblem
 )

@@ -76,9 +76,6 @@ class Choices:
     def question(self, said: Sequence[str]) -> Choice:
         """Return the choice as a question.
 
-        Args:
-            said: Messages of the system: the instructions, beside what the schema says.
-
         Raises:
             InputError: Its options are no choice.
         """
@@ -105,11 +102,6 @@ def read_choices(
     form: ResponseFormat | None,
 ) -> Choices:
     """The one choice list of a request.
-
-    Args:
-        structured: vLLM's `structured_outputs`.
-        guided: vLLM's older `guided_choice`.
-        form: OpenAI's `response_format`.
 
     Raises:
         Refusal: There is none, or more than one.

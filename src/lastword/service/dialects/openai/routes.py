@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any, Literal, cast
 
 from fastapi import Response
@@ -15,7 +15,7 @@ import lastword
 from lastword.decisions import ChoiceAnswer
 from lastword.errors import InputError
 from lastword.files.strict_json import to_json
-from lastword.service.call import ThisCall
+from lastword.service.call import Call, ThisCall
 from lastword.service.deciding import answer, refused
 from lastword.service.dialect import MODEL, Dialect, Route
 from lastword.service.dialects.google import GOOGLE
@@ -25,11 +25,12 @@ from lastword.service.dialects.openai.bodies import (
     CompletionOptions,
 )
 from lastword.service.dialects.openai.decisions import DecisionsAnswer, decisions
-from lastword.service.refusal import Code, Refusal
+from lastword.service.refusal import Refusal
 from lastword.text.items import Item
 
 EVENTS = "text/event-stream"
 _ONLY = "choice"  # the one question of a chat
+_CHAT, _TEXT = ("chat.completion", "chat.completion.chunk"), ("text_completion",) * 2
 _REFUSED = "the certificate leaves this one to a person"
 _NEVER = -9999.0  # the logarithm of a probability of 0, as OpenAI tells it
 _TYPES = {
@@ -76,141 +77,58 @@ class OpenAIError(BaseModel):
     error: OpenAIProblem
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """A choice that has been made, to be written in either form.
-
-    Attributes:
-        request: The request's name.
-        model: The model's name.
-        text: The choice as the client gets it.
-        logs: The logarithm of each choice's probability, by its text.
-        usage: Tokens of the prompt and of the choice.
-        alternatives: How many choices' log-probabilities are told; None for none.
-        told: The decision in JSON.
-        refused: Whether it is told as a refusal.
-        created: When, in seconds since the epoch.
-    """
-
-    request: str
-    model: str
-    text: str
-    logs: Mapping[str, float]
-    usage: dict[str, int]
-    alternatives: int | None
-    told: Mapping[str, Any]
-    refused: bool = False
-    created: int = field(default_factory=lambda: int(time.time()))
-
-    def best(self) -> list[tuple[str, float]]:
-        """Choices with the logarithm of their probability, the most probable first."""
-        return sorted(self.logs.items(), key=lambda pair: -pair[1])
+Pieces = list[dict[str, Any]]
+Logs = Mapping[str, float]  # the logarithm of each choice's probability, by its text
 
 
-class ChatForm:
-    """How a choice is written as a message."""
-
-    prefix, whole, piece = "chatcmpl", "chat.completion", "chat.completion.chunk"
-
-    @staticmethod
-    def content(choice: Chosen) -> dict[str, Any]:
-        """The choice, whole."""
-        message = {"role": "assistant", "content": None, "refusal": None} | ChatForm.said(choice)
-        return {"message": message, "logprobs": ChatForm.logprobs(choice)}
-
-    @staticmethod
-    def pieces(choice: Chosen) -> list[dict[str, Any]]:
-        """The choice in the pieces of a stream."""
-        begin = {"delta": {"role": "assistant", "content": ""}, "logprobs": None}
-        text = {"delta": ChatForm.said(choice), "logprobs": ChatForm.logprobs(choice)}
-        return [begin, text, {"delta": {}, "logprobs": None}]
-
-    @staticmethod
-    def said(choice: Chosen) -> dict[str, str]:
-        """The choice, or the refusal in its place."""
-        return {"refusal": _REFUSED} if choice.refused else {"content": choice.text}
-
-    @staticmethod
-    def logprobs(choice: Chosen) -> dict[str, Any] | None:
-        """The choice as one token among its alternatives."""
-        if choice.alternatives is None or choice.refused or choice.text not in choice.logs:
-            return None
-        entries = [
-            {"token": text, "logprob": value, "bytes": list(text.encode())}
-            for text, value in choice.best()
-        ]
-        (own,) = (dict(e) for e in entries if e["token"] == choice.text)
-        return {
-            "content": [own | {"top_logprobs": entries[: choice.alternatives]}],
-            "refusal": None,
-        }
+def chat_form(
+    text: str, logs: Logs, alternatives: int | None, *, is_refusal: bool
+) -> tuple[dict[str, Any], Pieces]:
+    """Return a choice as a message, one token of its alternatives, and in a stream's pieces."""
+    said = {"refusal": _REFUSED} if is_refusal else {"content": text}
+    logprobs = None
+    if alternatives is not None and not is_refusal and text in logs:
+        best = [_token(own, logs) for own in _best(logs)[:alternatives]]
+        logprobs = {"content": [_token(text, logs) | {"top_logprobs": best}], "refusal": None}
+    message = {"role": "assistant", "content": None, "refusal": None} | said
+    begin: dict[str, Any] = {"delta": {"role": "assistant", "content": ""}, "logprobs": None}
+    pieces = [begin, {"delta": said, "logprobs": logprobs}, {"delta": {}, "logprobs": None}]
+    return {"message": message, "logprobs": logprobs}, pieces
 
 
-class CompletionForm:
-    """How a choice is written as a continuation."""
-
-    prefix, whole, piece = "cmpl", "text_completion", "text_completion"
-
-    @staticmethod
-    def content(choice: Chosen) -> dict[str, Any]:
-        """The choice, whole."""
-        return {"text": choice.text, "logprobs": CompletionForm.logprobs(choice)}
-
-    @staticmethod
-    def pieces(choice: Chosen) -> list[dict[str, Any]]:
-        """The choice in the pieces of a stream."""
-        return [CompletionForm.content(choice), {"text": "", "logprobs": None}]
-
-    @staticmethod
-    def logprobs(choice: Chosen) -> dict[str, Any] | None:
-        """The choice as one token among its alternatives."""
-        if choice.alternatives is None:
-            return None
-        best = choice.best()
-        return {
-            "tokens": [choice.text],
-            "token_logprobs": [choice.logs[choice.text]],
-            "top_logprobs": [dict(best[: choice.alternatives])],
+def completion_form(
+    text: str, logs: Logs, alternatives: int | None
+) -> tuple[dict[str, Any], Pieces]:
+    """Return a choice as a continuation, and in the pieces of a stream."""
+    logprobs = None
+    if alternatives is not None:
+        logprobs = {
+            "tokens": [text],
+            "token_logprobs": [logs[text]],
+            "top_logprobs": [{own: logs[own] for own in _best(logs)[:alternatives]}],
             "text_offset": [0],
         }
+    content = {"text": text, "logprobs": logprobs}
+    return content, [content, {"text": "", "logprobs": None}]
 
 
-Form = type[ChatForm] | type[CompletionForm]
+def _token(text: str, logs: Logs) -> dict[str, Any]:
+    return {"token": text, "logprob": logs[text], "bytes": [*text.encode()]}
 
 
-def whole(choice: Chosen, form: Form) -> dict[str, Any]:
-    """The answer at once."""
-    only = {"index": 0, "finish_reason": "stop"} | form.content(choice)
-    frame = _frame(choice, form.prefix, form.whole)
-    return frame | {"choices": [only], "usage": choice.usage, "lastword": choice.told}
+def _best(logs: Logs) -> list[str]:
+    return sorted(logs, key=lambda text: -logs[text])
 
 
-def events(choice: Chosen, form: Form, *, usage: bool) -> Iterator[str]:
-    """The answer as server-sent events; the last piece has the decision.
-
-    Args:
-        choice: The choice.
-        form: How it is written.
-        usage: Whether tokens are counted at the end.
-    """
-    frame, pieces = _frame(choice, form.prefix, form.piece), form.pieces(choice)
+def _events(frame: Mapping[str, Any], pieces: Pieces, told: Any, usage: Any) -> Iterator[str]:
+    """Give server-sent events: the last piece has the decision, and tokens come where asked for."""
     for place, piece in enumerate(pieces, start=1):
         ends = place == len(pieces)
         only = {"index": 0, "finish_reason": "stop" if ends else None} | piece
-        yield _event(frame | {"choices": [only]} | ({"lastword": choice.told} if ends else {}))
-    if usage:
-        yield _event(frame | {"choices": [], "usage": choice.usage})
+        yield _event({**frame, "choices": [only]} | ({"lastword": told} if ends else {}))
+    if usage is not None:
+        yield _event({**frame, "choices": [], "usage": usage})
     yield "data: [DONE]\n\n"
-
-
-def _frame(choice: Chosen, prefix: str, kind: str) -> dict[str, Any]:
-    return {
-        "id": f"{prefix}-{choice.request}",
-        "object": kind,
-        "created": choice.created,
-        "model": choice.model,
-        "system_fingerprint": f"lastword-{lastword.__version__}",
-    }
 
 
 def _event(value: dict[str, Any]) -> str:
@@ -251,17 +169,15 @@ async def chat_completions(body: ChatBody, call: ThisCall) -> Response:
     own = cast(ChoiceAnswer, made.answers[_ONLY])
     index = None if own.choice is None else own.values.index(own.choice)
     logs = [math.log(p) if p > 0 else _NEVER for p in own.probabilities.tolist()]
-    chosen = Chosen(
-        call.id,
-        call.corrector.name,
+    form = chat_form(
         choices.written(index),
         dict(zip(choices.texts, logs, strict=True)),
-        _usage(made.input_tokens, made.output_tokens),
         body.alternatives,
-        own.to_dict() | made.reasons[_ONLY],
-        refused=own.deferred and body.on_deferred == "refusal",
+        is_refusal=own.deferred and body.on_deferred == "refusal",
     )
-    return _response(chosen, body, ChatForm)
+    usage = _usage(made.input_tokens, made.output_tokens)
+    told = own.to_dict() | made.reasons[_ONLY]
+    return _response(call, body, ("chatcmpl", *_CHAT), form, usage, told)
 
 
 async def completions(body: CompletionBody, call: ThisCall) -> Response:
@@ -270,16 +186,10 @@ async def completions(body: CompletionBody, call: ThisCall) -> Response:
     choices = body.choices
     decision, encoded = await call.answer(Item(body.prompt, choices.candidates))
     index = decision["index"]
-    chosen = Chosen(
-        call.id,
-        call.corrector.name,
-        choices.written(index),
-        dict(zip(choices.texts, log_softmax(decision["scores"]).tolist(), strict=True)),
-        _usage(encoded.prompt_tokens, encoded.candidate_tokens[index]),
-        body.alternatives,
-        decision,
-    )
-    return _response(chosen, body, CompletionForm)
+    logs = dict(zip(choices.texts, log_softmax(decision["scores"]).tolist(), strict=True))
+    form = completion_form(choices.written(index), logs, body.alternatives)
+    usage = _usage(encoded.prompt_tokens, encoded.candidate_tokens[index])
+    return _response(call, body, ("cmpl", *_TEXT), form, usage, decision)
 
 
 def _usage(prompt: int, chosen: int) -> dict[str, int]:
@@ -287,12 +197,29 @@ def _usage(prompt: int, chosen: int) -> dict[str, int]:
     return {"prompt_tokens": prompt, "completion_tokens": chosen, "total_tokens": total}
 
 
-def _response(chosen: Chosen, body: CompletionOptions, form: Form) -> Response:
+def _response(
+    call: Call,
+    body: CompletionOptions,
+    names: tuple[str, str, str],
+    form: tuple[dict[str, Any], Pieces],
+    usage: dict[str, int],
+    told: Mapping[str, Any],
+) -> Response:
     """The answer is there before anything is sent: a stream too is refused with its status."""
-    if not body.stream:
-        return JSONResponse(whole(chosen, form))
-    usage = body.stream_options is not None and bool(body.stream_options.include_usage)
-    return StreamingResponse(events(chosen, form, usage=usage), media_type=EVENTS)
+    (prefix, whole, piece), (content, pieces) = names, form
+    frame = {
+        "id": f"{prefix}-{call.id}",
+        "object": piece if body.stream else whole,
+        "created": int(time.time()),
+        "model": call.corrector.name,
+        "system_fingerprint": f"lastword-{lastword.__version__}",
+    }
+    if body.stream:
+        counts = body.stream_options is not None and body.stream_options.include_usage
+        events = _events(frame, pieces, told, usage if counts else None)
+        return StreamingResponse(events, media_type=EVENTS)
+    only = {"index": 0, "finish_reason": "stop"} | content
+    return JSONResponse(frame | {"choices": [only], "usage": usage, "lastword": told})
 
 
 def _form(refusal: Refusal) -> dict[str, Any]:
@@ -302,7 +229,7 @@ def _form(refusal: Refusal) -> dict[str, Any]:
     return {"error": problem}
 
 
-_CODES: tuple[Code, ...] = (*MODEL, "unknown_model", "no_choices")
+_CODES: tuple[str, ...] = (*MODEL, "unknown_model", "no_choices")
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"content": {EVENTS: {"schema": {"type": "string"}}}},
     # FastAPI would add a 422 of its own otherwise, which is never said here.

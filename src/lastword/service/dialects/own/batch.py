@@ -25,12 +25,6 @@ Started = list[Question | TraceError]
 def read_batch(body: bytes, kind: str, limit: int, most: int) -> list[Entry]:
     """The items of a batch, bad ones as their errors.
 
-    Args:
-        body: As it came.
-        kind: JSON, or lines of it.
-        limit: Most items.
-        most: Most entries of the lists and objects of one.
-
     Raises:
         Refusal: Not a batch, too many items, or none that is good.
     """
@@ -95,13 +89,7 @@ def _too_many(limit: int) -> Refusal:
 
 
 async def lines_of(call: Call, entries: Sequence[Entry], first: Started) -> AsyncIterator[bytes]:
-    """Give one line an entry, in order; a window of them is queued at a time.
-
-    Args:
-        call: The request.
-        entries: The items of the batch.
-        first: The first window, queued.
-    """
+    """Give one line an entry, in order; a window of them is queued at a time."""
     started, place = first, 0
     try:
         while started:
@@ -115,11 +103,6 @@ async def lines_of(call: Call, entries: Sequence[Entry], first: Started) -> Asyn
 
 async def window_of(call: Call, entries: Sequence[Entry], place: int) -> Started:
     """Queue the next items of a batch, as many as have their answers within the deadline.
-
-    Args:
-        call: The request.
-        entries: The items of the batch.
-        place: The first of them.
 
     Raises:
         Refusal: The service is stopping, and this is the first window.
