@@ -50,8 +50,8 @@ def serve(
     with waiting("loading the server"):
         from lastword.service.app import create_app
         from lastword.service.log import Log
-        from lastword.service.server import require_address, run
-    require_address(settings.host, settings.port)
+        from lastword.service.server import free_address, run
+    free_address(settings.host, settings.port)  # one that is taken is told before a model loads
     log = Log(prompts=settings.log_prompts)
     log.event("loading", model=model.label)
     run(create_app(load(model), settings, log))

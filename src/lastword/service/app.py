@@ -131,14 +131,7 @@ def create_app(
     _add_refusals(app, service.paths)
     _secure(app, service.settings)
     service.paths.add_methods(app)
-    app.add_middleware(
-        Guard,
-        paths=service.paths,
-        settings=service.settings,
-        metrics=service.metrics,
-        log=service.log,
-        traffic=service.traffic,
-    )
+    app.add_middleware(Guard, service=service)
     return app
 
 

@@ -12,25 +12,21 @@ import hmac
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lastword.service.coding import decoded
 from lastword.service.correction import late
 from lastword.service.dialect import Paths
-from lastword.service.log import Log
 from lastword.service.metrics import Metrics
 from lastword.service.refusal import Refusal
-from lastword.service.settings import Settings
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+if TYPE_CHECKING:
+    from lastword.service.app import Service
 
 _ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)  # of a caller's own, kept as it came
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:\d+)?", re.ASCII | re.IGNORECASE)
@@ -51,18 +47,9 @@ _HEADERS = {
 class Guard:
     """ASGI middleware around the whole service."""
 
-    def __init__(
-        self,
-        app: App,
-        *,
-        paths: Paths,
-        settings: Settings,
-        metrics: Metrics,
-        log: Log,
-        traffic: "Traffic",
-    ) -> None:
-        self._app, self._paths, self._settings = app, paths, settings
-        self._metrics, self._log, self._traffic = metrics, log, traffic
+    def __init__(self, app: ASGIApp, service: "Service") -> None:
+        self._app, self._paths, self._settings = app, service.paths, service.settings
+        self._metrics, self._log, self._traffic = service.metrics, service.log, service.traffic
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, or turn it down."""

@@ -136,7 +136,7 @@ class Oversight:
             first = entry.known and self._ledger.first(name, kin)
             watched = first and (self._terms.promise == "breaks" or broken or fixed)
             after = self.monitor.seen(broken) if watched else self.monitor
-            counts = {n: getattr(after, n) for n in ("labelled", "broken", "alarm")}
+            counts = _counts(after)
             state = counts | {"slip": after.slip, "wealth": after.wealth}
             try:
                 self._ledger.label(name, kin, right, monitor=state)
@@ -173,8 +173,7 @@ class Oversight:
     def tell_alarm(self) -> None:
         """Say in the log that the alarm stands, and on what it rests."""
         monitor = self.monitor
-        counts = {n: getattr(monitor, n) for n in ("labelled", "broken", "alarm")}
-        self._log.event("alarm", **counts, log_wealth=round(monitor.log_wealth, 3))
+        self._log.event("alarm", **_counts(monitor), log_wealth=round(monitor.log_wealth, 3))
 
     def _tell_unkept(self, error: sqlite3.Error) -> None:
         self._metrics.unkept.inc()
@@ -211,6 +210,10 @@ def oversee(
             "--correction batch-calibrated has learned: give --certificate or that correction"
         )
     return None
+
+
+def _counts(monitor: Monitor) -> dict[str, Any]:
+    return {name: getattr(monitor, name) for name in ("labelled", "broken", "alarm")}
 
 
 def _fingerprint(certificate: Certificate) -> str:

@@ -53,7 +53,7 @@ class Server:
         """
         settings, log = self._service.settings, self._service.log
         self._loop = asyncio.get_running_loop()
-        address, port = _address(settings.host, settings.port)
+        address, port = free_address(settings.host, settings.port)
         granian = Granian(
             self._app,
             address=address,
@@ -144,17 +144,12 @@ async def _listening(address: str, port: int, serving: "asyncio.Future[None]") -
     await serving
 
 
-def require_address(host: str, port: int) -> None:
-    """Refuse an address that is taken, before a model is loaded for it.
+def free_address(host: str, port: int) -> tuple[str, int]:
+    """Return the numbers of an address that is free; a free port for 0.
 
     Raises:
         InputError: It cannot be listened on.
     """
-    _address(host, port)
-
-
-def _address(host: str, port: int) -> tuple[str, int]:
-    """Return the numbers of an address that is free; a free port for 0."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
