@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import httpx
 import torch
 from families import build, tokenizer
 
-from lastword import Tracer
+from lastword import Item, Tracer
 from lastword.batch import Scope
 from lastword.service.app import create_app
 from lastword.service.dialects import DIALECTS
@@ -23,6 +24,17 @@ from lastword.service.server import Server, run
 from lastword.service.settings import Settings
 
 PATIENCE_SECONDS = 30.0
+BODY = {"prompt": "w5 w6 w7", "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
+
+
+def as_body(item: Item, **more: Any) -> dict[str, Any]:
+    return {"id": item.id, "prompt": item.prompt, "candidates": list(item.candidates)} | more
+
+
+def code_of(answer: httpx.Response) -> str:
+    told = answer.json()
+    assert told["schema"] == 1 and told["error"]["message"]
+    return str(told["error"]["code"])
 
 
 def tracer(**options: Any) -> Tracer:
@@ -95,6 +107,11 @@ class Running:
         while not condition():
             assert time.monotonic() < latest, "nothing happened"
             time.sleep(0.005)
+
+
+def connect(served: Running) -> socket.socket:
+    port = int(served.url.rsplit(":", 1)[1])
+    return socket.create_connection(("127.0.0.1", port), timeout=20)
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """What once stopped the service, each attack beside an honest client."""
 
-import socket
 import subprocess
 import sys
 import time
@@ -12,17 +11,11 @@ import httpx
 import psutil
 import pytest
 from attackers import HEAD
-from served import Held, running
+from served import BODY, Held, connect, running
 
 from lastword.service import passes
 
-BODY = {"prompt": "w5 w6 w7", "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
 ASK = {"authorization": "Bearer ask"}
-
-
-def connect(served) -> socket.socket:
-    port = int(served.url.rsplit(":", 1)[1])
-    return socket.create_connection(("127.0.0.1", port), timeout=20)
 
 
 def answers(served, seconds: float) -> int:

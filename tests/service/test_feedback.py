@@ -13,7 +13,7 @@ from pathlib import Path
 
 import populations
 import pytest
-from served import running
+from served import code_of, running
 
 from lastword import Tracer
 from lastword.benchmarks.demo import items
@@ -69,10 +69,6 @@ def ask(service, item, **more):
 def label(service, answer, right, **more):
     body = {"id": answer["feedback_id"], "right": right} | more
     return service.client.post("/v1/feedback", json=body)
-
-
-def code_of(answer):
-    return answer.json()["error"]["code"]
 
 
 def overridden(free):

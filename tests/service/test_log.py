@@ -4,11 +4,9 @@ import errno
 import io
 import threading
 
-from served import PATIENCE_SECONDS, running
+from served import BODY, PATIENCE_SECONDS, running
 
 from lastword.service.log import Log
-
-BODY = {"prompt": "w5 w6 w7", "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
 
 
 class Reader(io.StringIO):

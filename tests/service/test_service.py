@@ -8,25 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from families import random_items
-from served import running
+from served import BODY, as_body, code_of, running
 
 import lastword
-from lastword import Item
 from lastword.errors import InputError, NonFiniteError
 from lastword.service.settings import Settings
-
-BODY = {"prompt": "w5 w6 w7", "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
-
-
-def as_body(item: Item, **more) -> dict:
-    return {"id": item.id, "prompt": item.prompt, "candidates": list(item.candidates)} | more
-
-
-def code_of(answer) -> str:
-    told = answer.json()
-    assert told["schema"] == 1 and told["error"]["message"]
-    return told["error"]["code"]
-
 
 # What comes out
 

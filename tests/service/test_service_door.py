@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from served import running
+from served import BODY, code_of, connect, running
 
 from lastword import Tracer
 from lastword.service.refusal import Refusal
 from lastword.service.schema import require_few, require_few_marks
 
-BODY = {"prompt": "w5 w6 w7", "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
 HEAD = b"POST /v1/correct HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
 
 
@@ -24,16 +23,6 @@ HEAD = b"POST /v1/correct HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: applicati
 def plain(model):
     with running(model, batch_limit=50, header_bytes=4096, header_seconds=1.5) as served:
         yield served
-
-
-def code_of(answer) -> str:
-    assert answer.json()["schema"] == 1
-    return answer.json()["error"]["code"]
-
-
-def connect(served) -> socket.socket:
-    port = int(served.url.rsplit(":", 1)[1])
-    return socket.create_connection(("127.0.0.1", port), timeout=20)
 
 
 def everything(raw: socket.socket) -> bytes:

@@ -14,21 +14,10 @@ import httpx
 import pytest
 import torch
 from families import random_items
-from served import PATIENCE_SECONDS, Held, running, tracer
+from served import BODY, PATIENCE_SECONDS, Held, as_body, code_of, running, tracer
 
 from lastword import Item
 from lastword.service.correction import characters
-
-BODY = {"prompt": "w5 w6 w7", "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
-
-
-def code_of(answer) -> str:
-    return answer.json()["error"]["code"]
-
-
-def as_body(item) -> dict:
-    return {"id": item.id, "prompt": item.prompt, "candidates": list(item.candidates)}
-
 
 # What one request may take
 
