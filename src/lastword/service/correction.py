@@ -114,14 +114,13 @@ class Corrector:
         fits = [bounded or self._fits(*pair) for pair in zip(trimmed, sizes, strict=True)]
         readable = [item for item, fit in zip(trimmed, fits, strict=True) if fit is True]
         encoded = iter(await self.read(client, sum(sizes), lambda: self._encoded(readable)))
-        orders: list[Question | TraceError] = []
-        for fit in fits:
-            one = next(encoded) if fit is True else fit
-            if isinstance(one, TraceError):
-                orders.append(one)
-                continue
-            order = Question(client=client, batch=batch, encoded=one, scope=scope)
-            orders.append(order)
+        made = [next(encoded) if fit is True else fit for fit in fits]
+        orders = [
+            one
+            if isinstance(one, TraceError)
+            else Question(client=client, batch=batch, encoded=one, scope=scope)
+            for one in made
+        ]
         self.model.add([order for order in orders if isinstance(order, Question)])
         return orders
 

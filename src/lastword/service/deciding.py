@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from lastword.batch import Scope
-from lastword.decisions import Question, Questionnaire, answer_of, singles, text_of
+from lastword.decisions import Question, answer_of, singles, text_of
 from lastword.decisions.answer import Probed, SingleAnswer
 from lastword.decisions.item import Input, candidates_of, item_of
 from lastword.decisions.question import Single
@@ -29,19 +29,12 @@ _TOKENS_A_CHARACTER = 4  # at most, of the usual tokenizers
 
 @dataclass(frozen=True)
 class Answered:
-    """The answers of one request.
-
-    Attributes:
-        answers: By the questions' names.
-        reasons: What stands beside each answer, by the questions' names.
-        encoded: The items as tokens, in the questions' order; of those that no probe answers.
-        probed: Tokens of the input, where a probe has read it.
-    """
+    """The answers of one request, and what stands beside each, by the questions' names."""
 
     answers: Mapping[str, SingleAnswer]
     reasons: Mapping[str, dict[str, Any]]
-    encoded: tuple[Encoded, ...]
-    probed: int = 0
+    encoded: tuple[Encoded, ...]  # in the questions' order; of those that no probe answers
+    probed: int = 0  # tokens of the input, where a probe has read it
 
     @property
     def input_tokens(self) -> int:
@@ -149,18 +142,14 @@ def bounded(
     text, work = text_of(value), _Work(corrector)
     for texts in ([text], *map(candidates_of, parts.values())):  # before anything is written
         work.add(texts)
-    items = _written(work, text, corrector.tracer.prepare(asked))
-    trimmed = [corrector.tracer.trim(item) for item in items]
-    _require_short(sum(map(characters, trimmed)), _REQUEST * corrector.settings.characters)
-    return items
-
-
-def _written(work: "_Work", text: str, asked: Questionnaire) -> list[Item]:
-    """The items of questions; those of a request of too much work are not written to the end."""
-    items: list[Item] = []
-    for name, question in asked.singles.items():
-        items.append(item_of(text, question, asked.template, id=name))
+    ready, items = corrector.tracer.prepare(asked), list[Item]()
+    for name, question in ready.singles.items():  # of too much work none is written to the end
+        items.append(item_of(text, question, ready.template, id=name))
         work.add([items[-1].blind_prompt or ""])
+    count = sum(characters(corrector.tracer.trim(item)) for item in items)
+    if count > (limit := _REQUEST * corrector.settings.characters):
+        what = f"{count} characters, the input counted with every option of every question"
+        raise Refusal("too_many_characters", f"{what}: a request takes {limit}; send it in parts")
     return items
 
 
@@ -192,13 +181,6 @@ class _Work:
             what = f"{self._tokens} tokens of work, the input once, each question and each option"
             more = f"a request takes {self._limit}; send it in parts"
             raise Refusal("too_many_tokens", f"{what}: {more}")
-
-
-def _require_short(count: int, limit: int) -> None:
-    """Refuse a request whose text would take long to read."""
-    if count > limit:
-        what = f"{count} characters, the input counted with every option of every question"
-        raise Refusal("too_many_characters", f"{what}: a request takes {limit}; send it in parts")
 
 
 def _reasons(answer: Any, told: Mapping[str, Any], *, trajectory: bool) -> dict[str, Any]:

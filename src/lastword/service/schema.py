@@ -189,11 +189,7 @@ _PLAIN = {str, int, bool, Regime, str | None, int | None, float | None}
 
 
 def wire_type(own: Fact) -> Any:
-    """The type of a fact in JSON.
-
-    Raises:
-        TypeError: Nothing says what it is there.
-    """
+    """Return the type of a fact in JSON; TypeError where nothing says what it is there."""
     if own.type not in _WIRE and own.type not in _PLAIN:
         raise TypeError(f"{own.name} is {own.type}, and JSON has no form for that: see _WIRE")
     return _WIRE.get(own.type, own.type)
