@@ -127,8 +127,9 @@ def main() -> None:
     told: dict[str, Any] = {}
     for place in ("bare", *(["haproxy"] if shutil.which("haproxy") else [])):
         for name in options.attacks:
-            token = () if name == "E" else ("--token", "ask")
-            with serving(options.model, *token) as (bare, process):
+            more: tuple[str, ...] = () if name == "E" else ("--token", "ask")
+            more += ("--client-header", "x-client") if place == "haproxy" else ()
+            with serving(options.model, *more) as (bare, process):
                 with balanced(bare) if place == "haproxy" else nullcontext(bare) as url:
                     quiet = honest(url, options.seconds / 2)
                     with peak(process) as memory:

@@ -89,7 +89,7 @@ def test_the_explorers_examples_are_the_first_of_their_sort():
             if holds:
                 firsts.setdefault(rule, item.prompt)
     shown = json.loads((ASSETS / "examples.json").read_text())["ask"]["lastword/smollm2-135m"]
-    assert [*firsts.values()] == [example["prompt"] for example in shown]
+    assert [firsts[rule] for rule in (REPAIRED, BROKEN, STAYS)] == [e["prompt"] for e in shown]
 
 
 def test_the_pages_table_of_the_embedded_models():

@@ -70,9 +70,23 @@ async def answer(
     """Answer questions about an input, none of which knows of the others.
 
     Raises:
-        Refusal: Too many questions, too much text, too many tokens, or as `Corrector.decide`.
-        InputError: What cannot be asked.
+        Refusal: Too many questions, too much text, what cannot be asked, or as `Corrector.decide`.
     """
+    try:
+        return await _answered(call, value, make, include, most)
+    except ItemError as error:
+        raise Refusal.of(error) from error
+    except InputError as error:  # of the questions
+        raise Refusal("invalid_body", str(error)) from error
+
+
+async def _answered(
+    call: Call,
+    value: Input,
+    make: Callable[[], dict[str, Question]],
+    include: Sequence[str],
+    most: int,
+) -> Answered:
     corrector, trajectory, view = call.corrector, "trajectory" in include, "view" in include
 
     def read() -> tuple[Mapping[str, Single], list[Item], Mapping[str, Asked]]:
@@ -208,10 +222,3 @@ def _reasons(answer: Any, told: Mapping[str, Any], *, trajectory: bool) -> dict[
 def _common(one: tuple[int, ...], other: tuple[int, ...]) -> int:
     pairs = enumerate(zip(one, other, strict=False))
     return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
-
-
-def refused(error: Exception) -> Refusal:
-    """An error of the questions as a refusal of the body."""
-    if isinstance(error, InputError) and not isinstance(error, ItemError):
-        return Refusal("invalid_body", str(error))
-    return Refusal.of(error)

@@ -49,10 +49,8 @@ _EXAMPLE: dict[str, Any] = {
 }
 
 
-class MessageBody(BaseModel):
+class MessageBody(BaseModel, strict=True, extra="forbid"):
     """One message of a conversation."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
 
     role: Text = Field(description="`system`, `user`, `assistant`, or what the template knows.")
     content: Text = Field(description="Its text.")
@@ -66,12 +64,8 @@ Prompt = Annotated[
 ]
 
 
-class ItemBody(BaseModel):
+class ItemBody(BaseModel, strict=True, extra="forbid", json_schema_extra={"examples": [_EXAMPLE]}):
     """One prompt with its candidate answers."""
-
-    model_config = ConfigDict(
-        strict=True, extra="forbid", json_schema_extra={"examples": [_EXAMPLE]}
-    )
 
     prompt: Prompt = Field(
         description="Text before the answer, which may be empty, or the messages of a conversation."
@@ -123,14 +117,13 @@ class ItemBody(BaseModel):
         return Item(prompt, candidates, id=name, separator=separator, **own)
 
 
-class FeedbackBody(BaseModel):
+class FeedbackBody(
+    BaseModel,
+    strict=True,
+    extra="forbid",
+    json_schema_extra={"examples": [{"id": "0f8fad5bd9cb469fa16570867728950e", "right": 1}]},
+):
     """What was right among the candidates of an answer."""
-
-    model_config = ConfigDict(
-        strict=True,
-        extra="forbid",
-        json_schema_extra={"examples": [{"id": "0f8fad5bd9cb469fa16570867728950e", "right": 1}]},
-    )
 
     id: Text = Field(min_length=1, description="The answer's `feedback_id`.")
     right: (

@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 from fastapi import Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from lastword.decisions import Choice, ChoiceAnswer, Option, Predicate, PredicateAnswer, Score
 from lastword.decisions.answer import SingleAnswer
 from lastword.decisions.question import Question
 from lastword.errors import InputError
 from lastword.service.call import Call
-from lastword.service.deciding import answer, refused
+from lastword.service.deciding import answer
 from lastword.service.dialect import Dialect
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
@@ -36,19 +36,15 @@ _STATUSES = {
 Said = Text | dict[str, Any] | list[dict[str, Any]]
 
 
-class NoulCriteria(BaseModel):
+class NoulCriteria(BaseModel, strict=True, extra="ignore"):
     """When a statement holds, and when it does not."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
 
     true_description: Text | None = None
     false_description: Text | None = None
 
 
-class GoogleQuestion(BaseModel):
+class GoogleQuestion(BaseModel, strict=True, extra="ignore"):
     """One question; `criteria` are options by id, levels, or when a statement holds."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
 
     type: Literal["noul", "choice", "score"]
     instructions: Said
@@ -84,10 +80,8 @@ class GoogleQuestion(BaseModel):
         raise Refusal("invalid_body", f"questions.{name:.80}: {what}")
 
 
-class GoogleBody(BaseModel):
+class GoogleBody(BaseModel, strict=True, extra="forbid"):
     """An input and 1 to 1,000 questions about it, by name."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
 
     model: Text = Field(description="The model's name here; `models/` may stand before it.")
     input: Said = Field(description="A text, or parts of it.")
@@ -97,11 +91,8 @@ class GoogleBody(BaseModel):
 async def google_decisions(body: GoogleBody, call: Call) -> Response:
     """Answer questions about an input, in the form of Google's decisions."""
     call.corrector.require_model(body.model.removeprefix("models/"))
-    try:
-        text = _text(body.input)
-        answered = await answer(call, text, lambda: _questions(body), most=MOST_QUESTIONS)
-    except InputError as error:
-        raise refused(error) from error
+    text = _text(body.input)
+    answered = await answer(call, text, lambda: _questions(body), most=MOST_QUESTIONS)
     told = {
         name: _answer(own) | {"x_lastword": answered.reasons[name]}
         for name, own in answered.answers.items()

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from fastapi import Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from lastword.decisions import (
     Choice,
@@ -23,7 +23,7 @@ from lastword.decisions import (
 from lastword.decisions.answer import SingleAnswer
 from lastword.errors import InputError
 from lastword.service.call import ThisCall
-from lastword.service.deciding import answer, refused
+from lastword.service.deciding import answer
 from lastword.service.dialect import MODEL, Dialect, Route
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
@@ -41,12 +41,10 @@ _MOST_LEVELS = 10
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
-class SystemOneBody(BaseModel):
+class SystemOneBody(
+    BaseModel, strict=True, extra="ignore", json_schema_extra={"examples": [_EXAMPLE]}
+):
     """A state and named questions about it."""
-
-    model_config = ConfigDict(
-        strict=True, extra="ignore", json_schema_extra={"examples": [_EXAMPLE]}
-    )
 
     model: Text = Field(description=f"The model's name here, or `{ALIAS}`.")
     state: Text | dict[str, Any] | list[Any] = Field(description="A text, or JSON.")
@@ -78,11 +76,8 @@ async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
         call.corrector.require_model(body.model)
     if body.assets:
         raise Refusal("invalid_body", "assets: this model reads text alone; leave images out")
-    try:
-        asked, include = body.questions, [name for name in body.include if name == "trajectory"]
-        answered = await answer(call, body.state, lambda: _questions(asked), include=include)
-    except InputError as error:
-        raise refused(error) from error
+    asked, include = body.questions, [name for name in body.include if name == "trajectory"]
+    answered = await answer(call, body.state, lambda: _questions(asked), include=include)
     deferred = [f"questions.{name:.80}" for name, own in answered.answers.items() if own.deferred]
     if deferred and body.on_deferred == "refusal":
         what = f"{', '.join(deferred[:8])} is deferred by the certificate"

@@ -6,7 +6,7 @@ is the best choice, whole. What would change an answer is refused by its name.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
 
 from lastword.decisions.item import Input
 from lastword.service.dialects.openai.choices import (
@@ -24,18 +24,14 @@ _TEXT: dict[str, Any] = {"prompt": _QUESTION} | _CHOICE
 _SYSTEM = ("system", "developer")
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(BaseModel, strict=True, extra="forbid"):
     """What a stream ends with."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
 
     include_usage: bool | None = Field(None, description="Count the tokens at its end.")
 
 
-class CompletionOptions(BaseModel):
+class CompletionOptions(BaseModel, strict=True, extra="forbid"):
     """What both routes take."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
 
     model: Text | None = Field(None, description="The model's name here, or none.")
     structured_outputs: StructuredOutputs | None = None
@@ -65,10 +61,8 @@ class CompletionOptions(BaseModel):
         return read_choices(self.structured_outputs, self.guided_choice, self.response_format)
 
 
-class TextPart(BaseModel):
+class TextPart(BaseModel, strict=True, extra="forbid"):
     """A piece of a message's text."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
 
     type: Literal["text"]
     text: Text
@@ -82,10 +76,8 @@ Content = Annotated[
 ]
 
 
-class ChatMessage(BaseModel):
+class ChatMessage(BaseModel, strict=True, extra="forbid"):
     """One message of a conversation."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
 
     role: Text
     content: Content
@@ -97,10 +89,8 @@ class ChatMessage(BaseModel):
         return content if isinstance(content, str) else "".join(part.text for part in content)
 
 
-class ChatBody(CompletionOptions):
+class ChatBody(CompletionOptions, json_schema_extra={"examples": [_CHAT]}):
     """A text of the user, and which of a list it is: a decision, asked as a conversation."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_CHAT]})
 
     messages: list[ChatMessage] = Field(min_length=1, fail_fast=True)
     max_completion_tokens: int | None = Field(None, ge=1)
@@ -137,10 +127,8 @@ def _one(value: Any) -> Any:
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
-class CompletionBody(CompletionOptions):
+class CompletionBody(CompletionOptions, json_schema_extra={"examples": [_TEXT]}):
     """A text whose continuation is one of a list."""
-
-    model_config = ConfigDict(json_schema_extra={"examples": [_TEXT]})
 
     # Clients send one prompt as a list of one.
     prompt: Annotated[Text, BeforeValidator(_one)] = Field(description="One prompt, as text.")

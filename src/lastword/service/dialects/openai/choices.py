@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from lastword.decisions import Choice, Option
 from lastword.files.strict_json import to_json
@@ -20,18 +20,14 @@ NO_CHOICES = (
 )
 
 
-class StructuredOutputs(BaseModel):
+class StructuredOutputs(BaseModel, strict=True, extra="forbid"):
     """vLLM's way to say what an answer may be: one of a list."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
 
     choice: list[Text] = Field(min_length=1, fail_fast=True, description="The answers.")
 
 
-class JsonSchema(BaseModel):
+class JsonSchema(BaseModel, strict=True, extra="forbid"):
     """A JSON schema with its name."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
 
     name: Text | None = None
     description: Text | None = None
@@ -39,10 +35,8 @@ class JsonSchema(BaseModel):
     strict: bool | None = None
 
 
-class ResponseFormat(BaseModel):
+class ResponseFormat(BaseModel, strict=True, extra="forbid"):
     """OpenAI's way to say what an answer may be."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
 
     type: Text = Field(description="`json_schema` for a choice.")
     json_schema: JsonSchema | None = None

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
 
 from lastword.decisions import (
     Choice,
@@ -21,9 +21,8 @@ from lastword.decisions import (
     text_of,
 )
 from lastword.decisions.answer import SingleAnswer
-from lastword.errors import InputError
 from lastword.service.call import ThisCall
-from lastword.service.deciding import Answered, answer, refused
+from lastword.service.deciding import Answered, answer
 from lastword.service.dialects.google import GoogleBody, google_decisions
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
@@ -63,28 +62,22 @@ def _of_known_type(value: Any) -> Any:
     return value
 
 
-class ChoiceOption(BaseModel):
+class ChoiceOption(BaseModel, strict=True, extra="ignore"):
     """One option; its description is for the prompt and is never scored."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
 
     value: Text | bool
     description: Text | None = None
 
 
-class Level(BaseModel):
+class Level(BaseModel, strict=True, extra="ignore"):
     """One level; its description is for the prompt and is never scored."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
 
     label: Text
     description: Text | None = None
 
 
-class PredicateBody(BaseModel):
+class PredicateBody(BaseModel, strict=True, extra="ignore"):
     """How probable it is that a statement holds."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
 
     type: Literal["predicate"]
     instructions: Text | list[dict[str, Any]]
@@ -95,10 +88,8 @@ class PredicateBody(BaseModel):
         return Predicate(_instructions(self.instructions))
 
 
-class ChoiceBody(BaseModel):
+class ChoiceBody(BaseModel, strict=True, extra="ignore"):
     """Which of 2 to 255 options holds."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
 
     type: Literal["choice"]
     instructions: Text | list[dict[str, Any]]
@@ -111,10 +102,8 @@ class ChoiceBody(BaseModel):
         return Choice(_instructions(self.instructions), options)
 
 
-class ScoreBody(BaseModel):
+class ScoreBody(BaseModel, strict=True, extra="ignore"):
     """Which of 2 to 10 ordered levels it has."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
 
     type: Literal["score"]
     instructions: Text | list[dict[str, Any]]
@@ -127,12 +116,10 @@ class ScoreBody(BaseModel):
         return Score(_instructions(self.instructions), options)
 
 
-class DecisionBody(BaseModel):
+class DecisionBody(
+    BaseModel, strict=True, extra="forbid", json_schema_extra={"examples": [_EXAMPLE]}
+):
     """An input and 1 to 400 questions about it."""
-
-    model_config = ConfigDict(
-        strict=True, extra="forbid", json_schema_extra={"examples": [_EXAMPLE]}
-    )
 
     model: Text = Field(description="The model's name here.")
     input: Text | list[dict[str, Any]] = Field(description="A text, or messages and tool calls.")
@@ -183,11 +170,8 @@ async def decisions(body: AnyBody, call: ThisCall) -> Response:
     if isinstance(body, GoogleBody):
         return await google_decisions(body, call)
     call.corrector.require_model(body.model)
-    try:
-        text = _input(body.input)
-        answered = await answer(call, text, lambda: _questions(body), include=body.include)
-    except InputError as error:
-        raise refused(error) from error
+    text = _input(body.input)
+    answered = await answer(call, text, lambda: _questions(body), include=body.include)
     told = [
         _answer(answered.answers[str(i)], own.name, answered.reasons[str(i)], body.on_deferred)
         for i, own in enumerate(body.questions)

@@ -13,10 +13,9 @@ from scipy.special import log_softmax
 
 import lastword
 from lastword.decisions import ChoiceAnswer
-from lastword.errors import InputError
 from lastword.files.strict_json import to_json
 from lastword.service.call import Call, ThisCall
-from lastword.service.deciding import answer, refused
+from lastword.service.deciding import answer
 from lastword.service.dialect import MODEL, Dialect, Route
 from lastword.service.dialects.google import GOOGLE
 from lastword.service.dialects.openai.bodies import (
@@ -162,10 +161,7 @@ async def chat_completions(body: ChatBody, call: ThisCall) -> Response:
     """
     call.corrector.require_model(body.model)
     choices = body.choices
-    try:
-        made = await answer(call, body.input, lambda: {_ONLY: choices.question(body.said)})
-    except InputError as error:
-        raise refused(error) from error
+    made = await answer(call, body.input, lambda: {_ONLY: choices.question(body.said)})
     own = cast(ChoiceAnswer, made.answers[_ONLY])
     index = None if own.choice is None else own.values.index(own.choice)
     logs = [math.log(p) if p > 0 else _NEVER for p in own.probabilities.tolist()]
