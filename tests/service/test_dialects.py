@@ -66,7 +66,8 @@ def test_a_dialect_is_answered_as_the_others_are(served, model):
     decision = model.correct(BODY["text"], BODY["options"])
     answer = served.client.post("/vote", json=BODY)
     assert answer.json() == {"verdict": decision.answer}
-    assert served.metric("lastword_requests_total", route="/vote", status="200") == 1
+    told = {"route": "/vote", "status": "200"}  # counted once the answer is out
+    served.wait_for(lambda: served.metric("lastword_requests_total", **told) == 1)
     item = {"prompt": BODY["text"], "candidates": BODY["options"]}
     assert served.client.post("/v1/correct", json=item).json()["answer"] == decision.answer
 
