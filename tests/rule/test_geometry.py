@@ -71,7 +71,7 @@ def test_two_candidates_have_exactly_one_dimension(window):
 
 
 def test_the_dimension_of_two_candidates_is_set_and_not_rounded():
-    # Worked out, a fifth of these would be 1 but for their last bits, and above a tau_dim of 1.
+    # Worked out, a third of these would miss 1 by their last bits, half of them from above.
     windows = np.random.default_rng(0).normal(-4, 3, (200, 2, 5))
     assert (effective_dimensions(windows) == 1).all()
 
