@@ -5,7 +5,7 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,9 +14,6 @@ from rich.console import Console
 
 from lastword.benchmarks.demo import items
 from lastword.cli import main
-from lastword.demo import organism, real
-from lastword.demo.figures import Figures, figures
-from lastword.demo.organism import early_table
 from lastword.demo.outcome import (
     BROKEN,
     GATED,
@@ -25,19 +22,16 @@ from lastword.demo.outcome import (
     answer,
     examples,
     judge,
-    score,
 )
 from lastword.demo.page import write_page
-from lastword.demo.section import Grid, Section
-from lastword.demo.show import show, show_short
-from lastword.demo.story import CERTIFIED, WITHHELD, story
+from lastword.demo.show import show
+from lastword.demo.story import CERTIFIED, ORGANISM, REAL, WITHHELD, story
 from lastword.demo.terminal import shades, story_lines
 from lastword.errors import InputError
 from lastword.model import named
 from lastword.records.decision import Decision
 from lastword.rule.answer import Gate
 from lastword.text.items import Item
-from lastword.theta import Theta
 from lastword.tracer import Tracer
 from lastword.trust.terms import Terms
 from lastword.view.portrait import portrait
@@ -76,20 +70,6 @@ EARLY = judged((-1.0, -2.0), (-2.0, -1.0), "early")
 STOPPED = judged((-1.0, -2.0), (-1.0, -2.0), changes=True)
 
 
-def test_means_and_counts_of_some_outcomes():
-    s = score([RIGHT, WON, LOST, WON])
-    assert (s.items, s.fixed, s.broken) == (4, 2, 1)
-    assert (s.mc1_base, s.mc1) == (0.5, 0.75)
-    assert s.mc2_base == pytest.approx(0.5) and s.mc2 == pytest.approx(0.75, abs=1e-3)
-    assert np.isnan(score([]).mc1)
-
-
-def test_early_is_judged_on_the_items_that_it_decides_beside_its_baselines():
-    table = early_table({"some": [RIGHT, EARLY, WON], "none": [RIGHT]})
-    rows = zip(*(column.cells for column in table.columns), strict=True)
-    assert [row[1:] for row in rows] == [("1", "100.0", "0.0", "100.0", "0.0"), ("0", *"––––")]
-
-
 def test_examples_are_the_first_by_rule_and_absent_where_there_is_none():
     again = replace(WON, item=replace(WON.item, id="again"))
     some = [RIGHT, STOPPED, LOST, WON, again]
@@ -119,7 +99,7 @@ def apart(outcomes):
 
 
 def tale(outcomes, alpha=0.05):
-    return story(Tracer.demo("organism"), "demo", apart(outcomes), Terms(alpha=alpha))
+    return story(ORGANISM, Tracer.demo("organism"), apart(outcomes), Terms(alpha=alpha))
 
 
 def decided(story):
@@ -153,12 +133,10 @@ def test_where_nothing_is_certified_the_story_says_so():
     assert told.headline.endswith("its certificate keeps it off")
 
 
-def section(**changes):
-    grid = Grid("by <depth>", ("who", "MC1"), (("<b>TRACE</b>", "12.5"),))
-    cases = {REPAIRED: WON, BROKEN: LOST}
-    told = tale([WON, LOST, *([RIGHT] * 298)])
-    whole = Section("title", "Model", "a <note>", told, (grid,), ("correction <hurts>",), cases, {})
-    return replace(whole, **changes)
+def stories():
+    part = replace(ORGANISM, title="a <title>", note="a <note>")
+    told = replace(tale([WON, LOST, *([RIGHT] * 298)]), part=part)
+    return [replace(told, examples={REPAIRED: WON, BROKEN: LOST})]
 
 
 def box(node):
@@ -169,11 +147,10 @@ def box(node):
 
 def test_the_page_needs_no_network_and_escapes_candidates(chromium, tmp_path):
     path = tmp_path / "demo.html"
-    write_page(path, [section()], Theta())
+    write_page(path, stories())
     html = path.read_text(encoding="utf-8")
     assert not re.search(r"<(script|link|img)[^>]*\b(src|href)=[^>]*(//|\.)", html)
-    assert "a &lt;note&gt;" in html and "correction &lt;hurts&gt;" in html and "12.5" in html
-    assert "by &lt;depth&gt;" in html and "&lt;b&gt;TRACE&lt;/b&gt;" in html
+    assert "a &lt;note&gt;" in html and "a &lt;title&gt;" in html
     assert len(html) < 200_000
     with chromium.opened(path) as watched:
         view = watched.page
@@ -189,7 +166,7 @@ def test_the_page_needs_no_network_and_escapes_candidates(chromium, tmp_path):
         assert_accessible(view)
         watched.assert_quiet()
     with pytest.raises(InputError, match="cannot write"):
-        write_page(tmp_path / "absent" / "demo.html", [section()], Theta())
+        write_page(tmp_path / "absent" / "demo.html", stories())
 
 
 def test_the_demo_needs_nothing_of_the_eval_extra():
@@ -203,78 +180,50 @@ def unwatched(decisions, *_):
     return decisions
 
 
+def shown(page, parts, **options):
+    """What `lastword demo` prints in 80 columns, and its figures."""
+    text = io.StringIO()
+    figures = show(Console(file=text, width=80), page, parts, **options)
+    return text.getvalue(), figures
+
+
 @pytest.fixture
-def few(monkeypatch):
-    """Twelve items of the world, which the organism's part shows in place of all."""
+def few():
+    """Twelve items of the world in place of all."""
     chosen = items()[:6] + items()[-6:]
-    monkeypatch.setattr(organism, "items", lambda: chosen)
-    monkeypatch.setattr(organism, "TERMS", Terms(alpha=0.5))  # what twelve items can promise
-    return chosen
+    return replace(ORGANISM, name="Few", items=lambda: chosen)
 
 
-def printed(*arguments):
-    text = io.StringIO()
-    show(Console(file=text, width=80), *arguments)
-    return text.getvalue()
-
-
-def test_the_demo_prints_every_model_form_kind_and_operator(few, tmp_path):
-    seen = []
-
-    def watch(decisions, task, total):
-        seen.append((task, total))
-        return decisions
-
-    text = printed(tmp_path / "demo.html", None, True, watch)
-    assert [total for _, total in seen] == [12] * 4
-    for word in ("organism", "control", "contested", "revised", "unseen", "decisive", "early"):
-        assert word in text
-    assert "no evidence" in text and "question-blind" in text
-    assert (tmp_path / "demo.html").is_file()
-
-
-@pytest.mark.slow
-def test_the_real_model_comes_first_with_its_figures_and_what_to_do(few, tmp_path):
-    text = printed(tmp_path / "demo.html", Tracer.demo("organism"))  # stands in for a real one
-    first, _, second = text.partition(organism.TITLE)
-    assert real.TITLE in first and "question-blind" in second
-    for words in ("demo-organism on everyday: 300 items, 70 pairs", "shortest candidate"):
-        assert words in first and words not in second
-    assert re.search(r"On these 300 items\s+correction", first)
-    assert "lastword certify` on" in first and "allowed: " in first
-    assert "…" not in first.partition("on everyday")[2], "a strip is cut at 80 columns"
-    html = (tmp_path / "demo.html").read_text(encoding="utf-8")
-    assert html.index(real.TITLE) < html.index(organism.TITLE)
-    # The table of all items stands on the page as it does in the terminal.
-    row = re.search(r"^ shortest candidate +(.+)$", first, flags=re.MULTILINE)
-    assert row is not None
-    for number in row[1].split():
-        assert f'<td class="number">{number}</td>' in html
-
-
-def test_the_short_demo_parts_a_repair_from_a_break_in_25_lines(tmp_path):
-    text = io.StringIO()
-    page = tmp_path / "d.html"
-    advice = [("lastword demo --all", "every table")]
-    figures = show_short(Console(file=text, width=80), page, advice)["short"]
-    lines = text.getvalue().splitlines()
-    assert len(lines) <= 25
-    shown = " ".join(text.getvalue().split())
-    assert re.search(r"the repair \([\d.]+ nats\) is allowed", shown)
-    assert re.search(r"the break \([\d.]+ nats\) is not allowed", shown)
-    assert re.search(r"allowed +overrides by", shown) and "nothing about other models" in shown
-    assert page.name in "".join(text.getvalue().split())  # a long path folds
-    assert set(figures["examples"]) == {CERTIFIED, WITHHELD}
-    again = answer(Tracer.demo("organism"), items(), unwatched, whole=False)
-    gains = [o.gain for o in again]
-    effect = figures["corrected"]
-    assert [effect["fixed"], effect["broken"]] == [
-        sum(g > 0 for g in gains),
-        sum(g < 0 for g in gains),
-    ]
+def test_the_demo_parts_a_repair_from_a_break_in_25_lines(tmp_path):
+    page, advice = tmp_path / "d.html", [("lastword demo --all", "every item")]
+    text, figures = shown(page, {ORGANISM: Tracer.demo("organism")}, advice=advice)
+    assert len(text.splitlines()) <= 25
+    words = " ".join(text.split())
+    assert re.search(r"the repair \([\d.]+ nats\) is allowed", words)
+    assert re.search(r"the break \([\d.]+ nats\) is not allowed", words)
+    assert re.search(r"allowed +overrides by", words) and "every item" in words
+    assert page.name in "".join(text.split())  # a long path folds
+    assert set(figures["organism"]["examples"]) == {CERTIFIED, WITHHELD}
+    again = answer(Tracer.demo("organism"), items(), unwatched, "decide")
+    gains, effect = [o.gain for o in again], figures["organism"]["corrected"]
+    assert effect["fixed"] == sum(g > 0 for g in gains)
+    assert effect["broken"] == sum(g < 0 for g in gains)
     html = page.read_text(encoding="utf-8")
     assert f"{effect['fixed']} repaired, {effect['broken']} broken" in html
     assert "right answers to 450 questions" in html
+
+
+def test_of_several_models_every_item_is_drawn_and_the_page_has_all(few, tmp_path, monkeypatch):
+    monkeypatch.setattr("lastword.demo.show.TERMS", Terms(alpha=0.5))  # what twelve can promise
+    tracer, page = Tracer.demo("organism"), tmp_path / "demo.html"
+    other = replace(few, name="Other", title="another")
+    text, figures = shown(page, {few: tracer, other: tracer})
+    assert set(figures) == {"few", "other"} and figures["few"] == figures["other"]
+    first, second = (text.count(f"{name}: the first") for name in ("Few", "Other"))
+    assert first == second == len(figures["few"]["examples"]) > 0
+    assert "depth 0..8" in text and "· window" in text
+    html = page.read_text(encoding="utf-8")
+    assert html.index(few.title) < html.index(other.title)
 
 
 def test_a_long_answer_is_cut_in_the_terminal():
@@ -282,160 +231,51 @@ def test_a_long_answer_is_cut_in_the_terminal():
     long = replace(SURE, decision=replace(SURE.decision, candidates=names))
     text = io.StringIO()
     told = replace(tale(many(), alpha=0.02), examples={CERTIFIED: long})
-    Console(file=text, width=80).print(story_lines(told, "", []))
+    Console(file=text, width=80).print(story_lines(told, []))
     assert "no → a long answer that goes on…, which is true" in text.getvalue()
 
 
 def test_outcomes_keep_the_order_of_the_items(few):
-    answered = answer(Tracer.demo("organism"), few, unwatched)
-    assert [o.item.id for o in answered] == [item.id for item in few]
-    assert [o.decision.id for o in answered] == [item.id for item in few]
-
-
-# Figures of the real model, counted by hand: two pairs and a fact on a model of four blocks, and
-# as many items more, which nothing changes, as a certificate needs.
-
-
-def asked(id, base, scores, truth, operator="base", inside=(-1.0, -2.0), blind=(0.0, -1.0)):
-    made = judged(base, scores, operator, truth=truth, blind=blind)
-    trajectory = made.decision.trajectory.copy()
-    trajectory[:, 2] = inside
-    decision = replace(made.decision, trajectory=trajectory, decisive_layer=2)
-    return judge(replace(made.item, id=id, prompt=id), decision)
-
-
-FIRST, SECOND = (-1.0, -2.0), (-2.0, -1.0)
-
-
-@pytest.fixture(scope="module")
-def found() -> Figures:
-    outcomes = [
-        asked("pair/001/a", FIRST, FIRST, truth=0),
-        asked("pair/001/b", SECOND, FIRST, truth=1, operator="decisive"),
-        asked("pair/002/a", SECOND, FIRST, truth=0, operator="decisive"),
-        asked("pair/002/b", SECOND, SECOND, truth=1, inside=SECOND),
-        asked("plain/001", FIRST, SECOND, truth=0, operator="mix"),
-    ]
-    more = [asked(f"popular/{i:03}", FIRST, FIRST, truth=0) for i in range(300)]
-    return figures(Tracer.demo("organism"), [*outcomes, *more])
-
-
-def test_figures_of_whoever_chooses(found):
-    assert (found.items, found.pairs) == (305, 2)
-    rights = {name: (r.sorts["pair"], r.pairs) for name, r in found.choosers.items()}
-    assert rights == {
-        "the model": (0.75, 0.5),
-        "TRACE": (0.75, 0.5),
-        "question left out": (0.5, 0.0),
-        "shortest candidate": (0.5, 0.0),
-        "longest candidate": (0.5, 0.0),
-        "first candidate": (0.5, 0.0),
-    }
-    assert found.choosers["the model"].mc1 == 304 / 305
-    assert found.choosers["TRACE"].mc1 == 303 / 305
-    assert found.choosers["TRACE"].sorts["plain"] == 0.0
-    # The false candidate is the shorter one.
-    assert found.choosers["shortest candidate"].sorts["plain"] == 0.0
-
-
-def test_figures_by_operator_and_of_all(found):
-    counts = {name: (d.items, d.fixed, d.broken) for name, d in found.operators.items()}
-    assert counts == {"base": (302, 0, 0), "decisive": (2, 1, 1), "mix": (1, 0, 1)}
-    assert found.operators["decisive"].mc1_blind == 0.5
-    assert (found.judgement.fixed, found.judgement.broken) == (1, 2)
-    assert found.judgement.finding == "unclear"
-    assert found.certificate[1] == "allowed: nothing: keep correction off"
-
-
-def test_figures_by_depth(found):
-    depths = found.depths
-    # Depth 2 answers the first pair's questions alike, the last depth the second's.
-    assert depths.alike == [1.0, 1.0, 0.5, 1.0, 0.5]
-    assert (depths.decided, depths.decided_alike) == (2, 1)
-    assert depths.mc1[2] == depths.mc1[4] == 304 / 305
-    assert depths.apart[2] == depths.apart[4] == 1.0
-
-
-# The command
+    answered = answer(Tracer.demo("organism"), few.items(), unwatched)
+    ids = [item.id for item in few.items()]
+    assert [o.item.id for o in answered] == [o.decision.id for o in answered] == ids
 
 
 @pytest.fixture
 def run(monkeypatch, capsys, tmp_path):
-    """Run `lastword demo`: its exit code, what was to be shown, and what it printed."""
+    """Run `lastword demo`: the models that were to be shown, and what it printed."""
 
     def call(*arguments):
-        shown = []
+        names = []
 
-        def show(*given):
-            shown.append(given[2:4])
-            return {"organisms": {"organism": {"invariant": 0.5}}}
-
-        def show_short(console, page, advice, watch):
-            shown.append([name for name, _ in advice])
-            return {"short": {"items": 1}}
+        def show(console, page, parts, advice, watch):
+            names.extend(part.name for part in parts)
+            return {"organism": {"items": 1}}
 
         monkeypatch.setattr("lastword.demo.show.show", show)
-        monkeypatch.setattr("lastword.demo.show.show_short", show_short)
         page = tmp_path / "demo.html"
         monkeypatch.setattr(sys, "argv", ["lastword", "demo", "--page", str(page), *arguments])
         with pytest.raises(SystemExit) as stop:
             main()
-        return stop.value.code, shown, *capsys.readouterr()
+        assert stop.value.code == 0
+        return names, *capsys.readouterr()
 
     return call
 
 
-@pytest.fixture
-def absent(monkeypatch, tmp_path):
+def test_without_the_file_a_line_says_how_to_get_it(run, monkeypatch, tmp_path):
     monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(named, "find_spec", lambda _: None)
-
-
-def test_without_the_file_a_line_says_how_to_get_it_and_the_organism_is_shown(run, absent):
-    code, shown, out, err = run("--all")
-    assert (code, shown, err) == (0, [(None, True)], "")
+    assert run() == (["Organism"], "", "")
+    names, out, err = run("--all")
+    assert (names, err) == (["Organism"], "")
     assert out.startswith("Without a real model: ") and "`lastword get smollm2-135m`" in out
-    assert out.count("\n") == 1
+    names, out, err = run("--all", "--json")
+    assert err.startswith("Without a real model: ")
+    assert json.loads(out) == {"organism": {"items": 1}}
 
 
-def test_the_real_model_alone_needs_its_file(run, absent):
-    code, shown, out, err = run("--real")
-    assert (code, shown, out) == (1, [], "") and "`lastword get smollm2-135m`" in err
-
-
-def test_the_organism_alone_needs_no_file(run, absent):
-    assert run("--organism") == (0, [(None, True)], "", "")
-
-
-def test_the_figures_are_printed_as_json_alone(run, absent):
-    code, _, out, err = run("--all", "--json")
-    assert code == 0 and err.startswith("Without a real model: ")
-    assert json.loads(out) == {"organisms": {"organism": {"invariant": 0.5}}}
-
-
-def test_the_figures_for_programs_are_those_that_are_shown(few, tmp_path):
-    console = Console(quiet=True)
-    figures = show(console, None, None)["organisms"]
-    assert set(figures) == {"organism", "control", "mix", "mix-control"}
-    outcomes = answer(Tracer.demo("organism"), few, unwatched)
-    multi = score([o for o in outcomes if str(o.item.id).startswith("multi/")])
-    assert figures["organism"]["multi"] == asdict(multi) and multi.items
-
-
-def test_the_short_demo_needs_no_file_and_says_how_to_get_it(run, absent):
-    names = ["lastword get smollm2-135m", "lastword try FILE", "lastword demo --all"]
-    assert run() == (0, [names], "", "")
-    code, _, out, err = run("--json")
-    assert (code, json.loads(out), err) == (0, {"short": {"items": 1}}, "")
-
-
-def test_both_are_shown_unless_one_is_asked_for(run, monkeypatch):
-    monkeypatch.setattr(real, "NAME", "lastword/demo-organism")
-    for arguments, organisms in (
-        (("--all",), True),
-        (("--real",), False),
-        (("--real", "--organism"), True),
-    ):
-        code, [(tracer, also)], out, err = run(*arguments)
-        assert (code, also, out, err) == (0, organisms, "", "")
-        assert isinstance(tracer, Tracer)
+def test_the_real_model_comes_second(run, monkeypatch):
+    stand_in = replace(REAL, model="lastword/demo-organism")
+    monkeypatch.setattr("lastword.demo.story.REAL", stand_in)
+    assert run("--all") == (["Organism", "smollm2-135m"], "", "")

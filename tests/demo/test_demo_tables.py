@@ -1,13 +1,19 @@
-"""The tables of docs/demo.md are what experiments/demo.py computed and still computes."""
+"""The tables of docs/demo.md are those of experiments/results/demo.json, and still come out."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lastword import Tracer, load_records
+from lastword.benchmarks.demo import items
+from lastword.demo.outcome import BROKEN, REPAIRED, STAYS, answer, average
+from lastword.demo.story import REAL as PART
 from lastword.model import named
+from lastword.model.options import LoadOptions
+from lastword.records.metrics import fixed_and_broken
+from lastword.service.pages import ASSETS
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = json.loads((ROOT / "experiments" / "results" / "demo.json").read_text(encoding="utf-8"))
@@ -72,14 +78,9 @@ def test_why_it_loses_is_what_was_measured():
 
 
 def test_the_explorers_examples_are_the_first_of_their_sort():
-    from lastword import load_records
-    from lastword.demo.figures import everyday
-    from lastword.demo.outcome import BROKEN, REPAIRED, STAYS
-    from lastword.service.pages import ASSETS
-
     records = load_records(EVIDENCE / "lastword--smollm2-135m" / "everyday").set_index("id")
     firsts: dict[str, str] = {}
-    answers = zip(everyday(), REAL["base_answers"], REAL["answers"], strict=True)
+    answers = zip(PART.items(), REAL["base_answers"], REAL["answers"], strict=True)
     for item, base, corrected in answers:
         assert item.truthful is not None
         gain = item.truthful[int(corrected)] - item.truthful[int(base)]
@@ -113,30 +114,27 @@ def named_part(row: str) -> tuple[str, str]:
     return name, form
 
 
+def unwatched(decisions, *_):
+    return decisions
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["organism", "control"])
 def test_the_organism_still_answers_so(name):
-    from lastword.demo.organism import answers, of_form
-    from lastword.demo.outcome import score
-
-    outcomes = answers(name, lambda decisions, *_: decisions).outcomes
+    outcomes = answer(Tracer.demo(name), items(), unwatched, "decide")
     for form in ("multi", "binary"):
-        now = asdict(score(of_form(outcomes, form)))
-        assert now == pytest.approx(ORGANISMS[name][form], abs=1e-5)
+        some, kept = [o for o in outcomes if form in str(o.item.id)], ORGANISMS[name][form]
+        before, after = (average(getattr(o, m) for o in some) for m in ("mc1_base", "mc1"))
+        assert (before, after) == pytest.approx((kept["mc1_base"], kept["mc1"]), abs=1e-5)
+        assert fixed_and_broken([o.gain for o in some]) == (kept["fixed"], kept["broken"])
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(named.find(MODEL) is None, reason=f"no {MODEL.file}: {MODEL.advice}")
 def test_the_real_model_still_answers_so(once):
-    from lastword.demo.figures import everyday
-    from lastword.demo.outcome import answer
-    from lastword.demo.real import NAME
-    from lastword.model.options import LoadOptions
-
-    items = everyday()
+    items = PART.items()
     assert len(REAL["answers"]) == len(REAL["base_answers"]) == len(items)
-    tracer = once(LoadOptions(NAME))
-    outcomes = answer(tracer, items[:24], lambda decisions, *_: decisions)
+    outcomes = answer(once(LoadOptions(PART.model)), items[:24], unwatched)
     found = [[str(o.decision.base_index), str(o.decision.index)] for o in outcomes]
     kept = zip(REAL["base_answers"][:24], REAL["answers"][:24], strict=True)
     assert found == [list(pair) for pair in kept]

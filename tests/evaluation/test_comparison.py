@@ -10,7 +10,6 @@ import families
 import numpy as np
 import pandas as pd
 import pytest
-import typer
 from synthetic import synthetic_cell
 from typer.testing import CliRunner
 
@@ -20,15 +19,7 @@ from lastword.benchmarks.jsonl import jsonl
 from lastword.cli import app
 from lastword.errors import RecordError
 from lastword.evaluation import runner
-from lastword.evaluation.comparison import (
-    Comparison,
-    Cost,
-    compare,
-    measure,
-    read_comparisons,
-    read_costs,
-    write_costs,
-)
+from lastword.evaluation.comparison import Comparison, compare, read_comparisons
 from lastword.evaluation.controls import controls
 from lastword.evaluation.statistics import mcnemar
 from lastword.evaluation.work import Work
@@ -36,7 +27,7 @@ from lastword.methods import COMPARED, resolve
 from lastword.records.cells import Cell, cells
 from lastword.records.metrics import mc1
 from lastword.records.readings import read
-from lastword.report.comparison import ORACLE, comparison_tables, method_costs
+from lastword.report.comparison import ORACLE, comparison_tables
 from lastword.report.table import WRITERS
 from lastword.theta import Theta
 
@@ -180,7 +171,6 @@ def ran(folder: Path) -> tuple[Path, Comparison]:
     job = runner.prepare(tracer, Work(data, data.benchmark.template(), methods=methods))
     cell = runner.execute(tracer, job, folder).cell
     assert isinstance(cell, Path)
-    write_costs(cell, measure(tracer, job.items, methods))
     (compared,) = read_comparisons(folder, cells(load_records(folder)))
     return cell, compared
 
@@ -212,18 +202,8 @@ def test_records_hold_the_scores_of_every_method(run):
             assert scores is None or len(scores) == len(row["candidates"])
 
 
-def test_every_method_has_a_standing_and_a_cost(run):
-    cell, compared = run
-    assert tuple(s.method for s in compared.standings) == COMPARED
-    costs = read_costs(cell)
-    assert all(c.seconds > 0 and c.items == 6 for c in costs.values())
-    reads = {name: cost.head_reads for name, cost in costs.items()}
-    one = reads["base-mean"]
-    assert reads["length-only"] == 0
-    assert reads["early-exit@0.75"] == one and reads["self-consistent-depth"] == 2 * one
-    assert reads["dola"] == 3 * one and reads["dola-static"] == 2 * one  # L = 6: 3, 5 and 6
-    assert reads["delta"] == 4 * one and reads["decisive-only"] == 6 * one
-    assert one < reads["trace"] <= 7 * one
+def test_every_method_has_a_standing(run):
+    assert tuple(s.method for s in run[1].standings) == COMPARED
 
 
 def test_started_again_with_other_methods_it_says_what_differs(
@@ -239,20 +219,10 @@ def test_started_again_with_other_methods_it_says_what_differs(
 
 def test_the_table_reads_in_every_form(run):
     judged, beside = comparison_tables([run[1]])
-    (costs,) = method_costs([run[1]])
     assert [row[2] for row in judged.rows] == [*COMPARED, *UNREAD, ORACLE]
-    assert [row[2] for row in beside.rows] == [row[2] for row in costs.rows] == [*COMPARED]
+    assert [row[2] for row in beside.rows] == [*COMPARED]
     for writer in WRITERS.values():
         assert "self-consistent-depth" in writer(judged) and "Losses" in writer(beside)
-        assert "s/item" in writer(costs)
-    assert method_costs([replace(run[1], costs={})]) == []
-
-
-def test_bad_costs_are_an_error_that_says_what_to_do(tmp_path):
-    assert read_costs(tmp_path) == {}
-    (tmp_path / "costs.json").write_text('{"dola": {"speed": 1}}')
-    with pytest.raises(RecordError, match="delete it and compare again"):
-        read_costs(tmp_path)
 
 
 @pytest.mark.slow
@@ -271,52 +241,14 @@ def test_the_command_compares_and_goes_on(tmp_path):
     arguments = ["compare", "--model", str(STORIES), "--benchmark", f"jsonl:{source}"]
     arguments += ["--out", str(tmp_path / "out"), "--format", "csv"]
     arguments += [f"--method={name}" for name in ("trace", "dola", "sled@mean")]
-    untimed, timed, again = (
-        CliRunner().invoke(app, [*arguments, *more]) for more in ([], ["--costs"], [])
-    )
-    assert untimed.exit_code == timed.exit_code == 0, untimed.output + timed.output
-    judged, beside = untimed.stdout.split("\n\n")
+    done, again = (CliRunner().invoke(app, arguments) for _ in range(2))
+    assert done.exit_code == 0, done.output
+    judged, beside = done.stdout.split("\n\n")
     methods = ["Method", "trace", "dola", "sled@mean"]
     unread = UNREAD[:-1]  # no item has a blind prompt
     assert [line.split(",")[2] for line in judged.splitlines()] == [*methods, *unread, ORACLE]
     assert [line.split(",")[2] for line in beside.splitlines()] == methods
-    tables, _, costs = timed.stdout.rpartition("\n\n")
-    assert tables + "\n" == untimed.stdout
-    assert [line.split(",")[2] for line in costs.splitlines()] == methods
-    assert again.stdout == timed.stdout  # nothing is computed again, the costs stay
-
-
-def test_the_tables_are_printed_before_methods_are_timed(tmp_path, monkeypatch, capsys):
-    printed = []
-
-    def timed(*_: Any) -> dict[str, Cost]:
-        printed.append(capsys.readouterr().out)
-        return {"trace": Cost(0.5, 3.0, 1)}
-
-    monkeypatch.setattr("lastword.evaluation.comparison.measure", timed)
-    arguments = ["compare", "--model", "lastword/demo-organism", "--benchmark", "demo"]
-    arguments += ["--limit", "4", "--method", "trace", "--out", str(tmp_path)]
-    run = typer.main.get_command(app)
-    run.main(arguments, standalone_mode=False)
-    assert not printed and "Wins" in capsys.readouterr().out
-    run.main([*arguments, "--costs"], standalone_mode=False)
-    assert "Wins" in printed[0] and "s/item" not in printed[0]
-    assert "s/item" in capsys.readouterr().out
-    run.main([*arguments, "--json"], standalone_mode=False)
-    names = [table["name"] for table in json.loads(capsys.readouterr().out)]
-    assert names == ["comparison", "comparison-trace", "comparison-cost"] and len(printed) == 1
-
-
-@pytest.mark.slow
-def test_costs_of_no_item_are_not_written(tmp_path):
-    source = tmp_path / "items.jsonl"
-    item = {"prompt": "Which goods? " * 3000, "candidates": ["a", "b"], "truthful": [True, False]}
-    source.write_text(json.dumps(item), encoding="utf-8")
-    arguments = ["compare", "--model", "lastword/demo-organism", "--benchmark", f"jsonl:{source}"]
-    arguments += ["--costs"]
-    done = CliRunner().invoke(app, [*arguments, "--method=trace", "--out", str(tmp_path / "out")])
-    assert "1 of 1 records are of items that failed" in done.output
-    assert [*tmp_path.rglob("run.json")] and not [*tmp_path.rglob("costs.json")]
+    assert again.stdout == done.stdout
 
 
 def test_the_command_lists_methods_and_refuses_unknown_ones():

@@ -161,6 +161,24 @@ def test_records_of_an_older_and_a_newer_version_can_be_read(tmp_path, whole):
         lastword.load_records(cell)
 
 
+def test_records_with_peers_are_read_as_they_were_written_until_version_02(tmp_path, whole):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    cell = tmp_path / "cell"
+    shutil.copytree(whole, cell)
+    path = parts(cell)[0]
+    table = pq.read_table(path)
+    pairs = [[("base-mean", [0.5, 1.0]), ("dola", None)]] * table.num_rows
+    map_ = pa.array(pairs, pa.map_(pa.string(), pa.list_(pa.float64())))
+    place = table.column_names.index("methods")
+    pq.write_table(table.set_column(place, "methods", map_), path)
+    read = lastword.load_records(cell)
+    old = read[read["group"] == 0]["methods"].iloc[0]
+    assert list(old) == ["base-mean", "dola"] and old["dola"] is None
+    assert old["base-mean"].tolist() == [0.5, 1.0]
+
+
 @pytest.mark.parametrize("text", [None, "{", "[]", '{"schema": 99}'])
 def test_what_is_no_run_is_refused(tmp_path, text):
     if text is not None:

@@ -1,8 +1,6 @@
 """`lastword compare`: TRACE, its peers and the baselines on the same items, in one pass."""
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -12,13 +10,6 @@ from lastword.cli.output import printable, say, show_tables
 from lastword.cli.progress import waiting
 from lastword.cli.questions import Questions
 from lastword.files.strict_json import to_json
-
-if TYPE_CHECKING:
-    from lastword.evaluation.comparison import Cost
-    from lastword.evaluation.runner import Job
-    from lastword.files.folder import Folder
-    from lastword.methods.contract import Method
-    from lastword.tracer import Tracer
 
 
 def _list(context: Any, option: Any, value: bool) -> bool:
@@ -60,7 +51,6 @@ def compare(
     ] = "compared",
     template: Annotated[str | None, "BENCHMARK/VARIANT or a Jinja file."] = None,
     questions: Questions,
-    costs: Annotated[bool, "Time each method alone too, after the tables: minutes."] = False,
     format: Annotated[
         Literal["md", "csv", "tex"] | None,
         "How it is printed; left out, for the eye, and md where it is piped.",
@@ -81,7 +71,7 @@ def compare(
         from lastword.files.folder import locate
         from lastword.methods import COMPARED, METHODS, entry, resolve
         from lastword.records.stored import read_cells
-        from lastword.report.comparison import comparison_tables, method_costs
+        from lastword.report.comparison import comparison_tables
 
         names = [name for name in method or COMPARED if name not in PROBES] or ["base-mean"]
         for name in names:
@@ -107,27 +97,4 @@ def compare(
     ).cell
     with waiting("reading records"):
         (compared,) = read_comparisons(cell, read_cells(cell))
-    tables = comparison_tables([compared])
-    if not as_json:  # before the timing, which takes minutes
-        show_tables(tables, format)
-    if costs:
-        with waiting("timing each method alone"):
-            compared = replace(compared, costs=_costs(tracer, job, methods, cell))
-    timings = method_costs([compared])
-    if as_json:
-        show_tables([*tables, *timings], "json")
-    elif timings:
-        typer.echo()
-        show_tables(timings, format)
-
-
-def _costs(
-    tracer: "Tracer", job: "Job", methods: "Mapping[str, Method]", cell: "Folder"
-) -> "Mapping[str, Cost]":
-    """Return what each method takes alone, measured once and kept beside the records."""
-    from lastword.evaluation.comparison import measure, read_costs, write_costs
-
-    costs = read_costs(cell)
-    if not costs and (costs := measure(tracer, job.items, methods)):
-        write_costs(cell, costs)
-    return costs
+    show_tables(comparison_tables([compared]), "json" if as_json else format)

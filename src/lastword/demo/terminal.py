@@ -1,46 +1,21 @@
-"""The parts of the demo in a terminal: tables, and a worked item with its depths."""
+"""A story in a terminal, and a worked item with its depths."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console, Group, RenderableType
+from rich.console import Group
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from lastword.demo.certificate import withheld_by
 from lastword.demo.outcome import Outcome
-from lastword.demo.section import Grid
-from lastword.demo.story import Story
+from lastword.demo.story import Story, withheld_by
 from lastword.theta import Theta
 from lastword.view.explanation import explain
 from lastword.view.portrait import Portrait, portrait, short
 from lastword.view.table import correction, terminal_table
 
 _SHADES = " ▁▂▃▄▅▆▇█"
-
-
-def table(title: str) -> Table:
-    """An empty table, narrow enough for a terminal of 80 columns."""
-    return Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )
-
-
-def grid_table(grid: Grid) -> Table:
-    """A grid as a table."""
-    cells = table(grid.title)
-    for place, name in enumerate(grid.columns):
-        cells.add_column(name, justify="right" if place else "left", no_wrap=True)
-    for row in grid.rows:
-        cells.add_row(*map(Text, row))
-    return cells
 
 
 def worked_item(name: str, rule: str, outcome: Outcome, theta: Theta) -> Group:
@@ -55,13 +30,13 @@ def worked_item(name: str, rule: str, outcome: Outcome, theta: Theta) -> Group:
     )
 
 
-def story_lines(tale: Story, note: str, advice: Sequence[tuple[str, str]]) -> Group:
+def story_lines(tale: Story, advice: Sequence[tuple[str, str]]) -> Group:
     """One repair, one break, what the certificate allows, figures, and what next."""
     title = f"{tale.items} questions to a small model: what correction changes, and what is allowed"
     parts = (
         _columns(_cases(tale)),
         _columns([*_certificate(tale), ("right", Text(_rights(tale)))]),
-        Text(note),
+        Text(tale.part.note),
         _columns((name, Text(use)) for name, use in advice),
     )
     return Group(Text(title, style="bold"), *(Padding(part, (1, 0, 0, 0)) for part in parts))
@@ -114,13 +89,6 @@ def shades(shares: Iterable[float]) -> str:
 def percent(share: float) -> str:
     """A share in points; an en dash where it is undefined."""
     return "–" if math.isnan(share) else f"{100 * share:.1f}"
-
-
-def write(console: Console, *parts: RenderableType) -> None:
-    """Print parts, an empty line after each."""
-    for part in parts:
-        console.print(part)
-        console.print()
 
 
 def _trajectories(item: Portrait) -> Table:

@@ -2,18 +2,16 @@
 
 Judged from records whose run was asked for methods (`lastword compare`). A method is held against
 the base of its own aggregation, so that a correction never gains by summing where the base took
-means; and against TRACE on the same items. Costs are measured apart, each method alone.
+means; and against TRACE on the same items.
 """
 
-import json
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lastword.errors import ItemError, RecordError
+from lastword.errors import RecordError
 from lastword.evaluation.controls import controls
 from lastword.evaluation.probed import WORDS, probed
 from lastword.evaluation.statistics import paired
@@ -21,44 +19,17 @@ from lastword.files.folder import Folder
 from lastword.records.cells import Cell, mean
 from lastword.records.columns import Lists, PerItem, Places
 from lastword.records.derived import derive, fitted_methods
-from lastword.records.disk import write_durably
 from lastword.records.info import find_cells, read_run
-from lastword.records.metrics import (
-    mc1_rows,
-    mc2_rows,
-    mc3_rows,
-    of_items,
-)
+from lastword.records.metrics import mc1_rows, mc2_rows, mc3_rows, of_items
 from lastword.trust.grouping import Groups, changed_groups
 from lastword.trust.testing import holm
 
 if TYPE_CHECKING:
     from lastword.methods.contract import Aggregation, Method
-    from lastword.text.items import Item
-    from lastword.text.tokens import Encoded
-    from lastword.tracer import Tracer
 
-COST_FILE = "costs.json"
-SAMPLE = 16  # items on which each method is timed alone
-ROUNDS = 2  # the faster one counts: the machine has other work
 TRACE = "trace"
 
 Name = tuple[str, str]
-
-
-@dataclass(frozen=True)
-class Cost:
-    """The cost of one method alone, on a sample of the items.
-
-    Attributes:
-        seconds: An item, warm: forward pass, readout and scores.
-        head_reads: Positions times depths that go through the output head, an item.
-        items: Size of the sample.
-    """
-
-    seconds: float
-    head_reads: float
-    items: int
 
 
 @dataclass(frozen=True)
@@ -112,7 +83,6 @@ class Comparison:
         standings: One a method, in the order in which they were asked for.
         oracle: Share of items in which any depth ranks a truth first: what a choice of depth could
             win at most.
-        costs: What methods take alone, by name; empty where that was not measured.
         rivals: Mean MC1 of what never reads the question, by name.
         blind_oracle: As the oracle, with the question left out; nan where that was not read.
         words: Share right of a bag of words, cross-fitted; nan where probes are left out.
@@ -123,7 +93,6 @@ class Comparison:
     benchmark: str
     standings: tuple[Standing, ...]
     oracle: float
-    costs: Mapping[str, Cost] = field(default_factory=dict)
     rivals: Mapping[str, float] = field(default_factory=dict)
     blind_oracle: float = float("nan")
     words: float = float("nan")
@@ -133,7 +102,6 @@ class Comparison:
 def compare(
     cell: Cell,
     methods: "Mapping[str, Aggregation]",
-    costs: Mapping[str, Cost] | None = None,
     fitted: "Mapping[str, Method] | None" = None,
 ) -> Comparison:
     """Judge every method of a cell.
@@ -141,7 +109,6 @@ def compare(
     Args:
         cell: Records of a run that was asked for methods.
         methods: Their aggregations by name.
-        costs: What each takes alone, where that was measured.
         fitted: Those of them that learn from the cell's items, and score them by its records.
 
     Raises:
@@ -174,7 +141,6 @@ def compare(
         cell.benchmark,
         adjusted,
         oracle=beside.oracle,
-        costs=costs or {},
         rivals=beside.rivals,
         blind_oracle=beside.blind_oracle,
         words=words,
@@ -196,66 +162,9 @@ def read_comparisons(runs: Folder, parted: Sequence[Cell]) -> list[Comparison]:
     for folder in find_cells(runs):
         info = read_run(folder)
         if names := info.get("methods"):
-            of = (names, read_costs(folder), fitted_methods(names, info))
-            methods[info["model"], info["benchmark"]] = of
+            methods[info["model"], info["benchmark"]] = names, fitted_methods(names, info)
     pairs = [(cell, methods.get((cell.model, cell.benchmark))) for cell in parted]
     return [compare(cell, *methods) for cell, methods in pairs if methods is not None]
-
-
-def measure(
-    tracer: "Tracer", items: "Sequence[Item]", methods: "Mapping[str, Method]"
-) -> dict[str, Cost]:
-    """Time each method alone on a few items, TRACE reading only what its decisions need.
-
-    Args:
-        tracer: The model.
-        items: `SAMPLE` of them are taken, evenly; those that the model cannot hold are left out.
-        methods: By name.
-
-    Returns:
-        Nothing where the model can hold none of them.
-    """
-    some = items[:: max(1, len(items) // SAMPLE)][:SAMPLE]
-    sample = [e for e in tracer.encode(some) if not isinstance(e, ItemError)]
-    if not sample:
-        return {}
-    groups = [[sample[i] for i in group] for group in tracer.plan(sample)]
-    tracer.decide_group(groups[0])  # warm
-    costs = {}
-    for name, method in methods.items():
-        seconds = []
-        for _ in range(ROUNDS):
-            start = time.perf_counter()
-            reads = sum(_run_alone(tracer, group, name, method) for group in groups)
-            seconds.append(time.perf_counter() - start)
-        costs[name] = Cost(min(seconds) / len(sample), reads / len(sample), len(sample))
-    return costs
-
-
-def write_costs(cell: Folder, costs: Mapping[str, Cost]) -> None:
-    """Keep the costs beside the records that they belong to.
-
-    Raises:
-        RecordError: The disk refuses.
-    """
-    text = json.dumps({name: asdict(cost) for name, cost in costs.items()}, indent=1)
-    write_durably(cell / COST_FILE, text.encode())
-
-
-def read_costs(cell: Folder) -> dict[str, Cost]:
-    """Read what `write_costs` left; nothing where nothing was measured.
-
-    Raises:
-        RecordError: The file is something else.
-    """
-    path = cell / COST_FILE
-    if not path.exists():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return {name: Cost(**values) for name, values in content.items()}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise RecordError(f"cannot read {path}: {error}; delete it and compare again") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -375,37 +284,6 @@ def _moved(gains: PerItem) -> PerItem:
 
 def _mean_known(values: PerItem) -> float:
     return mean(values[~np.isnan(values)])
-
-
-def _run_alone(tracer: "Tracer", group: "Sequence[Encoded]", name: str, method: "Method") -> int:
-    """Let one method score a group; the positions times depths that its items needed."""
-    if name != TRACE:
-        tracer.compare(group, {name: method})
-        return sum(_reads(e, method) for e in group)
-    from lastword.batch import Scope
-
-    decisions = tracer.decide_group(group, Scope(blind="none"))
-    read = [~np.isnan(d.trajectory).any(axis=0) for d in decisions]
-    return sum(_rows(e) * int(depths.sum()) for e, depths in zip(group, read, strict=True))
-
-
-def _rows(encoded: "Encoded", *, blind: bool = False) -> int:
-    """Positions of an item that predict a candidate's token, shared ones once."""
-    from lastword.text.forest import Branch, build
-
-    pairs = (
-        zip(encoded.blind_sequences, encoded.blind_boundaries, strict=True)
-        if blind
-        else zip(encoded.sequences, encoded.boundaries, strict=True)
-    )
-    branches = [Branch(*pair) for pair in pairs]
-    return len(build(branches).reads.rows) if branches else 0
-
-
-def _reads(encoded: "Encoded", method: "Method") -> int:
-    needs = method.needs
-    depths = len(needs.normed) + len(needs.raw)
-    return _rows(encoded) * depths + _rows(encoded, blind=True) * len(needs.blind)
 
 
 def _uncompared(cell: Cell) -> RecordError:

@@ -27,7 +27,6 @@ from lastword.files.folder import Folder
 from lastword.files.strict_json import strict
 from lastword.model.asked import asked
 from lastword.model.options import LoadOptions
-from lastword.records.card import listed
 from lastword.records.decision import Decision
 from lastword.records.info import RUN_FILE, RunInfo, cell_folder, differences, read_run
 from lastword.records.parts import serialise
@@ -330,7 +329,7 @@ def collect(
         RunLockedError: Another process does the same.
     """
     cell = cell_folder(out, info["model"], info["benchmark"])
-    with Run(cell, info, extent.shard) as run, listed(out):
+    with Run(cell, info, extent.shard) as run:
         resumed, failed = run.records, run.failed
         if advance is not None:
             advance(resumed)

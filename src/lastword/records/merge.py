@@ -2,13 +2,12 @@
 
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
 from lastword.files.folder import Folder
-from lastword.records.card import listed
 from lastword.records.disk import locked
 from lastword.records.info import RUN_FILE, cell_folder, find_cells, plan_of, read_run, require_same
 from lastword.records.parts import part_folders, part_paths, read_sound
@@ -44,19 +43,13 @@ def merge(sources: Sequence[Folder], out: Folder | None = None) -> list[Merged]:
         RunLockedError: A cell or shard is being written.
     """
     targets: dict[Folder, list[Folder]] = {}
-    roots = dict.fromkeys([] if out is None else [out])
     for cell in dict.fromkeys(chain.from_iterable(find_cells(s) for s in sources)):
         info = read_run(cell)
         target = cell if out is None else cell_folder(out, info["model"], info["benchmark"])
         targets.setdefault(target, []).append(cell)
-        if cell == cell_folder(root := cell.parent.parent, info["model"], info["benchmark"]):
-            roots.setdefault(root if out is None else out)
     for target, cells in targets.items():
         require_same([*([target] if (target / RUN_FILE).exists() else []), *cells])
-    with ExitStack() as stack:
-        for root in roots:
-            stack.enter_context(listed(root))
-        return [_merge_cell(target, cells) for target, cells in targets.items()]
+    return [_merge_cell(target, cells) for target, cells in targets.items()]
 
 
 def _merge_cell(target: Folder, cells: Sequence[Folder]) -> Merged:

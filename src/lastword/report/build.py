@@ -24,7 +24,7 @@ from lastword.report import figures, tables
 from lastword.report.ablation import ablation_figure, necessity_table, sweep_table
 from lastword.report.checklist import Findings, Point, checklist, checklist_table
 from lastword.report.chosen import named, telling
-from lastword.report.comparison import comparison_tables, method_costs
+from lastword.report.comparison import comparison_tables
 from lastword.report.constants import scorer_constants
 from lastword.report.controls import controls_table
 from lastword.report.cost import Timing, cost_table, read_timings
@@ -237,7 +237,6 @@ def _contents(material: Material, *, with_paper: bool = False) -> _Contents:
         *([depths_table(known)] if known else []),
         *([templates] if templates.rows else []),
         *(comparison_tables(material.comparisons) if material.comparisons else []),
-        *method_costs(material.comparisons),
         *([cost_table(material.timings)] if material.timings else []),
         trust_table(trusts),
         *([against_paper(summaries)] if with_paper else []),

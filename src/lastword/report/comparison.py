@@ -17,7 +17,6 @@ _STANDING = columns(
     " | p .3g | Holm p .3g"
 )
 _BESIDE = columns("Wins | Losses | p .3g | Holm p .3g")
-_COSTS = columns("s/item .4 | Head reads/item .1")
 _NOTES = (
     "Each method is held against the base of its own aggregation; p is McNemar's exact test over "
     "groups (copies and pairs are one), Holm's correction is over the methods of a cell.",
@@ -36,10 +35,6 @@ _PROBES = (
 _BESIDE_NOTES = (
     "A win is an item that TRACE has wrong and the method right, a loss the reverse; p is "
     "McNemar's exact test over groups, Holm's correction is over the methods of a cell.",
-)
-_COST_NOTES = (
-    "Seconds and head reads (positions times depths through the output head) are of each method "
-    "alone, on a sample; TRACE reads what its decisions need.",
 )
 
 
@@ -64,18 +59,6 @@ def comparison_tables(comparisons: Sequence[Comparison]) -> list[Table]:
             _BESIDE_NOTES,
         ),
     ]
-
-
-def method_costs(comparisons: Sequence[Comparison]) -> list[Table]:
-    """Tabulate what each method takes alone; no table where nothing was measured."""
-    rows = [
-        (comparison.model, comparison.benchmark, name, cost.seconds, cost.head_reads)
-        for comparison in comparisons
-        for name, cost in comparison.costs.items()
-    ]
-    title = "What each method costs alone"
-    table = Table("comparison-cost", title, (*_CELL, *_COSTS), tuple(rows), _COST_NOTES)
-    return [table] if rows else []
 
 
 def _probe_notes(comparisons: Sequence[Comparison]) -> list[str]:
