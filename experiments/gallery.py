@@ -23,8 +23,6 @@ from lastword.benchmarks import find
 from lastword.demo.outcome import FIRST_DEEP
 from lastword.records.cells import cells
 from lastword.records.frame import load_records
-from lastword.records.info import read_runs
-from lastword.records.provenance import extents
 from lastword.records.record import Record
 from lastword.report import draw
 from lastword.report.build import Material, write
@@ -46,10 +44,7 @@ def main() -> None:
         out = Path(folder)
         keep(draw.save(correction(everyday()), out, least_columns=1))
         records = own()
-        names = set(zip(records["model"], records["benchmark"], strict=True))
-        known = extents(read_runs(KEPT).values())
-        shown = {name: extent for name, extent in known.items() if name in names}
-        made = write(Material(cells(records), THETA, extents=shown), out / "report")
+        made = write(Material(cells(records), THETA), out / "report")
         keep([path for path in made.paths if path.parent.name == "figures"])
         photograph(out / "report" / "index.html")
 

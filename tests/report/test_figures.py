@@ -11,7 +11,6 @@ from synthetic import synthetic_cell, synthetic_grid
 from lastword.errors import RecordError
 from lastword.evaluation import ablation
 from lastword.records import cells
-from lastword.records.metrics import Reliability
 from lastword.records.readings import read
 from lastword.records.record import Record
 from lastword.report import draw, figures, tables
@@ -233,18 +232,6 @@ def test_costs_stand_by_depth_with_the_mean_of_ratios():
     assert base.names == ("flat (L = 12)", "deep (L = 40)")
     assert base.values == (1.0, 1.5) and trace.values == (1.5, 5.0)
     assert trace.texts == ("1.50×", "3.00×")
-
-
-def test_empty_bins_are_no_points_of_the_reliability_curve():
-    nan = float("nan")
-    curve = Reliability(
-        edges=np.linspace(0, 1, 4),
-        counts=np.array([2, 0, 1]),
-        confidence=np.array([0.2, nan, 0.9]),
-        accuracy=np.array([0.5, nan, 1.0]),
-    )
-    _, before, _ = marks(figures.calibration(curve, curve, "").panels[0], Line)
-    assert before.x == (0.2, 0.9) and before.y == (0.5, 1.0)
 
 
 HOSTILE = '</script><b>$x_1^{2}$ & \x0b\x1b[31m "q" ‮ 漢字 _x'

@@ -5,7 +5,6 @@ import gzip
 import hashlib
 import json
 import re
-from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -27,9 +26,7 @@ from lastword.records import cells as parted
 from lastword.records.record import Record
 from lastword.report import build, figure_parts, figures, page, page_data
 from lastword.report.build import Material, report
-from lastword.report.checklist import tally
 from lastword.report.cost import Timing
-from lastword.report.trust import CellTrust
 from lastword.theta import Theta
 from lastword.view.portrait import short
 
@@ -104,12 +101,9 @@ def test_of_very_many_records_a_sample_is_packed_and_said(records, tmp_path, mon
     shown = page_data.sampled(cells)
     assert [len(places) for places in shown] == [20, 20, 20]
     for cell, places in zip(cells, shown, strict=True):
-        became = page_data.outcomes(cell)
-        rows = Record.of(cell.records)
-        assert became.tolist() == [page_data.outcome(row) for row in rows]
-        drawn = Counter(became[places].tolist())
-        for name, there in Counter(became.tolist()).items():
-            assert drawn[name] == there or drawn[name] >= max(drawn.values()) - 1
+        became = np.array([page_data.outcome(row) for row in Record.of(cell.records)])
+        changed = np.isin(became, ["fixed", "broken", "changed"])
+        assert changed[places].sum() == min(20, changed.sum()) > 0
         assert (np.diff(places) > 0).all()
     items = unpack(page_data.data_blocks(cells, THETA)["items"])
     assert [len(cell["text"]) for cell in items["cells"]] == [20] * 3
@@ -279,7 +273,7 @@ def test_a_report_holds_every_table_and_figure(written):
         "cost",
     ):
         assert {f"{figure}.pdf", f"{figure}.svg", f"{figure}.png"} <= names
-    laid = "checklist master per-model ablation sweeps scorer-constants cost against-paper"
+    laid = "master per-model ablation sweeps scorer-constants cost against-paper"
     for table in laid.split():
         assert {f"{table}.md", f"{table}.csv", f"{table}.tex"} <= names
     assert all(path.stat().st_size for path in written.paths)
@@ -294,7 +288,6 @@ def test_the_command_reads_a_folder_and_says_the_verdicts(tmp_path):
     said = sorted(line.split(": On these ")[0] for line in lines[:6:2])
     names = ("halueval-qa", "halueval-sum", "truthfulqa")
     assert result.exit_code == 0 and said == [f"org/model-a on {name}" for name in names]
-    assert re.fullmatch(r"sceptic's checklist: \d met, \d not met, \d not applicable", lines[6])
     assert lines[-1] == str(tmp_path / "out" / "index.html")
     assert "cost.md" not in result.stdout and "against-paper.md" not in result.stdout
 
@@ -606,14 +599,6 @@ def stands_still(view):
         place, last = view.evaluate("scrollY"), place
 
 
-def test_the_checklist_stands_on_the_page_with_its_reasons(index, written, chromium):
-    with chromium.opened(index) as watched:
-        rows = [row.split("\n") for row in watched.page.locator(".checklist li").all_inner_texts()]
-        assert rows == [[p.status, p.name, p.why] for p in written.checklist] and len(rows) == 11
-        assert tally(written.checklist) in watched.page.inner_text("#checklist .lede")
-        watched.assert_quiet()
-
-
 def test_a_letter_has_its_key_in_the_figure(index, records, chromium):
     with chromium.opened(index) as watched:
         figure = watched.page.locator("#figures figure", has_text="A worked example")
@@ -638,7 +623,7 @@ def test_a_page_of_45_cells_has_all_of_their_items(tmp_path, chromium):
     models = [cells.assign(model=f"org/model-{m:02}") for m in range(15)]
     one = parted.cells(cells)
     judged = zip([parted.summarise(c) for c in one], judge(one), one, strict=True)
-    views = [page.CellReport(s, v, controls(c), CellTrust(c, None), None) for s, v, c in judged]
+    views = [page.CellReport(s, v, controls(c)) for s, v, c in judged]
     every = [
         replace(v, summary=replace(v.summary, model=f"org/model-{m:02}"))
         for m in range(15)
@@ -647,7 +632,7 @@ def test_a_page_of_45_cells_has_all_of_their_items(tmp_path, chromium):
     blocks = page_data.data_blocks(parted.cells(pd.concat(models)), THETA)
     grid = over_cells(np.array([v.summary.delta_mc1 for v in every]), resamples=100)
     index = tmp_path / "index.html"
-    index.write_text(page.render(every, grid, [], [], [], blocks), encoding="utf-8")
+    index.write_text(page.render(every, grid, [], [], blocks), encoding="utf-8")
     with chromium.opened(index) as watched:
         said = watched.page.inner_text(".count")
         assert said == "2,250 of 2,250 items · 450 of 450 for MC2 alone"

@@ -32,7 +32,6 @@ from lastword.report.table import (
     write_table,
 )
 from lastword.report.tables import (
-    baselines,
     calibrations,
     grid,
     master,
@@ -69,7 +68,6 @@ def run():
         grid(summaries),
         per_model(summaries, Theta()),
         verdict_table(judge(parted)),
-        baselines(summaries),
         calibrations(summaries),
         necessity_table(necessity(readings, Theta())),
         sweep_table([sweep(readings, Theta(), p) for p in GRIDS]),
@@ -79,7 +77,7 @@ def run():
 
 
 def test_every_table_is_written_in_every_form(run, tmp_path):
-    assert len({table.name for table in run}) == len(run) == 10
+    assert len({table.name for table in run}) == len(run) == 9
     for table in run:
         paths = write_table(table, tmp_path / "tables")
         assert [path.suffix for path in paths] == [".md", ".csv", ".tex"]
@@ -90,14 +88,6 @@ def test_every_table_is_written_in_every_form(run, tmp_path):
         assert tex.count(r" \\") == 1 + len(table.rows)
         assert all(rule in tex for rule in (r"\toprule", r"\midrule", r"\bottomrule"))
         assert tex.isascii(), "symbols of our own need no special engine"
-
-
-def test_pairs_have_columns_where_a_cell_has_pairs():
-    some = [summary("a", "everyday", pairs_base=0.25, pairs=0.5), summary("a", "demo")]
-    assert column(baselines(some), "Pairs TRACE")[0] == 50 and isnan(
-        column(baselines(some), "Pairs base")[1]
-    )
-    assert "Pairs base" not in [c.name for c in baselines(some[1:]).columns]
 
 
 def test_a_folder_that_cannot_be_written_is_one_error(run, tmp_path):

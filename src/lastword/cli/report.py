@@ -29,7 +29,6 @@ def report(
         from lastword.files.folder import locate
         from lastword.records.provenance import unfinished
         from lastword.report.build import report as build
-        from lastword.report.checklist import tally
 
         root = locate(runs)
         output = build(root, out, bench=bench, with_paper=against_paper, item=item)
@@ -38,6 +37,5 @@ def report(
         say(f"lastword: {warning}")
     for line in output.verdicts:
         typer.echo(printable(line))
-    typer.echo(f"sceptic's checklist: {tally(output.checklist)}")
     for path in output.paths:
         typer.echo(path)

@@ -34,25 +34,6 @@ _BINS = 1000
 
 
 @dataclass(frozen=True)
-class Gains:
-    """One model on one benchmark, to be judged without its records.
-
-    Attributes:
-        model: The model's name.
-        benchmark: The benchmark's name.
-        gains_mc1: Corrected minus base MC1 of every item that counts for it, in [-1, 1].
-        gains_mc2: Corrected minus base MC2 of every item that counts for it, in [-1, 1].
-        failed: How many items failed.
-    """
-
-    model: str
-    benchmark: str
-    gains_mc1: Values
-    gains_mc2: Values
-    failed: int = 0
-
-
-@dataclass(frozen=True)
 class Interval:
     """A confidence interval; nan at both ends where there is nothing to resample."""
 
@@ -245,7 +226,7 @@ _UNCONTROLLED = "and nothing that never reads the question was held against it"
 
 
 def judge(
-    cells: Sequence[Cell | Gains], objections: Sequence[str] = (), others: Sequence[float] = ()
+    cells: Sequence[Cell], objections: Sequence[str] = (), others: Sequence[float] = ()
 ) -> list[Judgement]:
     """A judgement of every cell, with Holm's correction over those that have items to judge.
 
@@ -256,7 +237,9 @@ def judge(
         others: p-values of other tests that are shown beside these, and share Holm's correction.
     """
     gains = [cell.gains_mc1 for cell in cells]
-    grouped = [folded(own, _groups(cell, own)) for cell, own in zip(cells, gains, strict=True)]
+    grouped = [
+        folded(own, changed_groups(cell, own)) for cell, own in zip(cells, gains, strict=True)
+    ]
     p = np.array([mcnemar(*fixed_and_broken(own)) if own.size else float("nan") for own in grouped])
     objections = objections or [_UNCONTROLLED] * len(cells)
     fair = holm(np.array([*p, *others]))[: len(p)]
@@ -296,13 +279,8 @@ def paired(gains: PerItem, groups: Groups) -> tuple[int, int, float]:
     return won, lost, p if there.any() else float("nan")
 
 
-def _groups(cell: Cell | Gains, gains: PerItem) -> Groups:
-    """The groups of a cell's items; each stands by itself where there are no records."""
-    return changed_groups(cell, gains) if isinstance(cell, Cell) else np.arange(len(gains))
-
-
 def _judge(
-    cell: Cell | Gains,
+    cell: Cell,
     gains: PerItem,
     grouped: Values,
     *,

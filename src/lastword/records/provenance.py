@@ -1,7 +1,6 @@
-"""Provenance: under which Theta records were made, by what, and of how much of a benchmark."""
+"""Provenance: under which Theta records were made, and by what."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from lastword.errors import RecordError
 from lastword.files.folder import Folder, locate
@@ -10,21 +9,6 @@ from lastword.records.parts import missing_places
 from lastword.theta import Theta
 
 Name = tuple[str, str]
-
-
-@dataclass(frozen=True)
-class Extent:
-    """Say how much of its benchmark a cell is.
-
-    Attributes:
-        questions: How many the benchmark has.
-        sample: How many of them the run was for.
-        records: How many records it leaves once it is finished.
-    """
-
-    questions: int
-    sample: int
-    records: int
 
 
 def thetas(runs: Iterable[RunInfo]) -> dict[Name, Theta]:
@@ -37,33 +21,6 @@ def thetas(runs: Iterable[RunInfo]) -> dict[Name, Theta]:
         ThetaError: A `run.json` with a Theta that this version does not know.
     """
     return {_name(run): Theta.from_dict(run["theta"]) for run in runs}
-
-
-def extents(runs: Iterable[RunInfo]) -> dict[Name, Extent]:
-    """Return how much of its benchmark each run is, where it says so."""
-    return {
-        _name(run): Extent(
-            questions,
-            min(questions, run["dataset"]["limit"] or questions),
-            run["items"],
-        )
-        for run in runs
-        if (questions := run["dataset"].get("questions")) is not None
-    }
-
-
-def engines(runs: Iterable[RunInfo]) -> dict[Name, str]:
-    """Return what computed each run: `vllm 0.32.0, bfloat16, fp8`; the unsaid is left out."""
-    return {_name(run): _engine(run) for run in runs}
-
-
-def _engine(run: RunInfo) -> str:
-    """Join engine, version, dtype, quantisation and correction, as far as a run says them."""
-    version = run.get("packages", {}).get("transformers")
-    engine = run.get("engine") or {"name": "transformers", "version": version}
-    name = " ".join(filter(None, (engine["name"], engine["version"])))
-    settings = run.get("dtype"), run.get("quantisation"), run.get("correction")
-    return ", ".join(filter(None, (name, *settings)))
 
 
 def _name(run: RunInfo) -> Name:

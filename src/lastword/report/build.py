@@ -1,7 +1,7 @@
 """Build: a folder of records becomes tables, figures and one page."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -9,20 +9,19 @@ import numpy as np
 from lastword.errors import RecordError
 from lastword.evaluation.ablation import GRIDS, necessity, sweep
 from lastword.evaluation.comparison import Comparison, read_comparisons
-from lastword.evaluation.controls import controls
-from lastword.evaluation.statistics import judge, over_cells
+from lastword.evaluation.controls import Controls, controls
+from lastword.evaluation.statistics import Judgement, judge, over_cells
 from lastword.files.folder import Folder, locate
 from lastword.files.strict_json import from_json
 from lastword.files.writing import open_whole
-from lastword.records.cells import Cell, calibration, summarise
+from lastword.records.cells import Cell, Summary, summarise
 from lastword.records.info import read_runs
-from lastword.records.provenance import Extent, Name, engines, extents, one_theta
+from lastword.records.provenance import one_theta
 from lastword.records.readings import read
 from lastword.records.record import Record
 from lastword.records.stored import read_cells
 from lastword.report import figures, tables
 from lastword.report.ablation import ablation_figure, necessity_table, sweep_table
-from lastword.report.checklist import Findings, Point, checklist, checklist_table
 from lastword.report.chosen import named, telling
 from lastword.report.comparison import comparison_tables
 from lastword.report.constants import scorer_constants
@@ -35,7 +34,6 @@ from lastword.report.page import CellReport, Opening, render
 from lastword.report.page_data import data_blocks, sampled
 from lastword.report.published import against_paper
 from lastword.report.table import Table, write_table
-from lastword.report.trust import CellTrust, trust, trust_table
 from lastword.theta import Theta
 
 VERDICT = "verdict.json"  # of `lastword try`, beside its records
@@ -52,8 +50,6 @@ class Material:
         comparisons: TRACE beside its peers, of the runs that `lastword compare` made.
         item: What the worked example and the figure across models show, as BENCHMARK-ID; None
             lets them choose.
-        extents: How much of its benchmark each cell was run on, where that is known.
-        engines: What computed each cell, where that is known.
         opening: What the page begins with, where `lastword try` made the records.
     """
 
@@ -62,8 +58,6 @@ class Material:
     timings: tuple[Timing, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
     item: str | None = None
-    extents: Mapping[Name, Extent] = field(default_factory=dict)
-    engines: Mapping[Name, str] = field(default_factory=dict)
     opening: Opening | None = None
 
 
@@ -74,13 +68,11 @@ class Output:
     Attributes:
         paths: Its files, the page last.
         verdicts: Of every cell, in words, with its controls.
-        checklist: The points that a sceptic asks.
         warnings: What was asked for and could not be had.
     """
 
     paths: tuple[Path, ...]
     verdicts: tuple[str, ...]
-    checklist: tuple[Point, ...]
     warnings: tuple[str, ...] = ()
 
 
@@ -143,8 +135,6 @@ def _read(runs: Folder) -> Material:
         cells,
         one_theta(infos),
         comparisons=tuple(read_comparisons(runs, cells)),
-        extents=extents(infos),
-        engines=engines(infos),
     )
 
 
@@ -183,11 +173,11 @@ def write(material: Material, out: Path, *, with_paper: bool = False) -> Output:
         _write_page(contents, index)
     except OSError as error:
         raise RecordError(f"cannot write to {out}: {error.strerror or error}") from error
-    return Output((*paths, index), tuple(_lines(contents.findings)), contents.points)
+    return Output((*paths, index), tuple(_lines(contents)))
 
 
-def _lines(findings: Findings) -> Iterator[str]:
-    for judgement, beside in zip(findings.judgements, findings.controls, strict=True):
+def _lines(contents: "_Contents") -> Iterator[str]:
+    for judgement, beside in zip(contents.judgements, contents.controls, strict=True):
         yield f"{judgement.model} on {judgement.benchmark}: {judgement.sentence}"
         if beside.sentence:
             yield f"  {beside.sentence}"
@@ -195,12 +185,12 @@ def _lines(findings: Findings) -> Iterator[str]:
 
 @dataclass(frozen=True, eq=False)
 class _Contents:
-    """Tables, figures and the page's parts; the table of the checklist is the first."""
+    """The statistics of all cells, a value a cell in one order; tables and figures."""
 
     material: Material
-    findings: Findings
-    trusts: Sequence[CellTrust]
-    points: tuple[Point, ...]
+    summaries: Sequence[Summary]
+    controls: Sequence[Controls]
+    judgements: Sequence[Judgement]
     tables: Sequence[Table]
     figures: Sequence[Figure | Diagram]
 
@@ -213,22 +203,16 @@ def _contents(material: Material, *, with_paper: bool = False) -> _Contents:
     beside, summaries = [controls(cell) for cell in cells], [summarise(cell) for cell in cells]
     needs = [dependence(c, theta, sighted=r) for c, r in zip(cells, readings, strict=True)]
     judgements = judge(cells, [own.objection for own in beside])
-    findings = Findings(
-        cells, summaries, beside, judgements, needs, material.comparisons, material.extents
-    )
     known = [own for own in map(depths, cells) if own is not None]
-    points, trusts = checklist(findings), [trust(cell, theta) for cell in cells]
     effects = necessity(readings, theta)
     sweeps = [sweep(readings, theta, parameter) for parameter in GRIDS]
     per_model, templates = tables.per_model(summaries, theta), tables.template_table(summaries)
     own = [
-        checklist_table(points),
         tables.master(summaries, theta),
         tables.grid(summaries),
         per_model,
         tables.verdict_table(judgements),
-        controls_table(findings),
-        tables.baselines(summaries),
+        controls_table(summaries, beside),
         tables.calibrations(summaries),
         necessity_table(effects),
         sweep_table(sweeps),
@@ -238,7 +222,6 @@ def _contents(material: Material, *, with_paper: bool = False) -> _Contents:
         *([templates] if templates.rows else []),
         *(comparison_tables(material.comparisons) if material.comparisons else []),
         *([cost_table(material.timings)] if material.timings else []),
-        trust_table(trusts),
         *([against_paper(summaries)] if with_paper else []),
     ]
     pictures = [
@@ -254,7 +237,7 @@ def _contents(material: Material, *, with_paper: bool = False) -> _Contents:
         depths_figure(known),
     ]
     drawn = [figure for figure in pictures if figure is not None]
-    return _Contents(material, findings, trusts, points, own, drawn)
+    return _Contents(material, summaries, beside, judgements, own, drawn)
 
 
 def _chosen(material: Material) -> tuple[Figure | None, Figure | None]:
@@ -275,22 +258,12 @@ def _chosen(material: Material) -> tuple[Figure | None, Figure | None]:
 
 
 def _page(contents: _Contents) -> str:
-    material, findings = contents.material, contents.findings
-    rows = zip(
-        findings.summaries, findings.judgements, findings.controls, contents.trusts, strict=True
-    )
-    views = [
-        CellReport(
-            *row, _calibration(row[3].cell), material.engines.get((row[0].model, row[0].benchmark))
-        )
-        for row in rows
-    ]
-    grid = over_cells(np.array([s.delta_mc1 for s in findings.summaries], dtype=float))
+    material, summaries = contents.material, contents.summaries
+    rows = zip(summaries, contents.judgements, contents.controls, strict=True)
     return render(
-        views,
-        grid,
-        contents.points,
-        contents.tables[1:],
+        [CellReport(*row) for row in rows],
+        over_cells(np.array([s.delta_mc1 for s in summaries], dtype=float)),
+        contents.tables,
         contents.figures,
         data_blocks(material.cells, material.theta),
         _sample(material.cells),
@@ -304,14 +277,7 @@ def _sample(cells: Sequence[Cell]) -> str:
     if listed == records:
         return ""
     return (
-        f"{listed:,} of the {records:,} records are in this list, of every cell drawn evenly from "
-        "answers fixed, broken, changed, unchanged and failed. All other numbers, tables and "
-        "figures are of all records; `lastword.load_records` gives each."
+        f"{listed:,} of the {records:,} records are in this list, of every cell first those whose "
+        "answer changed. All other numbers, tables and figures are of all records; "
+        "`lastword.load_records` gives each."
     )
-
-
-def _calibration(cell: Cell) -> Figure | None:
-    if not len(cell.mc1_items):
-        return None
-    before, after = calibration(cell, "base_scores"), calibration(cell, "scores")
-    return figures.calibration(before, after, "Reliability")

@@ -1,9 +1,10 @@
 """The table of the controls: what a gain has to beat, cell by cell (method, section 15)."""
 
 import math
+from collections.abc import Sequence
 
 from lastword.evaluation.controls import Addition, Controls
-from lastword.report.checklist import Findings
+from lastword.records.cells import Summary
 from lastword.report.table import Table, Value, columns
 
 _COLUMNS = columns(
@@ -11,6 +12,7 @@ _COLUMNS = columns(
     " | Shortest .2 | Longest .2 | Question-blind .2 | Anti-blind .2 | Fitted wording .2"
     " | Reading adds: MC1 .2 | fixed | broken | p .3g"
     " | The middle adds: MC1 .2 | fixed | broken | p .3g | Any depth .2 | Any depth, blind .2"
+    " | Pairs base .2 | Pairs TRACE .2"
 )
 _NOTES = (
     "Flips: as many overrides as the rule made, of items and to candidates drawn at random, 4,000 "
@@ -19,14 +21,16 @@ _NOTES = (
     "weights of the others. Then with the base's scores (reading adds), then with the middle "
     "depths and T (the middle adds): answers fixed and broken by each step, exact sign test.",
     "Longest and shortest count characters. Anti-blind: what the base likes least blind.",
+    "Pairs: of two questions over one candidate set, the share with both right; whoever does not "
+    "read the question gets none.",
 )
 
 
-def controls_table(findings: Findings) -> Table:
-    """A row a cell: chance, base and TRACE, then what never reads the question."""
+def controls_table(summaries: Sequence[Summary], controls: Sequence[Controls]) -> Table:
+    """A row a cell: chance, base and TRACE, then what never reads the question, then pairs."""
     rows = tuple(
-        (s.model, s.benchmark, *_row(beside))
-        for s, beside in zip(findings.summaries, findings.controls, strict=True)
+        (s.model, s.benchmark, *_row(beside), 100 * s.pairs_base, 100 * s.pairs)
+        for s, beside in zip(summaries, controls, strict=True)
     )
     return Table("controls", "What a gain has to beat", _COLUMNS, rows, _NOTES)
 

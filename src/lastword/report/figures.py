@@ -13,7 +13,6 @@ from scipy.special import softmax
 
 from lastword.records.cells import Cell, column, mean
 from lastword.records.columns import Lists, PerItem, Places
-from lastword.records.metrics import Reliability
 from lastword.records.record import Record
 from lastword.report.cost import Timing
 from lastword.report.figure_parts import (
@@ -390,22 +389,6 @@ def _fractions(values: Sequence[float]) -> str:
 def side_by_side(*bars: Bars) -> tuple[Bars, ...]:
     """Set bars of the same names beside each other."""
     return tuple(replace(bar, group=place, groups=len(bars)) for place, bar in enumerate(bars))
-
-
-def calibration(before: Reliability, after: Reliability, title: str) -> Figure:
-    """Reliability before and after: accuracy of the top candidate against its probability."""
-    lines = [_reliability(before, "base", "before"), _reliability(after, "corrected", "after")]
-    even = Line((0.0, 1.0), (0.0, 1.0), "other")
-    x, y = "probability of the answer", "share right"
-    panel = Panel(title, (even, *lines), x, y, x_range=(0.0, 1.15), y_range=_SHARES)
-    caption = f"Calibration error {before.ece:.3f} before and {after.ece:.3f} after."
-    return Figure("calibration", "Reliability", caption, (panel,), columns=1)
-
-
-def _reliability(curve: Reliability, role: Role, name: str) -> Line:
-    full = curve.counts > 0
-    x, y = numbers(curve.confidence[full]), numbers(curve.accuracy[full])
-    return Line(x, y, role, name, markers=True)
 
 
 def per_model(table: Table) -> Figure:

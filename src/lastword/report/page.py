@@ -9,12 +9,10 @@ from lastword.evaluation.controls import Controls
 from lastword.evaluation.statistics import Finding, GridStatistics, Judgement
 from lastword.files.strict_json import strict
 from lastword.records.cells import Counts, Summary, benchmark_of
-from lastword.report.checklist import NOTES, Point, tally
 from lastword.report.depths import curves
 from lastword.report.document import compress, document
 from lastword.report.figure_parts import Diagram, Figure
 from lastword.report.table import EN_DASH, Column, Marked, Table, Value, columns, number
-from lastword.report.trust import CellTrust, risk_coverage
 from lastword.rule.operators import OPERATORS
 
 _SCRIPTS = (
@@ -35,24 +33,11 @@ class CellReport:
         summary: Its line of the master table.
         judgement: The verdict on correction.
         controls: What a gain has to beat.
-        trust: What could be allowed.
-        calibration: Reliability before and after; None without items that count.
-        engine: What computed it, where that is known.
     """
 
     summary: Summary
     judgement: Judgement
     controls: Controls
-    trust: CellTrust
-    calibration: Figure | None
-    engine: str | None = None
-
-    @property
-    def figures(self) -> dict[str, Figure]:
-        """Return its figures by name."""
-        finding = self.trust.finding
-        own = {} if finding is None else {"trust": risk_coverage(finding)}
-        return own | ({} if self.calibration is None else {"calibration": self.calibration})
 
 
 @dataclass(frozen=True)
@@ -78,7 +63,6 @@ Fact = tuple[str, str]  # a name and a value, both for reading
 def render(
     cells: Sequence[CellReport],
     grid: GridStatistics,
-    points: Sequence[Point],
     tables: Sequence[Table],
     figures: Sequence[Figure | Diagram],
     blocks: Mapping[str, str],
@@ -90,7 +74,6 @@ def render(
     Args:
         cells: In the order of their blocks.
         grid: Statistics of delta MC1 over the cells.
-        points: The sceptic's checklist.
         tables: Every table of the report.
         figures: Every figure of the report.
         blocks: Packed records (`data_blocks`).
@@ -98,11 +81,6 @@ def render(
         opening: What it begins with; None for the result of the cells.
     """
     plots = {figure.name: asdict(figure) for figure in figures}
-    plots |= {
-        f"{name}-{i}": asdict(figure)
-        for i, cell in enumerate(cells)
-        for name, figure in cell.figures.items()
-    }
     tried = None if opening is None or len(opening.depths) < 2 else curves(opening.depths)
     if tried is not None:
         plots[tried.name] = asdict(tried)
@@ -118,9 +96,6 @@ def render(
         standfirst=_standfirst(grid, [cell.summary for cell in cells]),
         facts=_facts_of_all(cells),
         grid=_grid(cells) if len(cells) > 1 else None,
-        points=points,
-        points_tally=tally(points),
-        points_notes=NOTES,
         cell_columns=[c.name for c in _CELL_COLUMNS],
         cells=[_cell(view, cells) for view in cells],
         tables=[_table(table) for table in tables],
@@ -219,10 +194,8 @@ def _cell(view: CellReport, cells: Sequence[CellReport]) -> dict[str, Any]:
         "row": _shown(row, _CELL_COLUMNS),
         "finding": view.judgement.finding,
         "verdict": view.judgement.sentence,
-        "facts": _facts(s, view.engine),
+        "facts": _facts(s),
         "notes": [view.controls.sentence, *_notes(s)] if s.counts.items else _notes(s),
-        "trust": view.trust.lines,
-        "figures": sorted(view.figures),
         "model_place": models.index(s.model),
         "benchmark_place": benchmarks.index(s.benchmark),
         "count": f"{s.counts.items:,}",
@@ -235,19 +208,17 @@ def _names(cells: Sequence[CellReport]) -> tuple[list[str], list[str]]:
     return list(dict.fromkeys(models)), list(dict.fromkeys(benchmarks))
 
 
-def _facts(s: Summary, engine: str | None) -> list[Fact]:
+def _facts(s: Summary) -> list[Fact]:
     facts = {
         "I(M)": number(s.invariant, _PLAIN),
         "scalar items": f"{_percent(s.scalar)}%",
         **{f"fired: {n}": f"{_percent(share)}%" for n, share in s.fired.items() if share > 0},
         "MC3": f"{_percent(s.mc3_base)} → {_percent(s.mc3)}",
         "calibration error": f"{number(s.ece_base, _PLAIN)} → {number(s.ece, _PLAIN)}",
-        "MC1 without the question": _percent(s.blind),
-        "MC1 of the shortest": _percent(s.shortest),
     }
     if s.pairs == s.pairs:
         facts["pairs with both right"] = f"{_percent(s.pairs_base)}% → {_percent(s.pairs)}%"
-    return list((facts | ({} if engine is None else {"run by": engine})).items())
+    return list(facts.items())
 
 
 def _percent(share: float) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lastword.records.cells import Cell, column
+from lastword.records.cells import Cell
 from lastword.records.columns import Places
 from lastword.records.record import Record
 from lastword.report.document import compress
@@ -107,8 +107,7 @@ class Index:
 def sampled(cells: Sequence[Cell]) -> list[Places]:
     """Places of the records that the page holds: all, or of very many a sample of each cell.
 
-    A cell's sample is drawn evenly from what became of its answers: as many that were fixed as were
-    broken, changed, unchanged and failed, or all where there are fewer.
+    Of a cell those come first whose answer changed.
     """
     shares = even_shares([len(cell.records) for cell in cells], MOST_SHOWN)
     return [_sample(cell, share) for cell, share in zip(cells, shares, strict=True)]
@@ -123,27 +122,10 @@ def even_shares(sizes: Sequence[int], most: int) -> list[int]:
 
 
 def _sample(cell: Cell, most: int) -> Places:
-    if most >= len(cell.records):
-        return np.arange(len(cell.records))
-    became = outcomes(cell)
-    groups = [np.flatnonzero(became == name) for name in OUTCOMES.values()]
-    shares = even_shares([len(group) for group in groups], most)
-    rng = np.random.default_rng(0)
-    pairs = zip(groups, shares, strict=True)
-    places: Places = np.sort(np.concatenate([rng.permutation(g)[:n] for g, n in pairs]))
-    return places
-
-
-def outcomes(cell: Cell) -> np.ndarray:
-    """Return what became of each answer of a cell, as `outcome` says it of one record [records]."""
     records = cell.records
-    gain = column(records, "mc1") - column(records, "mc1_base")
-    same = (records["index"] == records["base_index"]).to_numpy(bool)
-    failed = records["error"].notna().to_numpy(bool)
-    words: np.ndarray = np.select(
-        [failed, gain > 0, gain < 0, same], ["failed", "fixed", "broken", "unchanged"], "changed"
-    )
-    return words
+    stays = (records["index"] == records["base_index"]) | records["error"].notna()
+    places: Places = np.sort(np.argsort(stays.to_numpy(bool), kind="stable")[:most])
+    return places
 
 
 def text(record: Record) -> Block:

@@ -2,7 +2,7 @@
 
 master, grid, per_model         the paper's main and per-model tables, and the means over cells
 verdict_table                   one verdict in words a cell
-baselines, calibrations         what stands beside each cell
+calibrations                    MC3 and calibration
 cost                            seconds an item, from what `lastword bench --out` leaves
 against_paper                   cells beside the published ones (`paper_grid.csv`)
 """
@@ -22,15 +22,6 @@ DEPENDENT = (
     "Cells that share items or models are not independent: intervals and tests over cells say how "
     "stable the mean is over this grid, no more."
 )
-WORDING = (
-    "early reads depth 0, which knows no token of the prompt but its last: its gain is a gain of "
-    "the candidates' own wording, to be read beside the two baselines."
-)
-PAIRS = (
-    "Pairs: of two questions over one candidate set, the share with both right; whoever does not "
-    "read the question gets none."
-)
-PARTED = "The operators' gains add up to the delta; an answer of the base adds nothing."
 
 
 _OPERATORS = ("decisive", "mix", "early")
@@ -108,36 +99,6 @@ def verdict_table(judgements: Sequence[Judgement]) -> Table:
         DEPENDENT,
     )
     return Table("verdicts", "Does correction help?", heads, rows, notes)
-
-
-def baselines(summaries: Sequence[Summary]) -> Table:
-    """MC1 beside what needs no question, and what each operator adds."""
-    paired = any(s.pairs == s.pairs for s in summaries)
-    heads = columns(
-        "Model | Benchmark | Chance .2 | MC1 base .2 | MC1 TRACE .2 | Question-blind .2"
-        " | Shortest .2" + (" | Pairs base .2 | Pairs TRACE .2" if paired else "")
-    )
-    heads += tuple(
-        Column(f"Δ{m} by {o}", 2, signed=True) for m in ("MC1", "MC2") for o in _OPERATORS
-    )
-    rows = tuple(
-        _line(
-            [s.model, s.benchmark],
-            [100 * v for v in (s.chance, s.mc1_base, s.mc1, s.blind, s.shortest)],
-            [100 * v for v in (s.pairs_base, s.pairs)] if paired else [],
-            [100 * s.gain_mc1[o] for o in _OPERATORS],
-            [100 * s.gain_mc2[o] for o in _OPERATORS],
-        )
-        for s in summaries
-    )
-    notes = (
-        "Question-blind: the base's choice with the question left out of the template. Shortest: "
-        "the candidate with the fewest characters.",
-        *([PAIRS] if paired else []),
-        PARTED,
-        WORDING,
-    )
-    return Table("baselines", "Baselines and what each operator adds", heads, rows, notes)
 
 
 def calibrations(summaries: Sequence[Summary]) -> Table:
