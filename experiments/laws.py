@@ -39,12 +39,11 @@ from multiprocessing import get_context
 from operator import attrgetter
 from pathlib import Path
 from statistics import median
+from time import process_time
 from typing import Any
 
 import numpy as np
 import torch
-from decide import SENTENCE, WORDS, made_up
-from decide import seconds as cpu_seconds
 from torch.nn import Linear
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -66,6 +65,8 @@ from lastword.timing.floor import products
 from lastword.timing.meter import Meter, metered, peak_bytes
 from lastword.tracer import Tracer
 
+WORDS = "time person year way day thing man world life hand part child eye woman place work".split()
+SENTENCE = "The parcel was sent on Monday and has not come; please say where it is. "
 READS: dict[Read, str] = {"base": "base only", "decide": "staged", "all": "everything read"}
 
 
@@ -209,6 +210,24 @@ class Request:
     options: int = 5
     questions: int = 1
     sentences: int = 18
+
+
+def made_up(draw: random.Random, questions: int, options: int) -> dict[str, Choice]:
+    """Questions of six words, with so many options of three."""
+    return {
+        f"q{i}": Choice(
+            f"{' '.join(draw.sample(WORDS, 6))}?",
+            list({" ".join(draw.sample(WORDS, 3)): None for _ in range(3 * options)})[:options],
+        )
+        for i in range(questions)
+    }
+
+
+def cpu_seconds(work: Callable[..., Any], *arguments: Any) -> float:
+    """CPU seconds of a call."""
+    start = process_time()
+    work(*arguments)
+    return process_time() - start
 
 
 def request_seconds(tracer: Tracer, request: Request, rounds: int, law: str) -> dict[str, float]:

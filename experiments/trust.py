@@ -2,7 +2,6 @@
 
     python experiments/trust.py validity [--redraws 2000]
     python experiments/trust.py power [--streams 400]
-    python experiments/trust.py halves RUNS [--benchmark B] [--splits 200]
 
 `validity` draws labelled items from populations whose true rates are just below, at, just above and
 far above what is asked, and counts the samples whose certificate is wrong: the broken rate, the
@@ -10,9 +9,6 @@ gain, the threshold of deferral, the monitor and the drift test under 10,000 loo
 stands the control that most people would write, which fails. Groups of five, looks at growing
 labels, a family of methods, slices and means taken over the tested items are among them. `power`
 counts labels until alarm and warning.
-
-`halves` splits the records of one model into halves: certify on one, count on the other, beside the
-alternatives.
 """
 
 import argparse
@@ -25,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from scipy.stats import binom
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -33,18 +28,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from populations import Kind, Population, at
 from populations import chosen as choose
 
-from lastword.evaluation.statistics import judge
-from lastword.records.cells import Cell, cells
-from lastword.records.frame import load_records
-from lastword.theta import Theta
-from lastword.trust.certification import labelled
 from lastword.trust.certify import certify
 from lastword.trust.deferral import THRESHOLDS, above, defer
 from lastword.trust.drift import Drift
 from lastword.trust.evidence import Evidence
-from lastword.trust.labelled import Labelled
 from lastword.trust.monitor import BETS, PATIENCE, log_kept, log_restarted, log_slip, log_wealth
-from lastword.trust.policy import BATCH, METHODS, OFF, Policy, family, scalar_operator
+from lastword.trust.policy import BATCH, METHODS, OFF, Policy, family
 from lastword.trust.slices import slices
 from lastword.trust.terms import Terms
 from lastword.trust.testing import holm
@@ -64,19 +53,13 @@ def main() -> None:
     stages = parser.add_subparsers(dest="stage", required=True)
     stages.add_parser("validity").add_argument("--redraws", type=int, default=2000)
     stages.add_parser("power").add_argument("--streams", type=int, default=400)
-    split = stages.add_parser("halves")
-    split.add_argument("runs", type=Path)
-    split.add_argument("--benchmark", action="append", default=[])
-    split.add_argument("--splits", type=int, default=200)
-    split.add_argument("--out", default="halves", help="Name of the results' file.")
     options = vars(parser.parse_args())
     name = options.pop("stage")
-    kept = options.pop("out", name)
     rows = []
     for row in STAGES[name](**options):
         print(json.dumps(row), flush=True)
         rows.append(row)
-    (RESULTS / f"trust-{kept}.json").write_text(json.dumps(rows, indent=1) + "\n")
+    (RESULTS / f"trust-{name}.json").write_text(json.dumps(rows, indent=1) + "\n")
 
 
 def validity(redraws: int) -> Iterator[Row]:
@@ -466,67 +449,9 @@ CLAIMS = (
     drifts,
 )
 
-# --- what is certified of models ----------------------------------------------------------------
-
-ALPHAS = (0.02, 0.04, 0.06, 0.08, 0.1, 0.12)
-
-
-def halves(runs: Path, benchmark: list[str], splits: int) -> Iterator[Row]:
-    """Certify on one half of the items, count on the other, beside the alternatives."""
-    parted = [c for c in cells(load_records(runs)) if c.benchmark in benchmark or not benchmark]
-    invariant = float(parted[0].items["invariant"].iloc[0])
-    scalar = scalar_operator(invariant, Theta().tau_I)
-    frame = pd.concat([cell.mc1_items for cell in parted], ignore_index=True)
-    everything = Policy(("decisive", scalar), 0.0)
-    drawn = [np.random.default_rng(seed).permutation(len(frame)) for seed in range(splits)]
-    pairs = [(frame.iloc[p[: len(p) // 2]], frame.iloc[p[len(p) // 2 :]]) for p in drawn]
-    ways = {
-        "always on": [everything] * splits,
-        "on if the mean gain is positive": [
-            everything if labelled([first]).gain(everything) > 0 else OFF for first, _ in pairs
-        ],
-        "on if the lab's verdict is helps": [
-            everything if helps(first, parted[0]) else OFF for first, _ in pairs
-        ],
-    }
-    for alpha in ALPHAS:
-        for gain in (False, True):
-            terms = Terms(alpha, DELTA, gain)
-            ways[f"certified at {alpha:g}" + (" with gain" if gain else "")] = [
-                certify(labelled([first]), scalar, terms).policy
-                if len(first) >= terms.least
-                else OFF
-                for first, _ in pairs
-            ]
-    for name, policies in ways.items():
-        yield judged(name, policies, [labelled([second]) for _, second in pairs], len(frame))
-
-
-def helps(items: pd.DataFrame, cell: Cell) -> bool:
-    part = Cell(cell.model, cell.benchmark, items.reset_index(drop=True), 0)
-    return judge([part])[0].finding in ("helps", "gains")
-
-
-def judged(name: str, policies: list[Policy], others: list[Labelled], items: int) -> Row:
-    """What a way of deciding does on the halves that it has not seen."""
-    gains = np.array([d.gain(p) / len(d) for p, d in zip(policies, others, strict=True)])
-    rates = np.array([d.broken(p).mean() for p, d in zip(policies, others, strict=True)])
-    on = [policy.operators != () for policy in policies]
-    return {
-        "way": name,
-        "items": items,
-        "splits": len(policies),
-        "on": float(np.mean(on)),
-        "gain in points": round(100 * float(gains.mean()), 3),
-        "broken in percent": round(100 * float(rates.mean()), 3),
-        **{f"breaks more than {alpha:g}": float((rates > alpha).mean()) for alpha in ALPHAS},
-    }
-
-
 STAGES: dict[str, Callable[..., Iterator[Row]]] = {
     "validity": validity,
     "power": power,
-    "halves": halves,
 }
 
 if __name__ == "__main__":

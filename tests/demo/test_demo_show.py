@@ -221,7 +221,7 @@ def test_of_several_models_every_item_is_drawn_and_the_page_has_all(few, tmp_pat
     assert set(figures) == {"few", "other"} and figures["few"] == figures["other"]
     first, second = (text.count(f"{name}: the first") for name in ("Few", "Other"))
     assert first == second == len(figures["few"]["examples"]) > 0
-    assert "depth 0..8" in text and "· window" in text
+    assert f"depth 0..{tracer.profile.depth}" in text and "· window" in text
     html = page.read_text(encoding="utf-8")
     assert html.index(few.title) < html.index(other.title)
 
@@ -246,7 +246,7 @@ def run(monkeypatch, capsys, tmp_path):
     """Run `lastword demo`: the models that were to be shown, and what it printed."""
 
     def call(*arguments):
-        names = []
+        names: list[str] = []
 
         def show(console, page, parts, advice, watch):
             names.extend(part.name for part in parts)

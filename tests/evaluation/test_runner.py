@@ -16,8 +16,6 @@ from lastword.benchmarks.benchmark import Dataset, Example
 from lastword.errors import RecordError
 from lastword.evaluation import runner
 from lastword.evaluation.work import Extent, Work
-from lastword.records.info import read_runs
-from lastword.records.provenance import engines
 from lastword.records.schema import COLUMNS
 from lastword.rule.geometry import effective_dimension
 from lastword.theta import Theta
@@ -302,11 +300,3 @@ def test_records_of_two_engines_do_not_stand_in_one_cell(tmp_path):
     for other in ({}, {"engine": served | {"version": "0.33.0"}}):
         with pytest.raises(RecordError, match="holds another run: .*engine.version was"):
             records(tmp_path / "runs", data, quantisation="fp8", **other)
-    (run,) = read_runs(tmp_path / "runs").values()
-    assert [*engines([run]).values()] == ["vllm 0.32.0, float64, fp8"]
-    records(tmp_path / "here", data)
-    (run,) = read_runs(tmp_path / "here").values()
-    (told,) = engines([run]).values()
-    assert told.startswith("transformers 5.") and told.endswith(", float64")
-    older = {name: value for name, value in run.items() if name not in ("packages", "dtype")}
-    assert [*engines([older]).values()] == ["transformers"]
