@@ -36,7 +36,6 @@ from lastword.report.tables import (
     grid,
     master,
     per_model,
-    template_table,
     verdict_table,
 )
 from lastword.theta import ScorerTheta, Theta
@@ -180,16 +179,6 @@ def test_a_cell_without_labels_leaves_the_means():
     summaries = [summary("m", "a", mc1=0.7), summary("m", "mine", mc1_base=nan, mc1=nan)]
     assert column(per_model(summaries, Theta()), "ΔMC1")[0] == pytest.approx(20)
     assert column(grid(summaries), "Cells") == [1, 2]
-
-
-def test_templates_of_one_benchmark_stand_together():
-    summaries = [
-        summary("m", "truthfulqa", mc1_base=0.25, mc1=0.375),
-        summary("m", "truthfulqa@own6", mc1_base=0.5, mc1=0.25),
-        summary("n", "truthfulqa"),
-    ]
-    [row] = template_table(summaries).rows
-    assert row == ("m", "truthfulqa", 2, 25.0, 50.0, -25.0, 12.5, 0.0, 0.0)
 
 
 def test_the_setting_of_the_run_is_marked_in_the_sweeps(run):

@@ -206,7 +206,7 @@ def _contents(material: Material, *, with_paper: bool = False) -> _Contents:
     known = [own for own in map(depths, cells) if own is not None]
     effects = necessity(readings, theta)
     sweeps = [sweep(readings, theta, parameter) for parameter in GRIDS]
-    per_model, templates = tables.per_model(summaries, theta), tables.template_table(summaries)
+    per_model = tables.per_model(summaries, theta)
     own = [
         tables.master(summaries, theta),
         tables.grid(summaries),
@@ -219,7 +219,6 @@ def _contents(material: Material, *, with_paper: bool = False) -> _Contents:
         scorer_constants(theta),
         dependence_table(needs),
         *([depths_table(known)] if known else []),
-        *([templates] if templates.rows else []),
         *(comparison_tables(material.comparisons) if material.comparisons else []),
         *([cost_table(material.timings)] if material.timings else []),
         *([against_paper(summaries)] if with_paper else []),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, UInt64
+from jaxtyping import Bool
 from scipy.special import softmax
 
 from lastword.records.cells import Cell, column, mean
@@ -257,8 +257,7 @@ def hardest(cells: Sequence[Cell]) -> list[Record]:
     several = scores.duplicated(["benchmark", "id"], keep=False).to_numpy(bool)
     if not several.any():
         return []
-    scores["text"] = np.concatenate([_digests(cell)[cell.mc1_places] for cell in cells])
-    by_item = scores.groupby(["benchmark", "id", "text"], sort=True)
+    by_item = scores.groupby(["benchmark", "id"], sort=True)
     counts = (
         by_item[["wrong", "repaired"]]
         .sum()
@@ -278,16 +277,6 @@ def _scores_of(place: int, cell: Cell) -> "pd.DataFrame":
         wrong=column(items, "mc1_base") == 0,
         repaired=_repaired(cell)[cell.mc1_places],
     )
-
-
-def _digests(cell: Cell) -> UInt64[np.ndarray, " items"]:
-    """A number for the prompt of each item, the same for the same text."""
-    from pandas.util import hash_array
-
-    numbers = np.zeros(len(cell.items), dtype=np.uint64)
-    for items, frame in cell.slices("prompt"):
-        numbers[items] = hash_array(frame["prompt"].to_numpy(dtype=object), categorize=False)
-    return numbers
 
 
 def subject(record: Record, limit: int = 60) -> str:

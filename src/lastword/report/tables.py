@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from lastword.evaluation.statistics import LEAST_CELLS, GridStatistics, Judgement, over_cells
-from lastword.records.cells import Summary, benchmark_of, mean
+from lastword.records.cells import Summary, mean
 from lastword.report.table import EN_DASH, Column, Marked, Table, Value, columns
 from lastword.theta import Theta
 
@@ -116,29 +116,6 @@ def calibrations(summaries: Sequence[Summary]) -> Table:
     return Table("calibration", "MC3 and calibration", heads, rows, notes)
 
 
-def template_table(summaries: Sequence[Summary]) -> Table:
-    """Tabulate how far results move with the prompt template, of benchmarks run under several."""
-    heads = columns(
-        "Model | Benchmark | Templates | MC1 base, lowest .2 | MC1 base, highest .2"
-        " | ΔMC1, lowest +.2 | ΔMC1, highest +.2 | ΔMC2, lowest +.2 | ΔMC2, highest +.2"
-    )
-    parted: dict[tuple[str, str], list[Summary]] = {}
-    for summary in summaries:
-        parted.setdefault((summary.model, benchmark_of(summary.benchmark)), []).append(summary)
-    rows = tuple(
-        _line(
-            [*name, len(own)],
-            _ends([s.mc1_base for s in own]),
-            _ends([s.delta_mc1 for s in own]),
-            _ends([s.delta_mc2 for s in own]),
-        )
-        for name, own in parted.items()
-        if len(own) > 1
-    )
-    notes = ("Each template is a cell of its own, in every other table too.",)
-    return Table("templates", "How much the template matters", heads, rows, notes)
-
-
 def branch(invariant: float, theta: Theta) -> str:
     """The scalar operator that I(M) chooses: `mix` or `early`; an en dash where I(M) is nan."""
     if math.isnan(invariant):
@@ -174,11 +151,6 @@ def _judgement(v: Judgement) -> tuple[Value, ...]:
     points = [100 * x for x in (*first, *second)]
     counts = (v.fixed, v.broken, v.p, v.p_holm)
     return (v.model, v.benchmark, v.items, v.failed, *points, *counts, v.sentence)
-
-
-def _ends(values: Sequence[float]) -> list[Value]:
-    """Smallest and largest, in points; nan where any value is."""
-    return [float(100 * np.min(values)), float(100 * np.max(values))]
 
 
 def _mean_known(values: Sequence[float]) -> float:
