@@ -1,49 +1,20 @@
-"""A decision for the eye: what is drawn, what tables show of it, and hostile text in each."""
+"""A decision for the eye: its roles, what tables show of it, and hostile text in each."""
 
 import io
 import re
 from dataclasses import replace
-from functools import cache
-from xml.etree import ElementTree
 
-import families
 import numpy as np
 import pytest
 from rich.console import Console
 from test_explanation import decision, spatial
 
-from lastword import Theta, Tracer
+from lastword import Theta
 from lastword.view.palette import LOOKS
 from lastword.view.portrait import letter, portrait
 from lastword.view.table import terminal_table
 
 HOSTILE = "<script>alert(1)</script>"
-
-
-@cache
-def tracer() -> Tracer:
-    return Tracer(families.build("llama"), families.tokenizer(), invariant=2.0)
-
-
-@pytest.mark.parametrize("read", ["decide", "all"])
-def test_depths_that_were_read_are_drawn_with_the_bases_own_probabilities_last(read):
-    found = tracer().correct("w5 w6 w7", ["w8 w9", "w10", "w11 w12"], read=read)
-    lines = drawn_lines(found.plot().svg)
-    depths = np.flatnonzero(~np.isnan(found.trajectory).any(axis=0))
-    assert len(lines) == 3 and (len(depths) == 7 if read == "all" else len(depths) < 7)
-    for line, before in zip(lines, found.base_probabilities, strict=True):
-        assert line[:, 0] == pytest.approx(34 + 514 * depths / 6, abs=0.06)
-        assert line[-1, 1] == pytest.approx(8 + 164 * (1 - before), abs=0.06)
-    # Probabilities of a depth add up to one: so do the heights above the axis.
-    assert sum(172 - line[:, 1] for line in lines) == pytest.approx(164, abs=0.4)
-    shares = zip(found.base_probabilities, found.probabilities, strict=True)
-    assert all(f">{b:.3f} → {u:.3f}<" in found.plot().svg for b, u in shares)
-
-
-def drawn_lines(svg):
-    """The points of every line of a drawing."""
-    lines = [e for e in ElementTree.fromstring(svg) if e.tag.endswith("polyline")]
-    return [np.array([p.split(",") for p in e.get("points").split()], float) for e in lines]
 
 
 def test_truth_is_green_the_false_winner_red_and_the_rest_grey():
@@ -86,19 +57,6 @@ def test_a_terminal_shows_texts_as_text_and_counts_at_the_right():
     assert re.search(r"10 +0\.550 +0\.269$", first.rstrip())
 
 
-def test_the_depth_that_decided_is_marked():
-    marked = {
-        operator: re.findall(r"dasharray=.2 3.><title>([^<]*)<", made.plot().svg)
-        for operator, made in {
-            "decisive": spatial("decisive", 2),
-            "base": spatial("base", 3),
-            "early": decision(operator="early"),
-            "mix": decision(),
-        }.items()
-    }
-    assert marked == {"decisive": ["ℓ* = 2"], "base": [], "early": ["depth 0"], "mix": []}
-
-
 def test_a_notebook_shows_answers_numbers_and_reasons():
     shown = decision()._repr_html_()
     assert "<s>it is red</s>" in shown and "<strong>it is blue</strong>" in shown
@@ -107,18 +65,6 @@ def test_a_notebook_shows_answers_numbers_and_reasons():
     assert "<s>" not in decision(index=0)._repr_html_()
 
 
-def test_a_notebook_draws_the_trajectory_that_was_read_without_scripts_or_links():
-    found = tracer().correct("w5 w6 w7", ["w8 w9", "w10", "w11 w12"], read="all")
-    shown = found._repr_html_()
-    lines = drawn_lines(shown[shown.index("<svg") : shown.index("</svg>") + 6])
-    assert [len(line) for line in lines] == [7, 7, 7]
-    assert "<script" not in shown and "href" not in shown and "src=" not in shown
-    assert "<svg" not in decision()._repr_html_()  # no depth was read
-
-
 def test_text_of_candidates_is_never_markup():
-    drawn = replace(decision(candidates=(HOSTILE, "it is blue")), trajectory=np.zeros((2, 5)))
-    assert "<svg" in drawn._repr_html_() and "<script" not in drawn._repr_html_()
     hostile = decision(candidates=(HOSTILE, "it is blue"))
     assert HOSTILE not in hostile._repr_html_() and "&lt;script" in hostile._repr_html_()
-    assert HOSTILE not in hostile.plot().svg

@@ -1,4 +1,4 @@
-"""Decision: an answered item as Python gives it: its JSON, its figure, its form in a notebook."""
+"""Decision: an answered item as Python gives it: its JSON, its form in a notebook."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,24 +11,12 @@ from lastword.rule.fact import Fact, facts
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lastword.view.sketch import Sketch
-
 SCHEMA = 1
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Decision(Answer):
     """The answer of `Tracer.correct` (`rule.answer.Answer` has its fields) in its forms."""
-
-    def plot(self) -> "Sketch":
-        """Draw the candidates over depth, with their probabilities before and after, as SVG.
-
-        Draws the depths that were read: ask with `read="all"` to see them all.
-        """
-        from lastword.view.portrait import portrait
-        from lastword.view.sketch import sketch
-
-        return sketch(portrait(self))
 
     def _repr_html_(self) -> str:
         from lastword.view.table import notebook

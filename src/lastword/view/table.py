@@ -11,7 +11,6 @@ from rich.text import Text
 from lastword.rule.answer import Answer
 from lastword.view.explanation import explain
 from lastword.view.portrait import Portrait, portrait
-from lastword.view.sketch import sketch
 
 
 def correction(base: str, answer: str) -> Text:
@@ -51,10 +50,8 @@ def terminal_table(
 
 
 def notebook(answer: Answer) -> str:
-    """Return a decision as a notebook shows it: its candidates, its trajectory and its reasons."""
-    view = portrait(answer)
-    drawing = sketch(view).svg if len(view.depths) > 1 else ""
-    return f"<div>{html_table(view)}{drawing}<p>{escape(explain(answer))}</p></div>"
+    """Return a decision as a notebook shows it: its candidates and its reasons."""
+    return f"<div>{html_table(portrait(answer))}<p>{escape(explain(answer))}</p></div>"
 
 
 def html_table(portrait: Portrait) -> str:
