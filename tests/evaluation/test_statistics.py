@@ -285,11 +285,6 @@ def test_baselines_and_calibration_are_recomputed_from_the_items():
     assert said.ece == pytest.approx(reliability(tops, own["mc1"].to_numpy()).ece)
 
 
-def test_without_blind_scores_the_baseline_is_undefined():
-    [cell] = cells(synthetic_cell("org/m", "halueval-qa", 12, blind="none"))
-    assert isnan(summarise(cell).blind)
-
-
 def test_a_cell_in_which_everything_failed_is_undefined_not_an_error():
     [cell] = cells(synthetic_cell("org/m", "truthfulqa", 6, failed=6))
     said, [verdict] = summarise(cell), judge([cell])

@@ -296,15 +296,6 @@ def test_a_short_logarithmic_axis_reads_plain_numbers(tmp_path):
     assert {"0.4", "1", "3"} <= set(texts) and not any("$" in text for text in texts), texts
 
 
-def test_the_higher_end_is_named_above(records):
-    readings = [read(cell, THETA) for cell in cells.cells(records)]
-    for parameter in ablation.GRIDS:
-        swept = ablation.sweep(readings, THETA, parameter)
-        panel = ablation_figure(ablation.necessity(readings, THETA), [swept]).panels[1]
-        above, below = sorted(marks(panel, Line), key=lambda line: not line.above)
-        assert above.above and not below.above and above.y[-1] >= below.y[-1]
-
-
 def test_the_diagram_is_drawn(tmp_path):
     paths = draw.save(figures.scorer_dataflow(THETA), tmp_path)
     assert "slope, jump, curvature at" in paths[1].read_text(encoding="utf-8")

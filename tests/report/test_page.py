@@ -20,7 +20,6 @@ from typer.testing import CliRunner
 
 from lastword.cli import app
 from lastword.errors import RecordError
-from lastword.evaluation.controls import controls
 from lastword.evaluation.statistics import Interval, Judgement, judge, over_cells
 from lastword.records import cells as parted
 from lastword.records.record import Record
@@ -615,25 +614,3 @@ def test_an_address_opens_its_item(index, chromium):
         view.reload()
         view.wait_for_selector(".item .candidates")
         assert "org/model-b · halueval-qa 5" in view.inner_text(".item .where")
-
-
-@pytest.mark.slow
-def test_a_page_of_45_cells_has_all_of_their_items(tmp_path, chromium):
-    cells = synthetic_grid(1, 60, depth=40)
-    models = [cells.assign(model=f"org/model-{m:02}") for m in range(15)]
-    one = parted.cells(cells)
-    judged = zip([parted.summarise(c) for c in one], judge(one), one, strict=True)
-    views = [page.CellReport(s, v, controls(c)) for s, v, c in judged]
-    every = [
-        replace(v, summary=replace(v.summary, model=f"org/model-{m:02}"))
-        for m in range(15)
-        for v in views
-    ]
-    blocks = page_data.data_blocks(parted.cells(pd.concat(models)), THETA)
-    grid = over_cells(np.array([v.summary.delta_mc1 for v in every]), resamples=100)
-    index = tmp_path / "index.html"
-    index.write_text(page.render(every, grid, [], [], blocks), encoding="utf-8")
-    with chromium.opened(index) as watched:
-        said = watched.page.inner_text(".count")
-        assert said == "2,250 of 2,250 items · 450 of 450 for MC2 alone"
-        watched.assert_quiet()
