@@ -332,14 +332,13 @@ def test_templates_by_name_and_by_file(tmp_path):
 
 def test_a_template_is_chosen_by_the_name_that_records_have(tmp_path):
     files = [f"jsonl:{tmp_path / name}.jsonl" for name in ("mine", "yours")]
-    chosen = [*map(find, files), find("lm-eval:arc_easy"), find("everyday")]
-    for names in ([], ["jsonl/prompt", "lm-eval/prompt"], ["jsonl:mine/prompt"]):
+    chosen = [*map(find, files), find("everyday")]
+    for names in ([], ["jsonl/prompt"], ["jsonl:mine/prompt"]):
         templates = templates_for(chosen, names)
         recorded = {name: [t.name for t in each] for name, each in templates.items()}
         assert recorded == {
             "jsonl:mine": ["jsonl/prompt"],
             "jsonl:yours": ["jsonl/prompt"],
-            "lm-eval:arc_easy": ["lm-eval/prompt"],
             "everyday": [find("everyday").template().name],
         }
     with pytest.raises(InputError, match="no template jsonl:mine/qa"):

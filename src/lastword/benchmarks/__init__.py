@@ -9,7 +9,6 @@ from lastword.benchmarks.everyday import EVERYDAY
 from lastword.benchmarks.factor import FACTOR
 from lastword.benchmarks.halueval import FIB, HALUEVAL_QA, HALUEVAL_QA_CLOSED, HALUEVAL_SUM
 from lastword.benchmarks.jsonl import jsonl
-from lastword.benchmarks.lm_eval import lm_eval
 from lastword.benchmarks.template import Template
 from lastword.benchmarks.truthfulqa import TRUTHFULQA, TRUTHFULQA_BINARY
 from lastword.errors import InputError
@@ -36,9 +35,8 @@ BENCHMARKS: dict[str, Benchmark] = {
 def find(name: str, columns: str | None = None) -> Benchmark:
     """A benchmark by name.
 
-    `jsonl:PATH` is a file of one's own items, `lm-eval:TASK` a task of lm-evaluation-harness, by
-    name or by its YAML file, `hf:NAME` a set of the hub or a folder; installed packages add others
-    by entry points of the group `lastword.benchmarks`.
+    `jsonl:PATH` is a file of one's own items, `hf:NAME` a set of the hub or a folder; installed
+    packages add others by entry points of the group `lastword.benchmarks`.
 
     Args:
         name: The name.
@@ -51,13 +49,9 @@ def find(name: str, columns: str | None = None) -> Benchmark:
         return hub(name.removeprefix("hf:"), columns)
     if name.startswith("jsonl:"):
         return jsonl(Path(name.removeprefix("jsonl:")))
-    if name.startswith("lm-eval:"):
-        return lm_eval(name.removeprefix("lm-eval:"))
     table = catalogue()
     if name not in table:
-        raise InputError(
-            f"no benchmark {name!r}; known: {', '.join(table)}, jsonl:PATH, lm-eval:TASK, hf:NAME"
-        )
+        raise InputError(f"no benchmark {name!r}; known: {', '.join(table)}, jsonl:PATH, hf:NAME")
     return table[name]
 
 

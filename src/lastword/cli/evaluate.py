@@ -108,7 +108,7 @@ def eval_(
     benchmark: Annotated[
         list[str],
         "truthfulqa, truthfulqa-binary, halueval-qa, halueval-qa-closed, halueval-sum, "
-        "fib, factor, everyday, demo, jsonl:PATH, lm-eval:TASK or hf:NAME; repeat it.",
+        "fib, factor, everyday, demo, jsonl:PATH or hf:NAME; repeat it.",
     ],
     out: Annotated[
         str, typer.Option(metavar="PATH", help="Folder for the records; also s3://BUCKET/FOLDER.")
