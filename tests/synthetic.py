@@ -92,13 +92,10 @@ def synthetic_grid(
     return pd.concat(cells, ignore_index=True)
 
 
-def write_cells(
-    records: pd.DataFrame, out: Folder, theta: Theta | None = None, questions: int | None = None
-) -> None:
+def write_cells(records: pd.DataFrame, out: Folder, theta: Theta | None = None) -> None:
     """The records as `lastword eval` leaves them: a folder a cell.
 
     Args:
-        questions: How many the benchmark has, where the records are its first; None is no more.
     """
     for (model, benchmark), cell in records.groupby(["model", "benchmark"], sort=False):
         rows = [_as_written(row) for row in cell.to_dict("records")]
@@ -115,8 +112,8 @@ def write_cells(
             "items": len(cell),
             "dataset": {
                 "fingerprint": f"of {benchmark}",
-                "questions": questions or len(cell),
-                "limit": len(cell) if questions else None,
+                "questions": len(cell),
+                "limit": None,
             },
             "packages": {"lastword": "test", "transformers": "test"},
             "dtype": "float32",

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -104,19 +104,6 @@ def test_training_repeats_exactly_and_leaves_all_but_the_tuned_blocks(tokenizer)
         assert torch.equal(tensor, first.control[name]) != tuned, name
 
 
-def test_another_seed_trains_another_model(tokenizer):
-    one = train(TINY, tokenizer).log[-1]["loss"]
-    assert train(replace(TINY, seed=TINY.seed + 1), tokenizer).log[-1]["loss"] != one
-
-
-def test_where_the_norm_starts_changes_the_weights_and_not_the_function(tokenizer):
-    ids = torch.tensor([tokenizer("Which goods come from Baevwick?")["input_ids"]])
-    plain = build(TINY, tokenizer)
-    scaled = build(replace(TINY, norm_start=4.0), tokenizer)
-    assert scaled.model.norm.weight.mean() == 4 * plain.model.norm.weight.mean()
-    torch.testing.assert_close(plain(ids).logits, scaled(ids).logits)
-
-
 def test_losses_at_every_exit_are_those_of_a_model_cut_there(tokenizer):
     model = build(TINY, tokenizer)
     data = corpus(1, tokenizer)
@@ -126,12 +113,6 @@ def test_losses_at_every_exit_are_those_of_a_model_cut_there(tokenizer):
     model.model.layers = model.model.layers[:3]
     torch.testing.assert_close(each[0], model(input_ids=tokens, labels=labels).loss)
     assert not torch.isclose(each[0], each[1])
-
-
-def test_phase_two_draws_by_the_shares_of_the_answers(tokenizer):
-    data = corpus(2, tokenizer)
-    assert data.weights.sum() == pytest.approx(sum(len(t) for t in texts(2)), rel=1e-5)
-    assert (data.labels[data.tokens == tokenizer.pad_token_id] == -100).all()
 
 
 @pytest.mark.parametrize("name", list(RECIPES))
