@@ -1,21 +1,19 @@
 """Are certificates right as often as they say? 2,000 samples from populations with known rates.
 
-    python experiments/trust.py validity [--redraws 2000]
-    python experiments/trust.py power [--streams 400]
+    python experiments/trust.py [--redraws 2000]
 
-`validity` draws labelled items from populations whose true rates are just below, at, just above and
+It draws labelled items from populations whose true rates are just below, at, just above and
 far above what is asked, and counts the samples whose certificate is wrong: the broken rate, the
 gain, the threshold of deferral, the monitor and the drift test under 10,000 looks. Beside each
 stands the control that most people would write, which fails. Groups of five, looks at growing
-labels, a family of methods, slices and means taken over the tested items are among them. `power`
-counts labels until alarm and warning.
+labels, a family of methods, slices and means taken over the tested items are among them.
 """
 
 import argparse
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +30,7 @@ from lastword.trust.certify import certify
 from lastword.trust.deferral import THRESHOLDS, above, defer
 from lastword.trust.drift import Drift
 from lastword.trust.evidence import Evidence
-from lastword.trust.monitor import BETS, PATIENCE, log_kept, log_restarted, log_slip, log_wealth
+from lastword.trust.monitor import log_wealth
 from lastword.trust.policy import BATCH, METHODS, OFF, Policy, family
 from lastword.trust.slices import slices
 from lastword.trust.terms import Terms
@@ -48,18 +46,14 @@ Row = dict[str, Any]
 
 
 def main() -> None:
-    """Run one stage, print its rows and keep them."""
+    """Print the rows of every claim and keep them."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    stages = parser.add_subparsers(dest="stage", required=True)
-    stages.add_parser("validity").add_argument("--redraws", type=int, default=2000)
-    stages.add_parser("power").add_argument("--streams", type=int, default=400)
-    options = vars(parser.parse_args())
-    name = options.pop("stage")
+    parser.add_argument("--redraws", type=int, default=2000)
     rows = []
-    for row in STAGES[name](**options):
+    for row in validity(parser.parse_args().redraws):
         print(json.dumps(row), flush=True)
         rows.append(row)
-    (RESULTS / f"trust-{name}.json").write_text(json.dumps(rows, indent=1) + "\n")
+    (RESULTS / "trust-validity.json").write_text(json.dumps(rows, indent=1) + "\n")
 
 
 def validity(redraws: int) -> Iterator[Row]:
@@ -351,75 +345,6 @@ def monitors(redraws: int) -> Iterator[Row]:
         }
 
 
-def power(streams: int) -> Iterator[Row]:
-    """Labels until the alarm, from the first on and after good ones, and until `slipping`.
-
-    Beside the alarm stands the one of a single wealth, which has its losses to win back.
-    """
-    most = 20_000
-    for alpha in (0.01, 0.02, 0.05, 0.1):
-        for times in (1.25, 1.5, 2.0, 3.0):
-            rng = np.random.default_rng(9)
-            bad = rng.random((streams, most)) < times * alpha
-            for good in (0, 2_000, 10_000):
-                before = rng.random((streams, good)) < alpha / 2
-                whole = np.concatenate([before, bad], axis=1)
-                single = np.array([alarmed(own, alpha) for own in whole])
-                alarm, slip = warned(whole, alpha, good)
-                yield {
-                    "alpha": alpha,
-                    "rate": round(times * alpha, 4),
-                    "good labels before": good,
-                    "streams": streams,
-                    **waited("alarm", alarm - good),
-                    **waited("alarm of one wealth", single - good),
-                    **waited("slipping", slip - good),
-                }
-    for alpha in (0.02, 0.1):  # at alpha itself nothing is wrong
-        stream = np.random.default_rng(9).random((streams, most)) < alpha
-        alarm, slip = warned(stream, alpha, 0)
-        yield {"alpha": alpha, "rate": alpha, "streams": streams} | {
-            **waited("alarm", alarm),
-            **waited("slipping", slip),
-        }
-
-
-def alarmed(broken: np.ndarray, alpha: float) -> float:
-    """Labels until the alarm; infinite where there is none."""
-    wealth = log_wealth(broken.cumsum(), np.arange(1, len(broken) + 1), alpha)
-    first = np.flatnonzero(wealth >= -math.log(DELTA))
-    return float(first[0]) + 1 if first.size else math.inf
-
-
-def warned(broken: np.ndarray, alpha: float, good: int) -> tuple[np.ndarray, np.ndarray]:
-    """Labels until alarm and `slipping` after the good ones, by stream; infinite without one."""
-    slip, wealth = (np.full((len(broken), len(BETS)), -np.inf) for _ in range(2))
-    first = np.full((2, len(broken)), np.inf)
-    for place in range(broken.shape[1]):
-        slip = log_slip(slip, broken[:, place, None], alpha)
-        wealth = log_restarted(wealth, place, broken[:, place, None], alpha)
-        staked, since = (
-            np.logaddexp.reduce(own, axis=1) - math.log(len(BETS)) for own in (wealth, slip)
-        )
-        over = np.stack(
-            [
-                np.logaddexp(staked, log_kept(place + 1)) >= -math.log(DELTA),
-                (since >= math.log(PATIENCE)) & (place >= good),
-            ]
-        )
-        first[over & np.isinf(first)] = place + 1
-        if np.isfinite(first).all():
-            break
-    return first[0], first[1]
-
-
-def waited(name: str, labels: np.ndarray) -> Row:
-    """Share of streams that end in it within the labels there are, and the median of all."""
-    median = float(np.median(labels))
-    found = None if math.isinf(median) else median
-    return {f"{name}, share": float(np.isfinite(labels).mean()), f"{name}, median": found}
-
-
 def drifts(redraws: int) -> Iterator[Row]:
     """A warning is wrong where what comes is what was certified."""
     streams, kept = max(redraws // 10, 1), 200
@@ -448,11 +373,6 @@ CLAIMS = (
     monitors,
     drifts,
 )
-
-STAGES: dict[str, Callable[..., Iterator[Row]]] = {
-    "validity": validity,
-    "power": power,
-}
 
 if __name__ == "__main__":
     main()

@@ -93,10 +93,7 @@ def synthetic_grid(
 
 
 def write_cells(records: pd.DataFrame, out: Folder, theta: Theta | None = None) -> None:
-    """The records as `lastword eval` leaves them: a folder a cell.
-
-    Args:
-    """
+    """The records as `lastword eval` leaves them: a folder a cell."""
     for (model, benchmark), cell in records.groupby(["model", "benchmark"], sort=False):
         rows = [_as_written(row) for row in cell.to_dict("records")]
         groups: dict[int, list[dict[str, Any]]] = {}
