@@ -17,9 +17,7 @@ _BATCH_TOKENS = 512  # small batches, so that the bar moves every few seconds
 
 def demo(
     page: Annotated[Path, "Where the page with the worked items goes."] = Path("demo.html"),
-    whole: Annotated[
-        bool, typer.Option("--all", help="A real model too, and every worked item.")
-    ] = False,
+    whole: Annotated[bool, typer.Option("--all", help="A real model too.")] = False,
     as_json: Annotated[bool, "Print the figures as JSON."] = False,
 ) -> None:
     """Show one repair, one break, and the certificate that allows the first alone."""
@@ -50,5 +48,5 @@ def _advice() -> list[tuple[str, str]]:
     return [
         (f"lastword get {PUBLISHED}", f"a real model, {size}"),
         ("lastword try FILE", "does it help on examples that you have labelled? (docs/try.md)"),
-        ("lastword demo --all", "the same of the real model, and every item drawn"),
+        ("lastword demo --all", "the same of the real model"),
     ]

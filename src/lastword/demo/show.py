@@ -10,7 +10,7 @@ from rich.console import Console
 from lastword.demo.outcome import Watch, answer
 from lastword.demo.page import write_page
 from lastword.demo.story import TERMS, Part, Story, story
-from lastword.demo.terminal import story_lines, worked_item
+from lastword.demo.terminal import story_lines
 
 if TYPE_CHECKING:
     from lastword.tracer import Tracer
@@ -24,8 +24,6 @@ def show(
     watch: Watch = lambda decisions, *_: decisions,
 ) -> dict[str, Any]:
     """Print each part's story, at most 25 lines, as soon as it is known; then write the page.
-
-    Of several parts the worked items are printed too.
 
     Args:
         console: Where stories are printed.
@@ -42,8 +40,6 @@ def show(
         stories.append(tale := tell(part, tracer, watch))
         last = [*advice, (str(page), "these questions, drawn")] if part is [*parts][-1] else []
         console.print(story_lines(tale, last))
-        for rule, outcome in tale.examples.items() if len(parts) > 1 else ():
-            console.print("", worked_item(part.name, rule, outcome, tracer.theta), sep="\n")
     write_page(page, stories)
     return {tale.part.name.lower(): tale.figures() for tale in stories}
 

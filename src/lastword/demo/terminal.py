@@ -1,4 +1,4 @@
-"""A story in a terminal, and a worked item with its depths."""
+"""A story in a terminal."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,26 +8,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from lastword.demo.outcome import Outcome
 from lastword.demo.story import Story, withheld_by
-from lastword.theta import Theta
-from lastword.view.explanation import explain
-from lastword.view.portrait import Portrait, portrait, short
-from lastword.view.table import correction, terminal_table
-
-_SHADES = " ▁▂▃▄▅▆▇█"
-
-
-def worked_item(name: str, rule: str, outcome: Outcome, theta: Theta) -> Group:
-    """An item: the question, its candidates with their trajectories, and why."""
-    item = outcome.item
-    return Group(
-        Text(f"{name}: the {rule} ({item.id})", style="bold"),
-        Text(item.question or item.prompt),
-        correction(outcome.decision.base_answer, outcome.decision.answer),
-        Padding(_trajectories(portrait(outcome.record.decision, theta)), (0, 0, 0, 2)),
-        Text(explain(outcome.record.decision)),
-    )
+from lastword.view.portrait import short
+from lastword.view.table import correction
 
 
 def story_lines(tale: Story, advice: Sequence[tuple[str, str]]) -> Group:
@@ -81,37 +64,6 @@ def _columns(rows: Iterable[tuple[str, Text]]) -> Table:
     return grid
 
 
-def shades(shares: Iterable[float]) -> str:
-    """Shares in [0, 1] at depths 0..L, a shade a depth."""
-    return "".join(_SHADES[round(share * (len(_SHADES) - 1))] for share in shares)
-
-
 def percent(share: float) -> str:
     """A share in points; an en dash where it is undefined."""
     return "–" if math.isnan(share) else f"{100 * share:.1f}"
-
-
-def _trajectories(item: Portrait) -> Table:
-    columns = {
-        "": ["true" if candidate.true else "" for candidate in item.candidates],
-        "candidate": [candidate.text for candidate in item.candidates],
-        f"depth 0..{item.depth}": [shades(candidate.shares) for candidate in item.candidates],
-    }
-    rows = terminal_table(item, columns, after="TRACE", number=percent, box=None, pad_edge=False)
-    rows.add_row("", Text(_legend(item), style="dim"), Text(_ruler(item)), "", "")
-    return rows
-
-
-def _legend(item: Portrait) -> str:
-    sharpest = "" if item.sharpest is None else f"^ l* = {item.sharpest}, "
-    return f"{sharpest}· window"
-
-
-def _ruler(item: Portrait) -> str:
-    """The interior window as dots, and under them the sharpest depth."""
-    assert item.window is not None
-    first, last = item.window
-    marks = ["·" if first <= depth <= last else " " for depth in item.depths]
-    if item.sharpest is not None:
-        marks[item.sharpest] = "^"
-    return "".join(marks)

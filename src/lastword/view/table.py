@@ -1,8 +1,7 @@
 """A portrait as a table of its candidates: in a terminal, and as HTML without scripts or links."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -20,32 +19,22 @@ def correction(base: str, answer: str) -> Text:
     return Text.assemble((base, "strike dim"), " → ", (answer, "bold"))
 
 
-def terminal_table(
-    portrait: Portrait,
-    columns: Mapping[str, Sequence[object]],
-    *,
-    after: str = "corrected",
-    number: Callable[[float], str] = "{:.3f}".format,
-    **look: Any,
-) -> Table:
+def terminal_table(portrait: Portrait, columns: Mapping[str, Sequence[object]]) -> Table:
     """A row a candidate: the columns given, then its probabilities before and after.
 
     Args:
         portrait: The item.
         columns: By heading, a printable text or a count of every candidate.
-        after: Heading of the corrected probabilities.
-        number: How a probability is written.
-        look: Of rich's table.
     """
-    table = Table(**({"box": SIMPLE_HEAD} | look))
+    table = Table(box=SIMPLE_HEAD)
     for heading, values in columns.items():
         counts = all(isinstance(value, int) for value in values)
         table.add_column(heading, justify="right" if counts else "left", overflow="fold")
-    for heading in ("base", after):
+    for heading in ("base", "corrected"):
         table.add_column(heading, justify="right")
     for candidate, *values in zip(portrait.candidates, *columns.values(), strict=True):
         texts = [Text(str(value)) for value in values]
-        table.add_row(*texts, number(candidate.before), number(candidate.after))
+        table.add_row(*texts, f"{candidate.before:.3f}", f"{candidate.after:.3f}")
     return table
 
 
