@@ -292,18 +292,6 @@ def test_the_command_reads_a_folder_and_says_the_verdicts(tmp_path):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_bench_that_left_nothing_is_warned_of(tmp_path):
-    write_cells(synthetic_grid(1, 24), tmp_path / "runs")
-    (tmp_path / "bench").mkdir()
-    arguments = ["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
-    arguments += ["--bench", str(tmp_path / "bench")]
-    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert result.exit_code == 0 and (tmp_path / "out" / "index.html").exists()
-    assert result.stderr.startswith(f"lastword: no *.json in {tmp_path / 'bench'}")
-    assert "cost.md" not in result.stdout
-
-
-@pytest.mark.usefixtures("undrawn")
 def test_the_item_that_was_asked_for_is_shown(tmp_path):
     write_cells(synthetic_grid(1, 24), tmp_path / "runs")
     arguments = ["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--item"]

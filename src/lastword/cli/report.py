@@ -32,7 +32,7 @@ def report(
 
         root = locate(runs)
         output = build(root, out, bench=bench, with_paper=against_paper, item=item)
-        warnings = (*output.warnings, *unfinished(root))
+        warnings = unfinished(root)
     for warning in warnings:
         say(f"lastword: {warning}")
     for line in output.verdicts:

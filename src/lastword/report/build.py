@@ -68,12 +68,10 @@ class Output:
     Attributes:
         paths: Its files, the page last.
         verdicts: Of every cell, in words, with its controls.
-        warnings: What was asked for and could not be had.
     """
 
     paths: tuple[Path, ...]
     verdicts: tuple[str, ...]
-    warnings: tuple[str, ...] = ()
 
 
 def report(
@@ -94,14 +92,13 @@ def report(
         item: What the worked example and the figure across models show, as BENCHMARK-ID.
 
     Raises:
-        RecordError: No records, records of different settings, no such item, or a folder that
-            cannot be written.
+        RecordError: No records, records of different settings, no such item, no timings, or a
+            folder that cannot be written.
     """
-    timings, warning = ((), "") if bench is None else _timings(bench)
+    timings = () if bench is None else tuple(read_timings(bench))
     opening = _opening(runs / VERDICT)
     material = replace(_read(runs), timings=timings, item=item, opening=opening)
-    output = write(material, out, with_paper=with_paper)
-    return replace(output, warnings=(warning,) if warning else ())
+    return write(material, out, with_paper=with_paper)
 
 
 def write_page(runs: Folder, path: Path) -> None:
@@ -151,13 +148,6 @@ def _opening(path: Folder) -> Opening | None:
         return Opening(picture, words, classes, depths)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RecordError(f"cannot read {path}: {error}; try again") from error
-
-
-def _timings(bench: Path) -> tuple[tuple[Timing, ...], str]:
-    """Read what the bench measured; of a folder where it left nothing, none, and a warning."""
-    if bench.is_dir() and not any(bench.glob("*.json")):
-        return (), f"no *.json in {bench}, as `lastword bench --out` leaves: the report has no cost"
-    return tuple(read_timings(bench)), ""
 
 
 def write(material: Material, out: Path, *, with_paper: bool = False) -> Output:
