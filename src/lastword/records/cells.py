@@ -96,28 +96,6 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Memory:
-    """Records that are in memory whole.
-
-    Attributes:
-        records: One row a record.
-    """
-
-    records: "pd.DataFrame"
-
-    def slices(self, names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
-        """Give some columns of some records at a time, as `Source` says."""
-        there = self.records[[name for name in names if name in self.records.columns]]
-        for start in range(0, len(there), SLICE):
-            some = there.iloc[start : start + SLICE]
-            yield np.arange(start, start + len(some)), some
-
-    def whole(self, places: Places) -> "pd.DataFrame":
-        """Give everything about some records, as `Source` says."""
-        return self.records.iloc[places]
-
-
-@dataclass(frozen=True, eq=False)
 class Cell:
     """The records of one model on one benchmark.
 
@@ -222,7 +200,8 @@ class Cell:
         """
         item = np.full(len(self.records), -1)
         item[self.answer_places] = np.arange(len(self.answer_places))
-        for places, frame in (self.source or Memory(self.records)).slices(names):
+        source = _held(self.records, names) if self.source is None else self.source.slices(names)
+        for places, frame in source:
             inside = item[places] >= 0
             yield item[places[inside]], frame if inside.all() else frame[inside]
 
@@ -232,7 +211,15 @@ class Cell:
         Args:
             places: Among all records of the cell.
         """
-        return (self.source or Memory(self.records)).whole(places)
+        return self.records.iloc[places] if self.source is None else self.source.whole(places)
+
+
+def _held(records: "pd.DataFrame", names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
+    """Give some columns of records that are in memory whole, as a `Source` gives them."""
+    there = records[[name for name in names if name in records.columns]]
+    for start in range(0, len(there), SLICE):
+        some = there.iloc[start : start + SLICE]
+        yield np.arange(start, start + len(some)), some
 
 
 @dataclass(frozen=True)
