@@ -1,6 +1,5 @@
 """The runner: what a record says, what fails alone, and metrics that need no model to check."""
 
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 from tracer_double import TracerDouble, dataset
 
 import lastword
-from lastword.benchmarks import Template, find
+from lastword.benchmarks import Template
 from lastword.benchmarks.benchmark import Dataset, Example
 from lastword.errors import RecordError
 from lastword.evaluation import runner
@@ -20,9 +19,6 @@ from lastword.records.schema import COLUMNS
 from lastword.rule.geometry import effective_dimension
 from lastword.theta import Theta
 from lastword.weights.identity import folder_digest, model_name
-
-SHARED = Path(__file__).resolve().parents[3] / "shared"
-real = pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared here")
 
 # The columns that whoever reads records may count on (method, section 10).
 PROMISED = (
@@ -251,46 +247,6 @@ def test_a_local_model_trained_further_is_another(tmp_path):
     with pytest.raises(RecordError, match='holds another run: weights.weights was "'):
         records(tmp_path / "runs", data, model=str(folder))
     assert folder_digest(tmp_path / "none") is None
-
-
-@pytest.fixture(scope="module")
-def stories() -> Any:
-    from lastword import Tracer
-
-    return Tracer.from_pretrained(str(SHARED / "models" / "stories260K"))
-
-
-@real
-@pytest.mark.slow
-def test_what_overflows_a_context_of_512(stories):
-    pytest.importorskip("lm_eval")
-    failed: Counter[tuple[str, str]] = Counter()
-    for name in ("truthfulqa", "halueval-qa"):
-        data = find(name).load(SHARED / "data")
-        work = runner.prepare(stories, Work(data, data.benchmark.template(), blind="none"))
-        rows = zip(work.kinds, stories.encode(work.items), strict=True)
-        failed.update((name, kind) for kind, e in rows if isinstance(e, lastword.TraceError))
-    # The 19 of the mc1 sets are among the 24 of the mc2 sets, whose candidates are more.
-    assert failed == {
-        ("truthfulqa", "mc1"): 19,
-        ("truthfulqa", "mc2"): 24,
-        ("halueval-qa", None): 48,
-    }
-
-
-@real
-def test_a_real_run_on_a_small_model(stories, tmp_path):
-    data = find("truthfulqa").load(SHARED / "data", limit=6, seed=3)
-    work = runner.prepare(stories, Work(data, data.benchmark.template("zero-shot")))
-    outcome = runner.execute(stories, work, tmp_path)
-    assert outcome.cell == tmp_path / "stories260K" / "truthfulqa@zero-shot"
-    table = lastword.load_records(tmp_path)
-    assert len(table) == 12 and table["error"].isna().all()
-    for _, row in table.iterrows():
-        item = next(i for i in work.items if i.id == row["id"])
-        alone = stories.correct(item.prompt, item.candidates, read="all")
-        np.testing.assert_allclose(alone.trajectory, row["trajectory"], atol=1e-4)
-        assert alone.operator == row["operator"]
 
 
 def test_records_of_two_engines_do_not_stand_in_one_cell(tmp_path):

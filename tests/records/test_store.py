@@ -6,8 +6,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -556,42 +554,11 @@ def test_a_torn_part_is_set_aside_on_a_full_disk_too(tmp_path, monkeypatch):
     assert not victim.exists()
 
 
-def test_a_real_disk_that_fills(tmp_path):
-    """A tmpfs of 320 KiB in a mount namespace of its own, where the system lets us have one."""
-    probe = ["unshare", "-Urm", "mount", "-t", "tmpfs", "-o", "size=64k", "none", str(tmp_path)]
-    if shutil.which("unshare") is None or subprocess.run(probe, capture_output=True).returncode:
-        pytest.skip("no mount namespaces here")
-    evaluate = f"{sys.executable} {DOUBLE} {tmp_path} 300 0"
-    count = (
-        f"{sys.executable} -c 'import lastword; print(len(lastword.load_records(\"{tmp_path}\")))'"
-    )
-    script = f"""
-        mount -t tmpfs -o size=320k none {tmp_path}
-        {evaluate} || echo "exit $?"
-        {count}
-        mount -o remount,size=20m {tmp_path}
-        {evaluate} && {count}
-    """
-    done = subprocess.run(
-        ["unshare", "-Urm", "sh", "-c", script], capture_output=True, text=True, env=environment()
-    )
-    lines = [line for line in done.stdout.split("\n") if line != "group"]
-    ready, failed, some, again, every = lines[:5]
-    assert (ready, failed, again, every) == ("ready", "exit 1", "ready", "300")
-    assert 0 < int(some) < 300
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert "No space left on device" in done.stderr
-
-
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     double, work = job(tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(RecordError, match="cannot write .*file"):
         runner.execute(double, work, tmp_path / "file")
-
-
-def environment() -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": str(Path(lastword.__file__).parents[1])}
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from lastword.errors import RecordError
 from lastword.evaluation.statistics import Interval, Judgement, judge, over_cells
 from lastword.records import cells as parted
 from lastword.records.record import Record
-from lastword.report import build, figure_parts, figures, page, page_data
+from lastword.report import build, figure_parts, page, page_data
 from lastword.report.build import Material, report
 from lastword.report.cost import Timing
 from lastword.theta import Theta
@@ -584,21 +584,3 @@ def stands_still(view):
     while place != last:
         view.wait_for_timeout(700)
         place, last = view.evaluate("scrollY"), place
-
-
-def test_a_letter_has_its_key_in_the_figure(index, records, chromium):
-    with chromium.opened(index) as watched:
-        figure = watched.page.locator("#figures figure", has_text="A worked example")
-        example = figures.representative(parted.cells(records), "decisive")
-        key = figure.locator(".letters.wide li").all_inner_texts()
-        said = [short(text, 48) for text in example.candidates]
-        assert [line.split("\n")[-1].removesuffix(" ✓") for line in key] == said
-
-
-def test_an_address_opens_its_item(index, chromium):
-    with chromium.opened(index) as watched:
-        view = watched.page
-        view.goto(f"{index.as_uri()}#item-1-5")
-        view.reload()
-        view.wait_for_selector(".item .candidates")
-        assert "org/model-b · halueval-qa 5" in view.inner_text(".item .where")
