@@ -218,7 +218,7 @@ def test_enough_labels_are_certified_and_the_command_to_serve_is_told(tmp_path: 
     for path in (out / "index.html", page / "index.html"):
         html = unescape(path.read_text())
         bar = next(line for line in told.splitlines() if line.startswith("the model "))
-        assert html.index(bar) < html.index("Switch it on") < html.index("checklist</h2>")
+        assert html.index(bar) < html.index("Switch it on") < html.index("Cells</h2>")
         assert "about TRACE alone" in html
     kept = json.loads((out / "verdict.json").read_text())
     assert [line.rstrip() for line in kept["picture"]] == [
