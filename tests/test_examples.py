@@ -146,8 +146,8 @@ def test_tour():
             seen.append(eval(compile(ast.Expression(last.value), "tour", "eval"), names))
         else:
             exec(compile(ast.Module([last], []), "tour", "exec"), names)
-    share, table, decision, gates, figure, frame, _ = seen
+    share, table, decision, gates, frame, _ = seen
     assert share > 0.6 and table.argmax(axis=1).tolist() == [0, 1]
-    assert "<polyline" in decision._repr_html_() and decision.answer == "pale cedar boats"
-    assert gates and figure.svg.startswith("<svg") and len(frame) == 2
+    assert "<table" in decision._repr_html_() and decision.answer == "pale cedar boats"
+    assert gates and len(frame) == 2
     assert names["right"] > names["base"]
