@@ -5,7 +5,9 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -13,13 +15,14 @@ pytest.importorskip("ray")
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from ray.data.exceptions import ExecutionTimeoutError
 
 from lastword import Choice, Predicate, Tracer
 from lastword.decisions import write_questions
 from lastword.decisions.answer import row_of
 from lastword.engines import bulk
 from lastword.engines.ray import Cluster
-from lastword.errors import InputError
+from lastword.errors import InputError, RecordError
 from lastword.probes import Probe, fit_state
 from lastword.probes.answering import read_states
 
@@ -101,6 +104,19 @@ def test_an_output_of_other_questions_is_refused(folder, tmp_path):
     source, output = str(folder / "texts.parquet"), str(tmp_path / "out")
     with pytest.raises(InputError, match="answers to other questions"):
         bulk.decide_files(asked, source, output, Cluster())
+
+
+def test_a_run_that_ray_gives_up_is_one_line(monkeypatch, tmp_path):
+    data = MagicMock()
+    data.schema.return_value.names = ["id", "text"]
+    write = data.repartition.return_value.map_batches.return_value.write_parquet
+    write.side_effect = ExecutionTimeoutError("no progress for 1800s\nOperators still running")
+    monkeypatch.setattr(bulk, "connected", lambda *_: nullcontext())
+    monkeypatch.setattr("ray.data.read_parquet", lambda *_, **__: data)
+    asked = bulk.Bulk(Tracer.demo, {"topic": TOPIC}, None, "")
+    with pytest.raises(RecordError, match="^Ray stopped: no progress for 1800s .*goes on") as stop:
+        bulk.decide_files(asked, "in", str(tmp_path / "out"), Cluster())
+    assert "\n" not in str(stop.value)
 
 
 def _checkpoints(folder: Path) -> list[Path]:

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import ray
+from ray.data.exceptions import ExecutionTimeoutError
 from ray.data.expressions import col
+from ray.exceptions import RayError
 
 from lastword.decisions import Answers, PredicateAnswer, Question, ScoreAnswer, prepare
 from lastword.decisions.answer import columns_of, row_of
 from lastword.decisions.question import Predicate, Score, question_to
-from lastword.engines.ray import Cluster, connected, hide_gpus
+from lastword.engines.ray import Cluster, connected, hide_gpus, last_line
 from lastword.engines.rows import ERROR, TOGETHER, Bad, each_answer, reason
-from lastword.errors import InputError
+from lastword.errors import InputError, RecordError
 from lastword.files.folder import locate
 from lastword.files.rows import id_column
 from lastword.files.strict_json import to_json
@@ -139,6 +141,7 @@ def decide_files(
 
     Raises:
         InputError: No such column, or the output is of other questions or another model.
+        RecordError: Ray gave up: a worker cannot load the model, or nothing moves.
     """
     beside = f"{output.rstrip('/')}.checkpoint"
     folder = locate(beside)
@@ -171,6 +174,11 @@ def decide_files(
                 num_cpus=cluster.cpus_per_worker,
                 num_gpus=cluster.gpus_per_worker,
             ).write_parquet(output)
+        except (RayError, ExecutionTimeoutError) as error:
+            raise RecordError(
+                f"Ray stopped: {last_line(error)}; what is written stays, and the same command "
+                "goes on from there"
+            ) from error
         finally:
             context.checkpoint_config = None
         rows = ray.data.read_parquet(output, columns=[ERROR])

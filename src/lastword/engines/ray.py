@@ -110,7 +110,7 @@ def connected(cluster: Cluster, spare: int = 0) -> Iterator[None]:
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise InputError(
-            f"no Ray at {cluster.address} ({_line(error)}); give the --address of a running "
+            f"no Ray at {cluster.address} ({last_line(error)}); give the --address of a running "
             "cluster, or `local` to start one here"
         ) from error
     try:
@@ -372,7 +372,7 @@ def _require_same(info: RunInfo, other: RunInfo) -> None:
 
 
 def _give_up(group: int | None, error: RayError) -> TraceError:
-    times, last = f"{MOST_LOSSES} workers were lost", f"the last: {_line(error)}"
+    times, last = f"{MOST_LOSSES} workers were lost", f"the last: {last_line(error)}"
     if group is None:
         return ModelError(
             f"{times} while loading the model ({last}); they may need more memory: fewer workers "
@@ -390,7 +390,7 @@ def _amounts(resources: dict[str, float]) -> str:
     return " and ".join(f"{amounts.get(name, 0.0):g} {name}" for name in ("CPU", "GPU"))
 
 
-def _line(error: BaseException) -> str:
+def last_line(error: BaseException) -> str:
     """Shorten an error of Ray; of a traceback, to what it ends with."""
     text = str(error).strip()
     line = text.splitlines()[-1] if "\n  File " in text else text
