@@ -15,10 +15,11 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo quick test nightly fresh real coverage vllm clients inspect check organism docs locked lock audit release clean
 
 demo: $(READY) real
-	$(BIN)/lastword demo --all
 	@if $(BIN)/lastword get smollm2-135m > /dev/null; then \
 		$(BIN)/lastword try examples/tickets.csv --instructions "Which team?" \
-			--model lastword/smollm2-135m --out build/tickets --budget 20s; fi
+			--model lastword/smollm2-135m --out build/tickets --budget 20s > /dev/null && \
+		$(BIN)/lastword demo --all --tried build/tickets; \
+	else $(BIN)/lastword demo; fi
 
 quick: $(READY)
 	$(TESTS) -p no:schemathesis -m "not slow" $(addprefix tests/,$(QUICK))

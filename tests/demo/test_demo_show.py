@@ -239,7 +239,7 @@ def run(monkeypatch, capsys, tmp_path):
     def call(*arguments):
         names: list[str] = []
 
-        def show(console, page, parts, advice, watch):
+        def show(console, page, parts, advice, watch, verdict):
             names.extend(part.name for part in parts)
             return {"organism": {"items": 1}}
 

@@ -1,15 +1,15 @@
 """`lastword demo`: the embedded model's story, or the real one's too."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from lastword.cli.model import load_tracer
 from lastword.cli.output import check_writable, printable
 from lastword.cli.progress import tracked, waiting
-from lastword.errors import ModelError
-from lastword.files.strict_json import to_json
+from lastword.errors import InputError, ModelError
+from lastword.files.strict_json import from_json, to_json
 from lastword.model.options import LoadOptions
 
 _BATCH_TOKENS = 512  # small batches, so that the bar moves every few seconds
@@ -18,10 +18,14 @@ _BATCH_TOKENS = 512  # small batches, so that the bar moves every few seconds
 def demo(
     page: Annotated[Path, "Where the page with the worked items goes."] = Path("demo.html"),
     whole: Annotated[bool, typer.Option("--all", help="A real model too.")] = False,
+    tried: Annotated[
+        Path | None, "Folder of `lastword try --out`: its verdict opens the page and ends the text."
+    ] = None,
     as_json: Annotated[bool, "Print the figures as JSON."] = False,
 ) -> None:
     """Show one repair, one break, and the certificate that allows the first alone."""
     check_writable(page)
+    verdict = None if tried is None else _verdict(tried)
     with waiting("loading torch"):
         from rich.console import Console
 
@@ -35,9 +39,17 @@ def demo(
             parts[REAL] = load_tracer(LoadOptions(REAL.model, batch_tokens=_BATCH_TOKENS))
         except ModelError as error:
             typer.echo(printable(f"Without a real model: {error}"), err=as_json)
-    figures = show(Console(quiet=as_json), page, parts, _advice(), tracked)
+    figures = show(Console(quiet=as_json), page, parts, _advice(), tracked, verdict)
     if as_json:
         typer.echo(to_json(figures))
+
+
+def _verdict(folder: Path) -> dict[str, Any]:
+    path = folder / "verdict.json"
+    try:
+        return dict(from_json(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {path}: `lastword try --out {folder}` writes it") from error
 
 
 def _advice() -> list[tuple[str, str]]:

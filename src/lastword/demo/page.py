@@ -1,7 +1,8 @@
 """The demo's page: its stories with their worked items, one file that needs no network."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from lastword.demo.story import Story
 from lastword.errors import InputError
@@ -13,12 +14,15 @@ _ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = ("data.js", "trajectory.js", "portrait.js", "demo.js")
 
 
-def write_page(path: Path, stories: Sequence[Story]) -> None:
+def write_page(
+    path: Path, stories: Sequence[Story], verdict: Mapping[str, Any] | None = None
+) -> None:
     """Write one self-contained HTML file.
 
     Args:
         path: The file.
         stories: In their order.
+        verdict: Of a table that `lastword try` read, which opens the page.
 
     Raises:
         InputError: The file cannot be written.
@@ -31,8 +35,18 @@ def write_page(path: Path, stories: Sequence[Story]) -> None:
         assets=_ASSETS,
         title="lastword demo",
         stories=stories,
+        verdict=verdict,
+        lines=[] if verdict is None else _lines(verdict),
     )
     try:
         path.write_text(html, encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _lines(verdict: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the shares right that a reader compares, of all that `try` has."""
+    every = [*verdict["lines"], *filter(None, [verdict["certified"]])]
+    lines = {line["name"]: line for line in every}
+    names = ("chance", "the model", verdict["best"], "bag of words", verdict["probe"], "certified")
+    return [lines[name] for name in names if name in lines]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.text import Text
 
 from lastword.demo.outcome import Watch, answer
 from lastword.demo.page import write_page
@@ -22,6 +23,7 @@ def show(
     parts: "Mapping[Part, Tracer]",
     advice: Sequence[tuple[str, str]] = (),
     watch: Watch = lambda decisions, *_: decisions,
+    verdict: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Print each part's story, at most 25 lines, as soon as it is known; then write the page.
 
@@ -31,6 +33,7 @@ def show(
         parts: The models to show.
         advice: Commands to go on with, and what each is for.
         watch: Shows progress; see `outcome.answer`.
+        verdict: Of a table that `lastword try` read: printed last, and first on the page.
 
     Returns:
         Their figures, by the parts' names in lower case.
@@ -40,7 +43,9 @@ def show(
         stories.append(tale := tell(part, tracer, watch))
         last = [*advice, (str(page), "these questions, drawn")] if part is [*parts][-1] else []
         console.print(story_lines(tale, last))
-    write_page(page, stories)
+    if verdict is not None:
+        console.print(Text("\n".join(["", verdict["words"][0], *verdict["picture"]])))
+    write_page(page, stories, verdict)
     return {tale.part.name.lower(): tale.figures() for tale in stories}
 
 
