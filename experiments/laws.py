@@ -21,7 +21,7 @@ The weights are random: what an answer costs does not depend on them.
 --user has a probe's states of the tickets and of sets of texts, beside what a user would write
 with transformers (batches of 32 sorted by length, padded, every hidden state, the mean of one), and
 beside the floor: the products of the blocks up to that depth at the best rate of the run. CPU
-seconds, each the least of the rounds in turns; states are compared first.
+seconds, each the least of the rounds in turns, with how far the states are apart; set by set.
 """
 
 import argparse
@@ -286,6 +286,7 @@ def decisions_figure(results: dict[str, Any]) -> Figure:
 PROBED, ROUNDS = 19, 5  # depth of the probes; rounds of each shape
 # Texts of so many tokens, options of so many; the goal is of the probe over the model's own answer.
 SHAPES = ((12, 6, 0.3), (300, 6, 0.7), (12, 77, 0.1))
+LONG = 300  # tokens of a text that is asked about again
 TOGETHER, MOST = 20, 255  # probes on one text, options of one; goals 1.2 and 1.05
 
 
@@ -335,6 +336,14 @@ def probes(model: str) -> dict[str, Any]:
         a, b = map(float, np.min(rounds, axis=0))
         return {"ratio": a / b}
 
+    def again(own: Tracer, *questions: dict[str, Choice]) -> dict[str, float]:
+        """What the last question on a text takes of what the first took."""
+        ready = [own.prepare(each) for each in questions]
+        texts = [text(LONG) for _ in range(ROUNDS + 1)]
+        rounds = [[cpu_seconds(own.decide, each, r) for r in ready] for each in texts][1:]
+        first, last = map(float, np.min(rounds, axis=0))
+        return {"ratio": last / first}
+
     def share(questions: dict[str, Choice], tokens: int) -> float:
         (question,), own, ready = questions.values(), text(tokens), prepare(questions)
         (encoded,) = tracer.encode(ready.items(own))
@@ -355,6 +364,9 @@ def probes(model: str) -> dict[str, Any]:
         found[f"{tokens} tokens: {TOGETHER} probes over one"] = {**taken, "goal": 1.2}
         taken = times((with_probes(wide), wide), (with_probes(two), two), tokens)
         found[f"{tokens} tokens: {MOST} options over two"] = {**taken, "goal": 1.05}
+    one, other = ({name: each} for name, each in made_up(random.Random(0), 2, 6).items())
+    found[f"{LONG} tokens: a second question over the first"] = again(tracer, one, other)
+    found[f"{LONG} tokens: a probe's text again over new"] = again(with_probes(one), one, one)
     return found
 
 
@@ -387,8 +399,9 @@ def floor(blocks: torch.nn.ModuleList, tokens: int) -> float:
     return seconds * tokens
 
 
-def user(model: str, data: Path, rounds: int) -> dict[str, Any]:
-    """Return CPU seconds of a probe's states over a user's, and over the floor."""
+def user(model: str, data: Path, most: int, rounds: int, out: Path) -> dict[str, Any]:
+    """Return CPU seconds of a probe's states over a user's, and over the floor; set by set."""
+    found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
     tracer = Tracer.from_pretrained(model, prefix_cache=0)
     trunk = Tracer.from_pretrained(model, layout="stored").backbone.parts.trunk
     tokenizer: Any = tracer.tokenizer
@@ -396,28 +409,32 @@ def user(model: str, data: Path, rounds: int) -> dict[str, Any]:
     with TICKETS.open(encoding="utf-8", newline="") as file:
         texts = {"tickets": [row["text"] for row in csv.DictReader(file)]}
     for name in ("trec", "agnews"):
-        lines = (data / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()[:300]
+        lines = (data / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
         texts[name] = [json.loads(line)["input"] for line in lines]
     question = next(iter(made_up(random.Random(0), 1, 6).values()))
     template = prepare({"q": question}).template
-    found: dict[str, Any] = {"model": model, "depth": PROBED, "rounds": rounds}
-    for name, own in texts.items():
+    found |= {"model": model, "depth": PROBED, "rounds": rounds, "threads": torch.get_num_threads()}
+    for name, every in texts.items():
+        if name in found:
+            continue
+        own, both = every[:most], {}
 
-        def ours(own: Sequence[str] = own) -> np.ndarray:
-            return tracer.pooled(passages_of(tracer, own, question, template, "mean"), [PROBED])
+        def ours(own: Sequence[str] = own, both: dict[str, Any] = both) -> None:
+            passages = passages_of(tracer, own, question, template, "mean")
+            both["ours"] = tracer.pooled(passages, [PROBED])[:, 0]
 
-        def theirs(own: Sequence[str] = own) -> np.ndarray:
-            return padded(trunk, tokenizer, own, PROBED)
+        def theirs(own: Sequence[str] = own, both: dict[str, Any] = both) -> None:
+            both["theirs"] = padded(trunk, tokenizer, own, PROBED)
 
-        tokens = sum(map(len, tokenizer(own)["input_ids"]))
-        both = ours()[:, 0], theirs()
-        apart = float(np.abs(both[0] - both[1]).max() / np.abs(both[1]).max())
         taken = [[cpu_seconds(ours), cpu_seconds(theirs)] for _ in range(rounds)]
         a, b = map(float, np.min(taken, axis=0))
+        apart = np.abs(both["ours"] - both["theirs"]).max() / np.abs(both["theirs"]).max()
+        tokens = sum(map(len, tokenizer(own)["input_ids"]))
         least = floor(tracer.backbone.parts.blocks[:PROBED], tokens)
-        told = {"texts": len(own), "tokens": tokens, "apart": apart, "seconds": a}
+        told = {"texts": len(own), "tokens": tokens, "apart": float(apart), "seconds": a}
         found[name] = told | {"over user": a / b, "over floor": a / least}
         print(name, found[name], flush=True)
+        out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return found
 
 
@@ -428,16 +445,17 @@ def main() -> None:
     parser.add_argument("--probes", metavar="MODEL", help="Answers of probes over the model's.")
     parser.add_argument("--user", metavar="MODEL", help="A probe's states over a user's.")
     parser.add_argument("--data", type=Path, help="Folder of sets of texts, for --user.")
+    parser.add_argument("--texts", type=int, default=1000, help="Most of a set, for --user.")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--figure", type=Path)
     options = parser.parse_args()
-    if options.probes or options.user:
-        if options.probes:
-            file, told = "laws.json", probes(options.probes)
-        else:
-            file, told = "user.json", user(options.user, options.data, options.rounds)
-        text = json.dumps(told, indent=1)
-        (options.out or RESULTS / "probes" / file).write_text(text + "\n")
+    if options.user:
+        out = options.out or RESULTS / "probes" / "user.json"
+        user(options.user, options.data, options.texts, options.rounds, out)
+        return
+    if options.probes:
+        text = json.dumps(probes(options.probes), indent=1)
+        (options.out or RESULTS / "probes" / "laws.json").write_text(text + "\n")
         print(text)
         return
     name = "laws-decisions" if options.decisions else "laws"
