@@ -21,7 +21,8 @@ The weights are random: what an answer costs does not depend on them.
 --user has a probe's states of the tickets and of sets of texts, beside what a user would write
 with transformers (batches of 32 sorted by length, padded, every hidden state, the mean of one), and
 beside the floor: the products of the blocks up to that depth at the best rate of the run. CPU
-seconds, each the least of the rounds in turns, with how far the states are apart; set by set.
+seconds, each the least of the rounds in turns, set by set; with how far the states of the same
+tokens are apart (a probe's text has two tokens before it, which all texts share).
 """
 
 import argparse
@@ -59,6 +60,7 @@ from lastword.report import draw
 from lastword.report.figure_parts import Figure, Line, Panel, Rule
 from lastword.text.forest import build
 from lastword.text.items import Item
+from lastword.text.passages import Passage
 from lastword.text.tokens import Encoded
 from lastword.timing.contenders import ours
 from lastword.timing.floor import products
@@ -417,19 +419,20 @@ def user(model: str, data: Path, most: int, rounds: int, out: Path) -> dict[str,
     for name, every in texts.items():
         if name in found:
             continue
-        own, both = every[:most], {}
+        own = every[:most]
 
-        def ours(own: Sequence[str] = own, both: dict[str, Any] = both) -> None:
-            passages = passages_of(tracer, own, question, template, "mean")
-            both["ours"] = tracer.pooled(passages, [PROBED])[:, 0]
+        def ours(own: Sequence[str] = own) -> None:
+            tracer.pooled(passages_of(tracer, own, question, template, "mean"), [PROBED])
 
-        def theirs(own: Sequence[str] = own, both: dict[str, Any] = both) -> None:
-            both["theirs"] = padded(trunk, tokenizer, own, PROBED)
+        def theirs(own: Sequence[str] = own) -> None:
+            padded(trunk, tokenizer, own, PROBED)
 
         taken = [[cpu_seconds(ours), cpu_seconds(theirs)] for _ in range(rounds)]
         a, b = map(float, np.min(taken, axis=0))
-        apart = np.abs(both["ours"] - both["theirs"]).max() / np.abs(both["theirs"]).max()
-        tokens = sum(map(len, tokenizer(own)["input_ids"]))
+        ids = tokenizer(own)["input_ids"]
+        same = tracer.pooled([Passage(tuple(i), 0) for i in ids[:USERS]], [PROBED])[:, 0]
+        other = padded(trunk, tokenizer, own[:USERS], PROBED)
+        apart, tokens = np.abs(same - other).max() / np.abs(other).max(), sum(map(len, ids))
         least = floor(tracer.backbone.parts.blocks[:PROBED], tokens)
         told = {"texts": len(own), "tokens": tokens, "apart": float(apart), "seconds": a}
         found[name] = told | {"over user": a / b, "over floor": a / least}

@@ -51,6 +51,7 @@ Road = Literal["packed", "masked", "plain"]
 # Nodes a query tile of the forest's attention holds: small enough that a tile attends to little
 # beside its own ancestors, large enough that its kernels are busy (on a GPU: and few).
 TILE = 256
+TILE_POOLED = 64  # of texts of their own, which share next to nothing
 TILE_CUDA = 1024
 # Most nodes of a row that flex attention takes in the model's stead: its mask is made from a dense
 # one.
@@ -213,7 +214,8 @@ class Backbone:
         few = len(row.forest) <= FLEX_NODES
         attention = self.packed_attention if few else self.attention
         kind = FlexAttention if attention == "flex_attention" else TiledAttention
-        with _forest_attention(self.config, kind(row, attention)):
+        tile = TILE_POOLED if capture.pools else TILE
+        with _forest_attention(self.config, kind(row, attention, tile)):
             return self._capture_row(row, capture, {})
 
     def _capture_row(self, row: Row, capture: "_Capture", inputs: dict[str, Tensor]) -> States:
@@ -310,11 +312,11 @@ class ForestAttention(ABC):
     Args:
         row: The batch.
         attention: Name of the attention implementation that does the arithmetic.
+        tile: Nodes of a query tile on the CPU.
     """
 
-    def __init__(self, row: Row, attention: str) -> None:
-        self.row = row
-        self.inner = attention
+    def __init__(self, row: Row, attention: str, tile: int) -> None:
+        self.row, self.inner, self.tile = row, attention, tile
         self._layouts: dict[tuple[int | None, torch.device], Any] = {}
 
     def __call__(
@@ -381,7 +383,7 @@ class TiledAttention(ForestAttention):
         """Spans of queries, the places of their keys, and who sees whom."""
         device, nodes, places = ends.device, self.row.nodes, self.row.places
         laid = []
-        size = TILE_CUDA if device.type == "cuda" else TILE
+        size = TILE_CUDA if device.type == "cuda" else self.tile
         for a, b in tiles(self.row.forest.positions[nodes], size):
             between = np.arange(nodes[a], nodes[b - 1] + 1)
             seen = np.append(self.row.forest.ancestors(int(nodes[a])), between)
