@@ -37,7 +37,7 @@ from lastword import Item, Tracer
 from lastword.batch import branches_of
 from lastword.errors import InputError, InvariantError, UnsupportedModelError
 from lastword.model import check
-from lastword.model.backbone import Backbone, FlexAttention, tiles
+from lastword.model.backbone import TILE_POOLED, Backbone, FlexAttention, tiles
 from lastword.model.readout import Readout
 from lastword.text.forest import Branch
 from lastword.text.forest import build as grow
@@ -111,6 +111,16 @@ def test_a_row_of_many_tiles_agrees_with_the_plain_road(name, monkeypatch):
     packed, plain = (read(tracer, items) for read in (read_all, read_plain))
     for a, b in zip(packed, plain, strict=True):
         assert a.trajectory == pytest.approx(b.trajectory, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral-sliding", "gemma2", "gpt2"])
+def test_means_over_texts_of_many_tiles_are_those_of_the_plain_road(name):
+    tracer, draw = tracer_of(name), np.random.default_rng(0)
+    lengths = draw.integers(1, 30, size=24)
+    texts = [Branch((*draw.integers(3, 60, size=n + 1).tolist(),), 1) for n in lengths]
+    assert len(tiles(grow(texts).positions, TILE_POOLED)) > 3
+    packed, plain = (tracer.backbone.on(r).pooled(texts, [1, 4]) for r in ("packed", "plain"))
+    assert packed == pytest.approx(plain, abs=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore")  # of transformers and torch, about their own calls
