@@ -24,8 +24,10 @@ from lastword.errors import CertificateError, ModelError, UnsupportedModelError
 from lastword.model import loading, named
 from lastword.model.loaded import Loaded
 from lastword.model.options import LoadOptions
+from lastword.theta import Theta
 from lastword.trust.policy import Policy
 from lastword.trust.terms import Terms
+from lastword.weights.invariant import model_invariant
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -61,7 +63,9 @@ def test_loads_the_model_that_was_written(kind, tmp_path):
     path = gguf_files.write(tmp_path / "model.gguf", model, kind)
     loaded = load(path)
     torch.testing.assert_close(logits(loaded.model), logits(model), rtol=0, atol=1e-4)
-    assert loaded.origin is not None
+    found, truth = (model_invariant(own, theta=Theta()) for own in (loaded.model, model))
+    assert found.value == pytest.approx(truth.value, rel=1e-6)
+    assert (found.tensors, found.layout) == (truth.tensors, truth.layout)
 
 
 def test_a_file_is_gone_through_once(llama, monkeypatch):
