@@ -100,10 +100,10 @@ def test_operators_ask_for_what_they_lack_and_no_more():
     assert mix.needs(Trajectory(unread().scores, np.zeros(3)), FROZEN) is None
     window = FROZEN.window(DEPTH)
     assert decisive.needs(unread(window[0], DEPTH), FROZEN) == Step(frozenset([window[0], DEPTH]))
-    assert decisive.needs(unread(0, 1, 2), FROZEN) == Step(frozenset([1, 2]))
+    assert decisive.needs(unread(0, 1, DEPTH - 1), FROZEN) == Step(frozenset([1, DEPTH - 1]))
     sure = replace(FROZEN, tau_logr=99.0)  # a gate that fails: the other depths are not needed
-    assert decisive.needs(unread(0, 1, 2), sure) is None
-    gates = decisive.correct(unread(0, 1, 2), sure).gates
+    assert decisive.needs(unread(0, 1, DEPTH - 1), sure) is None
+    gates = decisive.correct(unread(DEPTH - 1), sure).gates
     assert gates["changes"].to_dict() == {"value": None, "threshold": True, "holds": None}
     assert gates["log_margin_ratio"].threshold == 99.0 and not gates["log_margin_ratio"].holds
     assert gates["entropy"].threshold == FROZEN.tau_H and gates["entropy"].holds
