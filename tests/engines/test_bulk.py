@@ -112,6 +112,7 @@ def test_a_run_that_ray_gives_up_is_one_line(monkeypatch, tmp_path):
     write = data.repartition.return_value.map_batches.return_value.write_parquet
     write.side_effect = ExecutionTimeoutError("no progress for 1800s\nOperators still running")
     monkeypatch.setattr(bulk, "connected", lambda *_: nullcontext())
+    monkeypatch.setattr("ray.data.DataContext.get_current", MagicMock)
     monkeypatch.setattr("ray.data.read_parquet", lambda *_, **__: data)
     asked = bulk.Bulk(Tracer.demo, {"topic": TOPIC}, None, "")
     with pytest.raises(RecordError, match="^Ray stopped: no progress for 1800s .*goes on") as stop:
