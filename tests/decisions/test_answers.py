@@ -248,7 +248,9 @@ def test_answers_as_json_and_as_a_frame(plain):
     }
     frame = to_frame([answers, answers])
     assert len(frame) == 2 and frame["goods"][0] == answers.choices["goods"].choice
-    assert frame["far.confidence"][1] == answers["far"].confidence
+    assert frame["far.confidence"][1] == answers["far"].confidence and not any(
+        frame["far.deferred"]
+    )
 
 
 def test_a_certificates_temperature_is_applied_and_told(plain, monkeypatch):

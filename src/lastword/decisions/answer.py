@@ -334,7 +334,7 @@ def order_concentration(p: Probabilities) -> float:
 
 
 def to_frame(answers: Iterable[Mapping[str, QuestionAnswer]]) -> "pd.DataFrame":
-    """A row a text; a question NAME has NAME (its answer), NAME.probability, NAME.confidence."""
+    """A row a text; a question has NAME (its answer), NAME.probability, .confidence, .deferred."""
     import pandas as pd
 
     return pd.DataFrame([row_of(each) for each in answers])
@@ -342,7 +342,8 @@ def to_frame(answers: Iterable[Mapping[str, QuestionAnswer]]) -> "pd.DataFrame":
 
 def columns_of(names: Iterable[str]) -> list[str]:
     """The columns of answers to questions of these names."""
-    return [name + more for name in names for more in ("", ".probability", ".confidence")]
+    more = ("", ".probability", ".confidence", ".deferred")
+    return [name + own for name in names for own in more]
 
 
 def row_of(answers: Mapping[str, QuestionAnswer]) -> dict[str, Any]:
@@ -350,7 +351,7 @@ def row_of(answers: Mapping[str, QuestionAnswer]) -> dict[str, Any]:
     cells = [
         cell
         for answer in answers.values()
-        for cell in (value_of(answer), answer.probability, answer.confidence)
+        for cell in (value_of(answer), answer.probability, answer.confidence, answer.deferred)
     ]
     return dict(zip(columns_of(answers), cells, strict=True))
 

@@ -66,7 +66,7 @@ class Bulk:
         fields = [(name, id)]
         for own, question in self.questions.items():
             kind = kinds.get(type(question), pa.string())
-            numbers = [(column, pa.float64()) for column in columns_of([own])[1:]]
+            numbers = [(column, pa.float64()) for column in columns_of([own])[1:3]]
             fields += [(own, kind), *numbers, (f"{own}.deferred", pa.bool_())]
         return pa.schema([*fields, (ERROR, pa.string())])
 
@@ -112,7 +112,7 @@ class Decider:
 def _row(own: Answers | Bad) -> dict[str, Any]:
     if isinstance(own, Bad):
         return {ERROR: reason(own)}
-    row = row_of(own) | {f"{name}.deferred": answer.deferred for name, answer in own.items()}
+    row = row_of(own)
     numbers = PredicateAnswer | ScoreAnswer
     words = {name: row[name] for name, answer in own.items() if not isinstance(answer, numbers)}
     return row | {name: value if value is None else str(value) for name, value in words.items()}
