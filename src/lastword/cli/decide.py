@@ -160,7 +160,7 @@ def _text(row: "Row", column: str | None, id: str | None) -> tuple[str, Any]:
     if row.error is not None:
         return name, InputError(f"{row.place}: {row.error}")
     if not isinstance(value, Mapping):
-        return name, "" if value is None else value
+        return name, _input(row, value)
     places = [column] if column is not None else [key for key in _COLUMNS if key in value]
     place = places[0] if places else None
     own = value.get(id or id_column([key for key in value if key != place]))
@@ -170,7 +170,14 @@ def _text(row: "Row", column: str | None, id: str | None) -> tuple[str, Any]:
         return name, InputError(f"{row.place} has no text: --column names one of {names}")
     if id is not None and id not in value:
         return name, InputError(f"{row.place} has no {id!r} for --id")
-    return name, "" if value[place] is None else value[place]
+    return name, _input(row, value[place])
+
+
+def _input(row: "Row", value: Any) -> Any:
+    if isinstance(value, str | Mapping | Sequence):
+        return value
+    kind = type(value).__name__
+    return "" if value is None else InputError(f"{row.place}: expected a text, not {kind}")
 
 
 def _many(
