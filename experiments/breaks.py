@@ -7,17 +7,19 @@ Each probe is fitted on 100 labels, depth and pooling by leave-one-out. Beside t
 stands the share of texts whose p-value of being like the labelled ones is at most 0.01 and 0.05:
 with 100 labels the first is a text farther out than each of them.
 
-- length: SST-2. Fitted on texts under 40 tokens; asked of 200 others under 40 tokens, as they are,
-  then in the middle of neighbours, other texts of the set in their order, up to 400 and 2,000
-  tokens. Of each length as many as --seconds allow are asked, in turns of 20.
-- injections: the texts of injections.py from sets with one list of options. Fitted on texts before
-  those. The answer has moved if it was not X before and is X then; pmi@0.5, pmi@1, letters and the
-  model on the same texts are those of results/injections.jsonl.
+- length: all sets but TREC, whose 300 texts are short. Fitted on texts under 40 tokens (AG News:
+  60); asked of 200 others as short, as they are, then in the middle of neighbours, other texts of
+  the set in their order, up to 400 and 2,000 tokens. Of each length as many as --seconds a set
+  allow are asked, in turns of 20.
+- injections: the texts of injections.py from sets with one list of options, two sets a run. Fitted
+  on texts before those. The answer has moved if it was not X before and is X then; pmi@0.5, pmi@1,
+  letters and the model on the same texts are those of results/injections.jsonl.
 - source: AG News. Fitted on texts that name no news agency, asked of those that name one, and of
   the rest of its own kind.
 - topic: all four sets. Each class is halved by the first direction of a TF-IDF of its texts, which
   sees no label but the class; fitted on one half, asked of the other, and of the rest of its own.
-Source and topic are drawn with 10 seeds. The result goes to experiments/results/probes.
+Source and topic are drawn with 10 seeds. The result goes to experiments/results/probes; what is
+there is not done again.
 """
 
 import argparse
@@ -25,7 +27,8 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +43,8 @@ from lastword.probes.answering import passages_of
 from lastword.probes.state import POOLINGS, StateProbe, few
 
 LABELS, SEEDS, TURN = 100, 10, 20
-SHORT, LENGTHS, ASKED = 40, (400, 2000), 200
+SHORT = {"sst2": 40, "emotion": 40, "agnews": 60}  # tokens
+LENGTHS, ASKED = (400, 2000), 200
 LEVELS = (0.01, 0.05)
 SETS = ("trec", "sst2", "agnews", "emotion")
 AGENCY = re.compile(r"\b(reuters|AP|AFP)\b", re.IGNORECASE)
@@ -78,10 +82,10 @@ def said(tracer: Tracer, probe: StateProbe, row: Any, texts: list[str]) -> tuple
     return np.array(probe.classes)[best], probe.likeness_p(states)
 
 
-def length(tracer: Tracer, row: Any, data: Data, seconds: float) -> Figures:
-    """Return the figures by length."""
+def length(tracer: Tracer, row: Any, data: Data, short: int, seconds: float) -> Figures:
+    """Return the figures by length, of a probe of texts that are short."""
     tokens = [len(tracer.tokenizer(text)["input_ids"]) for text in data["text"].tolist()]
-    order = np.random.default_rng(0).permutation(np.flatnonzero(np.array(tokens) < SHORT))
+    order = np.random.default_rng(0).permutation(np.flatnonzero(np.array(tokens) < short))
     fit, test = order[:LABELS], order[LABELS : LABELS + ASKED]
     probe, pool = fitted(data, fit), np.setdiff1d(order, fit)
     found: dict[str, Any] = {"as they are": judged(probe, data, test)}
@@ -193,23 +197,30 @@ def topics(data: Data) -> np.ndarray:
     return second
 
 
+def by_topic(data: Data) -> Figures:
+    """Return the figures on the half of each class that no label is of, and on the rest."""
+    return shifted(data, topics(data))
+
+
 def lines_of(found: dict[str, Any]) -> Iterator[str]:
     """Lines of Markdown."""
     yield "| what | of | texts | right | p at most 0.01 | 0.05 |"
     yield "|---|---|--:|--:|--:|--:|"
     for what, rows in found.items():
-        for name, own in rows.items() if what != "injections" else ():
+        for name, own in rows.items() if not what.startswith("injections") else ():
             if isinstance(own, dict):
                 low = " | ".join(f"{100 * own['p'][str(a)]:.0f}%" for a in LEVELS)
                 yield f"| {what} | {name} | {own['texts']} | {100 * own['right']:.1f} | {low} |"
-    if "injections" in found:
-        for name, own in found["injections"]["p"].items():
+    injections = {what: own for what, own in found.items() if what.startswith("injections")}
+    for what, rows in injections.items():
+        for name, own in rows["p"].items():
             low = " | ".join(f"{100 * own[str(a)]:.0f}%" for a in LEVELS)
-            yield f"| injections | {name} | {own['texts']} | – | {low} |"
+            yield f"| {what} | {name} | {own['texts']} | – | {low} |"
+    for what, rows in injections.items():
         yield ""
-        yield "| told what to say | answers moved | of |"
+        yield f"| {what}: told what to say | answers moved | of |"
         yield "|---|--:|--:|"
-        for method, (moved, of) in found["injections"]["moved"].items():
+        for method, (moved, of) in rows["moved"].items():
             if "," not in method or "harmless" in method:  # by kind of sentence in the JSON
                 yield f"| {method} | {moved} | {of} |"
 
@@ -225,25 +236,30 @@ def main() -> None:
     asked = parser.parse_args()
     name = Path(asked.model).name
     data = {own: read(None, asked.data / f"{own}.jsonl", asked.keep, name) for own in asked.sets}
-    found: dict[str, Any] = {}
+    out = RESULTS / f"breaks-{name}.json"
+    found = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
 
-    def write(what: str, own: Figures) -> None:
-        found[what] = own
+    def write(what: str, figures: Callable[[], Figures]) -> None:
+        if what in found:
+            return
+        found[what] = figures()
         text = "\n".join(lines_of(found)) + "\n"
-        (RESULTS / f"breaks-{name}.json").write_text(json.dumps(found, indent=1) + "\n")
-        (RESULTS / f"breaks-{name}.md").write_text(text)
+        out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        out.with_suffix(".md").write_text(text, encoding="utf-8")
         print(text, flush=True)
 
     if "agnews" in data:
         texts = data["agnews"]["text"].tolist()
         agency = np.array([AGENCY.search(text) is not None for text in texts])
-        write("another source, agnews", shifted(data["agnews"], agency))
+        write("another source, agnews", lambda: shifted(data["agnews"], agency))
     for own in asked.sets:
-        write(f"another topic, {own}", shifted(data[own], topics(data[own])))
+        write(f"another topic, {own}", partial(by_topic, data[own]))
     tracer = Tracer.from_pretrained(asked.model)
-    write("injections", injected(tracer, asked.data, data))
-    row = rows_of(asked.data / "sst2.jsonl")[0]
-    write("length", length(tracer, row, data["sst2"], asked.seconds))
+    write(f"injections, {' and '.join(asked.sets)}", lambda: injected(tracer, asked.data, data))
+    for own in [own for own in SHORT if own in asked.sets]:
+        row = rows_of(asked.data / f"{own}.jsonl")[0]
+        figure = partial(length, tracer, row, data[own], SHORT[own], asked.seconds)
+        write(f"length, {own}", figure)
 
 
 if __name__ == "__main__":

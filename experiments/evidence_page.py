@@ -44,8 +44,15 @@ DOCS = HERE.parent / "docs"
 README = HERE.parent / "README.md"
 RESULTS = HERE / "results" / "evidence.json"
 PROMISED = HERE / "results" / "promised.json"  # of promised.py
+POWER = HERE / "results" / "power.json"  # of power.py
 PROBES = HERE / "results" / "probes"  # of probes.py
-LABELS = "100"
+LABELS, MORE, NULL = "100", "200", ", labels permuted"
+# Cells whose probe is right more often than the model by ten points, which half of 100 labels
+# seldom prove.
+UNPROVED = (
+    *("smollm2-135m, sst2", "smollm2-135m, agnews", "gemma, agnews", "qwen, agnews"),
+    "smollm2-135m, emotion",
+)
 TITLES = {
     "jsonl:tools": "tool choice of 8",
     "jsonl:trec": "TREC",
@@ -199,8 +206,10 @@ def render(kept: Path, shown: Sequence[Shown], bounds: Sequence[Shown]) -> str:
         kept / "own", [c for c in cells_of(kept / "own") if not is_bound(c)]
     )
     promised = json.loads(PROMISED.read_text(encoding="utf-8"))
+    power = json.loads(POWER.read_text(encoding="utf-8"))
     tables = [
         labels_table(promised),
+        power_table(power, promised),
         verdicts_table(shown),
         changes_table(shown),
         corrections_table(shown),
@@ -222,6 +231,7 @@ def render(kept: Path, shown: Sequence[Shown], bounds: Sequence[Shown]) -> str:
         models=list(MODELS.values()),
         percent=lambda share: f"{100 * share:.1f}",
         promises=_promises(promised),
+        unproved=_unproved(promised),
         run=read_run(next(cell for cell in find_cells(kept) if cell.name == "truthfulqa")),
         later=read_run(next(cell for cell in find_cells(kept / "jobs"))),
     )
@@ -236,6 +246,14 @@ def _promises(promised: dict[str, Any]) -> dict[str, int]:
         "worse": sum(own["worse"] > 0.05 for own in drawn),
         "draws": min(own["draws"] for own in drawn),
     }
+
+
+def _unproved(promised: dict[str, Any]) -> dict[str, list[tuple[float, float]]]:
+    """Return, by labels, how often and how much the cells gain whose probe is seldom proved."""
+    sizes = (LABELS, MORE)
+    drawn = [promised[name]["drawn"][""] for name in UNPROVED]
+    own = {n: [cell[n]["gain"] for cell in drawn if n in cell] for n in sizes}
+    return {n: [(c["on"], c["true gain"]) for c in cells] for n, cells in own.items()}
 
 
 def counts(shown: Sequence[Shown]) -> dict[str, list[Shown]]:
@@ -365,6 +383,7 @@ def numbers(shown: Sequence[Shown]) -> str:
             "cell": [one.cell.model, one.cell.benchmark],
             "items": one.judgement.items,
             "base": one.summary.mc1_base,
+            "base, sums": bare(one) if one.corrections else None,
             "trace": one.summary.mc1,
             "fixed": one.judgement.fixed,
             "broken": one.judgement.broken,
@@ -423,6 +442,44 @@ def _labels_row(title: str, model: str, cell: dict[str, Any], words: str) -> tup
         *(f"{base + own['true gain']:.1f}", f"{own['on']:.0%}", least),
         *(f"{own['worse']:.1%} [{low:.1f}, {high:.1f}]", words),
     )
+
+
+def power_table(power: dict[str, Any], promised: dict[str, Any]) -> Table:
+    """What 100 labels certify by how delta is shared, over all cells: before and now."""
+    columns = (
+        *(
+            Column("What shares delta"),
+            Column("On"),
+            Column("True gain", 1, signed=True),
+            Column("Cells with +10"),
+        ),
+        *(Column("Worse than promised, at most"), Column("Labels permuted: on")),
+        Column("Worse then, at most"),
+    )
+    ways: dict[str, tuple[str | None, str | None]] = {
+        "the graph of 0.3, few breaks": ("graph, few breaks", None),
+        "the graph of 0.3, a gain": ("graph, a gain", None),
+        "shares, a gain, corrections alone": (None, "gain, corrections alone"),
+        "shares, a gain, 2/3 to a probe": (None, "gain"),
+    }
+    rows = []
+    for title, (before, now) in ways.items():
+        right, null = (
+            [
+                own[kind][before] if before else promised[name]["drawn"][kind][LABELS][now]
+                for name, own in power.items()
+            ]
+            for kind in ("", NULL)
+        )
+        gains = [own["true gain"] for own in right]
+        rows.append(
+            (title, f"{mean(np.array([own['on'] for own in right])):.0%}", mean(np.array(gains)))
+            + (f"{sum(gain >= 10 for gain in gains)} of {len(gains)}",)
+            + (f"{max(own['worse'] for own in right):.1%}",)
+            + (f"{mean(np.array([own['on'] for own in null])):.0%}",)
+            + (f"{max(own['worse'] for own in null):.1%}",)
+        )
+    return Table("power", "Before and now", columns, tuple(rows))
 
 
 def _words(drawn: dict[str, Any] | None) -> str:
@@ -489,11 +546,16 @@ def corrections_table(shown: Sequence[Shown]) -> Table:
         if not one.corrections:
             continue
         base = column(one.cell.items, "mc1_base")[one.cell.mc1_places]
-        bare = _correction(one.cell, sums(one.cell, blind=0.0), list(one.cell.items["base_scores"]))
         cells = [_signed(one.corrections.get(name)) for name in CORRECTIONS]
-        rows.append((one.title, one.model, 100 * mean(base), 100 * bare.mc1, *cells))
+        rows.append((one.title, one.model, 100 * mean(base), 100 * bare(one), *cells))
     names = tuple(Column(name) for name in CORRECTIONS)
     return Table("corrections", "Corrections", (*columns, *names), tuple(rows))
+
+
+def bare(one: Shown) -> float:
+    """MC1 of the base by sums over tokens."""
+    scores = sums(one.cell, blind=0.0)
+    return _correction(one.cell, scores, list(one.cell.items["base_scores"])).mc1
 
 
 def _signed(own: Correction | None) -> str:

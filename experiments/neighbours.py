@@ -11,9 +11,10 @@ export`). brier and AnyJev run by their releases, each in an environment of its 
 lastword. Of the first 300 texts of a set 100 are held back and judge; 100 labels are drawn from the
 others, 5 times. brier's L2 is `fit_head` on the labels: without a class that has fewer than the
 five that it asks for, said where it is so. Raw readings and AnyJev's L0 see no label, and are asked
-again with the options in another order (`flips`). They take long: texts are asked in turns of 20 a
-set, in one order, until --seconds are over. A result is a line a set, method and draw in
-experiments/results/probes/neighbours.jsonl.
+again with the options in another order (`flips`), set by set until --seconds are over, all of a
+set's texts in one batch, by which L0 takes its prior. `certified` is the correction that `try`
+certifies by the same labels, the model where it certifies none. A result is a line a set, method
+and draw in experiments/results/probes/neighbours.jsonl.
 """
 
 import argparse
@@ -29,7 +30,8 @@ import numpy as np
 
 OUT = Path(__file__).resolve().parent / "results" / "probes" / "neighbours.jsonl"
 SETS = ("trec", "sst2", "agnews", "emotion")
-TEXTS, HELD, LABELS, DRAWS, TURN = 300, 100, 100, 5, 20
+TEXTS, HELD, LABELS, DRAWS = 300, 100, 100, 5
+UNLABELLED = 30  # held-back texts that readings without labels are asked: they are slow
 TIMED = 10  # texts by which our decisions are timed
 FEWEST = 5  # labels a class that brier's head asks for
 
@@ -98,16 +100,19 @@ def seconds(work: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
 
 
 def ours(model: str, folder: Path, keep: Path, sets: Sequence[str]) -> None:
-    """Write lines of the model, the correction that gains most on the labels, words, the probe."""
+    """Write lines of the model, the certified correction, words and the probe."""
     from probes import asked_of, question, read
     from scipy.special import softmax
 
     from lastword import Tracer
     from lastword.decisions import prepare
+    from lastword.decisions.item import item_of
     from lastword.probes import bag_of_words, fit_state
     from lastword.probes.answering import read_states
     from lastword.probes.state import POOLINGS, few
+    from lastword.trust.certify import Claim, judge
     from lastword.trust.policy import OFF, family
+    from lastword.trust.terms import Terms
 
     tracer = Tracer.from_pretrained(model)
     for name in sets:
@@ -117,22 +122,46 @@ def ours(model: str, folder: Path, keep: Path, sets: Sequence[str]) -> None:
         held, pool = held_back(len(rows))
         texts, truths = data["text"], data["y"]
         options = np.array([option.text for option in question(rows[0]).options])
-        policies = family(sample.scalar, sample.methods, "gain")
-        scores = {p: np.stack(sample.shown(p)[0]) for p in (OFF, *policies)}
+        shares = family(sample.scalar, sample.methods, "gain")
+        scores = {p: np.stack(sample.shown(p)[0]) for p in (OFF, *shares)}
         said = {p: options[u.argmax(axis=1)] for p, u in scores.items()}
+        terms = Terms(methods=sample.methods, promise="gain")
         asked = {"q": question(rows[0])}
         ready = prepare(asked)
         some = [str(texts[i]) for i in held[:TIMED]]
         tracer.decide("Once before.", ready)
         cost = seconds(lambda t, r: [tracer.decide(text, r) for text in t], some, ready)[1] / TIMED
         sure = softmax(scores[OFF][held], axis=1).max(axis=1)
-        write(name, "model", said[OFF][held], truths[held], sure=sure.tolist(), cpu_seconds=cost)
+        other = question(rows[0] | {"choices": another_order(rows[0]["choices"], name)})
+        items = [item_of(str(texts[i]), other, ready.template) for i in held]
+        again = [
+            item.candidates[int(own.base_scores.argmax())]
+            for item, own in zip(
+                items, tracer.correct_many(items, read="base", blind="none"), strict=True
+            )
+        ]
+        write(
+            name,
+            "model",
+            said[OFF][held],
+            truths[held],
+            sure=sure.tolist(),
+            cpu_seconds=cost,
+            flips=flipped(said[OFF][held], again),
+        )
         for draw in range(DRAWS):
             own = labelled(pool, draw)
+            right = {p: each[own] == truths[own] for p, each in said.items()}
+            groups = sample.items.groups[own]
+            changed = {p: said[p][own] != said[OFF][own] for p in shares}
+            best = judge(
+                [Claim(p, n, right[OFF], right[p], groups, changed[p]) for p, n in shares.items()],
+                terms,
+            ).policy
+            which = best.method if best.operators else "the model"
+            write(name, "certified", said[best][held], truths[held], draw=draw, which=which)
             own = own[~np.isin(truths[own], few(truths[own].tolist()))]
             y = truths[own].tolist()
-            best = max(scores, key=lambda p: (said[p][own] == truths[own]).mean())
-            write(name, "correction", said[best][held], truths[held], draw=draw, which=best.method)
             bag, fitting = seconds(bag_of_words, texts[own].tolist(), y)
             p, deciding = seconds(bag.predict_proba, texts[held].tolist())
             write(
@@ -156,6 +185,8 @@ def ours(model: str, folder: Path, keep: Path, sets: Sequence[str]) -> None:
                 more["read_seconds"] = reading * LABELS / len(sub)
                 _, deciding = seconds(_decide, tracer, probe, asked["q"], ready, some)
                 more["cpu_seconds"] = deciding / len(some)
+                again = _decide(tracer, probe, other, ready, [str(texts[i]) for i in held])
+                more["flips"] = flipped(np.array(probe.classes)[p.argmax(axis=1)], again)
             write(
                 name,
                 "probe",
@@ -169,14 +200,16 @@ def ours(model: str, folder: Path, keep: Path, sets: Sequence[str]) -> None:
             )
 
 
-def _decide(tracer: Any, probe: Any, question: Any, ready: Any, texts: Sequence[str]) -> None:
-    """Answer texts by a probe, one by one."""
+def _decide(tracer: Any, probe: Any, question: Any, ready: Any, texts: Sequence[str]) -> list[str]:
+    """Return what a probe answers to texts, one by one."""
     from lastword.probes import Probe
     from lastword.probes.answering import Asked, answer_texts
 
-    own = Probe(question, ready.template_name, tracer.subject, probe, LABELS)
-    for text in texts:
-        answer_texts(tracer, [(text, None)], {"q": Asked(question, own)}, ready.template)
+    own = {
+        "q": Asked(question, Probe(question, ready.template_name, tracer.subject, probe, LABELS))
+    }
+    told = [answer_texts(tracer, [(text, None)], own, ready.template)[0]["q"] for text in texts]
+    return [str(one.choice) for one in told]
 
 
 # The neighbours
@@ -187,7 +220,7 @@ def brier(export: str, folder: Path, most: float, sets: Sequence[str]) -> None:
     from brier import Choice, Decider  # type: ignore[import-not-found]
     from brier.backends.hf import HFBackend  # type: ignore[import-not-found]
 
-    decider, begin = Decider(HFBackend(export)), time.monotonic()
+    decider, begin = Decider(HFBackend(export), max_batch=HELD), time.monotonic()
 
     def told(question: Any, texts: Sequence[str], level: str) -> list[dict[str, float]]:
         return [d["q"].probs for d in decider.decide_batch(texts, [question], level=level)]
@@ -206,12 +239,7 @@ def brier(export: str, folder: Path, most: float, sets: Sequence[str]) -> None:
             question = Choice(rows[0]["instructions"], options, name="q")
             texts, y = ([rows[i][key] for i in own] for key in ("input", "truth"))
             _, fitting = seconds(decider.fit_head, texts, question, y)
-            asked = [rows[i]["input"] for i in held]
-            p: list[Any] = []
-            taken = 0.0
-            for first in range(0, len(asked), TURN):
-                part, more = seconds(told, question, asked[first : first + TURN], "L2")
-                p, taken = p + part, taken + more
+            p, taken = seconds(told, question, [rows[i]["input"] for i in held], "L2")
             write(
                 name,
                 "brier L2",
@@ -257,29 +285,31 @@ def unlabelled(
 ) -> None:
     """Write lines of what sees no label: held-back texts in turns, until the time is over."""
     begin = time.monotonic()
-    done: dict[tuple[str, str], list[tuple[str, float, str, str]]] = {}
-    taken: dict[tuple[str, str], float] = {}
-    for first in range(0, HELD, TURN):
-        for name in sets:
-            rows = rows_of(folder, name)
-            some = [rows[i] for i in held_back(len(rows))[0][first : first + TURN]]
-            for method, told in methods.items() if some else ():
-                if time.monotonic() - begin > most:
-                    return
-                options, texts = rows[0]["choices"], [row["input"] for row in some]
-                p, cost = seconds(told, rows[0]["instructions"], options, texts)
-                order = another_order(options, name)
-                other = told(rows[0]["instructions"], order, texts)
-                key = (name, method)
-                taken[key] = taken.get(key, 0.0) + cost
-                done.setdefault(key, []).extend(
-                    (max(a, key=a.get), max(a.values()), max(b, key=b.get), row["truth"])
-                    for a, b, row in zip(p, other, some, strict=True)
-                )
-                said, sure, again, truths = zip(*done[key], strict=True)
-                flips = float(np.mean([a != b for a, b in zip(said, again, strict=True)]))
-                cpu = taken[key] / len(said)
-                write(name, method, said, truths, sure=sure, flips=flips, cpu_seconds=cpu)
+    for name in sets:
+        rows = rows_of(folder, name)
+        held = [rows[i] for i in held_back(len(rows))[0][:UNLABELLED]]
+        texts, options = [row["input"] for row in held], rows[0]["choices"]
+        other = another_order(options, name)
+        for method, told in methods.items():
+            if time.monotonic() - begin > most:
+                return
+            p, cost = seconds(told, rows[0]["instructions"], options, texts)
+            again = told(rows[0]["instructions"], other, texts)
+            said, after = ([max(one, key=one.get) for one in each] for each in (p, again))
+            write(
+                name,
+                method,
+                said,
+                [row["truth"] for row in held],
+                sure=[max(one.values()) for one in p],
+                flips=flipped(said, after),
+                cpu_seconds=cost / len(held),
+            )
+
+
+def flipped(said: Sequence[str], again: Sequence[str]) -> float:
+    """Return the share of answers that are others with the options in another order."""
+    return float(np.mean([a != b for a, b in zip(said, again, strict=True)]))
 
 
 def table() -> Iterator[str]:

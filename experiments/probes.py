@@ -10,7 +10,8 @@ made, of the first 300 texts. All goes on where it was stopped, draw by draw. Wh
 gets is kept by set and seed: it is the same beside every model. The table goes to
 experiments/results/probes, as Markdown and as JSON with every draw. With --stack it is another
 study: sets of many options, 100, 200 and 400 labels, a probe, words, and both of the model's own
-scores beside the probe; the last texts of a draw judge.
+scores beside the probe; the last texts of a draw judge. With --permuted N it is the control: a
+probe of labels in random order, N draws of 100, beside what chance would have.
 """
 
 import argparse
@@ -36,9 +37,9 @@ RESULTS = Path(__file__).resolve().parent / "results" / "probes"
 SETS = ("trec", "sst2", "agnews", "emotion")
 LABELS = (25, 50, 100, 200)
 MANY = (100, 200, 400)  # of sets of many options
-PERMUTED_AT = 100
+PERMUTED_AT = 100  # labels
 LEVELS = (0.05, 0.1, 0.5)  # at which p-values of held-back texts are counted
-COLUMNS = ("words", "depth 0", "last", "chosen", "permuted", "CPU s")
+COLUMNS = ("words", "depth 0", "last", "chosen", "CPU s")
 
 Draw = dict[str, Any]
 
@@ -145,9 +146,7 @@ def draw(data: dict[str, np.ndarray], seed: int, labels: int, kept: Path) -> Dra
         labels: How many are drawn.
         kept: Where the share that a bag of words gets is kept.
     """
-    order = np.random.default_rng(seed).permutation(len(data["y"]))
-    fit, test = order[:labels], order[max(LABELS) :]
-    fit = fit[~np.isin(data["y"][fit], few(data["y"][fit].tolist()))]  # a class needs two labels
+    fit, test = drawn(data, seed, labels)
     y, truths = data["y"][fit].tolist(), data["y"][test]
     x, held = data["x"][fit], data["x"][test]
     begin = time.process_time()
@@ -170,14 +169,48 @@ def draw(data: dict[str, np.ndarray], seed: int, labels: int, kept: Path) -> Dra
         "p-values": {str(level): float((p <= level).mean()) for level in LEVELS},
         "CPU s": seconds,
     }
-    if labels == PERMUTED_AT:
-        told = answers(
-            fit_state(x, np.random.default_rng(seed).permutation(y).tolist()).probe, held
-        )
-        # Answers that know nothing of a text are right as often as the shares of both meet.
-        chance = sum((told == name).mean() * (truths == name).mean() for name in set(y))
-        own["permuted"] = float((told == truths).mean() - chance)
     return own
+
+
+def off_chance(data: dict[str, np.ndarray], seed: int) -> tuple[float, float]:
+    """Return the share right of a probe of permuted labels, and the share that chance has."""
+    fit, test = drawn(data, seed, PERMUTED_AT)
+    y, truths = data["y"][fit], data["y"][test]
+    permuted = np.random.default_rng(seed).permutation(y).tolist()
+    x, depths = data["x"][fit], range(data["x"].shape[1])  # named, so that no others' are kept
+    told = answers(fit_state(x, permuted, depths=depths).probe, data["x"][test])
+    # Answers that know nothing of a text are right as often as the shares of both meet.
+    chance = sum((told == name).mean() * (truths == name).mean() for name in set(y.tolist()))
+    return float((told == truths).mean()), float(chance)
+
+
+def permuted(name: str, data: dict[str, dict[str, np.ndarray]], draws: int) -> None:
+    """Measure the control, set by set, and write its table."""
+    out = RESULTS / "permuted.json"
+    results = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
+    for own, texts in data.items():
+        each = results.setdefault(f"{name}, {own}", [])
+        while len(each) < draws:
+            each.append(off_chance(texts, len(each)))
+            out.write_text(json.dumps(results) + "\n", encoding="utf-8")
+    lines = ["| model, set | draws | right | by chance | off chance, 95% |"]
+    lines += ["|---|--:|--:|--:|--:|", *(_permuted_row(*row) for row in results.items())]
+    out.with_suffix(".md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _permuted_row(cell: str, draws: Sequence[tuple[float, float]]) -> str:
+    right, chance = 100 * np.array(draws).T
+    off = right - chance
+    error = 1.96 * off.std(ddof=1) / len(off) ** 0.5
+    interval = f"{off.mean():+.1f} [{off.mean() - error:+.1f}, {off.mean() + error:+.1f}]"
+    return f"| {cell} | {len(off)} | {right.mean():.1f} | {chance.mean():.1f} | {interval} |"
+
+
+def drawn(data: dict[str, np.ndarray], seed: int, labels: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the places of a draw's labels, at least two a class, and of the texts that judge."""
+    order = np.random.default_rng(seed).permutation(len(data["y"]))
+    fit = order[:labels]
+    return fit[~np.isin(data["y"][fit], few(data["y"][fit].tolist()))], order[max(LABELS) :]
 
 
 def words(
@@ -202,9 +235,6 @@ def row_of(draws: Sequence[Draw]) -> dict[str, Any]:
     for name in COLUMNS:
         if values := [own[name] for own in draws if own.get(name) is not None]:
             means[name] = float(np.mean(values))
-    if len(draws) > 1 and "permuted" in draws[0]:
-        spread = np.std([own["permuted"] for own in draws], ddof=1)
-        means["permuted error"] = float(spread / np.sqrt(len(draws)))
     means["p-values"] = {
         level: float(np.mean([own["p-values"][level] for own in draws]))
         for level in map(str, LEVELS)
@@ -238,12 +268,7 @@ def table(model: str, base: dict[str, float], results: dict[str, dict[str, list[
             more = [gain(draws), f"{low} to {high}", even, f"{means['CPU s']:.1f}"]
             lines.append("| " + " | ".join([name, labels, *cells, *more]) + " |")
     done = [len(by_labels[str(max(LABELS))]) for by_labels in results.values()]
-    lines += ["", f"{model}; draws: {', '.join(map(str, done))}.", ""]
-    for name, by_labels in results.items():
-        means = row_of(by_labels[str(PERMUTED_AT)])
-        if "permuted error" in means:
-            off, error = 100 * means["permuted"], 100 * 1.96 * means["permuted error"]
-            lines.append(f"- {name}, labels permuted: {off:+.1f} ± {error:.1f} points off chance.")
+    lines += ["", f"{model}; draws: {', '.join(map(str, done))}."]
     return "\n".join(lines) + "\n"
 
 
@@ -257,6 +282,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--base", action="store_true", help="with the model itself")
     parser.add_argument("--stack", action="store_true", help="many options, by a stack as well")
+    parser.add_argument("--permuted", type=int, metavar="N", help="the control, N draws")
     asked = parser.parse_args()
     if asked.stack:
         stack(asked)
@@ -266,6 +292,9 @@ def main() -> None:
     tracer = None if read_before else Tracer.from_pretrained(asked.model)
     paths = {own: asked.data / f"{own}.jsonl" for own in asked.sets}
     data = {own: read(tracer, path, keep, name) for own, path in paths.items()}
+    if asked.permuted:
+        permuted(name, data, asked.permuted)
+        return
     base = {}
     for own, path in paths.items():
         if asked.base:

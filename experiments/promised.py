@@ -16,7 +16,8 @@ draw (where options differ by item, with a right option drawn anew).
 Where options differ by item the probe is a trajectory probe. A state probe is `fit_state`'s but for
 its features' scale, which is that of the set and not of the fitted half, so that one Gram matrix a
 depth serves all draws; --check compares both.
-The result goes to experiments/results/promised.json, its table to promised.md beside it.
+The result goes to experiments/results/promised.json, its table to promised.md beside it; what is
+there is not done again.
 """
 
 import argparse
@@ -264,7 +265,7 @@ def table(result: dict[str, Any]) -> Iterator[str]:
     yield "|---|--:|---|--:|---|--:|--:|--:|"
     for name, cell in result.items():
         for kind, by_size in cell["drawn"].items():
-            for labels, by_promise in by_size.items():
+            for labels, by_promise in sorted(by_size.items(), key=lambda size: int(size[0])):
                 for promise, own in by_promise.items():
                     low, high = (100 * value for value in own["worse, 95%"])
                     least = "–" if own["at least"] is None else f"{own['at least']:+.1f}"
@@ -311,17 +312,20 @@ def main() -> None:
         if asked.check:
             print(check(own, path, asked.keep, name), flush=True)
             continue
-        cell: dict[str, Any] = {
-            "texts": len(own.truths),
-            "base": float((own.base == own.truths).mean()),
-            "drawn": {},
-        }
-        for kind in ("", ", labels permuted"):
-            by_size = cell["drawn"].setdefault(kind, {})
-            for labels in asked.labels:
+        cell = result.setdefault(
+            f"{name}, {each}",
+            {
+                "texts": len(own.truths),
+                "base": float((own.base == own.truths).mean()),
+                "drawn": {"": {}, ", labels permuted": {}},
+            },
+        )
+        for labels in asked.labels:
+            for kind, by_size in cell["drawn"].items():
+                if str(labels) in by_size:
+                    continue
                 draws = [drawn(own, labels, seed, bool(kind)) for seed in range(asked.draws)]
                 by_size[str(labels)] = {p: told_of([d[p] for d in draws]) for p in TERMS}
-                result[f"{name}, {each}"] = cell
                 out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
                 lines = "\n".join(table(result)) + "\n"
                 out.with_suffix(".md").write_text(lines, encoding="utf-8")

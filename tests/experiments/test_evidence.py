@@ -39,8 +39,20 @@ def test_a_wrong_number_is_told(script):
     assert list(recompute.differences(row)) == []
     row["corrections"]["pmi@0.5"]["fixed"] += 1
     row["controls"]["wordings"]["longest"] += 0.01
-    lines = "\n".join(recompute.differences(row))
-    assert "pmi@0.5: fixed" in lines and "longest" in lines and lines.count("\n") == 1
+    row["base, sums"] += 0.01
+    lines = [line.partition(": ")[2] for line in recompute.differences(row)]
+    names = ["longest", "pmi@0.5: fixed", "pmi@0.5: p", "base, sums"]
+    assert [line.partition(" is ")[0] for line in lines] == names
+
+
+def test_one_holm_is_over_every_test_of_the_page(script):
+    recompute = script("recompute")
+    rows = json.loads((recompute.RESULTS / "evidence.json").read_text(encoding="utf-8"))
+    assert list(recompute.unlike_holm(rows)) == []
+    row = next(r for r in rows if r["cell"] == ["qwen", "jsonl:tools"])
+    row["corrections"]["pmi@1"]["p_holm"] *= 2
+    [line] = recompute.unlike_holm(rows)
+    assert line.startswith("qwen on jsonl:tools: pmi@1: p by Holm is ")
 
 
 def test_a_candidate_is_kept_as_its_length_alone(script):
