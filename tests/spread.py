@@ -22,9 +22,6 @@ class Noting(TracerDouble):
     def __init__(self, load: "Load") -> None:
         super().__init__(pause=load.pause, **load.options)
         self._load = load
-        # Every second process is half a group behind: two in step would both be idle at once.
-        place = [int(pid) for pid, *_ in notes(load.folder / "loaded")].index(os.getpid())
-        self._delay = load.pause / 2 * (place % 2)
 
     def decide_group(
         self,
@@ -32,11 +29,11 @@ class Noting(TracerDouble):
         scope: Scope = Scope(),  # noqa: B008 - frozen
     ) -> list[Decision]:
         ids = [str(e.item.id) for e in encoded]
-        time.sleep(self._delay)
-        self._delay = 0.0
         note(self._load.folder / "begun", os.getpid(), *ids)
         if set(ids) & set(self._load.deadly):
             os.kill(os.getpid(), signal.SIGKILL)
+        while set(ids) & set(self._load.held) and not (self._load.folder / "go").exists():
+            time.sleep(0.05)
         return super().decide_group(encoded, scope)
 
 
@@ -48,6 +45,7 @@ class Load:
         folder: Where lines are written that the test reads.
         pause: Seconds that a group takes.
         deadly: Ids of items that end the process.
+        held: Ids of items whose group waits for the file `go`.
         how: "well"; "refuses": there is no such model; "dies": the process ends; "differs": each
             process has a model of its own.
         options: Of the double.
@@ -56,6 +54,7 @@ class Load:
     folder: Path
     pause: float = 0.0
     deadly: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
     how: str = "well"
     options: dict[str, Any] = field(default_factory=dict)
 
