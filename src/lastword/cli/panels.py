@@ -27,7 +27,7 @@ PANELS = {
     "Promise": "promise alpha delta sets gain right break_costs looks look error by certify.items "
     "calibrate",
     "Run": "shard record states max_failures engine address workers gpus_per_worker "
-    "cpus_per_worker vllm_python tensor_parallel vllm_options rounds against whole",
+    "cpus_per_worker vllm_python tensor_parallel vllm_options rounds against whole tried",
     "Service": "host port token shadow explorer log_prompts batch_items requests client_header",
     "Limits": "deadline_seconds body_bytes flight_bytes entries batch_limit candidates characters "
     "tokens connections header_bytes header_seconds",
