@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx
 import populations
 import pytest
+from clients import PYTHON
 from forked import Fork, Forks
 
 from lastword import Tracer, demo
@@ -173,6 +174,35 @@ class Clients:
             time.sleep(0.2)
 
 
+# Until its input ends; it comes again by itself as often as it does for everybody.
+STOCK = """
+import sys, threading
+from openai import OpenAI
+client, stop = OpenAI(base_url=sys.argv[1] + "/v1", api_key="none"), threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
+goods, count = {"guided_choice": ["clay lamps", "cedar boats"]}, 0
+(model,) = client.models.list()
+while not stop.wait(0.05):
+    client.completions.create(model=model.id, prompt="Baevwick sells", extra_body=goods)
+    count += 1
+print(count)
+"""
+
+
+@contextmanager
+def stock_client(url: str):
+    """A stock client that asks until the block ends, and must never meet an error."""
+    if not PYTHON.is_file():
+        yield
+        return
+    command = [str(PYTHON), "-c", STOCK, url]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        yield
+        told, wrong = process.communicate("", PATIENCE_SECONDS)
+    assert process.returncode == 0 and int(told) > 20, wrong
+
+
 def test_a_rolling_restart_loses_no_request_and_no_label(forks, tmp_path):
     subject, policy = Tracer.demo().subject, Policy(("decisive", "early"), 0.25)
     certificate = populations.certificate(subject, policy, Terms(0.1), 18, 1, 120)
@@ -180,7 +210,8 @@ def test_a_rolling_restart_loses_no_request_and_no_label(forks, tmp_path):
     replicas = [Replica(forks, tmp_path, name) for name in ("a", "b")]
     with ExitStack() as stack:
         processes = [replica.start(stack) for replica in replicas]
-        with balanced([own.port for own in replicas]) as url, Clients(url, 4) as clients:
+        url = stack.enter_context(balanced([own.port for own in replicas]))
+        with Clients(url, 4) as clients, stock_client(url):
             clients.wait_for(20)
             for replica, process in zip(replicas, processes, strict=True):
                 process.send_signal(signal.SIGTERM)
