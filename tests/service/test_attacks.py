@@ -81,7 +81,8 @@ def test_bytes_of_bodies_are_bounded_and_told(model):
         served.wait_for(lambda: served.metric("lastword_body_bytes") == 0)
 
 
-def test_targets_of_a_pass_are_bounded(model, monkeypatch):
+@pytest.mark.parametrize(("included", "most"), [("trajectory", 6), ("view", 3)])
+def test_targets_of_a_pass_are_bounded(model, monkeypatch, included, most):
     monkeypatch.setattr(passes, "TARGETS", 12)
     held = Held(model)
     question = {
@@ -89,12 +90,12 @@ def test_targets_of_a_pass_are_bounded(model, monkeypatch):
         "instructions": "w5",
         "choices": [{"value": "w6"}, {"value": "w7"}],
     }
-    body = {"model": "", "input": "w8", "questions": [question] * 12, "include": ["trajectory"]}
+    body = {"model": "", "input": "w8", "questions": [question] * 12, "include": [included]}
     with running(held) as served:
         body["model"] = served.service.corrector.name
         answer = served.client.post("/v1/decisions", json=body)
         assert answer.status_code == 200 and len(answer.json()["answers"]) == 12
-    assert len(held.groups) >= 2 and max(map(len, held.groups)) <= 6
+    assert len(held.groups) >= 2 and max(map(len, held.groups)) <= most
 
 
 def test_batches_whose_clients_have_left_hold_nobody_up(model):

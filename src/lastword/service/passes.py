@@ -31,6 +31,11 @@ class Question(Order):
     encoded: Encoded
     scope: Scope
 
+    @property
+    def targets(self) -> int:
+        """Count the tokens that the readout holds a row for, each prompt's by itself."""
+        return sum(self.encoded.candidate_tokens) * (1 + (self.scope.blind == "all"))
+
 
 class Passes:
     """Decides what is in hand."""
@@ -48,9 +53,9 @@ class Passes:
         groups = self._tracer.plan([order.encoded for order in alike])
         (group,) = (group for group in groups if 0 in group)
         chosen: list[Question | Job] = [alike[0]]
-        targets = sum(alike[0].encoded.candidate_tokens)
+        targets = alike[0].targets
         for order in (alike[i] for i in sorted(group) if i):
-            targets += sum(order.encoded.candidate_tokens)
+            targets += order.targets
             if targets > TARGETS:
                 break
             chosen.append(order)
