@@ -21,12 +21,7 @@ TARGETS = 4096  # tokens of options in a pass: the readout holds a row of the he
 
 @dataclass(eq=False, kw_only=True)
 class Question(Order):
-    """An item that waits for the model.
-
-    Attributes:
-        encoded: The item as tokens.
-        scope: What is read of it.
-    """
+    """An item that waits for the model, as tokens, and what is read of it."""
 
     encoded: Encoded
     scope: Scope

@@ -20,18 +20,11 @@ from lastword.service.refusal import Refusal
 
 @dataclass(eq=False, kw_only=True)
 class Order:
-    """What somebody waits for.
+    """What somebody waits for."""
 
-    Attributes:
-        client: Whose turn it takes.
-        batch: True in the lane of batches.
-        future: Where its result goes; cancelling it takes it out of the queue.
-        since: When it came, by `time.monotonic`.
-    """
-
-    client: Hashable
-    batch: bool
-    future: "Future[Any]" = field(default_factory=Future)
+    client: Hashable  # whose turn it takes
+    batch: bool  # in the lane of batches
+    future: "Future[Any]" = field(default_factory=Future)  # cancelled, it is out of the queue
     since: float = field(default_factory=time.monotonic)
 
     def give(self, result: Any) -> None:

@@ -44,23 +44,14 @@ class ResponseFormat(BaseModel, strict=True, extra="forbid"):
 
 @dataclass(frozen=True)
 class Choices:
-    """What the answer is chosen from.
+    """What the answer is chosen from, and how it is written."""
 
-    Attributes:
-        values: The answers as JSON has them.
-        is_json: Whether the answer is written as JSON.
-        key: The property of the object that holds it; None where it stands alone.
-        asked: The description of a schema's enum, which is the question.
-        described: The descriptions of the answers, where a schema has them.
-        nullable: Whether the answer may be null: none of these.
-    """
-
-    values: tuple[Any, ...]
+    values: tuple[Any, ...]  # as JSON has them
     is_json: bool = False
-    key: str | None = None
-    asked: str = ""
+    key: str | None = None  # the property of the object that holds it, where it stands in one
+    asked: str = ""  # the description of a schema's enum, which is the question
     described: tuple[str | None, ...] = ()
-    nullable: bool = False
+    nullable: bool = False  # null is none of these
 
     @property
     def candidates(self) -> tuple[str, ...]:
@@ -100,11 +91,8 @@ def read_choices(
     Raises:
         Refusal: There is none, or more than one.
     """
-    lists: list[Choices] = []
-    if structured is not None:
-        lists.append(Choices(tuple(structured.choice)))
-    if guided is not None:
-        lists.append(Choices(tuple(guided)))
+    texts = [own for own in (structured and structured.choice, guided) if own is not None]
+    lists = [Choices(tuple(own)) for own in texts]
     if form is not None and form.json_schema is not None:
         lists.append(_of_schema(form.json_schema.schema_))
     if len(lists) > 1:

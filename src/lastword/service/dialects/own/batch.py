@@ -32,7 +32,7 @@ def read_batch(body: bytes, kind: str, limit: int, most: int) -> list[Entry]:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
         raise Refusal("invalid_body", f"{_NO_BATCH}: this is not UTF-8") from error
-    values = _values(text) if kind == JSON else _loads_lines(text, limit)
+    values = _values(text) if kind == JSON else _lines(text, limit)
     if len(values) > limit:
         raise _too_many(limit)
     entries = [_entry(value, place, most) for place, value in enumerate(values, start=1)]
@@ -60,11 +60,10 @@ def _values(text: str) -> list[Any]:
     return items
 
 
-def _loads_lines(text: str, limit: int) -> list[Any]:
-    lines = [line for line in text.split("\n") if line.strip()]
-    if not lines:
+def _lines(text: str, limit: int) -> list[Any]:
+    if not (lines := [line for line in text.split("\n") if line.strip()]):
         raise Refusal("invalid_body", f"{_NO_BATCH}: there is no line")
-    if len(lines) > limit:
+    if len(lines) > limit:  # before any is read
         raise _too_many(limit)
     return [_loads(line) for line in lines]
 
