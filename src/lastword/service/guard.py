@@ -309,6 +309,8 @@ class _Answer:
 
     async def refuse(self, refusal: Refusal) -> None:
         """Send the refusal, unless an answer is on its way already."""
+        if self._ended:  # who leaves now has it all
+            return
         self.code, self.limit = refusal.code, None
         if self.status:
             await self.end()

@@ -76,44 +76,48 @@ class Level(BaseModel, strict=True, extra="ignore"):
     description: Text | None = None
 
 
-class PredicateBody(BaseModel, strict=True, extra="ignore"):
+class QuestionBody(BaseModel, strict=True, extra="ignore"):
+    """What all questions have."""
+
+    instructions: Text | list[dict[str, Any]]
+    name: Text | None = None
+
+    @property
+    def said(self) -> str:
+        """The instructions as text."""
+        return _content(self.instructions, "instructions")
+
+
+class PredicateBody(QuestionBody):
     """How probable it is that a statement holds."""
 
     type: Literal["predicate"]
-    instructions: Text | list[dict[str, Any]]
-    name: Text | None = None
 
     def question(self) -> Question:
         """The question of the library."""
-        return Predicate(_instructions(self.instructions))
+        return Predicate(self.said)
 
 
-class ChoiceBody(BaseModel, strict=True, extra="ignore"):
+class ChoiceBody(QuestionBody):
     """Which of 2 to 255 options holds."""
 
     type: Literal["choice"]
-    instructions: Text | list[dict[str, Any]]
     choices: list[Annotated[ChoiceOption, _entry("value", "an option")]]
-    name: Text | None = None
 
     def question(self) -> Question:
         """The question of the library."""
-        options = [Option(own.value, own.description) for own in self.choices]
-        return Choice(_instructions(self.instructions), options)
+        return Choice(self.said, [Option(own.value, own.description) for own in self.choices])
 
 
-class ScoreBody(BaseModel, strict=True, extra="ignore"):
+class ScoreBody(QuestionBody):
     """Which of 2 to 10 ordered levels it has."""
 
     type: Literal["score"]
-    instructions: Text | list[dict[str, Any]]
     levels: list[Annotated[Level, _entry("label", "a level")]] = Field(max_length=10)
-    name: Text | None = None
 
     def question(self) -> Question:
         """The question of the library."""
-        options = [Option(own.label, own.description) for own in self.levels]
-        return Score(_instructions(self.instructions), options)
+        return Score(self.said, [Option(own.label, own.description) for own in self.levels])
 
 
 class DecisionBody(
@@ -247,10 +251,6 @@ def _said(entry: Mapping[str, Any], place: int, calls: set[Any]) -> tuple[str, s
             raise _bad(f"{where}.call_id names no call before it")
         return "tool", _content(entry.get("output"), f"{where}.output")
     raise _bad(f"{where}.type {kind!r:.40} is not read here")
-
-
-def _instructions(value: str | list[dict[str, Any]]) -> str:
-    return _content(value, "instructions")
 
 
 def _content(value: Any, where: str) -> str:
