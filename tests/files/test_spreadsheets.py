@@ -79,6 +79,7 @@ def test_what_cannot_be_read_names_the_separator_or_the_encoding(tmp_path: Path)
     [
         (["text", "id"], "id"),
         (["Ticket-ID", "text"], "Ticket-ID"),
+        (["Nr", "text"], "Nr"),
         (["ticketId", "ID"], "ID"),
         (["paid", "valid", "text", "Grid"], None),
     ],

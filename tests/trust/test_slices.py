@@ -1,11 +1,12 @@
 """Slices: which parts of the items keep the promise by themselves, and which break too much."""
 
 import numpy as np
+import pytest
 from populations import Kind, at, in_groups, labelled
-from scipy.stats import binom
+from scipy.stats import beta, binom
 
 from lastword.trust.certify import certify
-from lastword.trust.slices import slices
+from lastword.trust.slices import found_at_least, slices
 from lastword.trust.summary import sliced
 from lastword.trust.terms import Terms
 
@@ -68,3 +69,24 @@ def test_nothing_is_said_where_nothing_is_let_through():
     finding = certify(items, "mix", TERMS)
     assert slices(items, names, finding) == []
     assert sliced([], "group", TERMS) == "by group: nothing is allowed anywhere"
+
+
+def test_what_is_found_of_each_large_class_has_bounds_that_hold_at_once():
+    truths = np.repeat(["a", "b", "c"], [100, 60, 59])
+    shown = np.arange(219) % 10 > 0
+    bounds = found_at_least(truths, shown, np.arange(219), 0.05)
+    exact = {"a": beta.ppf(0.025, 90, 11), "b": beta.ppf(0.025, 54, 7)}  # Clopper-Pearson
+    assert bounds == pytest.approx(exact, abs=1e-6)
+    # Rows that come in pairs are half as many draws.
+    paired = found_at_least(truths, shown, np.arange(219) // 2, 0.05)
+    assert all(paired[name] < bounds[name] for name in "ab")
+
+
+def test_bounds_by_class_are_wrong_in_no_more_draws_than_allowed():
+    rng, wrong = np.random.default_rng(0), 0
+    truths = np.repeat(["a", "b"], [60, 90])
+    for _ in range(400):
+        shown = rng.random(150) < np.where(truths == "a", 0.6, 0.9)
+        bounds = found_at_least(truths, shown, np.arange(150), 0.05)
+        wrong += bounds["a"] > 0.6 or bounds["b"] > 0.9
+    assert 0 < wrong <= binom.ppf(0.999, 400, 0.05)

@@ -25,7 +25,8 @@ from lastword.tryout.labels import read_labels
 from lastword.tryout.named import Named
 from lastword.tryout.run import try_labels
 from lastword.tryout.sets import Sets
-from lastword.tryout.verdict import Line, Verdict
+from lastword.tryout.verdict import Class, Line, Verdict
+from lastword.tryout.words import headline
 
 
 def table(count: int) -> list[dict[str, Any]]:
@@ -110,6 +111,19 @@ def test_doubts_about_a_table_name_their_rows_and_tidy_joins_labels() -> None:
     assert [o.text for o in tidy.question.options] == ["Hof", "Kasse", "Lager"]
     assert sum(line.startswith("joined: ") for line in tidy.said) == 2
     assert not any("--tidy" in line for line in tidy.said)
+
+
+def test_near_copies_are_counted_and_named_where_no_group_says_that_they_belong_together() -> None:
+    letters = ["my parcel has not come for nine days and i want my money back now please"]
+    letters += [letters[0].replace("nine", "ten"), "Where is it?", "where is it"]
+    rows = [
+        {"Nr": f"T{i}", "text": text, "team": ["Lager", "Kasse"][i % 2]}
+        for i, text in enumerate(letters + [f"word{i} stands alone here {i}" for i in range(8)])
+    ]
+    (near,) = [line for line in read_labels(rows).said if line.startswith("near copies")]
+    assert "4 rows in 2 groups (rows T0 and T1; rows T2 and T3)" in near
+    grouped = [row | {"group": str(i // 2)} for i, row in enumerate(rows)]
+    assert not any("near copies" in line for line in read_labels(grouped).said)
 
 
 def test_tidy_joins_labels_to_the_options_of_a_file(tmp_path: Path) -> None:
@@ -272,7 +286,7 @@ def test_a_model_near_chance_is_told_to_be_no_use_and_classes_are_named(tmp_path
     assert wrong == 45 - round(right)
     told = verdict.by_class()
     assert told[0].split()[-1] == verdict.best == verdict.shown
-    assert {line.split()[0] for line in told[1:4]} == {"sunny", "rainy", "windy"}
+    assert {line.split()[0] for line in told[1:4]} == {"`sunny`", "`rainy`", "`windy`"}
     assert any("most frequent mistakes" in line for line in verdict.words())
     assert (out / "index.html").is_file() and not (out / "certificate.toml").exists()
     question = read_questions(out / "questions.yaml")["answer"]
@@ -280,20 +294,23 @@ def test_a_model_near_chance_is_told_to_be_no_use_and_classes_are_named(tmp_path
     assert question.instructions == "Which weather?"
 
 
+def double(certified: str | None = None, probe: str | None = None, **other: Any) -> Verdict:
+    """A verdict of ways to answer with their shares right, 100 rows of two classes."""
+    shares = {"chance": 0.1, "the model": 0.5, "pmi@1": 0.5} | other.pop("shares", {})
+    lines = tuple(Line(n, own, own - 0.1, own + 0.1, 9, 1, 0.02) for n, own in shares.items())
+    rest: dict[str, Any] = {"needed": None, "least": 90, "promise": "breaks", "net_at_least": 0.05}
+    rest |= {"alpha": 0.1, "delta": 0.01, "rivals": (), "best": "pmi@1", "classes": ()}
+    rest |= {"changes": (), "confusions": (), "shown": "certified" if certified else "pmi@1"}
+    line = None if certified is None else replace(lines[-1], name="certified")
+    rest |= {"method": certified, "probe": probe} | other
+    return Verdict("m", 100, lines, line, "overrides by pmi@1", **rest)
+
+
+CLASSES = (Class("a", 60, 0.5, 0.6, 0.5, 0.4512), Class(" b", 40, 0.5, 0.6, 0.5))
+
+
 def test_what_never_reads_the_text_and_certifies_as_much_is_told_first() -> None:
-    lines = tuple(Line(n, 0.5, 0.4, 0.6, 9, 1, 0.02) for n in ("chance", "the model", "pmi@1"))
-    lines = (replace(lines[0], right=0.1), *lines[1:])
-    rest: dict[str, Any] = {
-        "needed": None,
-        "least": 90,
-        "promise": "breaks",
-        "net_at_least": 0.05,
-        "alpha": 0.1,
-        "delta": 0.01,
-    }
-    rest |= {"classes": (), "confusions": (), "rivals": ("anti-blind",), "best": "pmi@1"}
-    rest |= {"changes": (), "shown": "certified"}
-    verdict = Verdict("m", 100, lines, lines[2], "overrides by pmi@1", **rest)
+    verdict = double("pmi@1", rivals=("anti-blind",))
     assert verdict.words()[0] == (
         "Beware: anti-blind, which never reads the text, would be certified for as much."
     )
@@ -301,6 +318,55 @@ def test_what_never_reads_the_text_and_certifies_as_much_is_told_first() -> None
     assert verdict.words()[1].endswith("with 99% confidence.")
     silent = replace(verdict, lines=(Line("contextual", nan, nan, nan, 0, 0, nan),))
     assert silent.picture()[0] == "contextual  does not apply to these examples"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        (
+            double("probe@3", "probe@3", cost=0.41, shares={"probe@3": 0.8}),
+            "Use the probe of depth 3: 80% right where the model gets 50%, at least +5 points with "
+            "99% confidence; it costs 0.41 of the model's own answer.",
+        ),
+        (
+            double("probe@0", "probe@0", cost=0.0, shares={"probe@0": 0.8}),
+            "confidence; it costs next to nothing.",
+        ),
+        (
+            double("probe@3", "probe@3", shares={"bag of words": 0.8, "probe@3": 0.8}),
+            "Use a bag of words: 80% right where the model gets 50%; you need no model for this.",
+        ),
+        (
+            double(
+                probe="probe@3",
+                classes=CLASSES,
+                shares={"probe@3": 0.6, "bag of words": 0.7, "largest class": 0.7},
+            ),
+            "Answer `a` always: 70% right where the model gets 50%; you need no model for this.",
+        ),
+        (
+            double(shares={"pmi@1": 0.6}),
+            "Nothing here is shown to beat the model, which is right on 50%; pmi@1 gets 60%",
+        ),
+    ],
+)
+def test_the_headline_says_what_to_run_and_what_it_costs(verdict: Verdict, said: str) -> None:
+    assert said in headline(verdict)
+
+
+def test_words_repeat_doubts_name_rows_that_prompts_saw_and_promise_by_class() -> None:
+    listed = Line("decide/listed", 0.5, 0.4, 0.6, 3, 4, 1.0, items=77)
+    doubts = ("` Kasse` and `Kasse`: one class? --tidy joins them",)
+    verdict = double("probe@3", "probe@3", classes=CLASSES, raced=(listed,), table=doubts)
+    verdict = replace(verdict, tested=Line("tested", 0.64, 0.5, 0.7, 30, 4, items=50))
+    said = "\n".join(verdict.words())
+    assert "About the table: ` Kasse` and `Kasse`: one class? --tidy joins them." in said
+    assert "asked on some of the 100 rows: decide/listed 77;" in said
+    assert "all at once with 99% confidence: `a` 45.1%." in said
+    assert "50 labels that did not make the probe: 64% right, 30 fixed and 4 broken." in said
+    assert any(line.startswith("decide/listed* ") for line in verdict.picture())
+    assert "` b`" in verdict.by_class()[2]
+    assert "None of the corrections gains" in said
 
 
 def test_options_that_differ_by_row_have_a_probe_of_all_depths(tmp_path: Path) -> None:
@@ -348,7 +414,7 @@ def test_rows_without_a_label_teach_a_probe_that_all_labels_test(tmp_path: Path)
 def test_a_probe_is_fitted_tested_on_other_labels_and_left_beside_the_certificate(
     tmp_path: Path,
 ) -> None:
-    rows = topics(120)
+    rows = topics(260)
     path, out = written(tmp_path / "topics.csv", rows), tmp_path / "out"
     command = ["try", str(path), "--model", "lastword/demo-organism", "--out", str(out), "--json"]
     done = CliRunner().invoke(app, command)
@@ -356,7 +422,7 @@ def test_a_probe_is_fitted_tested_on_other_labels_and_left_beside_the_certificat
     figures = json.loads(done.stdout)
     shares = {line["name"]: line["right"] for line in figures["lines"]}
     probe = Probe.read(out / "answer.probe.safetensors")
-    assert probe.name == figures["probe"] and 45 < probe.labels < 75 and probe.seed is not None
+    assert probe.name == figures["probe"] and 110 < probe.labels < 150 and probe.seed is not None
     assert shares[probe.name] > 0.9 and shares["bag of words"] > 0.9
     assert 0 < shares["largest class"] < 0.6
     assert len(figures["by_depth"]) == Tracer.demo().profile.depth + 1
@@ -365,7 +431,9 @@ def test_a_probe_is_fitted_tested_on_other_labels_and_left_beside_the_certificat
     assert figures["headline"].startswith("Use a bag of words")
     certificate = Certificate.read(out / "certificate.toml")
     assert certificate.probe.digest == probe.digest and certificate.policy.method == probe.name
-    assert certificate.counts.items == len(rows) - probe.labels
+    assert certificate.counts.items == len(rows) - probe.labels == figures["tested"]["items"]
+    assert figures["tested"]["fixed"] == certificate.counts.fixed
+    assert all(0.8 < own["at_least"] < own["corrected"] for own in figures["classes"])
     with pytest.raises(CertificateError, match="--probe"):
         Tracer.demo(certificate=certificate)
     asked = ["decide", "--model", "lastword/demo-organism", "--certificate"]

@@ -1,16 +1,17 @@
 """Progress on stderr for what takes longer than a second; of long work a line now and then."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Timer
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from lastword.cli.output import printable
+from lastword.cli.output import printable, say
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.progress import Progress
 
 PATIENCE_SECONDS = 1.0
@@ -19,13 +20,19 @@ LINE_SECONDS = 30.0  # between two lines of progress where stderr is no terminal
 T = TypeVar("T")
 
 
-def _bar(*columns: Any, **options: Any) -> "Progress":
-    """Make a bar on stderr, which shows nothing where that is no terminal."""
+def _bar(*columns: Any, above: Sequence[str] = (), **options: Any) -> "Progress":
+    """Make a bar below some lines on stderr, which shows nothing where that is no terminal."""
     from rich.console import Console
     from rich.progress import Progress
+    from rich.text import Text
+
+    class Bar(Progress):
+        def get_renderables(self) -> "Iterable[RenderableType]":
+            yield from (Text(printable(line)) for line in above)
+            yield from super().get_renderables()
 
     console = Console(stderr=True)
-    return Progress(*columns, console=console, disable=not console.is_terminal, **options)
+    return Bar(*columns, console=console, disable=not console.is_terminal, **options)
 
 
 @contextmanager
@@ -62,12 +69,21 @@ def tracked(things: Iterable[T], task: str, total: int) -> Iterator[T]:
 
 
 @contextmanager
-def counting(task: str, total: int) -> "Iterator[Countdown]":
-    """Count what is done, its rate and the time left, on stderr: live, or a line now and then."""
+def counting(task: str, total: int, above: Sequence[str] = ()) -> "Iterator[Countdown]":
+    """Count what is done, its rate and the time left, on stderr: live, or a line now and then.
+
+    Args:
+        task: What is done.
+        total: How many things there are.
+        above: Lines above the bar, which go with it: what comes out is then at the top.
+    """
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     usual = (*Progress.get_default_columns()[:2], MofNCompleteColumn())
-    bar = _bar(*usual, TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
+    columns = (*usual, TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
+    bar = _bar(*columns, above=above, transient=bool(above))
+    for line in above if bar.disable else ():
+        say(line)
     with _showing(bar):
         yield Countdown(bar, printable(task), total)
 

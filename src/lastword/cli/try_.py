@@ -53,7 +53,7 @@ def try_(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every figure as JSON.")] = False,
 ) -> None:
-    """Try a model on a table of labelled examples: which correction helps there, and how surely."""
+    """Try a model on a table of labelled examples: what to run there, what it gains, how surely."""
     refuse_certificate(model, "what it allows is found here")
     refuse_correction(model, "every correction is tried")
     with waiting("reading the table"):
@@ -70,9 +70,7 @@ def try_(
         terms = Terms(**vars(promised), methods=METHODS)
         job = ready(tracer, labels, terms, template=template, budget=seconds, sets=sets)
         plan = job.plan()
-    for line in plan:
-        typer.echo(printable(line), err=True)
-    with counting(f"{labels.name} on {model.label}", job.items) as countdown:
+    with counting(f"{labels.name} on {model.label}", job.items, plan) as countdown:
         verdict = job.run(out, countdown.advance)
     if as_json:
         typer.echo(to_json(verdict.to_dict()))

@@ -23,7 +23,7 @@ _EXCEL = ".xlsx"
 _ENCODINGS = {"utf-8-sig": "UTF-8", "cp1252": "Windows-1252"}
 _SAMPLE = 2**16  # characters by which a separator is guessed
 _REST = "more fields than names in the first line"
-_ID = re.compile(r"(^|[ _.-])(id|Id|ID)$|[a-z]I[dD]$")
+_ID = re.compile(r"(^|[ _.-])(id|Id|ID|nr|Nr|NR)$|[a-z](I[dD]|Nr)$")
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,8 @@ class Deciding:
                 if isinstance(question, Choice) and question.abstain:
                     raise InputError(
                         f"question {name!r} may abstain, and nothing says when: give a certificate "
-                        "with a threshold (`lastword certify --error 0.1`)"
+                        "with a threshold (`lastword certify --error 0.1`), or a probe and "
+                        "--unlike 0.01"
                     )
         return ready
 

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from lastword.trust.certify import Finding
+from lastword.trust.evidence import Groups, Which, group_means
 from lastword.trust.labelled import Labelled
-from lastword.trust.testing import at_least, holm
+from lastword.trust.testing import at_least, holm, upper_bound
+
+LEAST_OF_CLASS = 60  # labels that test a class: with fewer there is nothing worth to promise
 
 
 @dataclass(frozen=True)
@@ -65,3 +68,28 @@ def slices(items: Labelled, names: Sequence[str], finding: Finding) -> list[Slic
         Slice(name, e.items, e.fixed, e.broken, p <= level, q <= terms.level)
         for name, e, p, q in zip(parts, numbers, holds.tolist(), fails.tolist(), strict=True)
     ]
+
+
+def found_at_least(
+    truths: np.ndarray, shown: Which, groups: Groups, level: float
+) -> dict[str, float]:
+    """Return lower bounds of the share of each class that is found, which hold all at once.
+
+    Clopper-Pearson's where items are single, by the groups' means else (`testing.at_least`); the
+    level is divided among the classes that have labels enough (Bonferroni).
+
+    Args:
+        truths: The class of each item that judges [items].
+        shown: Where the answer that would be shown is right [items].
+        groups: Of the items.
+        level: Largest chance that a bound is above the truth.
+    """
+    names, counts = np.unique(truths, return_counts=True)
+    large = names[counts >= LEAST_OF_CLASS].tolist()
+    bounds = {}
+    for name in large:
+        own = truths == name
+        missed = group_means(groups[own], (~shown[own]).astype(float))
+        exact = len(missed) == own.sum()
+        bounds[str(name)] = 1 - upper_bound(missed.mean(), len(missed), level / len(large), exact)
+    return bounds

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from lastword.errors import InputError
-from lastword.trust.policy import TRACE, Promise, family
+from lastword.trust.groups import FRACTION
+from lastword.trust.policy import TRACE, Promise, family, is_fitted
 
 
 @dataclass(frozen=True)
@@ -64,14 +65,9 @@ class Terms:
         return self.delta / self.looks
 
     @property
-    def shares(self) -> tuple[float, ...]:
-        """The shares of delta of the policies that are tested."""
-        return tuple(family("mix", self.methods, self.promise).values())
-
-    @property
     def policies(self) -> int:
         """Count the policies that are tested."""
-        return len(self.shares)
+        return len(family("mix", self.methods, self.promise))
 
     @property
     def break_even(self) -> float:
@@ -88,8 +84,15 @@ class Terms:
 
     @property
     def least(self) -> int:
-        """The fewest groups with which any policy can pass, breaking none."""
-        return self.least_of(max(self.shares))
+        """The fewest groups with which any policy can pass, breaking none.
+
+        What is fitted is tested on those that did not make it.
+        """
+        tested = [
+            (self.least_of(share), 1 - FRACTION if is_fitted(policy.method) else 1.0)
+            for policy, share in family("mix", self.methods, self.promise).items()
+        ]
+        return min(math.ceil(least / part) for least, part in tested)
 
     def least_of(self, share: float) -> int:
         """Return the fewest groups with which a policy of this share of delta can pass."""

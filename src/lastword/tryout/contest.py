@@ -6,6 +6,7 @@ that probe is the one that runs. Which kind of probe that is, its own half decid
 costs more has to gain more there than chance would.
 """
 
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -46,6 +47,7 @@ WORDS, DEPTH_0, LARGEST = "bag of words", "words' embeddings", "largest class"
 UNREAD = "fitted without the text"
 FOLDS = 5
 _COUNTED = 16  # texts whose cost is counted
+_FITS = 10  # of every depth: those of the folds, the half and all, and what the rest comes to
 
 Right = Bool[np.ndarray, " texts"]
 Groups = Int[np.ndarray, " texts"]
@@ -141,6 +143,21 @@ def hold(tracer: "Tracer", material: Material) -> Contest | None:
     made = fit_part(material.groups, FRACTION, SEED)
     one = all(own == material.questions[0] for own in material.questions)
     return (_by_state if one else _by_trajectory)(tracer, material, made)
+
+
+def fitting(tracer: "Tracer", labels: int, classes: int) -> float:
+    """Return about how many seconds the fits of state probes take: one of a depth, times all.
+
+    Args:
+        tracer: The model.
+        labels: How many there are.
+        classes: Of these.
+    """
+    noise = np.random.default_rng(SEED).normal(size=(labels, 1, 1, tracer.profile.width))
+    start = time.perf_counter()
+    fit_state(noise, [str(i % classes) for i in range(labels)], poolings=POOLINGS[:1])
+    places = (tracer.profile.depth + 1) * len(POOLINGS)
+    return (time.perf_counter() - start) * places * _FITS
 
 
 def _by_state(tracer: "Tracer", material: Material, made: Right) -> Contest | None:

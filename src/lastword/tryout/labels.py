@@ -16,6 +16,7 @@ from lastword.decisions.question import MOST_CHOICES, Choice, Option
 from lastword.errors import InputError
 from lastword.files.rows import SEPARATORS, id_column, read_rows
 from lastword.text.items import CONTENT_FREE, rows_of
+from lastword.tryout.copies import near_copies
 from lastword.tryout.named import Named
 
 Row = Mapping[str, Any]
@@ -214,6 +215,7 @@ def _rows(
             raise InputError(f"row {name}: the label {truths[name]!r} is none of its choices")
         group = _text(row.get("group")) or None
         questions.append((texts[name], question, truths[name], name, group))
+    said += _near({name: text for text, *_, name, group in questions if group is None})
     return tuple(questions)
 
 
@@ -261,6 +263,21 @@ def _contradictions(texts: Mapping[str, str], truths: Mapping[str, str]) -> list
         if len(own) > 1
     ]
     return [f"one text with two labels: {_some(twice)}"] if twice else []
+
+
+def _near(texts: Mapping[str, str]) -> list[str]:
+    """The near copies among texts that name no group, in words."""
+    like: dict[int, list[str]] = {}
+    for name, number in zip(texts, near_copies([*texts.values()]).tolist(), strict=True):
+        like.setdefault(number, []).append(name)
+    near = [own for own in like.values() if len(own) > 1]
+    if not near:
+        return []
+    named = _some([f"rows {' and '.join(own[:_SHOWN])}" for own in near])
+    return [
+        f"near copies: {sum(map(len, near))} rows in {len(near)} groups ({named}); rows that were "
+        "made from one another belong together: say so in a column `group`"
+    ]
 
 
 def _some(things: Sequence[str]) -> str:

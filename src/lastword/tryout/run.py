@@ -17,7 +17,9 @@ from lastword.files.folder import Folder, locate
 from lastword.files.strict_json import to_json
 from lastword.files.writing import open_whole
 from lastword.methods import resolve
+from lastword.probes.answering import read_states
 from lastword.probes.probe import SUFFIX
+from lastword.probes.state import POOLINGS
 from lastword.records.info import read_run
 from lastword.report.build import VERDICT, write_page
 from lastword.trust.certification import Outcome, Sample, outcome, read_sample
@@ -26,7 +28,7 @@ from lastword.trust.certify import judge as judge_claims
 from lastword.trust.choice import beside
 from lastword.trust.policy import METHODS, Promise, is_probe
 from lastword.trust.terms import Terms
-from lastword.tryout.contest import Contest, Material, hold
+from lastword.tryout.contest import Contest, Material, fitting, hold
 from lastword.tryout.labels import Labels, read_labels
 from lastword.tryout.named import Named
 from lastword.tryout.prompts import BUDGET, file_of, race
@@ -85,16 +87,21 @@ class Job:
         return lines
 
     def _seconds(self) -> float:
-        """About how long all items take, by a few of them."""
+        """About how long all items and the contest's fits take, by a few items and one fit."""
         from lastword.batch import Scope
 
+        work, rows = self.work, self.labels.rows[:_SAMPLE]
         items = self.work.dataset.items(self.work.template)[:_SAMPLE]
         encoded = [e for e in self.tracer.encode(items) if not isinstance(e, ItemError)]
         if not encoded:
             raise InputError("none of the first examples can be read: shorten their texts")
         start = time.perf_counter()
-        self.tracer.decide_group(encoded, Scope("all", "all"))
-        return (time.perf_counter() - start) / len(encoded) * self.items
+        self.tracer.decide_group(encoded, Scope(work.record, work.blind, work.methods))
+        if (question := self.labels.question) is None:
+            return (time.perf_counter() - start) / len(encoded) * self.items
+        read_states(self.tracer, [own[0] for own in rows], question, work.template, POOLINGS)
+        each = (time.perf_counter() - start) / len(encoded)
+        return each * self.items + fitting(self.tracer, self.items, len(question.options))
 
     def run(self, out: Path | None = None, advance: Callable[[int], None] | None = None) -> Verdict:
         """The verdict; with `out` a folder keeps what it was made from.
@@ -127,6 +134,7 @@ class Job:
         (read,) = sample.cells
         raced = race(self.tracer, self.labels, self.work.template, self.budget)
         verdict = judge(read, read_run(cell), certified, terms, contest, raced)
+        verdict = replace(verdict, table=self.labels.said)
         if self.sets is not None:
             verdict = replace(verdict, sets=_sets(sample, contest, self.sets))
         if out is not None:

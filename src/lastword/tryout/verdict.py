@@ -7,28 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from lastword.decisions.templates import TEMPLATES
 from lastword.evaluation.controls import Addition, fit
 from lastword.evaluation.statistics import paired
-from lastword.probes.trajectory import TrajectoryProbe
 from lastword.records.cells import Cell
 from lastword.records.derived import derive, facts_of
 from lastword.records.metrics import mc1
 from lastword.trust.certification import Outcome
+from lastword.trust.evidence import Evidence
 from lastword.trust.grouping import Groups, groups
-from lastword.trust.policy import METHODS, SELF_TAUGHT, TRACE
+from lastword.trust.policy import METHODS, TRACE, is_probe
+from lastword.trust.slices import found_at_least
 from lastword.trust.summary import in_words
 from lastword.trust.terms import Terms
-from lastword.tryout.contest import WORDS, Contest
-from lastword.tryout.prompts import Race, Raced, file_of
+from lastword.tryout import words
+from lastword.tryout.contest import Contest
+from lastword.tryout.prompts import Race, Raced
 from lastword.tryout.sets import Sets
 
 _LEVEL = 0.95
-_WIDTH = 30  # of a bar
-_NAMED = 5  # confusions, and answers made wrong, that words tell
-_CLASSES = 12  # that lines tell
-_LEARNS = 0.02  # share right that the second half of the labels adds to a probe that still learns
-_RECALL = "found of each class"
+_NAMED = 5  # confusions that are kept
 
 
 @dataclass(frozen=True)
@@ -43,6 +40,7 @@ class Line:
         fixed: Wrong answers of the model that it makes right; None where it is no correction.
         broken: Right answers of the model that it makes wrong.
         p: McNemar's exact test against the model, two-sided, over groups of examples.
+        items: How many of the labelled items it answered; None where it is all of them.
     """
 
     name: str
@@ -52,6 +50,7 @@ class Line:
     fixed: int | None = None
     broken: int | None = None
     p: float | None = None
+    items: int | None = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +63,7 @@ class Class:
         model: Share of them that the model answers right.
         corrected: Share of them that what is shown does.
         p: McNemar's exact test between the two, two-sided, over groups of examples.
+        at_least: What is promised of the second (`slices.found_at_least`); None where nothing is.
     """
 
     label: str
@@ -71,6 +71,7 @@ class Class:
     model: float
     corrected: float
     p: float
+    at_least: float | None = None
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,8 @@ class Verdict:
         middle: What depths below the last add to wording and the last one (section 15); None where
             that was not to be fitted.
         sets: Prediction sets; None where nobody wants them.
+        tested: The labels that judged what is certified; None where nothing is.
+        table: What was guessed of the table, and what looks wrong in it, in words.
     """
 
     model: str
@@ -155,6 +158,8 @@ class Verdict:
     raced: tuple[Line, ...] = ()
     not_raced: tuple[str, ...] = ()
     sets: Sets | None = None
+    tested: Line | None = None
+    table: tuple[str, ...] = ()
 
     def line(self, name: str) -> Line:
         """The line of that name."""
@@ -176,156 +181,25 @@ class Verdict:
         entries = {"picture": self.picture(), "words": self.words(), "by_class": self.by_class()}
         return {**asdict(self), "macro": self.macro, "useless": self.useless, **entries}
 
-    def picture(self) -> list[str]:
-        """A bar a line, its interval beside it."""
-        lines = [*self.lines, *self.raced, *([] if self.certified is None else [self.certified])]
-        width = max(len(line.name) for line in lines)
-        return [_bar(line, width) for line in lines]
-
-    def words(self) -> list[str]:
-        """Say what follows from the figures: whether the model is of use, and what to do."""
-        best = self.line(self.best)
-        sentences = [self.headline] if self.headline else []
-        if self.rivals:
-            sentences.append(
-                f"Beware: {' and '.join(self.rivals)}, which never reads the text, would be "
-                "certified for as much."
-            )
-        if self.method is None or self.method != self.probe:
-            sentences += [] if self.useless and self.certified is None else [self._advice()]
-        sentences += [] if self.sets is None else [self.sets.words()]
-        sentences += self._forecast()
-        sentences.append(self._best(best))
-        sentences += self._prompts()
-        sentences += self._depths()
-        if self.classes:
-            before, after = map(_percent, self.macro)
-            sentences.append(f"By class (macro recall): {before}, with {self._shown} {after}.")
-        if hurt := [own for own in self.classes if own.corrected < own.model and own.p < 0.05]:
-            names = ", ".join(
-                f"{own.label} ({_percent(own.model)} to {_percent(own.corrected)})" for own in hurt
-            )
-            sentences.append(f"{self._shown} hurts {names}.")
-        if self.confusions:
-            named = [f"{answer} for {truth} ({n})" for truth, answer, n in self.confusions]
-            sentences.append(f"The model's most frequent mistakes: {', '.join(named)}.")
-        sentences += self._changed()
-        if self.middle is not None and not self.by_depth:
-            sentences.append(_earlier(self.middle))
-        return sentences
-
-    def by_class(self) -> list[str]:
-        """A line a label: how much of it is found; the most frequent of many."""
-        often = sorted(self.classes, key=lambda own: -own.items)[:_CLASSES]
-        width = max(map(len, [_RECALL, *(own.label for own in often)]))
-        lines = [
-            f"{own.label:<{width}}  {own.items:>4}  {_percent(own.model):>6} to "
-            f"{_percent(own.corrected)}"
-            for own in often
-        ]
-        if lines:
-            head = f"{_RECALL:<{width}}    of   model to {self._shown}"
-            more = len(self.classes) - len(often)
-            lines = [head, *lines, *([f"and {more} classes more"] if more else [])]
-        return lines
-
-    @property
-    def _shown(self) -> str:
-        return str(self.method) if self.shown == "certified" else self.shown
-
-    def _changed(self) -> list[str]:
-        """How many answers change, and which right ones of the model."""
-        if not self.changes:
-            return []
-        lost = [own for own in self.changes if own.model == own.truth]
-        names = ", ".join(f"{own.id} ({own.truth} to {own.shown})" for own in lost[:_NAMED])
-        more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
-        which = f", {len(lost)} of them right ones: row {names}{more}" if lost else ""
-        what = "What is certified" if self.shown == "certified" else self.shown
-        return [f"{what} changes {len(self.changes)} answers{which}."]
-
     @property
     def prompt(self) -> Line | None:
         """The other prompt under which the model itself is shown to be right more often."""
         count = len(self.raced)
-        shown = [own for own in self.raced if _gains(own) and (own.p or 0.0) * count < 0.05]
+        gains = [own for own in self.raced if (own.fixed or 0) > (own.broken or 0)]
+        shown = [own for own in gains if (own.p or 0.0) * count < 0.05]
         return max(shown, key=lambda own: own.right, default=None)
 
-    def _prompts(self) -> list[str]:
-        """Say what other prompts give, and which were not asked."""
-        left = [f"Not asked: {', '.join(self.not_raced)}."] if self.not_raced else []
-        if (own := self.prompt) is None:
-            return left
-        how = f"run it again with --template {own.name}"
-        if own.name not in TEMPLATES:
-            how = f"`lastword decide --template FOLDER/{file_of(own.name)}` asks so"
-        gain = f"{own.fixed} fixed and {own.broken} broken on the same rows"
-        share = f"With {own.name} the model by itself is right on {_percent(own.right)}"
-        return [f"{share} ({gain}): {how}.", *left]
+    def picture(self) -> list[str]:
+        """A bar a line, its interval beside it."""
+        return words.picture(self)
 
-    def _forecast(self) -> list[str]:
-        """How the probe learns: what fewer labels would have given."""
-        if len(self.curve) < 2:
-            return []
-        known = ", ".join(f"{_percent(right)} of {count}" for count, right in self.curve)
-        more = self.curve[-1][1] - self.curve[-2][1]
-        learns = "is still learning" if more > _LEARNS else "learns little from more labels"
-        return [f"A probe gets {known} labels: it {learns}."]
+    def words(self) -> list[str]:
+        """Say what follows from the figures: whether the model is of use, and what to do."""
+        return words.words(self)
 
-    def _depths(self) -> list[str]:
-        """Say what each depth knows: the best, the last, and the model's own head there."""
-        if not self.by_depth:
-            return []
-        head, probe = np.array(self.by_depth).T
-        best = int(probe.argmax())
-        return [
-            f"What each depth knows: a probe of depth {best} gets {_percent(probe[best])} right, "
-            f"one of the last depth {_percent(probe[-1])} (leave-one-out); through the model's own "
-            f"head the best depth is {int(head.argmax())}, with {_percent(head.max())}."
-        ]
-
-    def _advice(self) -> str:
-        if self.certified is not None:
-            least = self.net_at_least
-            gain = f"at least {100 * least:.2g} points more right" if least else "more right"
-            breaks = f", at most {_percent(self.alpha)} of all answers broken"
-            return (
-                f"Switch it on: {self.let_through}; {gain} than the model by itself"
-                f"{breaks if self.promise == 'breaks' else ''}, with {_percent(1 - self.delta)} "
-                "confidence."
-            )
-        if self.items < self.least:
-            return (
-                f"Label at least {self.least - self.items} more: with fewer than {self.least} "
-                "nothing can be certified, even where nothing breaks."
-            )
-        if self.needed is not None:
-            return f"Label {self.needed - self.items} more: about {self.needed} would certify it."
-        little = " and to break so little" if self.promise == "breaks" else ""
-        return f"Keep it off: no correction can be promised to gain{little}."
-
-    def _best(self, best: Line) -> str:
-        model = self.line("the model")
-        more = best.right - model.right
-        if more <= 0:
-            return "No correction gains on these labels."
-        assert best.p is not None
-        count = len(METHODS)
-        p = min(1.0, best.p * count)
-        sure = "more than chance" if p < 0.05 else "no more than chance may do"
-        return (
-            f"Of the corrections {best.name} gains most: {100 * more:+.1f} points, {best.fixed} "
-            f"fixed and {best.broken} broken ({sure}: p = {p:.2g}, corrected for {count} tried)."
-        )
-
-
-def _earlier(middle: Addition) -> str:
-    """Say whether depths below the last know something that it does not."""
-    says = "add something to" if middle.positive else "may add nothing to"
-    return (
-        f"Earlier depths {says} the last one: a fit to these labels that sees them too fixes "
-        f"{middle.fixed} answers and breaks {middle.broken} (p = {middle.p:.2g})."
-    )
+    def by_class(self) -> list[str]:
+        """A line a label: how much of it is found."""
+        return words.by_class(self)
 
 
 def judge(
@@ -371,6 +245,8 @@ def judge(
     answers = np.where(stands, crossed[method] if by_probe else right[method], base)
     names = _candidates(cell)
     fixed = len({tuple(sorted(own)) for own in names}) == 1
+    labels = np.array([own[int(t.argmax())] for own, t in zip(names, truths, strict=True)])
+    promised = {} if outcome is None or not fixed else _promised(outcome, contest, labels)
     verdict = Verdict(
         model=cell.model,
         items=len(items),
@@ -387,7 +263,7 @@ def judge(
         best=best,
         shown=best if trial is None else "certified",
         method=None if trial is None else trial.policy.method,
-        classes=_classes(names, truths, base, answers, together) if fixed else (),
+        classes=_classes(labels, base, answers, together, promised) if fixed else (),
         changes=() if by_probe else _changes(cell, names, truths, scores[method], stands),
         confusions=_confusions(names, truths, list(items["base_scores"])),
         middle=None if (fitted := fit(cell)) is None else fitted.middle,
@@ -397,61 +273,9 @@ def judge(
         curve=() if contest is None else contest.curve,
         raced=tuple(_raced(own, places, base, together) for own in raced.prompts),
         not_raced=raced.left_out,
+        tested=None if trial is None else _tested(trial.evidence),
     )
-    return replace(verdict, headline=headline(verdict))
-
-
-def headline(verdict: Verdict) -> str:
-    """Return what to run, what it gains and what it costs, in one sentence."""
-    model, chance = verdict.line("the model"), verdict.line("chance")
-    where = f"right where the model gets {_percent(model.right)}"
-    words = next((own for own in verdict.lines if own.name == WORDS), None)
-    if verdict.certified is not None:
-        name = str(verdict.method)
-        own = verdict.line(name)
-        if words is not None and words.right >= own.right:
-            return _use_words(words, where)
-        least = f", at least {100 * (verdict.net_at_least or 0):+.0f} points"
-        sure = f"{least} with {_percent(1 - verdict.delta)} confidence"
-        if name == verdict.probe:
-            what = _probe_in_words(name)
-            cost = f"; it costs {verdict.cost:.2g} of the model's own answer"
-        else:
-            what, cost = name, "; it costs what the model's own answer costs"
-        return f"Use {what}: {_percent(own.right)} {where}{sure}{cost}."
-    if words is not None and words.low > max(model.right, chance.right):
-        probe = verdict.line(str(verdict.probe))
-        if words.right >= probe.right:
-            return _use_words(words, where)
-    more = ""
-    if verdict.useless:
-        more = (
-            " The model by itself is at chance here: describe the labels (--describe), or try a "
-            "larger model."
-        )
-        if (prompt := verdict.prompt) is not None:
-            more = f" With {prompt.name} the model by itself gets {_percent(prompt.right)}."
-    best = max(
-        (line for line in verdict.lines if line.fixed is not None), key=lambda line: line.right
-    )
-    return (
-        f"Nothing here is shown to beat the model, which is right on {_percent(model.right)}; "
-        f"{best.name} gets {_percent(best.right)} on these labels.{more}"
-    )
-
-
-def _probe_in_words(name: str) -> str:
-    """Return `probe@19`, `probe@19+model` or `probe@trajectory` as people say it."""
-    if name == TrajectoryProbe.name:
-        return "the probe of all depths"
-    kind, _, rest = name.partition("@")
-    depth, _, model = rest.partition("+")
-    taught = "self-taught " if kind == SELF_TAUGHT else ""
-    return f"the {taught}probe of depth {depth}{' stacked with the model' if model else ''}"
-
-
-def _use_words(words: Line, where: str) -> str:
-    return f"Use a bag of words: {_percent(words.right)} {where}; you need no model for this."
+    return replace(verdict, headline=words.headline(verdict))
 
 
 def _crossed(cell: Cell, contest: Contest) -> dict[str, np.ndarray]:
@@ -556,11 +380,8 @@ def _raced(own: Raced, places: Mapping[str, int], base: np.ndarray, together: Gr
     """The line of another prompt, held against the one in use on the same items."""
     pairs = [(places[id], right) for id, right in zip(own.ids, own.right, strict=True)]
     at, right = map(np.array, zip(*pairs, strict=True))
-    return _correction(own.name, right.astype(float), base[at], together[at])
-
-
-def _gains(line: Line) -> bool:
-    return (line.fixed or 0) > (line.broken or 0)
+    line = _correction(own.name, right.astype(float), base[at], together[at])
+    return replace(line, items=len(at))
 
 
 def _groups(cell: Cell) -> Groups:
@@ -580,20 +401,40 @@ def _candidates(cell: Cell) -> list[tuple[str, ...]]:
 
 
 def _classes(
-    names: Sequence[tuple[str, ...]],
-    truths: Sequence[np.ndarray],
+    labels: np.ndarray,
     base: np.ndarray,
     corrected: np.ndarray,
     together: Groups,
+    promised: Mapping[str, float],
 ) -> tuple[Class, ...]:
-    of = np.array([own[int(t.argmax())] for own, t in zip(names, truths, strict=True)])
     classes = []
-    for label in sorted(set(of.tolist())):
-        before, after = base[of == label], corrected[of == label]
-        *_, p = paired(after - before, together[of == label])
+    for label in np.unique(labels).tolist():
+        own = labels == label
+        before, after = base[own], corrected[own]
+        *_, p = paired(after - before, together[own])
         recall = float(before.mean()), float(np.nanmean(after))
-        classes.append(Class(label, int((of == label).sum()), *recall, p))
+        classes.append(Class(label, int(own.sum()), *recall, p, promised.get(label)))
     return tuple(classes)
+
+
+def _promised(outcome: Outcome, contest: Contest | None, labels: np.ndarray) -> dict[str, float]:
+    """The share found at least of each class, under what is certified."""
+    finding, items = outcome.finding, outcome.sample.items
+    if (trial := finding.chosen) is None:
+        return {}
+    (cell,) = outcome.sample.cells
+    tested, right = np.ones(len(items), dtype=bool), items.right(trial.policy)
+    if contest is not None and is_probe(trial.policy.method):
+        own = contest.entrant(trial.policy.method)
+        tested, right = own.tested, own.right
+    truths, level = labels[cell.mc1_places], finding.terms.level * trial.share
+    return found_at_least(truths[tested], right[tested], items.groups[tested], level)
+
+
+def _tested(own: Evidence) -> Line:
+    fixed, broken, items = int(own.fixed), int(own.broken), int(own.items)
+    right = int(own.base_right) + fixed - broken
+    return Line("tested", right / items, *_interval(right, items), fixed, broken, items=items)
 
 
 def _confusions(
@@ -605,18 +446,3 @@ def _confusions(
         if not t[int(np.argmax(u))]
     )
     return tuple((*pair, count) for pair, count in pairs.most_common(_NAMED))
-
-
-def _bar(line: Line, width: int) -> str:
-    """`pmi@0.5   ██████████            61.3%  52.6 to 69.5   +56 -1`."""
-    if line.right != line.right:
-        return f"{line.name:<{width}}  does not apply to these examples"
-    filled = round(_WIDTH * line.right)
-    changes = "" if line.fixed is None else f"   +{line.fixed} -{line.broken}"
-    interval = "" if line.low == line.high else f"  {100 * line.low:.0f} to {100 * line.high:.0f}"
-    bar = "█" * filled + "·" * (_WIDTH - filled)
-    return f"{line.name:<{width}}  {bar}  {_percent(line.right):>6}{interval}{changes}"
-
-
-def _percent(share: float) -> str:
-    return "–" if share != share else f"{100 * share:.1f}%".replace(".0%", "%")
