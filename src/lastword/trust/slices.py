@@ -90,6 +90,6 @@ def found_at_least(
     for name in large:
         own = truths == name
         missed = group_means(groups[own], (~shown[own]).astype(float))
-        exact = len(missed) == own.sum()
+        exact = len(missed) == int(own.sum())
         bounds[str(name)] = 1 - upper_bound(missed.mean(), len(missed), level / len(large), exact)
     return bounds

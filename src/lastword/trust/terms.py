@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from lastword.errors import InputError
-from lastword.trust.groups import FRACTION
 from lastword.trust.policy import TRACE, Promise, family, is_fitted
 
 
@@ -88,6 +87,8 @@ class Terms:
 
         What is fitted is tested on those that did not make it.
         """
+        from lastword.trust.groups import FRACTION  # with numpy and scipy
+
         tested = [
             (self.least_of(share), 1 - FRACTION if is_fitted(policy.method) else 1.0)
             for policy, share in family("mix", self.methods, self.promise).items()

@@ -267,6 +267,8 @@ def _contradictions(texts: Mapping[str, str], truths: Mapping[str, str]) -> list
 
 def _near(texts: Mapping[str, str]) -> list[str]:
     """The near copies among texts that name no group, in words."""
+    if not texts:
+        return []
     like: dict[int, list[str]] = {}
     for name, number in zip(texts, near_copies([*texts.values()]).tolist(), strict=True):
         like.setdefault(number, []).append(name)

@@ -433,7 +433,7 @@ def _promised(outcome: Outcome, contest: Contest | None, labels: np.ndarray) -> 
 
 def _tested(own: Evidence) -> Line:
     fixed, broken, items = int(own.fixed), int(own.broken), int(own.items)
-    right = int(own.base_right) + fixed - broken
+    right = float(own.base_right + fixed - broken)
     return Line("tested", right / items, *_interval(right, items), fixed, broken, items=items)
 
 
