@@ -21,8 +21,8 @@ half of the labels that it did not see, a correction, which learns nothing, all 
     finding = judge(claims, terms)
     finding.policy, finding.worth["net_at_least"]
 
-The procedure was chosen among graphs (Bretz 2009), Holm, chains and this one by
-`experiments/procedures.py`: none lets something through more often with these few policies.
+The procedure was chosen among graphs (Bretz 2009), Holm, chains and this one
+(`experiments/results/procedures.json`): none is on more often with these few policies.
 """
 
 from collections.abc import Mapping, Sequence
