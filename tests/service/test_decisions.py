@@ -18,7 +18,7 @@ from served import Held, Running, running, tracer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from lastword import Choice, Item, Option, Predicate, Score, Tracer
+from lastword import Choice, Item, Multi, Option, Predicate, Score, Tracer
 from lastword.benchmarks.template import template_name
 from lastword.decisions import Answers, write_questions
 from lastword.decisions.flips import flips
@@ -761,6 +761,18 @@ def test_a_literal_is_the_same_question_for_its_probe():
     assert answers["literal"] == own.choice
     parsed, refusal = json.loads(deferred)
     assert own.deferred and parsed is None and "person" in refusal
+
+
+def test_an_array_of_a_chat_holds_what_applies(model):
+    schema = {"type": "array", "items": {"enum": [*GOODS, "salt"]}, "description": "Which goods?"}
+    format = {"type": "json_schema", "json_schema": {"schema": schema}}
+    body = {"messages": [{"role": "user", "content": TEXT}], "response_format": format}
+    own = model.decide(TEXT, {"a": Multi("Which goods?", [*GOODS, "salt"])}).multis["a"]
+    with running(model) as served:
+        told = served.client.post("/v1/chat/completions", json=body).json()
+    assert tuple(json.loads(told["choices"][0]["message"]["content"])) == own.choices
+    shares = {each["value"]: each["probability"] for each in told["lastword"]["probabilities"]}
+    assert shares == pytest.approx(dict(zip(own.values, own.probabilities.tolist(), strict=True)))
 
 
 def test_a_chat_obeys_the_certificate_of_its_question():

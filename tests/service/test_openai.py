@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from scipy.special import log_softmax
 from served import running, tracer
 
-from lastword import Choice, Option
+from lastword import Choice, Multi, Option
 from lastword.decisions.question import question_digest
 from lastword.service.dialects.openai.choices import (
     JsonSchema,
@@ -195,6 +195,24 @@ def test_an_enum_of_pydantic_is_the_question(body):
     assert asked.abstain == (body is OrNone)
     if asked.abstain:
         assert body.model_validate_json(choices.written(None)) == body(way=None)
+
+
+class Both(BaseModel):
+    ways: list[Literal["north", "south"]] = Field(description="Which ways?")
+
+
+def test_a_list_of_an_enum_asks_which_apply():
+    choices = read_choices(None, None, form(Both.model_json_schema()))
+    assert choices.question([]) == Multi("Which ways?", ["north", "south"])
+    assert Both.model_validate_json(choices.array([False, True])) == Both(ways=["south"])
+    assert Both.model_validate_json(choices.array([False, False])) == Both(ways=[])
+
+
+def test_the_text_of_a_completion_is_no_array(plain):
+    schema = {"type": "array", "items": {"enum": CHOICES}}
+    format = {"type": "json_schema", "json_schema": {"schema": schema}}
+    text = post(plain, "completions", {"prompt": "w5 w6 w7", "response_format": format})
+    assert (text.status_code, text.json()["error"]["code"]) == (400, "no_choices")
 
 
 def test_constants_are_options_with_their_descriptions():

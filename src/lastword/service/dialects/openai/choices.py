@@ -1,14 +1,14 @@
 """A choice list, from wherever an OpenAI client puts one, and how the choice is written down."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
 from pydantic import BaseModel, Field
 
-from lastword.decisions import Choice, Option
+from lastword.decisions import Choice, Multi, Option
 from lastword.files.strict_json import to_json
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
@@ -16,7 +16,8 @@ from lastword.service.schema import Text
 NO_CHOICES = (
     "this server chooses among answers that it is given, and writes none of its own: give them as"
     ' structured_outputs {"choice": [...]}, as guided_choice [...], or as response_format with a'
-    " json_schema that is an enum or an object with one property that is an enum"
+    " json_schema that is an enum or an object with one property that is an enum (or, in chat, an"
+    " array of one: several may apply)"
 )
 
 
@@ -52,13 +53,14 @@ class Choices:
     asked: str = ""  # the description of a schema's enum, which is the question
     described: tuple[str | None, ...] = ()
     nullable: bool = False  # null is none of these
+    several: bool = False  # an array holds those that apply
 
     @property
     def candidates(self) -> tuple[str, ...]:
         """The answers as the model reads them: text as it is, other values as JSON."""
         return tuple(v if isinstance(v, str) else to_json(v) for v in self.values)
 
-    def question(self, said: Sequence[str]) -> Choice:
+    def question(self, said: Sequence[str]) -> Choice | Multi:
         """Return the choice as a question.
 
         Raises:
@@ -66,7 +68,8 @@ class Choices:
         """
         pairs = zip_longest(self.values, self.candidates, self.described)
         options = [Option(v if isinstance(v, bool) else text, more) for v, text, more in pairs]
-        return Choice("\n".join(filter(None, (*said, self.asked))), options, abstain=self.nullable)
+        asked = "\n".join(filter(None, (*said, self.asked)))
+        return Multi(asked, options) if self.several else Choice(asked, options, self.nullable)
 
     @property
     def texts(self) -> list[str]:
@@ -77,7 +80,15 @@ class Choices:
         """Return an answer as the client gets it; None is none of these."""
         if not self.is_json and index is not None:
             return self.candidates[index]
-        value = None if index is None else self.values[index]
+        return self._wrapped(None if index is None else self.values[index])
+
+    def array(self, applies: Iterable[bool]) -> str:
+        """Return those that apply as the client gets them."""
+        return self._wrapped(
+            [own for own, holds in zip(self.values, applies, strict=True) if holds]
+        )
+
+    def _wrapped(self, value: Any) -> str:
         return to_json(value if self.key is None else {self.key: value})
 
 
@@ -108,17 +119,19 @@ def _of_schema(schema: Mapping[str, Any]) -> Choices:
         properties if isinstance(properties, Mapping) and len(properties) == 1 else {None: schema}
     )
     ((key, own),) = alone.items()
-    part = _followed(own, schema)
-    several = part.get("anyOf", part.get("oneOf"))
-    parts = [_followed(own, schema) for own in several] if isinstance(several, list) else [part]
+    whole = part = _followed(own, schema)
+    if several := part.get("type") == "array":
+        part = _followed(part.get("items"), schema)
+    forms = part.get("anyOf", part.get("oneOf"))
+    parts = [_followed(own, schema) for own in forms] if isinstance(forms, list) else [part]
     pairs = [pair for own in parts for pair in _pairs(own)]
     choices = [pair for pair in pairs if pair[0] is not None]
     values = tuple(value for value, _ in choices)
     if not values or not all(map(_is_plain, (*values, key or ""))):
         raise Refusal("no_choices", NO_CHOICES)
-    described = () if several is None else tuple(more for _, more in choices)
-    asked, nullable = _text(part.get("description")), len(choices) < len(pairs)
-    return Choices(values, True, key, asked or "", described, nullable)
+    described = () if forms is None else tuple(more for _, more in choices)
+    asked, nullable = _text(whole.get("description")), len(choices) < len(pairs)
+    return Choices(values, True, key, asked or "", described, nullable, several)
 
 
 def _followed(part: Any, schema: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from scipy.special import log_softmax
 
 import lastword
-from lastword.decisions import ChoiceAnswer
+from lastword.decisions import ChoiceAnswer, MultiAnswer, PredicateAnswer
 from lastword.files.strict_json import to_json
 from lastword.service.call import Call, ThisCall
 from lastword.service.deciding import answer
@@ -162,6 +162,14 @@ async def chat_completions(body: ChatBody, call: ThisCall) -> Response:
     call.corrector.require_model(body.model)
     choices = body.choices
     made = await answer(call, body.input, lambda: {_ONLY: choices.question(body.said)})
+    usage = _usage(made.input_tokens, made.output_tokens)
+    refuses = body.on_deferred == "refusal"
+    if choices.several:  # a yes or no an option, in order; no one token stands for an array
+        each = cast(tuple[PredicateAnswer, ...], tuple(made.answers.values()))
+        several = MultiAnswer(values=choices.candidates, predicates=each)
+        text = choices.array((several.probabilities > 0.5).tolist())
+        form = chat_form(text, {}, None, is_refusal=several.deferred and refuses)
+        return _response(call, body, ("chatcmpl", *_CHAT), form, usage, several.to_dict())
     own = cast(ChoiceAnswer, made.answers[_ONLY])
     index = None if own.choice is None else own.values.index(own.choice)
     logs = [math.log(p) if p > 0 else _NEVER for p in own.probabilities.tolist()]
@@ -169,9 +177,8 @@ async def chat_completions(body: ChatBody, call: ThisCall) -> Response:
         choices.written(index),
         dict(zip(choices.texts, logs, strict=True)),
         body.alternatives,
-        is_refusal=own.deferred and body.on_deferred == "refusal",
+        is_refusal=own.deferred and refuses,
     )
-    usage = _usage(made.input_tokens, made.output_tokens)
     told = own.to_dict() | made.reasons[_ONLY]
     return _response(call, body, ("chatcmpl", *_CHAT), form, usage, told)
 
@@ -180,6 +187,8 @@ async def completions(body: CompletionBody, call: ThisCall) -> Response:
     """Choose the continuation of a text from a list, in OpenAI's form."""
     call.corrector.require_model(body.model)
     choices = body.choices
+    if choices.several:
+        raise Refusal("no_choices", "several options can apply in chat alone: ask there")
     decision, encoded = await call.answer(Item(body.prompt, choices.candidates))
     index = decision["index"]
     logs = dict(zip(choices.texts, log_softmax(decision["scores"]).tolist(), strict=True))
