@@ -204,8 +204,8 @@ class Both(BaseModel):
 def test_a_list_of_an_enum_asks_which_apply():
     choices = read_choices(None, None, form(Both.model_json_schema()))
     assert choices.question([]) == Multi("Which ways?", ["north", "south"])
-    assert Both.model_validate_json(choices.array([False, True])) == Both(ways=["south"])
-    assert Both.model_validate_json(choices.array([False, False])) == Both(ways=[])
+    assert Both.model_validate_json(choices.array(["south"])) == Both(ways=["south"])
+    assert Both.model_validate_json(choices.array([])) == Both(ways=[])
 
 
 def test_the_text_of_a_completion_is_no_array(plain):

@@ -1,7 +1,7 @@
 """A choice list, from wherever an OpenAI client puts one, and how the choice is written down."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -60,14 +60,19 @@ class Choices:
         """The answers as the model reads them: text as it is, other values as JSON."""
         return tuple(v if isinstance(v, str) else to_json(v) for v in self.values)
 
+    @property
+    def options(self) -> tuple[str | bool, ...]:
+        """The values of the question's options: a boolean as it is, other values as text."""
+        pairs = zip(self.values, self.candidates, strict=True)
+        return tuple(v if isinstance(v, bool) else text for v, text in pairs)
+
     def question(self, said: Sequence[str]) -> Choice | Multi:
         """Return the choice as a question.
 
         Raises:
             InputError: Its options are no choice.
         """
-        pairs = zip_longest(self.values, self.candidates, self.described)
-        options = [Option(v if isinstance(v, bool) else text, more) for v, text, more in pairs]
+        options = [Option(*pair) for pair in zip_longest(self.options, self.described)]
         asked = "\n".join(filter(None, (*said, self.asked)))
         return Multi(asked, options) if self.several else Choice(asked, options, self.nullable)
 
@@ -82,11 +87,10 @@ class Choices:
             return self.candidates[index]
         return self._wrapped(None if index is None else self.values[index])
 
-    def array(self, applies: Iterable[bool]) -> str:
-        """Return those that apply as the client gets them."""
-        return self._wrapped(
-            [own for own, holds in zip(self.values, applies, strict=True) if holds]
-        )
+    def array(self, applies: Sequence[str | bool]) -> str:
+        """Return the options that apply as the client gets them."""
+        pairs = zip(self.values, self.options, strict=True)
+        return self._wrapped([value for value, option in pairs if option in applies])
 
     def _wrapped(self, value: Any) -> str:
         return to_json(value if self.key is None else {self.key: value})

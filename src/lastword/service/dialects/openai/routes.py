@@ -166,8 +166,8 @@ async def chat_completions(body: ChatBody, call: ThisCall) -> Response:
     refuses = body.on_deferred == "refusal"
     if choices.several:  # a yes or no an option, in order; no one token stands for an array
         each = cast(tuple[PredicateAnswer, ...], tuple(made.answers.values()))
-        several = MultiAnswer(values=choices.candidates, predicates=each)
-        text = choices.array((several.probabilities > 0.5).tolist())
+        several = MultiAnswer(values=choices.options, predicates=each)
+        text = choices.array(several.choices)
         form = chat_form(text, {}, None, is_refusal=several.deferred and refuses)
         return _response(call, body, ("chatcmpl", *_CHAT), form, usage, several.to_dict())
     own = cast(ChoiceAnswer, made.answers[_ONLY])
