@@ -246,7 +246,4 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(capsys, monkeypatch)
             clock[0] += 20.0
             countdown.advance(10)
     lines = capsys.readouterr().err.splitlines()
-    assert lines == [
-        "m on b: 40 of 100, 0.5/s, 120 s left",
-        "m on b: 60 of 100, 0.5/s, 80 s left",
-    ]
+    assert lines == ["m on b: 40 of 100, 0.5/s, 120 s left", "m on b: 60 of 100, 0.5/s, 80 s left"]

@@ -12,14 +12,7 @@ from scipy.special import softmax
 
 from lastword import Choice, Item, Multi, Predicate, Score, Tracer
 from lastword.benchmarks import find
-from lastword.decisions import (
-    Answers,
-    Option,
-    Questionnaire,
-    answer_of,
-    prepare,
-    to_frame,
-)
+from lastword.decisions import Answers, Option, Questionnaire, answer_of, prepare, to_frame
 from lastword.decisions.answer import concentration, order_concentration, words_of
 from lastword.decisions.flips import flips
 from lastword.decisions.item import candidates_of

@@ -14,15 +14,7 @@ from rich.console import Console
 
 from lastword.benchmarks.demo import items
 from lastword.cli import main
-from lastword.demo.outcome import (
-    BROKEN,
-    GATED,
-    REPAIRED,
-    STAYS,
-    answer,
-    examples,
-    judge,
-)
+from lastword.demo.outcome import BROKEN, GATED, REPAIRED, STAYS, answer, examples, judge
 from lastword.demo.page import write_page
 from lastword.demo.show import show
 from lastword.demo.story import CERTIFIED, ORGANISM, REAL, WITHHELD, story

@@ -244,8 +244,7 @@ def test_one_candidate_alone_stays_the_base_under_every_rule():
 
 
 @pytest.mark.parametrize(
-    ("column", "value"),
-    [("trajectory", None), ("t_scores", None), ("invariant", np.nan)],
+    ("column", "value"), [("trajectory", None), ("t_scores", None), ("invariant", np.nan)]
 )
 def test_records_that_were_not_fully_read_are_refused(column, value):
     records = synthetic_cell("org/m", "halueval-qa", 3)

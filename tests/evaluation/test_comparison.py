@@ -206,9 +206,7 @@ def test_every_method_has_a_standing(run):
     assert tuple(s.method for s in run[1].standings) == COMPARED
 
 
-def test_started_again_with_other_methods_it_says_what_differs(
-    run,
-):
+def test_started_again_with_other_methods_it_says_what_differs(run):
     cell, _ = run
     tracer = Tracer(families.build("llama"), families.tokenizer())
     data = jsonl(cell.parent.parent / "made.jsonl").load()

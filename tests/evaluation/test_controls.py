@@ -10,15 +10,7 @@ from scipy.special import log_softmax
 from synthetic import synthetic_cell
 
 from lastword import load_records
-from lastword.evaluation.controls import (
-    ALPHA,
-    DRAWS,
-    Controls,
-    Placebo,
-    controls,
-    fit,
-    placebo,
-)
+from lastword.evaluation.controls import ALPHA, DRAWS, Controls, Placebo, controls, fit, placebo
 from lastword.evaluation.statistics import verdict
 from lastword.probes.logit import conditional_logit
 from lastword.records.cells import Cell, cells

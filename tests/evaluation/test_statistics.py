@@ -36,8 +36,7 @@ def published(metric):
 
 
 @pytest.mark.parametrize(
-    ("metric", "mean", "low", "high"),
-    [("mc1", 12.2549, 9.25, 15.63), ("mc2", 8.6547, 6.24, 11.53)],
+    ("metric", "mean", "low", "high"), [("mc1", 12.2549, 9.25, 15.63), ("mc2", 8.6547, 6.24, 11.53)]
 )
 def test_the_published_grid_gives_the_published_statistics(metric, mean, low, high):
     said = over_cells(published(metric))

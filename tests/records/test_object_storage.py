@@ -188,11 +188,7 @@ def test_reports_and_ablations_are_made_of_it(tmp_path, url, run, monkeypatch):
 )
 @pytest.mark.usefixtures("bucket")
 def test_storage_out_of_reach_is_one_line_before_a_model_is_loaded(
-    run,
-    monkeypatch,
-    path,
-    environment,
-    said,
+    run, monkeypatch, path, environment, said
 ):
     import s3fs
 

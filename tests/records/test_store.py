@@ -469,10 +469,7 @@ def test_merge_refuses_different_runs_and_writes_nothing(tmp_path):
 def test_merge_waits_for_no_one(tmp_path):
     cell = run(tmp_path, shard=Shard(0, 2))
     _, work = job(tmp_path)
-    with (
-        Run(cell, work.info, Shard(0, 2)),
-        pytest.raises(RunLockedError, match="shard-0-of-2"),
-    ):
+    with Run(cell, work.info, Shard(0, 2)), pytest.raises(RunLockedError, match="shard-0-of-2"):
         merge([tmp_path])
 
 

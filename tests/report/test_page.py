@@ -449,8 +449,7 @@ def test_the_words_in_a_diagram_are_written(index, chromium):
         view = watched.page
         view.locator(".drawn-diagram").first.scroll_into_view_if_needed()
         fills = view.eval_on_selector_all(
-            ".drawn-diagram text",
-            "all => all.map((t) => getComputedStyle(t).fill)",
+            ".drawn-diagram text", "all => all.map((t) => getComputedStyle(t).fill)"
         )
         assert len(fills) > 5 and "none" not in fills
 

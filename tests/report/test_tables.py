@@ -31,13 +31,7 @@ from lastword.report.table import (
     to_markdown,
     write_table,
 )
-from lastword.report.tables import (
-    calibrations,
-    grid,
-    master,
-    per_model,
-    verdict_table,
-)
+from lastword.report.tables import calibrations, grid, master, per_model, verdict_table
 from lastword.theta import ScorerTheta, Theta
 
 HOSTILE = '=cmd|"/c"!A1 <script>&x</script> a_b$%#{}~^\\ *b* [l](u) `c`\x1b[31m\n| end'

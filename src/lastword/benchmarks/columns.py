@@ -75,10 +75,7 @@ def hub(name: str, columns: str | None) -> Benchmark:
         read=partial(_read, name),
         parse=partial(_parse, roles),
         verify=lambda questions: f"{len(questions)} questions",
-        templates={
-            "prompt": AS_IT_STANDS,
-            "qa": "Question: {{ prompt }}\nAnswer:",
-        },
+        templates={"prompt": AS_IT_STANDS, "qa": "Question: {{ prompt }}\nAnswer:"},
         licence="the set's own",
         citation="the set's own",
     )

@@ -48,10 +48,7 @@ EVERYDAY = Benchmark(
     read=_read,
     parse=_parse,
     verify=_verify,
-    templates={
-        "qa": "Q: {{ question }}\nA:",
-        "question": "Question: {{ question }}\nAnswer:",
-    },
+    templates={"qa": "Q: {{ question }}\nA:", "question": "Question: {{ question }}\nAnswer:"},
     licence="Apache-2.0",
     citation="made by lastword: questions about the real world",
 )

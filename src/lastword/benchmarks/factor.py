@@ -38,10 +38,7 @@ FACTOR = Benchmark(
     read=Source(files=("factor/news_factor.csv", "data/news_factor.csv", "news_factor.csv")).read,
     parse=_parse,
     verify=_verify,
-    templates={
-        "truncated": "{{ prefix }}",
-        "full": "{{ full_prefix }}",
-    },
+    templates={"truncated": "{{ prefix }}", "full": "{{ full_prefix }}"},
     licence="ODC-By",
     citation="Muhlgay et al., Generating Benchmarks for Factuality Evaluation of Language Models, "
     "EACL 2024",

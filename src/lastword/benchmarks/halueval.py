@@ -78,11 +78,7 @@ HALUEVAL_QA = Benchmark(
     citation=_HALUEVAL_CITATION,
 )
 
-HALUEVAL_QA_CLOSED = replace(
-    HALUEVAL_QA,
-    name="halueval-qa-closed",
-    templates={"closed": _CLOSED},
-)
+HALUEVAL_QA_CLOSED = replace(HALUEVAL_QA, name="halueval-qa-closed", templates={"closed": _CLOSED})
 
 HALUEVAL_SUM = Benchmark(
     name="halueval-sum",

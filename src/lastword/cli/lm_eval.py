@@ -11,9 +11,7 @@ NAME = "lastword lm-eval"
 _COMMANDS = ("run", "ls", "validate")
 
 
-def lm_eval(
-    given: Annotated[list[str] | None, typer.Argument()] = None,
-) -> None:
+def lm_eval(given: Annotated[list[str] | None, typer.Argument()] = None) -> None:
     """Run lm-evaluation-harness with corrected choices; its own options follow."""
     from lm_eval._cli import HarnessCLI
     from lm_eval.utils import setup_logging

@@ -13,8 +13,7 @@ def mcp(
     model: Model,
     *,
     questions: Annotated[
-        list[Path],
-        typer.Option(help="File of questions, which is a tool by its name; repeatable."),
+        list[Path], typer.Option(help="File of questions, which is a tool by its name; repeatable.")
     ],
     port: Annotated[
         int | None,

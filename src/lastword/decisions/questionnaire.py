@@ -5,13 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from lastword.benchmarks.template import Template, template_name
-from lastword.decisions.answer import (
-    Answers,
-    MultiAnswer,
-    PredicateAnswer,
-    SingleAnswer,
-    answer_of,
-)
+from lastword.decisions.answer import Answers, MultiAnswer, PredicateAnswer, SingleAnswer, answer_of
 from lastword.decisions.item import Input, candidates_of, item_of, render, text_of
 from lastword.decisions.question import Multi, Question, Single, question_digest
 from lastword.decisions.templates import CHAT, DEFAULT, template_of

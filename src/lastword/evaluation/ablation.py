@@ -15,10 +15,7 @@ from jaxtyping import Float
 from lastword.errors import InputError
 from lastword.evaluation.statistics import ROUNDING
 from lastword.records.cells import mean
-from lastword.records.readings import (
-    OVERRIDING,
-    Readings,
-)
+from lastword.records.readings import OVERRIDING, Readings
 from lastword.records.variant import Variant, decide, operators_of
 from lastword.theta import Theta
 

@@ -100,9 +100,7 @@ class Comparison:
 
 
 def compare(
-    cell: Cell,
-    methods: "Mapping[str, Aggregation]",
-    fitted: "Mapping[str, Method] | None" = None,
+    cell: Cell, methods: "Mapping[str, Aggregation]", fitted: "Mapping[str, Method] | None" = None
 ) -> Comparison:
     """Judge every method of a cell.
 

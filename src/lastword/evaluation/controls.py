@@ -16,13 +16,7 @@ from jaxtyping import Float, Int
 from lastword.errors import InputError
 from lastword.evaluation.statistics import paired
 from lastword.probes.logit import best_penalty, centred, root_mean_square
-from lastword.probes.trajectory import (
-    PENALTIES,
-    Options,
-    feature_places,
-    features_from,
-    padded,
-)
+from lastword.probes.trajectory import PENALTIES, Options, feature_places, features_from, padded
 from lastword.records.cells import Cell, column, mean
 from lastword.records.columns import Lists, Matrices, PerItem, Places
 from lastword.records.metrics import mc1_by_depth, mc1_rows, pair_name

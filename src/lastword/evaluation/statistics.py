@@ -280,13 +280,7 @@ def paired(gains: PerItem, groups: Groups) -> tuple[int, int, float]:
 
 
 def _judge(
-    cell: Cell,
-    gains: PerItem,
-    grouped: Values,
-    *,
-    p: float,
-    p_holm: float,
-    objection: str,
+    cell: Cell, gains: PerItem, grouped: Values, *, p: float, p_holm: float, objection: str
 ) -> Judgement:
     finding = verdict(mean(gains), p_holm, objection)
     (fixed, broken), (won, lost) = fixed_and_broken(gains), fixed_and_broken(grouped)

@@ -128,11 +128,7 @@ def _read(runs: Folder) -> Material:
     """The records in a folder, and what is known of their runs."""
     cells = read_cells(runs)
     infos = read_runs(runs).values()
-    return Material(
-        cells,
-        one_theta(infos),
-        comparisons=tuple(read_comparisons(runs, cells)),
-    )
+    return Material(cells, one_theta(infos), comparisons=tuple(read_comparisons(runs, cells)))
 
 
 def _opening(path: Folder) -> Opening | None:

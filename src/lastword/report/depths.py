@@ -81,14 +81,7 @@ def depths(cell: Cell) -> Depths | str | None:
     }
     head = tuple(by_depth(cell, "trajectory", own.places).tolist())
     return Depths(
-        cell.model,
-        cell.benchmark,
-        len(own.places),
-        head,
-        probe,
-        right[PROBE],
-        beside,
-        own.interval,
+        cell.model, cell.benchmark, len(own.places), head, probe, right[PROBE], beside, own.interval
     )
 
 

@@ -44,11 +44,7 @@ if TYPE_CHECKING:
 
 _SHARES = (0.0, 1.0)
 
-OPERATOR_TITLES = {
-    "mix": "Signed mixing",
-    "early": "Earliest state",
-    "decisive": "Decisive layer",
-}
+OPERATOR_TITLES = {"mix": "Signed mixing", "early": "Earliest state", "decisive": "Decisive layer"}
 
 
 _BEHIND: tuple[Role, ...] = ("other", "mix", "corrected", "winner", "truthful")

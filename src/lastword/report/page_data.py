@@ -130,11 +130,7 @@ def _sample(cell: Cell, most: int) -> Places:
 
 def text(record: Record) -> Block:
     """Return what was asked, and what is true of it where that is known."""
-    return {
-        "prompt": record.prompt,
-        "candidates": record.candidates,
-        "truthful": record.truthful,
-    }
+    return {"prompt": record.prompt, "candidates": record.candidates, "truthful": record.truthful}
 
 
 def codes(record: Record) -> str:

@@ -26,12 +26,7 @@ from lastword.probes.probe import Fit, Probe
 from lastword.probes.stacked import StackedProbe, fit_stacked
 from lastword.probes.state import POOLINGS, StateFit, StateProbe, fit_state, kept
 from lastword.probes.taught import teach
-from lastword.probes.trajectory import (
-    Options,
-    TrajectoryProbe,
-    fit_trajectory,
-    without_input,
-)
+from lastword.probes.trajectory import Options, TrajectoryProbe, fit_trajectory, without_input
 from lastword.probes.words import bag_of_words
 from lastword.records.cells import Cell
 from lastword.text.forest import build
