@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 from served import Held, Running, running, tracer
 
-from lastword import Tracer
+from lastword import ProbeClassifier, Tracer
+from lastword.probes import Probe
 
 
 @pytest.fixture(scope="module")
@@ -26,3 +27,12 @@ def held(model: Tracer) -> Iterator[Held]:
     held = Held(model)
     yield held
     held.go.set()
+
+
+@pytest.fixture(scope="session")
+def topic() -> Probe:
+    """A probe of what a text is about, on the embedded model."""
+    texts = ["the red fox runs", "a cat sleeps here", "pay the bill now", "the invoice is late"]
+    labels = ["animal", "animal", "money", "money"]
+    probe: Probe = ProbeClassifier(Tracer.demo(), "What is it about?").fit(texts, labels).probe_
+    return probe

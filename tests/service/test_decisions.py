@@ -19,14 +19,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from lastword import Choice, Item, Multi, Option, Predicate, Score, Tracer
-from lastword.benchmarks.template import template_name
 from lastword.decisions import Answers, write_questions
 from lastword.decisions.flips import flips
 from lastword.decisions.question import question_digest
-from lastword.decisions.templates import template_of
 from lastword.errors import InputError
-from lastword.probes import Probe, fit_state
-from lastword.probes.answering import read_states
 from lastword.service.app import create_app
 from lastword.service.deciding import Answered
 from lastword.service.queue import Queue
@@ -175,8 +171,11 @@ def test_the_trajectory_comes_on_request(plain):
     ("changes", "said"),
     [
         ({"questions": []}, "questions"),
-        ({"model": "gpt-6-luna"}, "is not served here"),
-        ({"questions": [QUESTIONS[1] | {"choices": [{"value": "a"}]}]}, "expected 2 to 255"),
+        ({"model": "gpt-6-luna"}, "is not served here; expected 'lastword/demo-organism'"),
+        (
+            {"questions": [*QUESTIONS[:1], QUESTIONS[1] | {"choices": ["a"]}]},
+            "questions.1: 1 choice, expected 2 to 255",
+        ),
         ({"questions": [QUESTIONS[1] | {"choices": [{"value": "a"}] * 2}]}, "is twice"),
         ({"questions": QUESTIONS[:1] * 401}, "there are 401 questions, a request takes 400"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "has an image"),
@@ -721,16 +720,6 @@ def test_the_conformance_suite(wide):
 # A probe, and a certificate
 
 
-def topic_probe() -> Probe:
-    """A probe of what a text is about, on the embedded model."""
-    question = Choice("What is it about?", ["animal", "money"])
-    texts = ["the red fox runs", "a cat sleeps here", "pay the bill now", "the invoice is late"]
-    template, bare = template_of("decide/plain"), Tracer.demo()
-    states = read_states(bare, texts, question, template, ("mean",))
-    fit = fit_state(states, ["animal", "animal", "money", "money"], poolings=("mean",))
-    return Probe(question, template_name(template.to_dict()), bare.subject, fit.probe, 4)
-
-
 def chat(served: Running, question: Choice, **changes: Any) -> dict[str, Any]:
     """Ask a question as a conversation; the message with the decision behind it."""
     body = {
@@ -746,9 +735,9 @@ def chat(served: Running, question: Choice, **changes: Any) -> dict[str, Any]:
 
 
 @needs_clients
-def test_a_literal_is_the_same_question_for_its_probe():
-    tracer = Tracer.demo(probes=[topic_probe()], unlike=0.5)  # its likeness is below
-    own = tracer.decide(TEXT, {"topic": topic_probe().question})["topic"]
+def test_a_literal_is_the_same_question_for_its_probe(topic):
+    tracer = Tracer.demo(probes=[topic], unlike=0.5)  # its likeness is below
+    own = tracer.decide(TEXT, {"topic": topic.question})["topic"]
     with running(tracer) as served:
         name = served.service.corrector.name
         told, deferred = run("-c", CHATS, url=served.url, MODEL=name, TEXT=TEXT).splitlines()
@@ -803,9 +792,8 @@ def test_a_chat_obeys_the_certificate_of_its_question():
     assert not unknown["lastword"]["deferred"] and not unknown["lastword"]["calibrated"]
 
 
-def test_a_probe_answers_its_question_in_every_form():
-    tracer = Tracer.demo(probes=[topic_probe()])
-    probe = topic_probe()
+def test_a_probe_answers_its_question_in_every_form(topic):
+    tracer, probe = Tracer.demo(probes=[topic]), topic
     question = probe.question
     own = tracer.decide(TEXT, {"topic": question})["topic"]
     expected = dict(zip(own.values, own.probabilities.tolist(), strict=True))

@@ -205,6 +205,32 @@ def test_answers_are_the_librarys_with_the_text_and_without(decide, corrected):
     assert "Text: " + TEXT in decide.text_content("#decisions pre")
 
 
+def test_a_probes_answer_shows_what_each_depth_says(topic, chromium):
+    model = Tracer.demo(probes=[topic])
+    with running(model, explorer=True) as served:
+        question = {"type": "choice", "instructions": topic.question.instructions}
+        question["choices"] = [{"value": option.value} for option in topic.question.options]
+        body = {"model": served.service.corrector.name, "input": TEXT, "questions": [question]}
+        told = served.client.post("/v1/decisions", json=body | {"include": ["trajectory"]}).json()
+        reasons = told["answers"][0]["lastword"]
+        link = quote(json.dumps({"input": TEXT, "questions": [question]}))
+        for page in opened(chromium, f"{served.url}/decide"):
+            page.goto(f"{served.url}/decide#decide?{link}")
+            page.reload()
+            page.wait_for_selector("#decisions .depths")
+            page.click("#decisions .depths summary")
+            lines = page.locator("#decisions .depths div").all_inner_texts()
+    said = [reasons["candidates"][i] for i in np.argmax(reasons["trajectory"], axis=0)]
+    shown = [line.split("\n") for line in lines]
+    spans = [[int(word) for word in depths.split() if word.isdigit()] for depths, _ in shown]
+    assert len(said) > 1
+    assert [
+        text
+        for span, (_, text) in zip(spans, shown, strict=True)
+        for _ in range(span[0], span[-1] + 1)
+    ] == said
+
+
 def test_every_kind_of_question_is_answered_and_a_bad_one_is_told(decide, corrected):
     example = EXAMPLES["decide"][0]
     assert decide.input_value("textarea[name=input]") == example["input"]
@@ -215,7 +241,7 @@ def test_every_kind_of_question_is_answered_and_a_bad_one_is_told(decide, correc
     said = decide.locator("#decisions .decision").nth(1).locator("h3").first.inner_text()
     assert said == f"{'yes' if p > 0.5 else 'no'} with probability {max(p, 1 - p):.1%}"
     write(decide, "one alone")
-    assert "1 choice, expected" in decide.inner_text("#decisions [role=alert]")
+    assert "questions.0: 1 choice, expected" in decide.inner_text("#decisions [role=alert]")
     assert decide.locator("#calls pre").count() == 0
 
 

@@ -227,7 +227,7 @@ class Corrector:
             Refusal: It names another.
         """
         if name is not None and name != self.name:
-            what = f"the model {name!r:.80} is not served here, {self.name!r} is: name it, or none"
+            what = f"the model {name!r:.80} is not served here; expected {self.name!r}"
             raise Refusal("unknown_model", what)
 
     def write(

@@ -80,6 +80,21 @@ async def answer(
         raise Refusal("invalid_body", str(error)) from error
 
 
+def questions_of(asked: Mapping[str, Callable[[], Question]]) -> dict[str, Question]:
+    """Make questions, by name; what is wrong with one names it.
+
+    Raises:
+        Refusal: One that cannot be made.
+    """
+    made = dict[str, Question]()
+    for name, make in asked.items():
+        try:
+            made[name] = make()
+        except InputError as error:
+            raise Refusal("invalid_body", f"questions.{name:.80}: {error}") from error
+    return made
+
+
 async def _answered(
     call: Call,
     value: Input,

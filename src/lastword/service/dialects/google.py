@@ -15,7 +15,7 @@ from lastword.decisions.answer import SingleAnswer
 from lastword.decisions.question import Question
 from lastword.errors import InputError
 from lastword.service.call import Call
-from lastword.service.deciding import answer
+from lastword.service.deciding import answer, questions_of
 from lastword.service.dialect import Dialect
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
@@ -50,34 +50,29 @@ class GoogleQuestion(BaseModel, strict=True, extra="ignore"):
     instructions: Said
     criteria: dict[Text, Text | None] | list[Text] | None = None
 
-    def question(self, name: str) -> Question:
+    def question(self) -> Question:
         """Return the question of the library.
 
         Raises:
-            Refusal: The criteria are not those of its type.
+            InputError: The criteria are not those of its type.
         """
         instructions, criteria = _text(self.instructions), self.criteria
-        try:
-            if self.type == "noul" and not isinstance(criteria, list):
-                own = NoulCriteria.model_validate(criteria or {})
-                yes, no = own.true_description or None, own.false_description or None
-                return Predicate(instructions, yes, no)
-            if self.type == "choice" and isinstance(criteria, dict):
-                if crooked := [id for id in criteria if id != id.strip() or _has_control(id)]:
-                    raise InputError(f"option {crooked[0]!r:.80} has blanks around or controls")
-                options = [Option(id, text or None) for id, text in criteria.items()]
-                return Choice(instructions, options)
-            if self.type == "score" and isinstance(criteria, list):
-                return Score(instructions, [Option(level) for level in criteria])
-        except InputError as error:
-            raise Refusal("invalid_body", f"questions.{name:.80}: {error}") from error
+        if self.type == "noul" and not isinstance(criteria, list):
+            own = NoulCriteria.model_validate(criteria or {})
+            yes, no = own.true_description or None, own.false_description or None
+            return Predicate(instructions, yes, no)
+        if self.type == "choice" and isinstance(criteria, dict):
+            if crooked := [id for id in criteria if id != id.strip() or _has_control(id)]:
+                raise InputError(f"option {crooked[0]!r:.80} has blanks around or controls")
+            return Choice(instructions, [Option(id, said or None) for id, said in criteria.items()])
+        if self.type == "score" and isinstance(criteria, list):
+            return Score(instructions, [Option(level) for level in criteria])
         kinds = {
             "noul": "an object or none",
             "choice": 'a map of options, such as {"one": "what it means", "other": null}',
             "score": "a list of levels",
         }
-        what = f"criteria of a {self.type} are {kinds[self.type]}"
-        raise Refusal("invalid_body", f"questions.{name:.80}: {what}")
+        raise InputError(f"criteria of a {self.type} are {kinds[self.type]}")
 
 
 class GoogleBody(BaseModel, strict=True, extra="forbid"):
@@ -92,7 +87,8 @@ async def google_decisions(body: GoogleBody, call: Call) -> Response:
     """Answer questions about an input, in the form of Google's decisions."""
     call.corrector.require_model(body.model.removeprefix("models/"))
     text = _text(body.input)
-    answered = await answer(call, text, lambda: _questions(body), most=MOST_QUESTIONS)
+    asked = {name: own.question for name, own in body.questions.items()}
+    answered = await answer(call, text, lambda: questions_of(asked), most=MOST_QUESTIONS)
     told = {
         name: _answer(own) | {"x_lastword": answered.reasons[name]}
         for name, own in answered.answers.items()
@@ -110,10 +106,6 @@ def _form(refusal: Refusal) -> dict[str, Any]:
     status = _BAD.get(refusal.status, refusal.status)
     name = _STATUSES.get(status, "INTERNAL" if status >= 500 else "INVALID_ARGUMENT")
     return {"error": {"code": status, "message": str(refusal), "status": name}}
-
-
-def _questions(body: GoogleBody) -> dict[str, Question]:
-    return {name: own.question(name) for name, own in body.questions.items()}
 
 
 def _answer(own: SingleAnswer) -> dict[str, Any]:

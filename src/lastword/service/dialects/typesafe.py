@@ -5,6 +5,7 @@ Where its documents leave something open, docs/decisions.md says what is done he
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal
 
 from fastapi import Response
@@ -23,7 +24,7 @@ from lastword.decisions import (
 from lastword.decisions.answer import SingleAnswer
 from lastword.errors import InputError
 from lastword.service.call import ThisCall
-from lastword.service.deciding import answer
+from lastword.service.deciding import answer, questions_of
 from lastword.service.dialect import MODEL, Dialect, Route
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
@@ -76,8 +77,9 @@ async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
         call.corrector.require_model(body.model)
     if body.assets:
         raise Refusal("invalid_body", "assets: this model reads text alone; leave images out")
-    asked, include = body.questions, [name for name in body.include if name == "trajectory"]
-    answered = await answer(call, body.state, lambda: _questions(asked), include=include)
+    asked = {name: partial(_question, own) for name, own in body.questions.items()}
+    include = [name for name in body.include if name == "trajectory"]
+    answered = await answer(call, body.state, lambda: questions_of(asked), include=include)
     deferred = [f"questions.{name:.80}" for name, own in answered.answers.items() if own.deferred]
     if deferred and body.on_deferred == "refusal":
         what = f"{', '.join(deferred[:8])} is deferred by the certificate"
@@ -90,26 +92,18 @@ async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
     return JSONResponse({"model": call.corrector.name, "answers": told, "usage": usage})
 
 
-def _questions(asked: Mapping[str, Any]) -> dict[str, Question]:
-    return {name: _question(own, name) for name, own in asked.items()}
-
-
-def _question(own: Mapping[str, Any], name: str) -> Question:
-    kind, where = own.get("type"), f"questions.{name:.80}"
+def _question(own: Mapping[str, Any]) -> Question:
+    kind, criteria = own.get("type"), own.get("criteria")
     instructions = "" if own.get("instructions") is None else _text(own["instructions"])
-    criteria = own.get("criteria")
-    try:
-        if kind == "noul":
-            return _noul(instructions, {} if criteria is None else criteria)
-        if kind == "choice":
-            return _choice(instructions, criteria)
-        if kind == "score":
-            return _score(instructions, criteria)
-    except InputError as error:
-        raise Refusal("invalid_body", f"{where}: {error}") from error
+    if kind == "noul":
+        return _noul(instructions, {} if criteria is None else criteria)
+    if kind == "choice":
+        return _choice(instructions, criteria)
+    if kind == "score":
+        return _score(instructions, criteria)
     if kind == "box":
-        raise Refusal("invalid_body", f"{where}: a box needs an image, which is not read here")
-    raise Refusal("invalid_body", f"{where}: type is noul, choice or score, not {kind!r:.40}")
+        raise InputError("a box needs an image, which is not read here")
+    raise InputError(f"type is noul, choice or score, not {kind!r:.40}")
 
 
 def _noul(instructions: str, criteria: Any) -> Predicate:

@@ -22,7 +22,7 @@ from lastword.decisions import (
 )
 from lastword.decisions.answer import SingleAnswer
 from lastword.service.call import ThisCall
-from lastword.service.deciding import Answered, answer
+from lastword.service.deciding import Answered, answer, questions_of
 from lastword.service.dialects.google import GoogleBody, google_decisions
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
@@ -175,17 +175,14 @@ async def decisions(body: AnyBody, call: ThisCall) -> Response:
         return await google_decisions(body, call)
     call.corrector.require_model(body.model)
     text = _input(body.input)
-    answered = await answer(call, text, lambda: _questions(body), include=body.include)
+    asked = {str(i): own.question for i, own in enumerate(body.questions)}
+    answered = await answer(call, text, lambda: questions_of(asked), include=body.include)
     told = [
         _answer(answered.answers[str(i)], own.name, answered.reasons[str(i)], body.on_deferred)
         for i, own in enumerate(body.questions)
     ]
     usage = _usage(answered)
     return JSONResponse({"answers": told, "model": call.corrector.name, "usage": usage})
-
-
-def _questions(body: DecisionBody) -> dict[str, Question]:
-    return {str(i): own.question() for i, own in enumerate(body.questions)}
 
 
 def _answer(
