@@ -16,8 +16,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from ray.data.exceptions import ExecutionTimeoutError
+from vllm_home import PYTHON, needs_vllm
 
-from lastword import Choice, Predicate, Tracer
+from lastword import Choice, LoadOptions, Predicate, Tracer
 from lastword.decisions import write_questions
 from lastword.decisions.answer import row_of
 from lastword.engines import bulk
@@ -54,34 +55,41 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
-def start(folder: Path, *options: str) -> "subprocess.Popen[str]":
+def start(folder: Path, output: Path, *options: str) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "lastword", "decide", "--engine", "ray", "--workers", "2"]
     command += ["--model", MODEL, "--questions", str(folder / "asked.yaml")]
-    command += ["--input", str(folder / "texts.parquet"), "--output", str(folder / "out")]
+    command += ["--input", str(folder / "texts.parquet"), "--output", str(output)]
     return subprocess.Popen(
         [*command, *options], stderr=subprocess.PIPE, text=True, start_new_session=True
     )
 
 
-def test_what_was_killed_goes_on_and_answers_as_one_process_does(folder):
-    first = start(folder)
-    checkpoint = folder / "out.checkpoint"
+@pytest.mark.parametrize(
+    ("engine", "close"),
+    [
+        pytest.param([], 1e-5, id="transformers"),
+        pytest.param(["--vllm-python", str(PYTHON)], 1e-4, id="vllm", marks=needs_vllm),
+    ],
+)
+def test_what_was_killed_goes_on_and_answers_as_one_process_does(folder, tmp_path, engine, close):
+    output, checkpoint = tmp_path / "out", tmp_path / "out.checkpoint"
+    first = start(folder, output, *engine)
     latest = time.monotonic() + 300
     while not _checkpoints(checkpoint):
         assert first.poll() is None and time.monotonic() < latest
         time.sleep(0.1)
     os.killpg(first.pid, signal.SIGKILL)
     first.communicate()
-    early = {file: file.stat().st_mtime_ns for file in (folder / "out").glob("*.parquet")}
+    early = {file: file.stat().st_mtime_ns for file in output.glob("*.parquet")}
     done = {row for file in _checkpoints(checkpoint) for row in _ids(file)}
     assert 0 < len(done) < BLOCKS * bulk.BLOCK
 
-    again = start(folder)
+    again = start(folder, output, *engine)
     _, said = again.communicate(timeout=300)
     assert again.returncode == 1, said
     assert f"has {BLOCKS * bulk.BLOCK:,} texts" in said
     assert "1 text could not be read; `error` says why" in said
-    told = pd.read_parquet(folder / "out").set_index("Ticket-ID")
+    told = pd.read_parquet(output).set_index("Ticket-ID")
     texts = pd.read_parquet(folder / "texts.parquet").set_index("Ticket-ID")["text"]
     assert told.index.is_unique and set(told.index) == set(texts.index)
     kept = [file for file, at in early.items() if file.exists() and file.stat().st_mtime_ns == at]
@@ -93,8 +101,8 @@ def test_what_was_killed_goes_on_and_answers_as_one_process_does(folder):
     some = [f"t{i}" for i in range(0, len(texts), 97)]
     for name, own in zip(some, tracer.decide_many(texts[some], ASKED), strict=True):
         for column, value in row_of(own).items():
-            close = pytest.approx(value, abs=1e-5) if isinstance(value, float) else value
-            assert told[column][name] == close, (name, column)
+            near = pytest.approx(value, abs=close) if isinstance(value, float) else value
+            assert told[column][name] == near, (name, column)
         assert not told["topic.deferred"][name]
 
 
@@ -104,6 +112,14 @@ def test_an_output_of_other_questions_is_refused(folder, tmp_path):
     source, output = str(folder / "texts.parquet"), str(tmp_path / "out")
     with pytest.raises(InputError, match="answers to other questions"):
         bulk.decide_files(asked, source, output, Cluster())
+
+
+def test_answers_of_vllm_are_not_those_of_transformers():
+    asked = [
+        bulk.asked(Tracer.open, LoadOptions(MODEL), {"topic": TOPIC}, None, engine)
+        for engine in (None, {"name": "vllm"}, {"name": "vllm", "version": "0.32"})
+    ]
+    assert len({own.digest for own in asked}) == 3
 
 
 def test_a_run_that_ray_gives_up_is_one_line(monkeypatch, tmp_path):
@@ -116,8 +132,9 @@ def test_a_run_that_ray_gives_up_is_one_line(monkeypatch, tmp_path):
     monkeypatch.setattr("ray.data.read_parquet", lambda *_, **__: data)
     asked = bulk.Bulk(Tracer.demo, {"topic": TOPIC}, None, "")
     with pytest.raises(RecordError, match="^Ray stopped: no progress for 1800s .*goes on") as stop:
-        bulk.decide_files(asked, "in", str(tmp_path / "out"), Cluster())
+        bulk.decide_files(asked, "in", str(tmp_path / "out"), Cluster(gpus_per_worker=0.5))
     assert "\n" not in str(stop.value)
+    assert data.repartition.return_value.map_batches.call_args.kwargs["num_gpus"] == 0.5
 
 
 def _checkpoints(folder: Path) -> list[Path]:

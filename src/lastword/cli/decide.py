@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastword.cli.engine import EngineOptions
-from lastword.cli.model import Model, load_tracer
+from lastword.cli.model import Model
 from lastword.cli.output import check_writable, printable, say, show
 from lastword.cli.progress import tracked, waiting
 from lastword.cli.vllm import VllmOptions, loader
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lastword.decisions import Answers, Question, Questionnaire
     from lastword.decisions.answer import QuestionAnswer
     from lastword.engines.ray import Cluster
+    from lastword.engines.vllm.settings import Settings
     from lastword.files.rows import Row
     from lastword.tracer import Tracer
 
@@ -92,7 +93,7 @@ def decide(
     prepare(questionnaire, template, chat=True)  # a bad template fails before the model is loaded
     cluster, served = engine.cluster(), vllm.settings(engine.engine)
     if cluster is not None:
-        _on_ray(model, questionnaire, template, file, cluster)
+        _on_ray(model, questionnaire, template, file, cluster, served)
         return
     load = partial(loader(served), model)
     if file.input is not None:
@@ -119,12 +120,14 @@ def _on_ray(
     template: str | None,
     file: TextOptions,
     cluster: "Cluster",
+    served: "Settings | None",
 ) -> None:
     if file.input is None or file.output is None:
         raise typer.BadParameter("--engine ray takes --input and --output: Parquet")
     from lastword.engines.bulk import asked, decide_files
 
-    bulk = asked(load_tracer, model, questions, template)
+    engine = None if served is None else served.describe()
+    bulk = asked(loader(served), model, questions, template, engine)
     source, output = (_absolute(path) for path in (file.input, file.output))
     count, bad = decide_files(bulk, source, output, cluster, text=file.column, id=file.id)
     typer.echo(printable(f"lastword: {file.output} has {counted(count, 'text')}"), err=True)

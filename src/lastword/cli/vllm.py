@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class VllmOptions:
-    """Which vLLM computes, where the engine is vllm."""
+    """Which vLLM computes: with --engine vllm here, with --engine ray in each worker."""
 
     vllm_python: Annotated[
         Path | None, "Python of the environment that has vLLM; this one if left out."
@@ -31,15 +31,16 @@ class VllmOptions:
     vllm_options: Annotated[str | None, "Further arguments of vLLM's LLM, as JSON."] = None
 
     def settings(self, engine: str) -> Settings | None:
-        """Return vLLM's settings; None where the engine is another.
+        """Return vLLM's settings; None where models are of transformers.
 
         Raises:
             typer.BadParameter: Options of vLLM without it, or what is no JSON object.
         """
         options = {name: value for name, value in vars(self).items() if value is not None}
-        if engine != "vllm":
+        if engine == "local":
             for name in options:
                 raise typer.BadParameter(f"--{name.replace('_', '-')} needs --engine vllm")
+        if engine != "vllm" and not options:
             return None
         renamed = {name.removeprefix("vllm_"): value for name, value in options.items()}
         if "options" in renamed:

@@ -76,12 +76,17 @@ def asked(
     model: LoadOptions,
     questions: dict[str, Question],
     template: str | None = None,
+    engine: dict[str, Any] | None = None,
 ) -> Bulk:
-    """Return questions for a model that loads elsewhere; its probes are read here and go along."""
+    """Return questions for a model that loads elsewhere; its probes are read here and go along.
+
+    `engine` is what describes it where it is not of transformers.
+    """
     probes = [Probe.read(own) for own in model.probes]
     certificate: Any = model.certificate
     promise = None if certificate is None else certificate.to_dict()
     by = [model.label, model.correction, promise, [own.digest for own in probes], model.unlike]
+    by += [] if engine is None else [engine]
     return Bulk(partial(load, replace(model, probes=probes)), questions, template, to_json(by))
 
 
