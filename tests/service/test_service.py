@@ -177,7 +177,7 @@ def test_a_token_guards_every_route_but_the_probes(model):
         right = {"authorization": "Bearer letmein"}
         assert served.client.get("/v1/model", headers=right).status_code == 200
         assert served.client.get("/v1/model", auth=("me", "letmein")).status_code == 200
-        assert served.app.openapi()["security"] == [{"token": []}]
+        assert "security" in served.app.openapi()["paths"]["/v1/model"]["get"]
 
 
 def test_only_loopback_goes_without_a_token():

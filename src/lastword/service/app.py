@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
 import lastword
@@ -121,6 +121,8 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         lifespan=_lifespan,
+        # For the schema: the guard has looked at the token.
+        dependencies=[Depends(HTTPBearer(auto_error=False))] if service.settings.token else [],
     )
     app.state.service = service
     app.router.route_class = StrictRoute
@@ -129,7 +131,6 @@ def create_app(
         service.paths.add(dialect)
     add_pages(app, explorer=service.settings.explorer)
     _add_refusals(app, service.paths)
-    _secure(app, service.settings)
     service.paths.add_methods(app)
     app.add_middleware(Guard, service=service)
     return app
@@ -164,18 +165,3 @@ def _add_refusals(app: FastAPI, paths: Paths) -> None:
     app.add_exception_handler(TraceError, refuse)
     app.add_exception_handler(RequestValidationError, invalid_body)
     app.add_exception_handler(HTTPException, http)
-
-
-def _secure(app: FastAPI, settings: Settings) -> None:
-    """Let the schema say that a token is needed, and that bad bodies are one-line errors."""
-    plain = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        schema = plain()
-        if settings.token is not None and "security" not in schema:
-            schemes = {"token": {"type": "http", "scheme": "bearer"}}
-            schema["components"]["securitySchemes"] = schemes
-            schema["security"] = [{"token": []}]
-        return schema
-
-    app.openapi = openapi  # type: ignore[method-assign]

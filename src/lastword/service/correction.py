@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from lastword.batch import Scope
 from lastword.decisions import Answers, text_of
 from lastword.decisions.item import Input
-from lastword.errors import TraceError
+from lastword.errors import ItemError, TraceError
 from lastword.files.strict_json import strict
 from lastword.probes.answering import Asked, answer_texts
 from lastword.records.decision import Decision
@@ -94,35 +94,34 @@ class Corrector:
 
     async def start(
         self,
-        items: Sequence[Item],
+        entries: "Sequence[tuple[Item, Scope] | ItemError]",
         client: Hashable,
-        scope: Scope = Scope(),  # noqa: B008 - frozen
         *,
         batch: bool = False,
         bounded: bool = False,
     ) -> "list[Question | TraceError]":
-        """Queue items for the model, in order; what cannot be asked is its error.
+        """Queue items with what is read of each, in order; what cannot be asked is its error.
 
-        Blind prompts stay where `scope` reads them whole. `batch` is the lane; `bounded` says that
+        Blind prompts stay where they are read whole. `batch` is the lane; `bounded` says that
         the size of their request was checked.
 
         Raises:
             Refusal: The service is stopping.
         """
-        trimmed = items if scope.blind == "all" else [self.tracer.trim(item) for item in items]
-        sizes = [*map(characters, trimmed)]
-        fits = [bounded or self._fits(*pair) for pair in zip(trimmed, sizes, strict=True)]
-        readable = [item for item, fit in zip(trimmed, fits, strict=True) if fit is True]
-        encoded = iter(await self.read(client, sum(sizes), lambda: self._encoded(readable)))
-        made = [next(encoded) if fit is True else fit for fit in fits]
-        orders = [
-            one
-            if isinstance(one, TraceError)
-            else Question(client=client, batch=batch, encoded=one, scope=scope)
-            for one in made
+        checked = [
+            one if isinstance(one, ItemError) else self._checked(*one, bounded=bounded)
+            for one in entries
         ]
-        self.model.add([order for order in orders if isinstance(order, Question)])
-        return orders
+        readable = [one for one in checked if not isinstance(one, TraceError)]
+        items = [item for item, _ in readable]
+        encoded = await self.read(client, sum(map(characters, items)), lambda: self._encoded(items))
+        asked = zip(encoded, (scope for _, scope in readable), strict=True)
+        made = [
+            one if isinstance(one, TraceError) else _order(*next(asked), client, batch=batch)
+            for one in checked
+        ]
+        self.model.add([order for order in made if isinstance(order, Question)])
+        return made
 
     async def result(self, order: "Question | TraceError") -> Decision:
         """Return the decision of a queued item, within the deadline.
@@ -148,7 +147,7 @@ class Corrector:
             Refusal: The deadline passed, or the service is stopping.
             TraceError: What the first item that fails, or the model, raised.
         """
-        orders = await self.start(items, client, scope, **how)
+        orders = await self.start([(item, scope) for item in items], client, **how)
         try:
             return [(await self.result(order), _tokens(order)) for order in orders]
         finally:
@@ -184,16 +183,21 @@ class Corrector:
         except TimeoutError as error:
             raise late(self.settings) from error
 
-    def _fits(self, item: Item, size: int) -> "Literal[True] | Refusal":
-        """True if an item may be read, else why not."""
+    def _checked(
+        self, item: Item, scope: Scope, *, bounded: bool
+    ) -> "tuple[Item, Scope] | Refusal":
+        """Return an item as it is read, or why it may not be."""
         limits, count = self.settings, len(item.candidates)
+        item = item if scope.blind == "all" else self.tracer.trim(item)
+        if bounded:
+            return item, scope
         if count > limits.candidates:
             what = f"the item has {count} candidates, the service takes {limits.candidates}"
             return Refusal("too_many_candidates", what)
-        if size > limits.characters:
+        if (size := characters(item)) > limits.characters:
             what = f"{size} characters, the prompt counted with every candidate"
             return Refusal("too_many_characters", f"{what}: the service takes {limits.characters}")
-        return True
+        return item, scope
 
     def _encoded(self, items: Sequence[Item]) -> "list[Encoded | TraceError]":
         """Return items as tokens, or as errors; where all fail together each is tried alone."""
@@ -300,6 +304,14 @@ def characters(item: Item) -> int:
     free = sum(len(prompt) for prompt in item.content_free)
     before = len(item.prompt) + len(item.separator) + len(item.blind_prompt or "") + free
     return sum(before + len(candidate) for candidate in item.candidates)
+
+
+def _order(
+    encoded: "Encoded | TraceError", scope: Scope, client: Hashable, *, batch: bool
+) -> "Question | TraceError":
+    if isinstance(encoded, TraceError):
+        return encoded
+    return Question(client=client, batch=batch, encoded=encoded, scope=scope)
 
 
 def _tokens(order: "Question | TraceError") -> Encoded:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from lastword.batch import Scope
 from lastword.decisions import Question, answer_of, singles, text_of
-from lastword.decisions.answer import Probed, SingleAnswer
+from lastword.decisions.answer import ChoiceAnswer, Probed, ScoreAnswer, SingleAnswer
 from lastword.decisions.item import Input, candidates_of, item_of
 from lastword.decisions.question import Single
 from lastword.decisions.questionnaire import speaks_of, without_certificate
@@ -150,6 +150,19 @@ async def _answered(
         reasons[name] = _reasons(answers[name], told, trajectory=trajectory)
     answers = {name: answers[name] for name in asked}
     return Answered(answers, reasons, tuple(encoded for _, encoded in decided), tokens)
+
+
+def keyed(own: SingleAnswer, confidence: float) -> dict[str, Any]:
+    """Return a choice or a score in the form that TypeSafe and Google share, keyed by text."""
+    shares = own.probabilities.tolist()
+    told: dict[str, Any] = {"type": "score"}
+    names: Sequence[Any] = range(len(shares))
+    if isinstance(own, ChoiceAnswer):
+        told, names = {"type": "choice", "choice": own.choice}, own.values
+    elif isinstance(own, ScoreAnswer):
+        told["score"] = own.score
+    told["probabilities"] = dict(zip(map(str, names), shares, strict=True))
+    return told | {"confidence": confidence}
 
 
 def bounded(

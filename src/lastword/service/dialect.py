@@ -9,12 +9,11 @@ from typing import Any, Literal
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
 
 from lastword.files.strict_json import from_json, to_json
 from lastword.service.call import JSON, takes
 from lastword.service.refusal import Refusal
-from lastword.service.schema import ErrorAnswer, own_form, require_few, require_few_marks
+from lastword.service.schema import ErrorAnswer, own_form, require_few
 
 # What a body may meet, and what a request to the model may, beside an answer.
 BODY: tuple[str, ...] = ("invalid_body", "body_too_large", "unsupported_media_type")
@@ -60,14 +59,12 @@ class Dialect:
     Attributes:
         routes: Its routes.
         form: Writes a refusal as JSON.
-        error: Model of what `form` writes.
         statuses: Statuses that its clients know by another number.
         others: Whose refusals a request has, by a header that only their clients send.
     """
 
     routes: tuple[Route, ...]
     form: Callable[[Refusal], dict[str, Any]] = own_form
-    error: type[BaseModel] = ErrorAnswer
     statuses: Mapping[int, int] = field(default_factory=dict)
     others: Mapping[bytes, "Dialect"] = field(default_factory=dict)
 
@@ -97,11 +94,10 @@ class Dialect:
         responses: dict[int | str, dict[str, Any]] = {}
         if route.answer is not None:
             responses[200] = {"model": route.answer}
+        own = {"model": ErrorAnswer} if self.form is own_form else {}
         for code in (*_EVERY, *route.codes):
-            responses[self._status(Refusal(code, ""))] = {
-                "model": self.error,
-                "description": code.replace("_", " "),
-            }
+            told = {"description": code.replace("_", " ")}
+            responses[self._status(Refusal(code, ""))] = own | told
         for status, more in route.responses.items():
             responses[status] = responses.get(status, {}) | more
         return responses
@@ -131,10 +127,8 @@ class _StrictRequest(Request):
 
 
 def _read(body: bytes, most: int) -> Any:
-    require_few_marks(body, most)
-    value = from_json(body)
-    require_few(value, most)
-    return value
+    require_few(body, most)
+    return from_json(body)
 
 
 class Paths:

@@ -16,6 +16,7 @@ from pydantic import (
     create_model,
 )
 
+from lastword.batch import Scope
 from lastword.errors import ItemError
 from lastword.files.strict_json import to_json
 from lastword.records.decision import SCHEMA
@@ -255,47 +256,30 @@ def own_form(refusal: Refusal) -> dict[str, Any]:
     return {"schema": SCHEMA} | problem(refusal)
 
 
-def require_few(value: Any, limit: int) -> None:
-    """Refuse JSON with more entries than a body may have, however deep they are.
-
-    Raises:
-        Refusal: It has more.
-    """
-    count, rest = 0, [value]
-    while rest:
-        one = rest.pop()
-        entries = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
-        count += len(entries)
-        if count > limit:
-            raise _too_many(limit)
-        rest += [entry for entry in entries if isinstance(entry, dict | list)]
-
-
-def require_few_marks(body: bytes, limit: int) -> None:
-    """Refuse JSON that is certain to have more entries, before it is read.
+def require_few(body: bytes, limit: int) -> None:
+    """Refuse JSON whose lists and objects have too many entries, before it is read.
 
     Each comma outside its texts parts two entries, and a bracket that is not closed at once has
-    one more.
+    one more. Texts with brackets that are closed at once make it count less.
 
     Raises:
-        Refusal: There are more of both.
+        Refusal: There are more.
     """
-    if sum(map(body.count, (b",", b"[", b"{"))) <= limit:
+    if sum(map(body.count, _MARKS)) <= limit:
         return
     marks = _ESCAPE.sub(b"", body).translate(None, _WORDS)
     # Two quotes side by side are a text without a mark, or one text's end and another's beginning.
-    marks = _QUOTED.sub(b"", marks.replace(b'""', b"")).replace(b"[]", b"").replace(b"{}", b"")
-    if sum(map(marks.count, (b",", b"[", b"{"))) > limit:
-        raise _too_many(limit)
+    marks = _QUOTED.sub(b"", marks.replace(b'""', b""))
+    whole = body.translate(None, b" \t\r\n")
+    empty = whole.count(b"[]") + whole.count(b"{}")
+    if sum(map(marks.count, _MARKS)) - empty > limit:
+        what = f"the body has more than {limit} entries in its lists and objects; send less"
+        raise Refusal("invalid_body", what)
 
 
+_MARKS = (b",", b"[", b"{")
 _ESCAPE, _QUOTED = re.compile(rb"\\.", re.DOTALL), re.compile(rb'"[^"]*"')
 _WORDS = bytes({*range(256)} - {*b'",[]{}'})
-
-
-def _too_many(limit: int) -> Refusal:
-    what = f"the body has more than {limit} entries in its lists and objects; send less"
-    return Refusal("invalid_body", what)
 
 
 def invalid(details: list[Any]) -> Refusal:
@@ -326,14 +310,14 @@ def _wrong(detail: Mapping[str, Any]) -> str:
     return str(detail["msg"]).removeprefix("Value error, ")
 
 
-def parse_item(value: Any, place: int) -> tuple[Item, bool] | ItemError:
-    """One entry of a batch as its item and whether all is read, or as the error that names it."""
+def parse_item(value: Any, place: int) -> tuple[Item, Scope] | ItemError:
+    """One entry of a batch as its item and what is read of it, or as the error that names it."""
     name = _name(value, place)
     if isinstance(value, ItemError):  # a line that is no JSON
         return ItemError(str(value), name)
     try:
         body = ItemBody.model_validate(value)
-        return body.item(), body.full
+        return body.item(), Scope("all" if body.full else "decide")
     except ValidationError as error:
         return ItemError(str(invalid(error.errors(include_input=False))), name)
     except ItemError as error:

@@ -10,12 +10,12 @@ from fastapi import Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
-from lastword.decisions import Choice, ChoiceAnswer, Option, Predicate, PredicateAnswer, Score
-from lastword.decisions.answer import SingleAnswer
+from lastword.decisions import Choice, Option, Predicate, PredicateAnswer, Score
+from lastword.decisions.answer import ScoreAnswer, SingleAnswer
 from lastword.decisions.question import Question
 from lastword.errors import InputError
 from lastword.service.call import Call
-from lastword.service.deciding import answer, questions_of
+from lastword.service.deciding import answer, keyed, questions_of
 from lastword.service.dialect import Dialect
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
@@ -113,13 +113,10 @@ def _answer(own: SingleAnswer) -> dict[str, Any]:
     if isinstance(own, PredicateAnswer):
         noul = min(max(own.probability, _LEAST), 1 - _LEAST)
         return {"type": "noul", "noul": noul, "confidence": max(noul, 1 - noul)}
-    told: dict[str, Any] = {"confidence": max(p)}
-    if isinstance(own, ChoiceAnswer):
-        shares = {str(id): share for id, share in zip(own.values, p, strict=True)}
-        return {"type": "choice", "choice": own.choice, "probabilities": shares} | told
-    told["legend"] = {str(i): label for i, label in enumerate(own.labels)}
-    told["probabilities"] = {str(i): share for i, share in enumerate(p)}
-    return {"type": "score", "score": own.score} | told
+    told = keyed(own, max(p))
+    if isinstance(own, ScoreAnswer):
+        told["legend"] = {str(i): label for i, label in enumerate(own.labels)}
+    return told
 
 
 def _has_control(text: str) -> bool:
@@ -137,10 +134,4 @@ def _text(value: Said) -> str:
     return "\n".join(map(str, texts))
 
 
-class GoogleError(BaseModel):
-    """A request that was turned down."""
-
-    error: dict[str, Any]
-
-
-GOOGLE = Dialect((), _form, GoogleError, _BAD)
+GOOGLE = Dialect((), _form, _BAD)

@@ -14,7 +14,6 @@ from pydantic import BaseModel, Field
 
 from lastword.decisions import (
     Choice,
-    ChoiceAnswer,
     Option,
     Predicate,
     PredicateAnswer,
@@ -24,7 +23,7 @@ from lastword.decisions import (
 from lastword.decisions.answer import SingleAnswer
 from lastword.errors import InputError
 from lastword.service.call import ThisCall
-from lastword.service.deciding import answer, questions_of
+from lastword.service.deciding import answer, keyed, questions_of
 from lastword.service.dialect import MODEL, Dialect, Route
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
@@ -63,12 +62,6 @@ class SystemOneAnswer(BaseModel):
     model: str
     answers: dict[str, dict[str, Any]]
     usage: dict[str, int]
-
-
-class SystemOneProblem(BaseModel):
-    """A refusal in TypeSafe's form."""
-
-    detail: list[dict[str, Any]] | dict[str, str]
 
 
 async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
@@ -147,22 +140,10 @@ def _text(value: Any) -> str:
 def _answer(own: SingleAnswer, question: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(own, PredicateAnswer):
         return {"type": "noul", "noul": own.probability}
-    if isinstance(own, ChoiceAnswer):
-        pairs = zip(own.values, own.probabilities.tolist(), strict=True)
-        told = {str(label): p for label, p in pairs}
-        return {
-            "type": "choice",
-            "choice": own.choice,
-            "confidence": own.confidence,
-            "probabilities": told,
-        }
-    return {
-        "type": "score",
-        "score": own.score,
-        "confidence": own.confidence,
-        "legend": {str(i): level for i, level in enumerate(question["criteria"])},
-        "probabilities": {str(i): p for i, p in enumerate(own.probabilities.tolist())},
-    }
+    told = keyed(own, own.confidence)
+    if told["type"] == "score":
+        told["legend"] = {str(i): level for i, level in enumerate(question["criteria"])}
+    return told
 
 
 def _form(refusal: Refusal) -> dict[str, Any]:
@@ -174,6 +155,4 @@ def _form(refusal: Refusal) -> dict[str, Any]:
 
 
 _CODES: tuple[str, ...] = (*MODEL, "unknown_model")
-TYPESAFE = Dialect(
-    (Route("POST", "/v1/systemone", system_one, SystemOneAnswer, _CODES),), _form, SystemOneProblem
-)
+TYPESAFE = Dialect((Route("POST", "/v1/systemone", system_one, SystemOneAnswer, _CODES),), _form)

@@ -12,7 +12,6 @@ from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
 
 from lastword.decisions import (
     Choice,
-    ChoiceAnswer,
     Option,
     Predicate,
     PredicateAnswer,
@@ -192,14 +191,10 @@ def _answer(
     if own.deferred and on_deferred == "refusal":
         return {"type": "refusal"} | more
     told = own.to_dict()
-    keys = ["type", "choice", "score", "confidence", "probabilities"]
+    keys = ("type", "choice", "score", "confidence", "probabilities")
     if isinstance(own, PredicateAnswer):
-        keys = ["type", "probability"]
-    elif isinstance(own, ChoiceAnswer):
-        keys.remove("score")
-    else:
-        keys.remove("choice")
-    return {key: told[key] for key in keys} | more
+        keys = ("type", "probability")
+    return {key: told[key] for key in keys if key in told} | more
 
 
 def _usage(made: Answered) -> dict[str, Any]:

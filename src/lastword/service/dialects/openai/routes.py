@@ -61,21 +61,6 @@ class ChosenAnswer(BaseModel):
     lastword: dict[str, Any] = Field(description="The decision, as `/v1/correct` tells it.")
 
 
-class OpenAIProblem(BaseModel):
-    """What is wrong, in OpenAI's form."""
-
-    message: str
-    type: str
-    param: str | None
-    code: str
-
-
-class OpenAIError(BaseModel):
-    """A request that was turned down."""
-
-    error: OpenAIProblem
-
-
 Pieces = list[dict[str, Any]]
 Logs = Mapping[str, float]  # the logarithm of each choice's probability, by its text
 
@@ -238,7 +223,7 @@ _CODES: tuple[str, ...] = (*MODEL, "unknown_model", "no_choices")
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"content": {EVENTS: {"schema": {"type": "string"}}}},
     # FastAPI would add a 422 of its own otherwise, which is never said here.
-    "4XX": {"model": OpenAIError, "description": "any other refusal"},
+    "4XX": {"description": "any other refusal"},
 }
 
 OPENAI = Dialect(
@@ -256,7 +241,6 @@ OPENAI = Dialect(
         Route("POST", "/v1/decisions", decisions, DecisionsAnswer, _CODES),
     ),
     _form,
-    OpenAIError,
     {422: 400},  # a bad body, as its clients know it
     {b"x-goog-api-key": GOOGLE},
 )

@@ -11,18 +11,18 @@ from lastword.service.call import JSON, Call
 from lastword.service.correction import characters, leave
 from lastword.service.passes import Question
 from lastword.service.refusal import Refusal
-from lastword.service.schema import parse_item, problem, require_few, to_bytes
+from lastword.service.schema import parse_item, problem, to_bytes
 from lastword.text.items import Item
 
 NDJSON = "application/x-ndjson"
 _NO_BATCH = f'expected {{"items": [...]}} as {JSON}, or one item a line as {NDJSON}'
 _WINDOW = 64  # items of one batch that are queued at a time, and their characters,
 _WINDOW_CHARACTERS = 2**17  # so that the last of them has its answer within its own deadline
-Entry = tuple[Item, bool] | ItemError
+Entry = tuple[Item, Scope] | ItemError
 Started = list[Question | TraceError]
 
 
-def read_batch(body: bytes, kind: str, limit: int, most: int) -> list[Entry]:
+def read_batch(body: bytes, kind: str, limit: int) -> list[Entry]:
     """The items of a batch, bad ones as their errors.
 
     Raises:
@@ -35,18 +35,10 @@ def read_batch(body: bytes, kind: str, limit: int, most: int) -> list[Entry]:
     values = _values(text) if kind == JSON else _lines(text, limit)
     if len(values) > limit:
         raise _too_many(limit)
-    entries = [_entry(value, place, most) for place, value in enumerate(values, start=1)]
+    entries = [parse_item(value, place) for place, value in enumerate(values, start=1)]
     if all(isinstance(entry, ItemError) for entry in entries):
         raise Refusal("item", f"none of {len(entries)} items can be answered; {entries[0]}")
     return entries
-
-
-def _entry(value: Any, place: int, most: int) -> Entry:
-    try:
-        require_few(value, most)
-    except Refusal as refusal:
-        value = ItemError(str(refusal))
-    return parse_item(value, place)
 
 
 def _values(text: str) -> list[Any]:
@@ -113,20 +105,12 @@ async def window_of(call: Call, entries: Sequence[Entry], place: int) -> Started
         if window and size > _WINDOW_CHARACTERS:
             break
         window.append(entry)
-    started: Started = [e if isinstance(e, ItemError) else Refusal("draining", "") for e in window]
-    for full in (False, True):
-        own = [i for i, e in enumerate(window) if not isinstance(e, ItemError) and e[1] is full]
-        items = [e[0] for e in window if not isinstance(e, ItemError) and e[1] is full]
-        scope = Scope("all" if full else "decide")
-        try:
-            orders = await call.corrector.start(items, call.client, scope, batch=True)
-        except Refusal as refusal:
-            if not place:
-                raise
-            orders = [refusal] * len(items)
-        for i, order in zip(own, orders, strict=True):
-            started[i] = order
-    return started
+    try:
+        return await call.corrector.start(window, call.client, batch=True)
+    except Refusal as refusal:
+        if not place:
+            raise
+        return [e if isinstance(e, ItemError) else refusal for e in window]
 
 
 async def _line(call: Call, entry: Entry, place: int, order: Question | TraceError) -> bytes:
@@ -134,7 +118,8 @@ async def _line(call: Call, entry: Entry, place: int, order: Question | TraceErr
     try:
         decision = await corrector.result(order)
         assert not isinstance(entry, ItemError)
-        item, full = entry
+        item, scope = entry
+        full = scope.read == "all"
         return to_bytes(corrector.write(decision, item, full=full, request=call.id)) + b"\n"
     except Exception as error:
         corrector.count_refusal(error)

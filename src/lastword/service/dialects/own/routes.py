@@ -32,9 +32,8 @@ async def correct_batch(call: ThisCall) -> Response:
     An item that fails is a line with its `id` and an `error`, as `{"id", "schema", "error"}`.
     """
     kind, body = kind_of(call.request), await call.request.body()
-    settings, corrector = call.corrector.settings, call.corrector
-    limits = (settings.batch_limit, settings.entries)
-    entries = await corrector.read(call.client, len(body), lambda: read_batch(body, kind, *limits))
+    corrector, most = call.corrector, call.corrector.settings.batch_limit
+    entries = await corrector.read(call.client, len(body), lambda: read_batch(body, kind, most))
     first = await window_of(call, entries, 0)  # a stop refuses the whole before its answer begins
     return StreamingResponse(lines_of(call, entries, first), media_type=NDJSON)
 
