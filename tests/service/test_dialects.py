@@ -96,7 +96,7 @@ def test_the_schema_says_what_a_dialect_answers_and_refuses(served):
 
 
 def test_two_dialects_do_not_share_a_path():
-    with pytest.raises(AssertionError, match="two dialects have /vote"):
+    with pytest.raises(AssertionError, match="two dialects have"):
         with running(tracer(), dialects=(*TABLE, VOTES)):
             pass
 

@@ -50,7 +50,6 @@ class Service:
         self.metrics = Metrics()
         self.log = log or Log(prompts=settings.log_prompts)
         self.traffic = Traffic(self.metrics, settings.flight_bytes)
-        self.paths = Paths()
         self.begin = int(time.time())
         if settings.template is not None:
             template_of(settings.template)  # refused now, and not at a request
@@ -128,11 +127,10 @@ def create_app(
     app.router.route_class = StrictRoute
     for dialect in (*dialects, PROBES):
         dialect.add_to(app)
-        service.paths.add(dialect)
     add_pages(app, explorer=service.settings.explorer)
-    _add_refusals(app, service.paths)
-    service.paths.add_methods(app)
-    app.add_middleware(Guard, service=service)
+    paths = Paths(app, (*dialects, PROBES))
+    _add_refusals(app, paths)
+    app.add_middleware(Guard, service=service, paths=paths)
     return app
 
 

@@ -1,6 +1,7 @@
 """Call: one request in hand, as the handlers of all dialects have it."""
 
 from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Depends, Request, Response
@@ -18,22 +19,22 @@ if TYPE_CHECKING:
 JSON = "application/json"
 
 
+@dataclass(frozen=True)
 class Call:
-    """One request: its name, its client and who answers it."""
+    """One request.
 
-    def __init__(self, request: Request) -> None:
-        self.request = request
+    Attributes:
+        request: As it came.
+        service: The service that it came to.
+    """
+
+    request: Request
+    service: "Service"
 
     @property
     def id(self) -> str:
         """The name that the guard gave it."""
         return str(self.request.scope["state"]["request"])
-
-    @property
-    def service(self) -> "Service":
-        """The service that it came to."""
-        service: Service = self.request.app.state.service
-        return service
 
     @property
     def corrector(self) -> "Corrector":
@@ -64,7 +65,7 @@ class Call:
 
 async def _call(request: Request) -> Call:
     """The call of a request, made on the loop: FastAPI makes what is not async in a thread."""
-    return Call(request)
+    return Call(request, request.app.state.service)
 
 
 ThisCall = Annotated[Call, Depends(_call)]

@@ -3,7 +3,7 @@
 The service takes dialects as values: it knows their routes and forms, and none of them by name.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -132,29 +132,25 @@ def _read(body: bytes, most: int) -> Any:
 
 
 class Paths:
-    """Where everything is: which methods a path takes, and in which dialect it is spoken to."""
+    """Where everything is.
 
-    def __init__(self) -> None:
-        self.methods: dict[str, frozenset[str]] = {}
-        self._dialects: dict[str, Dialect] = {}
-        self.probes: set[str] = set()
-        self.labels: set[str] = set()
+    Attributes:
+        methods: Which a path takes; what can be got has a head.
+        probes: Paths that are answered without a token, and while the service stops.
+        labels: Paths that take the labeller's token.
+    """
 
-    def add(self, dialect: Dialect) -> None:
-        """Take note of whose its paths are."""
-        for route in dialect.routes:
-            assert route.path not in self._dialects, f"two dialects have {route.path}"
-        self._dialects |= {route.path: dialect for route in dialect.routes}
-        self.probes |= {route.path for route in dialect.routes if route.probe}
-        self.labels |= {route.path for route in dialect.routes if route.labels}
-
-    def add_methods(self, app: FastAPI) -> None:
-        """Take note of all routes of an application; what can be got has a head."""
-        routes = [route for route in app.routes if isinstance(route, APIRoute)]
-        methods = {route.path: frozenset(route.methods or ()) for route in routes}
+    def __init__(self, app: FastAPI, dialects: Sequence[Dialect]) -> None:
+        routes = [(route, dialect) for dialect in dialects for route in dialect.routes]
+        self._dialects = {route.path: dialect for route, dialect in routes}
+        assert len(self._dialects) == len(routes), "two dialects have one path"
+        self.probes = {route.path for route, _ in routes if route.probe}
+        self.labels = {route.path for route, _ in routes if route.labels}
+        known = [route for route in app.routes if isinstance(route, APIRoute)]
+        methods = {route.path: frozenset(route.methods) for route in known}
         methods["/openapi.json"] = frozenset({"GET"})
-        for path, names in methods.items():
-            self.methods[path] = names | {"HEAD"} if "GET" in names else names
+        head = {path: {"HEAD"} if "GET" in names else set() for path, names in methods.items()}
+        self.methods = {path: names | head[path] for path, names in methods.items()}
 
     def dialect(self, scope: Mapping[str, Any]) -> Dialect:
         """Return whose form a request's refusal has; the service's own where no dialect has it."""

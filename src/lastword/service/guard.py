@@ -47,8 +47,8 @@ _HEADERS = {
 class Guard:
     """ASGI middleware around the whole service."""
 
-    def __init__(self, app: ASGIApp, service: "Service") -> None:
-        self._app, self._paths, self._settings = app, service.paths, service.settings
+    def __init__(self, app: ASGIApp, service: "Service", paths: Paths) -> None:
+        self._app, self._paths, self._settings = app, paths, service.settings
         self._metrics, self._log, self._traffic = service.metrics, service.log, service.traffic
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -67,7 +67,7 @@ class Guard:
         name = limits.client_header and Headers(scope=scope).get(limits.client_header)
         if name:
             scope = dict(scope, client=(name, 0))
-        route = self._route(scope)
+        route = scope["path"] if scope["path"] in self._paths.methods else "other"
         answer = _Answer(send, scope, self._paths, self._traffic, limits.deadline_seconds)
         try:
             self._check(scope, route)
@@ -90,9 +90,6 @@ class Guard:
             self._log.failure(error, request=answer.request)
             await answer.refuse(Refusal.of(error))
         self._count(scope, route, answer, time.perf_counter() - start)
-
-    def _route(self, scope: Scope) -> str:
-        return str(scope["path"]) if scope["path"] in self._paths.methods else "other"
 
     def _check(self, scope: Scope, route: str) -> None:
         limit = self._settings.header_bytes
@@ -313,17 +310,12 @@ class _Answer:
             return
         self.code, self.limit = refusal.code, None
         if self.status:
-            await self.end()
+            await self({"type": "http.response.body", "body": b"", "more_body": False})
             return
         headers = [(k.encode(), v.encode()) for k, v in refusal.headers]
         status, body = self._dialect.refuse(refusal)
         await self({"type": "http.response.start", "status": status, "headers": headers})
         await self({"type": "http.response.body", "body": body})
-
-    async def end(self) -> None:
-        """End what has begun."""
-        if self.status and not self._ended:
-            await self({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def _has_token(headers: Headers, token: str) -> bool:

@@ -2,7 +2,6 @@
 
 import json
 import sqlite3
-import threading
 from pathlib import Path
 
 from lastword.errors import InputError
@@ -13,6 +12,7 @@ from lastword.service.settings import Settings
 from lastword.tracer import Tracer
 
 _TABLE = "CREATE TABLE IF NOT EXISTS learned (name TEXT PRIMARY KEY, value TEXT NOT NULL)"
+_KEEP = "INSERT OR REPLACE INTO learned VALUES (?, ?)"  # as the latest row
 _OWNER = ""  # of no label set
 
 
@@ -27,40 +27,34 @@ class Learned:
     """
 
     def __init__(self, correction: Learning, path: Path, owner: str, log: Log) -> None:
-        self._correction, self._log, self._lock = correction, log, threading.Lock()
+        self._correction, self._log = correction, log
         try:
             self._connection = connect(str(path))
-            with self._connection:
-                self._connection.execute(_TABLE)
-                values = dict(self._connection.execute("SELECT * FROM learned ORDER BY rowid"))
+            with self._connection as connection:
+                connection.execute(_TABLE)
+                values = dict(connection.execute("SELECT * FROM learned ORDER BY rowid"))
                 if values.pop(_OWNER, owner) != owner:
                     raise InputError(f"{path} keeps what others have learned; name another file")
-                self._put(_OWNER, owner)
+                connection.execute(_KEEP, (_OWNER, owner))
         except sqlite3.Error as error:
             raise InputError(f"cannot keep what is learned in {path}: {error}") from error
         correction.restore({name: json.loads(value) for name, value in values.items()})
 
     def keep(self) -> None:
         """Write what has been learned since; the service answers though its disk refuses."""
-        with self._lock:
-            changes = self._correction.changes()
-            try:
-                with self._connection:
-                    for name, value in changes.items():
-                        self._put(name, None if value is None else json.dumps(value))
-            except sqlite3.Error as error:
-                self._log.failure(error, at="state", reason=str(error))
+        changes = self._correction.changes()
+        kept = [(name, json.dumps(value)) for name, value in changes.items() if value is not None]
+        gone = [(name,) for name, value in changes.items() if value is None]
+        try:
+            with self._connection as connection:
+                connection.executemany(_KEEP, kept)
+                connection.executemany("DELETE FROM learned WHERE name = ?", gone)
+        except sqlite3.Error as error:
+            self._log.failure(error, at="state", reason=str(error))
 
     def close(self) -> None:
         """Let the file go."""
-        with self._lock:
-            self._connection.close()
-
-    def _put(self, name: str, value: str | None) -> None:
-        """Write a row as the latest, or take it out."""
-        self._connection.execute("DELETE FROM learned WHERE name = ?", (name,))
-        if value is not None:
-            self._connection.execute("INSERT INTO learned VALUES (?, ?)", (name, value))
+        self._connection.close()
 
 
 def learned(tracer: Tracer, settings: Settings, log: Log) -> Learned | None:

@@ -11,7 +11,6 @@ certified correction, also while shadow hides it.
 import hashlib
 import json
 import sqlite3
-import threading
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -38,7 +37,7 @@ Words = dict[str, Any]
 
 
 class Oversight:
-    """The monitor and the drift tests of one service.
+    """The monitor and the drift tests of one service, called by its loop alone.
 
     Raises:
         InputError: The file of the state cannot be used.
@@ -48,7 +47,6 @@ class Oversight:
         self, certificate: Certificate, settings: Settings, metrics: Metrics, log: Log
     ) -> None:
         self._metrics, self._log = metrics, log
-        self._lock = threading.Lock()
         self._ledger = Ledger(
             settings.state,
             _fingerprint(certificate),
@@ -70,8 +68,7 @@ class Oversight:
 
     def close(self) -> None:
         """Let the file of the state go."""
-        with self._lock:
-            self._ledger.close()
+        self._ledger.close()
 
     def answered(
         self, decision: Decision, item: Item, content: Mapping[str, Any], value: str | None = None
@@ -104,16 +101,15 @@ class Oversight:
         self, entry: Entry, seen: dict[str, float], text: str, words: Words | None
     ) -> str | None:
         name = uuid.uuid4().hex
-        with self._lock:
-            try:
-                bet = not self._ledger.knows(text)
-                seen = seen if bet else {}
-                warned = self.drift.see(seen)
-                self._ledger.remember(name, entry, seen, self.drift.state(), text, words)
-            except sqlite3.Error as error:
-                self._tell_unkept(error)
-                return None
-            self._measure()
+        try:
+            bet = not self._ledger.knows(text)
+            seen = seen if bet else {}
+            warned = self.drift.see(seen)
+            self._ledger.remember(name, entry, seen, self.drift.state(), text, words)
+        except sqlite3.Error as error:
+            self._tell_unkept(error)
+            return None
+        self._measure()
         if not bet:
             self._metrics.unbet.labels("answers").inc()
         for statistic in warned:
@@ -127,25 +123,24 @@ class Oversight:
             Refusal: An id that is unknown or has its label, a place that is none, or a disk that
                 does not take the label.
         """
-        with self._lock:
-            entry = self._ledger.find(name)
-            if not right or not all(0 <= place < entry.candidates for place in right):
-                what = f"right is a place from 0 to {entry.candidates - 1}, or several"
-                raise Refusal("invalid_body", what)
-            broken, fixed = entry.judge(right)
-            first = entry.known and self._ledger.first(name, kin)
-            watched = first and (self._terms.promise == "breaks" or broken or fixed)
-            after = self.monitor.seen(broken) if watched else self.monitor
-            counts = _counts(after)
-            state = counts | {"slip": after.slip, "wealth": after.wealth}
-            try:
-                self._ledger.label(name, kin, right, monitor=state)
-            except sqlite3.Error as error:  # nothing is counted that a restart would forget
-                self._tell_unkept(error)
-                what = "the label cannot be kept on disk; make room, and send it again"
-                raise Refusal("unkept", what, retry_after=60) from error
-            before, self.monitor = self.monitor, after
-            self._measure()
+        entry = self._ledger.find(name)
+        if not right or not all(0 <= place < entry.candidates for place in right):
+            what = f"right is a place from 0 to {entry.candidates - 1}, or several"
+            raise Refusal("invalid_body", what)
+        broken, fixed = entry.judge(right)
+        first = entry.known and self._ledger.first(name, kin)
+        watched = first and (self._terms.promise == "breaks" or broken or fixed)
+        after = self.monitor.seen(broken) if watched else self.monitor
+        counts = _counts(after)
+        state = counts | {"slip": after.slip, "wealth": after.wealth}
+        try:
+            self._ledger.label(name, kin, right, monitor=state)
+        except sqlite3.Error as error:  # nothing is counted that a restart would forget
+            self._tell_unkept(error)
+            what = "the label cannot be kept on disk; make room, and send it again"
+            raise Refusal("unkept", what, retry_after=60) from error
+        before, self.monitor = self.monitor, after
+        self._measure()
         if not first:
             self._metrics.unbet.labels("labels").inc()
         if fixed and first:
@@ -165,8 +160,7 @@ class Oversight:
             "log_slip": self.monitor.log_slip if self.monitor.slip else None,
             "slipping": self.monitor.slipping,
         }
-        with self._lock:
-            remembered = self._ledger.counts()
+        remembered = self._ledger.counts()
         drifted = sorted(self.drift.warned)
         return {"monitor": monitor, "drift": drift, "drifted": drifted, "remembered": remembered}
 
