@@ -7,7 +7,8 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -107,6 +108,19 @@ class Running:
         while not condition():
             assert time.monotonic() < latest, "nothing happened"
             time.sleep(0.005)
+
+
+def together(served: Running, held: Held, bodies: Sequence[Any]) -> list[httpx.Response]:
+    """The answers to requests that wait behind one that is held."""
+    held.go.clear()
+    with ThreadPoolExecutor(len(bodies) + 1) as pool:
+        first = pool.submit(served.client.post, "/v1/correct", json=BODY | {"id": "first"})
+        served.wait_for(lambda: held.busy)
+        rest = [pool.submit(served.client.post, "/v1/correct", json=body) for body in bodies]
+        served.wait_for(lambda: served.service.corrector.model.waiting == len(bodies))
+        held.go.set()
+        assert first.result().json()["id"] == "first"
+        return [one.result() for one in rest]
 
 
 def connect(served: Running) -> socket.socket:

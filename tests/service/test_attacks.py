@@ -129,7 +129,10 @@ def test_who_leaves_is_taken_out_at_once(model):
                 served.client.post("/v1/correct", json=BODY, timeout=0.3)
         served.wait_for(lambda: served.service.traffic.inside == 0)
         assert served.service.corrector.model.waiting == 0
+        left = {"route": "/v1/correct", "status": "499"}
+        assert served.metric("lastword_requests_total", **left) == 3
         held.go.set()
+    assert held.groups == [[None]]  # what was in hand, and nothing that waited
 
 
 def test_a_crowd_that_asks_nothing_leaves_room(model):

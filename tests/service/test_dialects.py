@@ -1,6 +1,7 @@
 """A dialect is a value: one file with its routes, one row in the table, and nothing elsewhere."""
 
 import ast
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from lastword.service import dialects
 from lastword.service.call import ThisCall
 from lastword.service.dialect import MODEL, Dialect, Route
 from lastword.service.dialects import DIALECTS
+from lastword.service.dialects.google import GOOGLE
+from lastword.service.dialects.openai.routes import OPENAI
+from lastword.service.dialects.typesafe import TYPESAFE
 from lastword.service.refusal import Refusal
 
 FOLDER = Path(dialects.__file__).parent
@@ -99,6 +103,21 @@ def test_two_dialects_do_not_share_a_path():
     with pytest.raises(AssertionError, match="two dialects have"):
         with running(tracer(), dialects=(*TABLE, VOTES)):
             pass
+
+
+@pytest.mark.parametrize(
+    ("form", "told"),
+    [
+        (OPENAI, {"error": {"message": "no", "type": "authentication_error", "param": None}}),
+        (TYPESAFE, {"detail": {"error_type": "authentication_error", "message": "no"}}),
+        (GOOGLE, {"error": {"code": 401, "message": "no", "status": "UNAUTHENTICATED"}}),
+    ],
+)
+def test_a_refusal_has_the_form_that_its_clients_know(form, told):
+    status, body = form.refuse(Refusal("unauthorised", "no"))
+    assert status == 401
+    ((key, said),) = json.loads(body).items()
+    assert said | told[key] == said
 
 
 # The table

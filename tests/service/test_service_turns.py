@@ -14,7 +14,7 @@ import httpx
 import pytest
 import torch
 from families import random_items
-from served import BODY, PATIENCE_SECONDS, Held, as_body, code_of, running, tracer
+from served import BODY, PATIENCE_SECONDS, Held, as_body, code_of, running, together, tracer
 
 from lastword import Item
 from lastword.service.correction import characters
@@ -22,24 +22,31 @@ from lastword.service.correction import characters
 # What one request may take
 
 
-def test_text_that_is_long_to_read_is_refused_before_it_is_read(model, monkeypatch):
-    body = {"prompt": "w5 " * 316_000, "candidates": [f"w{i}" for i in range(64)]}
-    read = []
+@pytest.fixture
+def encodes(model, monkeypatch):
+    """The threads that have read text; that of an item called `end` ends."""
+    threads: list[str] = []
     encode = type(model).encode
 
     def noted(self, items, *more):
-        read.append(items)
+        threads.append(threading.current_thread().name)
+        if items[0].id == "end":
+            raise SystemExit(3)
         return encode(self, items, *more)
 
     monkeypatch.setattr(type(model), "encode", noted)
+    return threads
+
+
+def test_text_that_is_long_to_read_is_refused_before_it_is_read(model, encodes):
+    body = {"prompt": "w5 " * 316_000, "candidates": [f"w{i}" for i in range(64)]}
     with running(model) as served:
         answer = served.client.post("/v1/correct", json=body)
         assert answer.status_code == 413 and code_of(answer) == "too_many_characters"
-        assert read == []
-        batch = {"items": [BODY, body]}
-        lines = served.client.post("/v1/correct/batch", json=batch).text.splitlines()
-    assert "error" not in json.loads(lines[0])
-    assert json.loads(lines[1])["error"]["code"] == "too_many_characters"
+        assert encodes == []
+        lines = served.client.post("/v1/correct/batch", json={"items": [BODY, body]}).text
+    assert codes_of(lines) == [None, "too_many_characters"]
+    assert encodes == ["lastword-text"]  # never the model's
 
 
 def test_a_long_prompt_that_fits_or_is_cut_is_answered(model):
@@ -50,23 +57,6 @@ def test_a_long_prompt_that_fits_or_is_cut_is_answered(model):
     with running(tracer(overflow="truncate")) as served:
         body = BODY | {"prompt": "w5 " * 40 * words}
         assert served.client.post("/v1/correct", json=body).status_code == 200
-
-
-def test_the_models_thread_reads_no_text(model, monkeypatch):
-    names: list[str] = []
-    encode = type(model).encode
-
-    def noted(self, *arguments):
-        names.append(threading.current_thread().name)
-        return encode(self, *arguments)
-
-    monkeypatch.setattr(type(model), "encode", noted)
-    with running(model) as served:
-        assert served.client.post("/v1/correct", json=BODY).status_code == 200
-    assert names == ["lastword-text"]
-
-
-# Turns
 
 
 # What fails
@@ -87,17 +77,9 @@ def test_the_models_thread_outlives_whatever_is_raised_on_it(held, end):
         assert served.client.post("/v1/correct", json=BODY).status_code == 200
 
 
-def test_a_tokenizer_that_ends_the_process_ends_its_request(model, monkeypatch):
-    encode = type(model).encode
-
-    def ending(self, items, *more):
-        if items[0].id == "1":
-            raise SystemExit(3)
-        return encode(self, items, *more)
-
-    monkeypatch.setattr(type(model), "encode", ending)
+def test_a_tokenizer_that_ends_the_process_ends_its_request(model, encodes):
     with running(model) as served:
-        assert served.client.post("/v1/correct", json=BODY | {"id": "1"}).status_code == 500
+        assert served.client.post("/v1/correct", json=BODY | {"id": "end"}).status_code == 500
         assert served.client.post("/v1/correct", json=BODY).status_code == 200
         assert served.events("failure")[0]["at"] == "lastword-text"
 
@@ -142,15 +124,7 @@ def test_memory_that_is_lacking_for_one_takes_no_other_down(model, lacking):
     narrow.held, narrow.lacking = [], lacking
     items = [as_body(i) for i in random_items(5, 5)] + [BODY | {"id": "huge"}]
     with running(narrow) as served:
-        narrow.go.clear()
-        with ThreadPoolExecutor(7) as pool:
-            first = pool.submit(served.client.post, "/v1/correct", json=BODY)
-            served.wait_for(lambda: narrow.busy)
-            rest = [pool.submit(served.client.post, "/v1/correct", json=i) for i in items]
-            served.wait_for(lambda: served.service.corrector.model.waiting == 6)
-            narrow.go.set()
-            assert first.result().status_code == 200
-            answers = [r.result() for r in rest]
+        answers = together(served, narrow, items)
         assert [a.status_code for a in answers] == [200] * 5 + [503]
         assert code_of(answers[5]) == "model" and "memory" in answers[5].text
         assert len(served.events("apart")) == 1

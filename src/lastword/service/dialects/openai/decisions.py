@@ -191,7 +191,7 @@ def _answer(
     if own.deferred and on_deferred == "refusal":
         return {"type": "refusal"} | more
     told = own.to_dict()
-    keys = ("type", "choice", "score", "confidence", "probabilities")
+    keys: tuple[str, ...] = ("type", "choice", "score", "confidence", "probabilities")
     if isinstance(own, PredicateAnswer):
         keys = ("type", "probability")
     return {key: told[key] for key in keys if key in told} | more
