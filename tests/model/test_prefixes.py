@@ -4,6 +4,7 @@ import copy
 from collections.abc import Iterable
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from families import FAMILIES, build, random_items, tokenizer
@@ -14,12 +15,13 @@ from tiers import by_night
 from lastword import Item, Tracer
 from lastword.model import check
 from lastword.model.backbone import Backbone
-from lastword.model.prefixes import Block, Prefixes, Row
+from lastword.model.prefixes import ENTRY_BYTES, TENSOR_BYTES, Block, Prefixes, Row
 from lastword.text.forest import Branch, Forest
 from lastword.text.forest import build as grow
 
 SIZE = 4  # tokens of a block here: prompts are short
 DEPTH = 6
+BESIDE = ENTRY_BYTES + TENSOR_BYTES  # of a mean at one depth
 PREAMBLE = tuple(range(10, 19))
 
 
@@ -135,7 +137,7 @@ def test_mean_states_of_a_text_are_read_once(monkeypatch):
     backbone, texts = tracer.backbone, [Branch(PREAMBLE[:n], 1) for n in (9, 5, 7)]
     plain = backbone.on("packed").pooled(texts, [1, 3])
     first = backbone.pooled(texts[:2], [3])
-    assert len(prefixes) == 2 and prefixes.bytes == 2 * first[0].numel() * 4
+    assert len(prefixes) == 2 and prefixes.bytes == 2 * (first[0].numel() * 4 + BESIDE)
     both = backbone.pooled([*texts, texts[0]], [1, 3])
     assert both == pytest.approx(plain[[0, 1, 2, 0]], abs=1e-5)
     calls: list[int] = []
@@ -153,7 +155,7 @@ def test_mean_states_of_a_text_are_read_once(monkeypatch):
 
 
 def test_mean_states_of_other_beginnings_are_others_and_the_oldest_go_first():
-    prefixes = Prefixes(2 * 8 * 4, SIZE)
+    prefixes = Prefixes(2 * (8 * 4 + BESIDE), SIZE)
     texts = [Branch(PREAMBLE, 1), Branch(PREAMBLE, 2), Branch(PREAMBLE[:5], 1)]
     for place, text in enumerate(texts):
         prefixes.keep_means([text], [2], torch.full((1, 1, 8), float(place)))
@@ -193,6 +195,16 @@ def test_at_depth_0_nothing_attends_and_nothing_is_kept():
         row = run(prefixes, prompt, depth=depth)
     assert len(row.nodes) == len(row.forest) and not row.wanted
     assert len(prefixes) == 2
+
+
+def test_many_short_states_take_no_more_memory_than_the_budget():
+    process, prefixes = psutil.Process(), Prefixes(2**23)
+    before = process.memory_info().rss
+    for first in range(0, 60_000, 500):
+        texts = [Branch((place, 1), 1) for place in range(first, first + 500)]
+        prefixes.keep_means(texts, [2], torch.zeros(500, 1, 8))
+    assert prefixes.bytes <= prefixes.budget
+    assert process.memory_info().rss - before < 3 * prefixes.budget
 
 
 def test_the_least_recently_used_go_first_and_of_those_the_deepest():

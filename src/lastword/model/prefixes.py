@@ -22,6 +22,8 @@ from lastword.text.forest import Branch, Forest, Ragged
 
 BLOCK = 16  # tokens
 SEEN = 2**16  # blocks that are remembered by name, to know those that come back
+# What Python and torch take beside the numbers: of a small model's short state, most of all.
+ENTRY_BYTES, TENSOR_BYTES = 768, 256
 
 Keys = Float[Tensor, "1 _heads _nodes _dim"]
 
@@ -41,7 +43,7 @@ class Block:
     @property
     def bytes(self) -> int:
         """Memory that it takes."""
-        return sum(x.numel() * x.element_size() for pair in self.calls for x in pair)
+        return _bytes(x for pair in self.calls for x in pair)
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Means:
     @property
     def bytes(self) -> int:
         """Memory that they take."""
-        return sum(x.numel() * x.element_size() for x in self.states.values())
+        return _bytes(self.states.values())
 
 
 class Row:
@@ -260,6 +262,10 @@ class Prefixes:
     def _drop(self, name: bytes) -> None:
         block = self._kept.pop(name, None)
         self.bytes -= 0 if block is None else block.bytes
+
+
+def _bytes(tensors: Iterable[Tensor]) -> int:
+    return ENTRY_BYTES + sum(x.numel() * x.element_size() + TENSOR_BYTES for x in tensors)
 
 
 def _text_name(branch: Branch) -> bytes:
