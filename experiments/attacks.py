@@ -1,24 +1,30 @@
 """What an honest client meets beside each attack, bare and behind haproxy, and what it costs.
 
     OMP_NUM_THREADS=1 python experiments/attacks.py [--model lastword/demo-organism] [--seconds 30]
+    OMP_NUM_THREADS=1 python experiments/attacks.py --together 10 [--model M] [--places bare]
 
 Each attack of `tests/attackers.py` comes from a process of its own against a `lastword serve` with
-a token, which the honest client alone has; E is sent to one without. That client asks one question
-after the other, in quiet and beside the attack. D is one request, whose memory is told. With
-`--source FOLDER` the service is that of another checkout's `src`. The result is kept in
+a token, which the honest client and E have. That client asks one question after the other, in
+quiet and beside the attack. D is one request, whose memory is told. With `--source FOLDER` the
+service is that of another checkout's `src`. The result is kept in
 experiments/results/attacks.MODEL.json. Exits with 1 where an honest request, or D, was refused.
+
+`--together MINUTES` has five honest clients, each from an address of its own, beside A, B, C, D and
+E at once, which begin anew whenever they end and run at nice 19, as they would be on machines of
+their own. An answer is *crossed* where it is not the one that its question got in quiet.
 """
 
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
+from itertools import cycle
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -28,10 +34,13 @@ import numpy as np
 import psutil
 from serving import serving
 
+from lastword.benchmarks.demo import items
+
 ROOT = Path(__file__).resolve().parents[1]
 ATTACKERS = ROOT / "tests" / "attackers.py"
 RESULTS = Path(__file__).parent / "results"
 HANDS = {"A": 4, "B": 540, "C": 12, "E": 4}
+CLIENTS = 5  # honest ones, beside as many that are not
 BODY = {
     "prompt": "Question: Which goods come from Baevwick? Answer:",
     "candidates": ["green wool combs", "pale cedar boats", "clay lamps"],
@@ -115,22 +124,94 @@ def large(url: str, model: str) -> dict[str, Any]:
     return {"statuses": {str(answer.status_code): 1}}
 
 
+def asking(url: str, client: int, until: float, known: dict[str, str]) -> dict[str, Any]:
+    """Return what an honest client of `together` meets; what is not known yet, it learns."""
+    statuses: Counter[str] = Counter()
+    waits, questions = [], items()[client * 50 : client * 50 + 50]
+    transport = httpx.HTTPTransport(local_address=f"127.0.0.{client + 2}")
+    with httpx.Client(base_url=url, timeout=60, transport=transport, headers=TOKEN) as http:
+        for item in cycle(questions):
+            if time.monotonic() > until:
+                break
+            body = {"prompt": item.prompt, "candidates": list(item.candidates)}
+            begun = time.monotonic()
+            try:
+                answer = http.post("/v1/correct", json=body)
+                status = str(answer.status_code)
+                if status == "200":
+                    came = answer.json()["answer"]
+                    status = "200" if known.setdefault(item.id, came) == came else "crossed"
+            except httpx.HTTPError as error:
+                status = type(error).__name__
+            statuses[status] += 1
+            waits.append(time.monotonic() - begun)
+    return {"statuses": statuses, "waits": waits}
+
+
+def all_of(url: str, seconds: float, known: dict[str, str]) -> dict[str, Any]:
+    """Return what all honest clients of `together` meet in some seconds."""
+    until = time.monotonic() + seconds
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        each = list(pool.map(lambda c: asking(url, c, until, known), range(CLIENTS)))
+    p50, p99 = np.percentile([wait for own in each for wait in own["waits"]], [50, 99])
+    statuses = dict(sum((own["statuses"] for own in each), Counter[str]()))
+    rate = statuses.get("200", 0) / seconds
+    told = {"answers_a_second": round(rate, 2), "p50": round(p50, 3), "p99": round(p99, 3)}
+    return told | {"statuses": statuses}
+
+
+def hostile(name: str, url: str, model: str, until: float) -> None:
+    """Repeat an attack until a moment."""
+    while (left := until - time.monotonic()) > 0:
+        if name == "D":
+            with suppress(httpx.HTTPError):
+                large(url, model)
+            continue
+        port = url.rsplit(":", 1)[1]
+        command = ["nice", "-n", "19", sys.executable, str(ATTACKERS), name, port]
+        with suppress(subprocess.TimeoutExpired):
+            subprocess.run([*command, str(HANDS[name])], timeout=left)
+
+
+def together(url: str, process: psutil.Process, model: str, minutes: float) -> dict[str, Any]:
+    """Return what honest clients meet in quiet and beside everything at once, and the memory."""
+    known: dict[str, str] = {}
+    all_of(url, 5 * CLIENTS, known)  # every question once, as far as the time goes
+    told: dict[str, Any] = {"quiet": all_of(url, 60, known)}
+    until = time.monotonic() + 60 * minutes
+    with ThreadPoolExecutor(len(HANDS) + 1) as pool:
+        for name in (*HANDS, "D"):
+            pool.submit(hostile, name, url, model, until)
+        first = all_of(url, 60, known)
+        with peak(process) as memory:
+            rest = all_of(url, until - time.monotonic(), known)
+    told |= {"the first minute": first, "beside": rest}
+    return told | {key: round(value) for key, value in memory.items()}
+
+
 def main() -> None:
     """Attack, bare and behind haproxy."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", default="lastword/demo-organism")
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--attacks", default="ABCDE")
+    parser.add_argument("--together", type=float, metavar="MINUTES", default=0.0)
+    parser.add_argument("--places", nargs="+", default=["bare", "haproxy"])
     parser.add_argument("--source", type=Path, default=ROOT / "src")
     options = parser.parse_args()
     os.environ["PYTHONPATH"] = str(options.source)
     told: dict[str, Any] = {}
-    for place in ("bare", *(["haproxy"] if shutil.which("haproxy") else [])):
-        for name in options.attacks:
-            more: tuple[str, ...] = () if name == "E" else ("--token", "ask")
+    for place in options.places:
+        for name in ["together"] if options.together else options.attacks:
+            more = ("--token", "ask")
             more += ("--client-header", "x-client") if place == "haproxy" else ()
             with serving(options.model, *more) as (bare, process):
                 with balanced(bare) if place == "haproxy" else nullcontext(bare) as url:
+                    if name == "together":
+                        came = together(url, process, options.model, options.together)
+                        told[f"{name}, {place}"] = came
+                        print(name, place, json.dumps(came), flush=True)
+                        continue
                     quiet = honest(url, options.seconds / 2)
                     with peak(process) as memory:
                         if name == "D":

@@ -16,7 +16,7 @@ CHUNKS = b"1;extension=of-no-use\r\nx\r\n" * 500
 _ITEM = {"prompt": "w5 " * 60, "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
 _BATCH = json.dumps({"items": [_ITEM] * 2000}).encode()
 _BURSTS = {"B": 1, "E": 25}  # connections of each hand, one after the other
-_TO_BATCH = HEAD.replace(b"correct", b"correct/batch")
+_TO_BATCH = HEAD.replace(b"correct", b"correct/batch") + b"authorization: Bearer ask\r\n"
 
 
 def chunks(raw: socket.socket) -> None:
