@@ -4,6 +4,7 @@ Shares (MC1, MC2, ...) lie in [0, 1] here and in every other module of the packa
 figures multiply by 100. A failed item leaves both the base and the corrected mean and is counted.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -41,16 +42,8 @@ COUNT_COLUMNS = (
     *("mc1_base", "mc1", "mc2_base", "mc2"),
 )
 _ESSENTIALS = (
-    "id",
-    "model",
-    "benchmark",
-    "truthful",
-    "scores",
-    "base_scores",
-    "operator",
-    "regime",
-)
-_METRICS = ("mc1_base", "mc1", "mc2_base", "mc2", "error")
+    "id model benchmark truthful scores base_scores operator regime mc1_base mc1 mc2_base mc2 error"
+).split()
 
 
 @dataclass(frozen=True)
@@ -73,12 +66,7 @@ class Counts:
 
     def __add__(self, other: "Counts") -> "Counts":
         """Add the counts of another cell."""
-        return Counts(
-            self.items + other.items,
-            self.mc2 + other.mc2,
-            self.unlabelled + other.unlabelled,
-            self.failed + other.failed,
-        )
+        return Counts(*map(sum, zip(vars(self).values(), vars(other).values(), strict=True)))
 
 
 @runtime_checkable
@@ -154,16 +142,16 @@ class Cell:
     @property
     def gains_mc1(self) -> PerItem:
         """Corrected minus base MC1 of every item that counts for it, in [-1, 1]."""
-        gains = column(self.items, "mc1") - column(self.items, "mc1_base")
-        own: PerItem = gains[self.mc1_places]
-        return own
+        return self._gains("mc1", self.mc1_places)
 
     @property
     def gains_mc2(self) -> PerItem:
         """Corrected minus base MC2 of every item that counts for it, in [-1, 1]."""
-        gains = column(self.items, "mc2") - column(self.items, "mc2_base")
-        own: PerItem = gains[self.mc2_places]
-        return own
+        return self._gains("mc2", self.mc2_places)
+
+    def _gains(self, metric: str, places: Places) -> PerItem:
+        gains: PerItem = column(self.items, metric) - column(self.items, f"{metric}_base")
+        return gains[places]
 
     @cached_property
     def chance(self) -> float:
@@ -190,7 +178,16 @@ class Cell:
         model. `question-blind` and `anti-blind`: what the base likes most and least with the
         question left out.
         """
-        return MappingProxyType(_by_length(self) | _by_blind(self))
+        shares = dict.fromkeys(("shortest", "longest", "question-blind", "anti-blind"), math.nan)
+        scores = {"shortest": (self.characters, -1.0), "longest": (self.characters, 1.0)}
+        if "blind_scores" in self.items.columns:
+            blind = Lists.of(self.items["blind_scores"])
+            scores |= {"question-blind": (blind, 1.0), "anti-blind": (blind, -1.0)}
+        truthful = Lists.of(self.items["truthful"])
+        for name, (own, sign) in scores.items():
+            u = replace(own, values=sign * own.values)
+            shares[name] = mean(of_items(mc1_rows, u, truthful, self.mc1_places))
+        return MappingProxyType(shares)
 
     def slices(self, *names: str) -> "Iterator[tuple[Places, pd.DataFrame]]":
         """Some columns of some of the items at a time, with the items' places; each item once.
@@ -300,7 +297,7 @@ def cells(records: "pd.DataFrame") -> list[Cell]:
     """
     if not len(records):
         raise RecordError("no records; run `lastword eval` first")
-    gaps = [name for name in _ESSENTIALS + _METRICS if name not in records.columns]
+    gaps = [name for name in _ESSENTIALS if name not in records.columns]
     if gaps:
         raise RecordError(f"the records lack {', '.join(gaps)}; write them with `lastword eval`")
     parted = []
@@ -372,30 +369,6 @@ def summarise(cell: Cell) -> Summary:
         pairs_base=_pairs(items, first, "mc1_base"),
         pairs=_pairs(items, first, "mc1"),
     )
-
-
-def _by_length(cell: Cell) -> dict[str, float]:
-    lengths, truthful = cell.characters, Lists.of(cell.items["truthful"])
-    shares = {
-        name: of_items(mc1_rows, _scaled(lengths, sign), truthful, cell.mc1_places)
-        for name, sign in (("shortest", -1.0), ("longest", 1.0))
-    }
-    return {name: mean(own) for name, own in shares.items()}
-
-
-def _by_blind(cell: Cell) -> dict[str, float]:
-    signs = {"question-blind": 1.0, "anti-blind": -1.0}
-    if "blind_scores" not in cell.items.columns:
-        return dict.fromkeys(signs, float("nan"))
-    blind, truthful = (Lists.of(cell.items[name]) for name in ("blind_scores", "truthful"))
-    return {
-        name: mean(of_items(mc1_rows, _scaled(blind, sign), truthful, cell.mc1_places))
-        for name, sign in signs.items()
-    }
-
-
-def _scaled(scores: Lists, by: float) -> Lists:
-    return replace(scores, values=by * scores.values)
 
 
 def calibration(cell: Cell, scores: str) -> Reliability:

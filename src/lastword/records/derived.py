@@ -108,6 +108,7 @@ def _rows(
     places: Places, frame: "pd.DataFrame", depth: int, *, whole: bool
 ) -> "Iterator[tuple[int, Evidence]]":
     from lastword.methods.contract import Evidence
+    from lastword.rule.geometry import Trajectory
 
     lists = {n: Lists.of(frame[n]) for n in (*_TEXT[1:], *_ENDS[:2], "t_scores") if n in frame}
     tables = {
@@ -116,43 +117,22 @@ def _rows(
         if n in frame
     }
     for at, (place, candidates) in enumerate(zip(places, frame["candidates"], strict=True)):
-        own = {name: _list(values, at) for name, values in lists.items()}
-        read = {name: _table(values, at) for name, values in tables.items()}
-        tokens = own.get("candidate_tokens")
-        assert tokens is not None
+        here = np.array([at])
+        own: dict[str, Any] = {n: v.stack(here)[0] for n, v in lists.items() if v.lengths[at]}
+        own |= {n: v.stack(here)[0] for n, v in tables.items() if v.rows[at]}
+        S, blind = own.get("trajectory") if whole else None, None
+        end = Trajectory.at_end(own["base_scores"], depth)
+        if "blind_scores" in own:
+            blind_end = Trajectory.at_end(own["blind_scores"], depth)
+            blind = Trajectory(own.get("blind_trajectory", blind_end.scores))
         yield (
             int(place),
             Evidence(
                 candidates=tuple(candidates),
-                tokens=tokens.astype(int),
-                trajectory=_trajectory(own, read, depth, whole=whole),
-                blind=_blind(own, read, depth),
+                tokens=own["candidate_tokens"].astype(int),
+                trajectory=Trajectory(end.scores if S is None else S, own.get("t_scores")),
+                blind=blind,
                 blind_tokens=own.get("blind_tokens"),
-                content_free=read.get("content_free_scores"),
+                content_free=own.get("content_free_scores"),
             ),
         )
-
-
-def _trajectory(own: Mapping[str, Any], read: Mapping[str, Any], depth: int, *, whole: bool) -> Any:
-    from lastword.rule.geometry import Trajectory
-
-    S = read.get("trajectory") if whole else None
-    end = Trajectory.at_end(own["base_scores"], depth)
-    return Trajectory(end.scores if S is None else S, own.get("t_scores"))
-
-
-def _blind(own: Mapping[str, Any], read: Mapping[str, Any], depth: int) -> Any:
-    from lastword.rule.geometry import Trajectory
-
-    if own.get("blind_scores") is None:
-        return None
-    S = read.get("blind_trajectory")
-    return Trajectory.at_end(own["blind_scores"], depth) if S is None else Trajectory(S)
-
-
-def _list(lists: Lists, at: int) -> np.ndarray | None:
-    return lists.stack(np.array([at]))[0] if lists.lengths[at] else None
-
-
-def _table(tables: Matrices, at: int) -> np.ndarray | None:
-    return tables.stack(np.array([at]))[0] if tables.rows[at] else None

@@ -106,7 +106,8 @@ def plan_lines(groups: Iterable[Sequence[int]]) -> list[str]:
 def differences(old: RunInfo, new: RunInfo) -> list[str]:
     """List what makes two runs different, a phrase each; empty where records may stand together."""
     was, now = (dict(_flat(json.loads(json.dumps(info)))) for info in (old, new))
-    names = [n for n in dict.fromkeys([*was, *now]) if not _circumstantial(n)]
+    apart = tuple(f"{name}." for name in _CIRCUMSTANCE)
+    names = [n for n in dict.fromkeys([*was, *now]) if not f"{n}.".startswith(apart)]
     return [
         f"{n} was {_short(was.get(n))} and is {_short(now.get(n))}"
         for n in names
@@ -121,7 +122,8 @@ def agree(cell: Folder, info: RunInfo) -> RunInfo:
     """
     with reported(cell), locking.lock(cell / ".run-lock"):
         if not (cell / RUN_FILE).exists():
-            write_run(cell, {"created": _now(), **info})
+            created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            write_run(cell, {"created": created, **info})
         first = read_run(cell)
     phrases = differences(first, info | {"plan": first.get("plan")})
     if phrases:
@@ -164,10 +166,6 @@ def _flat(value: Any, name: str = "") -> Iterable[tuple[str, Any]]:
     return chain.from_iterable(_flat(v, f"{name}.{k}" if name else k) for k, v in value.items())
 
 
-def _circumstantial(name: str) -> bool:
-    return any(name == fact or name.startswith(f"{fact}.") for fact in _CIRCUMSTANCE)
-
-
 def _same(a: Any, b: Any) -> bool:
     """Compare all but a float's last bits: I(M) is a sum whose order a machine chooses."""
     if isinstance(a, float) and isinstance(b, float):
@@ -178,7 +176,3 @@ def _same(a: Any, b: Any) -> bool:
 def _short(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

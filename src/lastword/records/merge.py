@@ -61,18 +61,12 @@ def _merge_cell(target: Folder, cells: Sequence[Folder]) -> Merged:
             run.extend(further)
         plan = run.plan
         for folder in chain.from_iterable(part_folders(cell) for cell in cells):
-            if folder != target:
-                _take_over(run, folder, plan)
+            if folder == target:
+                continue
+            # Where we cannot write, in an archive on a read-only disk, nobody does.
+            archive = isinstance(folder, Path) and not os.access(folder, os.W_OK)
+            with nullcontext() if archive else locked(folder):
+                for group, path in part_paths(folder).items():
+                    if group in run.gaps and read_sound(path, plan, group) is not None:
+                        run.keep(group, path.read_bytes())
         return Merged(target, info["items"], info["items"] - run.records)
-
-
-def _take_over(run: Run, folder: Folder, plan: Sequence[Sequence[int]]) -> None:
-    # Where we cannot write, in an archive on a read-only disk, nobody does.
-    with nullcontext() if _is_archive(folder) else locked(folder):
-        for group, path in part_paths(folder).items():
-            if group in run.gaps and read_sound(path, plan, group) is not None:
-                run.keep(group, path.read_bytes())
-
-
-def _is_archive(folder: Folder) -> bool:
-    return isinstance(folder, Path) and not os.access(folder, os.W_OK)

@@ -8,38 +8,22 @@ from lastword.records.info import RunInfo, read_runs
 from lastword.records.parts import missing_places
 from lastword.theta import Theta
 
-Name = tuple[str, str]
-
-
-def thetas(runs: Iterable[RunInfo]) -> dict[Name, Theta]:
-    """The Theta of every run, by (model, benchmark).
-
-    Args:
-        runs: As `info.read_runs` reads them, here and below.
-
-    Raises:
-        ThetaError: A `run.json` with a Theta that this version does not know.
-    """
-    return {_name(run): Theta.from_dict(run["theta"]) for run in runs}
-
-
-def _name(run: RunInfo) -> Name:
-    return run["model"], run["benchmark"]
-
 
 def one_theta(runs: Iterable[RunInfo]) -> Theta:
-    """The Theta that all runs share.
+    """Return the Theta that all runs share.
+
+    Args:
+        runs: As `info.read_runs` reads them.
 
     Raises:
         RecordError: They were made under different ones.
+        ThetaError: A `run.json` with a Theta that this version does not know.
     """
-    (first, theta), *rest = thetas(runs).items()
+    thetas = {f"{run['model']} on {run['benchmark']}": run["theta"] for run in runs}
+    (first, theta), *rest = [(name, Theta.from_dict(own)) for name, own in thetas.items()]
     for name, other in rest:
         if other != theta:
-            raise RecordError(
-                f"{' on '.join(first)} and {' on '.join(name)} were run under different Thetas; "
-                "ablate them apart"
-            )
+            raise RecordError(f"{first} and {name} have different Thetas; ablate them apart")
     return theta
 
 

@@ -4,7 +4,7 @@ An item's geometry is derived once, of many items together: its gates do not dep
 thresholds. Trajectories pass through memory a slice at a time.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -220,15 +220,11 @@ def _fill(
         kind[items, :count] = values
     if not np.isnan(without).all():
         shift = S - without
-        at = {DECISIVE: shift[row, :, layer], MIX: shift[:, :, depth], EARLY: shift[:, :, 0]}
-        _keep_moved(r, items, at)
-
-
-def _keep_moved(r: Readings, items: Places, moved: Mapping[int, Padded]) -> None:
-    for place, values in moved.items():
-        if not r.moved[place].flags.writeable:  # nothing was kept before
-            r.moved[place] = np.where(r.present, np.nan, 0.0)
-        r.moved[place][items, : values.shape[1]] = values
+        moved = shift[row, :, layer], shift[:, :, depth], shift[:, :, 0]
+        for place, values in zip(OVERRIDING, moved, strict=True):
+            if not r.moved[place].flags.writeable:  # nothing was kept before
+                r.moved[place] = np.where(r.present, np.nan, 0.0)
+            r.moved[place][items, :count] = values
 
 
 def _unread(cell: Cell, what: str) -> RecordError:

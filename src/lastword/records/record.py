@@ -140,26 +140,14 @@ class Form(NamedTuple):
     read: Callable[[Any], Any]
 
 
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else value
-
-
-def _gates(gates: Mapping[str, Gate]) -> str:
-    return json.dumps({name: gate.to_dict() for name, gate in gates.items()})
-
-
 def _read_gates(gates: str | Mapping[str, Any]) -> dict[str, Gate]:
     read = json.loads(gates) if isinstance(gates, str) else gates
     # A frame that pandas made of dictionaries has None for a gate that another row has.
-    present = {name: gate for name, gate in read.items() if gate is not None}
-    return {
-        name: Gate(_finite(gate["value"]), gate["threshold"], gate["holds"])
-        for name, gate in present.items()
-    }
-
-
-def _finite(value: Any) -> float | bool | None:
-    return float(value) if isinstance(value, str) else value
+    gates = {name: dict(gate) for name, gate in read.items() if gate is not None}
+    for gate in gates.values():
+        if isinstance(gate["value"], str):  # an infinity
+            gate["value"] = float(gate["value"])
+    return {name: Gate(g["value"], g["threshold"], g["holds"]) for name, g in gates.items()}
 
 
 def _read_withheld(withheld: str | Mapping[str, Any]) -> Withheld:
@@ -167,34 +155,31 @@ def _read_withheld(withheld: str | Mapping[str, Any]) -> Withheld:
     return Withheld(**{**read, "scores": np.asarray(read["scores"], dtype=float)})
 
 
-def _read_scores(value: Any) -> Scores:
-    scores: Scores = np.asarray(value, dtype=float)
-    return scores
-
-
 def _read_matrix(value: Any) -> Columns:
     matrix: Columns = np.stack([np.asarray(row, dtype=float) for row in value])
     return matrix
-
-
-def _pairs(methods: Mapping[str, Scores | None]) -> list[dict[str, Any]]:
-    return [{"key": n, "value": None if u is None else u.tolist()} for n, u in methods.items()]
 
 
 FORMS: dict[Any, Form] = {
     str: Form(str, str),
     bool: Form(bool, bool),
     int: Form(int, int),
-    float: Form(_number, float),
+    float: Form(lambda v: None if math.isnan(v) else v, float),
     tuple[str, ...]: Form(list, lambda v: tuple(map(str, v))),
     tuple[bool, ...]: Form(list, lambda v: tuple(map(bool, v))),
     tuple[int, ...]: Form(list, lambda v: tuple(map(int, v))),
-    Scores: Form(np.ndarray.tolist, _read_scores),
+    Scores: Form(np.ndarray.tolist, lambda v: np.asarray(v, dtype=float)),
     Columns: Form(np.ndarray.tolist, _read_matrix),
     Inputs: Form(np.ndarray.tolist, _read_matrix),
-    Mapping[str, Gate]: Form(_gates, _read_gates),
+    Mapping[str, Gate]: Form(
+        lambda gates: json.dumps({name: gate.to_dict() for name, gate in gates.items()}),
+        _read_gates,
+    ),
     Withheld: Form(lambda w: to_json(w.to_dict()), _read_withheld),
-    Mapping[str, Scores | None]: Form(_pairs, dict),
+    Mapping[str, Scores | None]: Form(
+        lambda m: [{"key": n, "value": None if u is None else u.tolist()} for n, u in m.items()],
+        dict,
+    ),
 }
 
 
@@ -230,13 +215,10 @@ def _fields(owner: type, row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         own.attribute: how.read(cell)
         for own, how, is_field in _columns(owner)
-        if is_field and not _is_null(cell := row.get(own.name))
+        # A data frame may have nan for null.
+        if is_field and (cell := row.get(own.name)) is not None
+        if not (isinstance(cell, float) and math.isnan(cell))
     }
-
-
-def _is_null(cell: Any) -> bool:
-    """True if a cell is null; a data frame may have nan for that."""
-    return cell is None or (isinstance(cell, float) and math.isnan(cell))
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Int
 
-from lastword.records.readings import (
-    BASE,
-    DECISIVE,
-    EARLY,
-    MIX,
-    NAMES,
-    OVERRIDING,
-    Padded,
-    Readings,
-)
+from lastword.records.readings import BASE, NAMES, OVERRIDING, Padded, Readings
 from lastword.theta import Theta
 
 # Less than this between two candidates is rounding, in nats (method, section 9): where both prompts
@@ -93,7 +84,7 @@ def operators_of(r: Readings, variant: Variant) -> Int[np.ndarray, " items"]:
         fire & (NAMES[place] not in variant.dropped)
         for fire, place in zip(fires, OVERRIDING, strict=True)
     ]
-    return np.select(allowed, [DECISIVE, MIX, EARLY], BASE)
+    return np.select(allowed, OVERRIDING, BASE)
 
 
 def _gated(r: Readings, answers: Answers) -> Answers:
