@@ -7,10 +7,11 @@ import pytest
 
 from lastword import Tracer, load_records
 from lastword.benchmarks.demo import items
-from lastword.demo.outcome import BROKEN, REPAIRED, STAYS, answer, average
+from lastword.demo.outcome import BROKEN, REPAIRED, STAYS, answer
 from lastword.demo.story import REAL as PART
 from lastword.model import named
 from lastword.model.options import LoadOptions
+from lastword.records.cells import mean
 from lastword.records.metrics import fixed_and_broken
 from lastword.service.pages import ASSETS
 
@@ -47,7 +48,7 @@ def test_the_organism_still_answers_so(name):
     outcomes = answer(Tracer.demo(name), items(), unwatched, "decide")
     for form in ("multi", "binary"):
         some, kept = [o for o in outcomes if form in str(o.item.id)], ORGANISMS[name][form]
-        before, after = (average(getattr(o, m) for o in some) for m in ("mc1_base", "mc1"))
+        before, after = (mean([getattr(o, m) for o in some]) for m in ("mc1_base", "mc1"))
         assert (before, after) == pytest.approx((kept["mc1_base"], kept["mc1"]), abs=1e-5)
         assert fixed_and_broken([o.gain for o in some]) == (kept["fixed"], kept["broken"])
 

@@ -123,6 +123,11 @@ class Example:
             raise ItemError(str(error), self.id) from error
 
 
+def parse_item(place: int, row: Row) -> tuple[Example, ...]:
+    """Return the example of a row that brings its whole `item`."""
+    return (Example.of(row["item"], place),)
+
+
 @dataclass(frozen=True)
 class Benchmark:
     """A row of the table of benchmarks.

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from lastword.benchmarks.benchmark import Benchmark, Example
-from lastword.benchmarks.source import Row, Rows, read_rows
+from lastword.benchmarks.benchmark import Benchmark, parse_item
+from lastword.benchmarks.source import Rows, read_rows
 from lastword.benchmarks.template import AS_IT_STANDS
 from lastword.text.items import Item
 
@@ -47,14 +47,10 @@ def _read(data: Path | None) -> Rows:
     return Rows([{"item": item} for item in items()], "lastword.demo")
 
 
-def _parse(place: int, row: Row) -> tuple[Example, ...]:
-    return (Example.of(row["item"], place),)
-
-
 DEMO = Benchmark(
     name="demo",
     read=_read,
-    parse=_parse,
+    parse=parse_item,
     templates={"prompt": AS_IT_STANDS},
     licence="Apache-2.0",
     citation="made by lastword: an invented world",

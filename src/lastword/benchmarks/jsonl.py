@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from lastword.benchmarks.benchmark import Benchmark, Example
-from lastword.benchmarks.source import Row, Rows
+from lastword.benchmarks.benchmark import Benchmark, Example, parse_item
+from lastword.benchmarks.source import Rows
 from lastword.benchmarks.template import AS_IT_STANDS, Template
 from lastword.errors import InputError
 from lastword.text.reading import read_items, require_items
@@ -22,7 +22,7 @@ def jsonl(path: Path) -> Benchmark:
     return Benchmark(
         name=f"jsonl:{path.stem}",
         read=partial(_read, path),
-        parse=_parse,
+        parse=parse_item,
         verify=_verify,
         templates={"prompt": partial(Template, "jsonl/prompt", "1", AS_IT_STANDS)},
         licence="the file's own",
@@ -34,10 +34,6 @@ def _read(path: Path, data: Path | None) -> Rows:
     # --data names the folder of the published sets; the path of this one stands in its name.
     items = require_items(read_items(path), path)
     return Rows([{"item": item} for item in items], path.name)
-
-
-def _parse(place: int, row: Row) -> tuple[Example, ...]:
-    return (Example.of(row["item"], place),)
 
 
 def _verify(questions: Sequence[tuple[Example, ...]]) -> str:

@@ -1,5 +1,6 @@
 """Read the rows of a benchmark: from a file, a folder of files, or the hub."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,18 +43,13 @@ class Source:
         return Rows(table.rows[: self.take], table.source)
 
     def _from_path(self, data: Path) -> Rows:
-        path = self._locate(data)
-        return Rows(read_rows(path), path.name)
-
-    def _locate(self, data: Path) -> Path:
-        if data.is_file():
-            return data
-        if not data.is_dir():
+        if not data.exists():
             raise InputError(f"no file or folder {data}; give --data an existing one")
-        for name in self.files:
-            if (data / name).is_file():
-                return data / name
-        raise InputError(f"{data} holds none of {', '.join(self.files)}; give --data the file")
+        paths = [data] if data.is_file() else [data / name for name in self.files]
+        path = next(filter(Path.is_file, paths), None)
+        if path is None:
+            raise InputError(f"{data} holds none of {', '.join(self.files)}; give --data the file")
+        return Rows(read_rows(path), path.name)
 
     def _from_hub(self) -> Rows:
         if self.hub is None:
@@ -83,13 +79,17 @@ class Source:
         return Rows([dict(row) for row in rows], f"hub:{repository}/{configuration}")
 
 
-def read_rows(path: Path) -> list[Row]:
+def read_rows(path: Path, say: Callable[[str], None] = lambda line: None) -> list[Row]:
     """Rows of a JSON list, of JSON lines, of CSV or TSV with a header, or of a Parquet file.
+
+    Args:
+        path: The file.
+        say: Gets what was guessed of a table.
 
     Raises:
         InputError: Unreadable, or something in it is not an object.
     """
-    rows = rows_of_file(path)
+    rows = rows_of_file(path, say)
     if not rows:
         raise InputError(f"{path} has no rows; expected a JSON list or one JSON object a line")
     for row in rows:

@@ -128,14 +128,12 @@ def _on_ray(
 
     engine = None if served is None else served.describe()
     bulk = asked(loader(served), model, questions, template, engine)
-    source, output = (_absolute(path) for path in (file.input, file.output))
+    source, output = (
+        path if "://" in path else str(Path(path).resolve()) for path in (file.input, file.output)
+    )
     count, bad = decide_files(bulk, source, output, cluster, text=file.column, id=file.id)
     typer.echo(printable(f"lastword: {file.output} has {counted(count, 'text')}"), err=True)
     _count_bad(bad)
-
-
-def _absolute(path: str) -> str:
-    return path if "://" in path else str(Path(path).resolve())
 
 
 def _texts(path: Path, column: str | None, id: str | None) -> list[tuple[str, Any]]:

@@ -3,7 +3,7 @@
 A variable is named after the long flag, whatever the parameter behind it is called.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from lastword.errors import InputError
@@ -31,15 +31,12 @@ def name_variables(commands: Mapping[str, Any], environment: Mapping[str, str]) 
             option.allow_from_autoenv = False  # that is the parameter's name
             if option.name not in BY_HAND:
                 flags = [flag for flag in option.opts if flag.startswith("--")]
-                option.envvar = [*_listed(option.envvar), *(prefix + _key(flag) for flag in flags)]
+                own = [option.envvar] if isinstance(option.envvar, str) else option.envvar or []
+                option.envvar = [*own, *(prefix + _key(flag) for flag in flags)]
                 names |= set(option.envvar)
         if unknown := sorted(v for v in environment if v.startswith(prefix) and v not in names):
             fault = f"{unknown[0]} is set, and no variable of {name} is called so"
             raise InputError(f"{fault}: see {name} -h")
-
-
-def _listed(variable: str | Sequence[str] | None) -> Sequence[str]:
-    return [variable] if isinstance(variable, str) else variable or []
 
 
 def _key(flag: str) -> str:

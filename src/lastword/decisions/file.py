@@ -96,12 +96,12 @@ def questions_from(value: Any) -> dict[str, Question]:
     for name in value:
         if not isinstance(name, str) or not name:
             raise InputError(f"a question's name is a text, not {name!r}: quote it")
-    return {name: question_from(_without_probe(own), name) for name, own in value.items()}
-
-
-def _without_probe(value: Any) -> Any:
-    """The question's own keys; `probe` names a file and is not part of it."""
-    return {k: v for k, v in value.items() if k != "probe"} if isinstance(value, Mapping) else value
+    questions = {}
+    for name, own in value.items():
+        if isinstance(own, Mapping):  # `probe` names a file and is not part of the question
+            own = {key: part for key, part in own.items() if key != "probe"}
+        questions[name] = question_from(own, name)
+    return questions
 
 
 def _from_yaml(text: str) -> Any:

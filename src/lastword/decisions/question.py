@@ -32,7 +32,11 @@ class Option:
 
     def __post_init__(self) -> None:
         """Refuse what no answer can be."""
-        _require_value(self.value)
+        if not isinstance(self.value, Value):
+            kind, value = type(self.value).__name__, self.value
+            raise InputError(
+                f"an option is a text or a boolean, not {kind} {value!r:.80}: quote it"
+            )
         if isinstance(self.value, str) and not self.value.strip():
             raise InputError("an option is blank; give it text or drop it")
         _require_text("an option", self.text)
@@ -46,14 +50,13 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Question which of some options holds of a text.
+class _OfChoices:
+    """What a choice and a question of several options have.
 
     Attributes:
         instructions: The question, for the prompt; may be empty.
         choices: 2 to 255 options, each a text, a boolean or an `Option`. No two are equal; a text
             and a boolean of one word are two options, and one may begin like another.
-        abstain: Answer "none of these" where the certificate defers.
 
     Raises:
         InputError: Options that are too few, too many, equal or none.
@@ -61,15 +64,12 @@ class Choice:
 
     instructions: str
     choices: Sequence[Value | Option]
-    abstain: bool = False
 
     def __post_init__(self) -> None:
         """Accept plain values; refuse what has no answer."""
         _require_text("instructions", self.instructions)
         options = _options(self.choices, "choices", MOST_CHOICES)
         object.__setattr__(self, "choices", options)
-        if not isinstance(self.abstain, bool):
-            raise InputError(f"abstain is true or false, not {self.abstain!r:.80}")
 
     @property
     def options(self) -> tuple[Option, ...]:
@@ -78,30 +78,25 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Multi:
-    """Question which options hold of a text: none, one or several.
+class Choice(_OfChoices):
+    """Question which of some options holds of a text.
 
     Attributes:
-        instructions: The question, for the prompt; may be empty.
-        choices: As those of `Choice`.
-
-    Raises:
-        InputError: As `Choice`.
+        abstain: Answer "none of these" where the certificate defers.
     """
 
-    instructions: str
-    choices: Sequence[Value | Option]
+    abstain: bool = False
 
     def __post_init__(self) -> None:
         """Accept plain values; refuse what has no answer."""
-        _require_text("instructions", self.instructions)
-        options = _options(self.choices, "choices", MOST_CHOICES)
-        object.__setattr__(self, "choices", options)
+        super().__post_init__()
+        if not isinstance(self.abstain, bool):
+            raise InputError(f"abstain is true or false, not {self.abstain!r:.80}")
 
-    @property
-    def options(self) -> tuple[Option, ...]:
-        """The options, in the caller's order."""
-        return _as_options(self.choices)
+
+@dataclass(frozen=True)
+class Multi(_OfChoices):
+    """Question which options hold of a text: none, one or several."""
 
     @property
     def predicates(self) -> "tuple[Predicate, ...]":
@@ -260,14 +255,10 @@ def _entries(value: Mapping[str, Any], key: str) -> list[Any]:
 
 def _entry(entry: Any, key: str) -> Option:
     if not isinstance(entry, Mapping):
-        _require_value(entry)
         return Option(entry)
     if "value" not in entry or set(entry) - {"value", "description"}:
         names = ", ".join(map(str, entry))
         raise InputError(f"an entry of {key} has value and description, not {names}")
-    if entry.get("description") is not None:
-        _require_text("description", entry["description"])
-    _require_value(entry["value"])
     return Option(entry["value"], entry.get("description"))
 
 
@@ -284,12 +275,6 @@ def _options(values: Any, name: str, most: int) -> tuple[Option, ...]:
             raise InputError(f"{option.value!r:.80} is twice in {name}; drop one of them")
         keys.add(key)
     return options
-
-
-def _require_value(value: Any) -> None:
-    if not isinstance(value, Value):
-        kind = type(value).__name__
-        raise InputError(f"an option is a text or a boolean, not {kind} {value!r:.80}: quote it")
 
 
 def _as_options(values: Sequence[Value | Option]) -> tuple[Option, ...]:

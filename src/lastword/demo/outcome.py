@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from lastword.records.cells import mean
 from lastword.records.decision import Decision
 from lastword.records.metrics import mc1
 from lastword.records.record import Record
@@ -60,7 +59,7 @@ class Outcome:
     @property
     def chance(self) -> float:
         """Share of truthful candidates: how often a draw among them is right."""
-        return average(map(float, _truth(self.item)))
+        return mean([*map(float, _truth(self.item))])
 
     @property
     def deep(self) -> bool:
@@ -112,12 +111,6 @@ def examples(outcomes: Sequence[Outcome], *rules: str) -> Mapping[str, Outcome]:
     """The first item of each rule, if any: chosen by the benchmark's order and not by hand."""
     firsts = {name: next(filter(RULES[name], outcomes), None) for name in rules}
     return {name: first for name, first in firsts.items() if first is not None}
-
-
-def average(values: Iterable[float]) -> float:
-    """The mean; nan over none."""
-    listed = list(values)
-    return float(np.mean(listed)) if listed else float("nan")
 
 
 def _truth(item: Item) -> tuple[bool, ...]:

@@ -9,7 +9,8 @@ from scipy.special import softmax
 
 from lastword.benchmarks import demo
 from lastword.benchmarks.everyday import EVERYDAY
-from lastword.demo.outcome import BROKEN, REPAIRED, RULES, Outcome, average
+from lastword.demo.outcome import BROKEN, REPAIRED, RULES, Outcome
+from lastword.records.cells import mean
 from lastword.records.metrics import fixed_and_broken
 from lastword.text.items import Item
 from lastword.trust.certify import Finding, certify
@@ -160,8 +161,8 @@ def story(part: Part, tracer: "Tracer", outcomes: Sequence[Outcome], terms: Term
     return Story(
         part,
         items=len(outcomes),
-        chance=average(o.chance for o in outcomes),
-        base=average(o.mc1_base for o in outcomes),
+        chance=mean([o.chance for o in outcomes]),
+        base=mean([o.mc1_base for o in outcomes]),
         corrected=_effect("corrected", outcomes, [True] * len(outcomes)),
         certified=_effect("under the certificate", outcomes, stands),
         finding=finding,
@@ -195,7 +196,7 @@ def _certified(tracer: "Tracer", outcomes: Sequence[Outcome], terms: Terms) -> F
 
 def _effect(name: str, outcomes: Sequence[Outcome], stands: Sequence[bool]) -> Effect:
     gains = [o.gain if s else 0.0 for o, s in zip(outcomes, stands, strict=True)]
-    right = average(o.mc1_base + gain for o, gain in zip(outcomes, gains, strict=True))
+    right = mean([o.mc1_base + gain for o, gain in zip(outcomes, gains, strict=True)])
     return Effect(name, right, *fixed_and_broken(gains))
 
 

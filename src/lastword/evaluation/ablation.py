@@ -7,14 +7,13 @@ under it is a few array operations over all of its items.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from lastword.errors import InputError
 from lastword.evaluation.statistics import ROUNDING
-from lastword.records.cells import mean
+from lastword.records.cells import mean, mean_known
 from lastword.records.readings import OVERRIDING, Readings
 from lastword.records.variant import Variant, decide, operators_of
 from lastword.theta import Theta
@@ -50,12 +49,12 @@ class Effect:
     @property
     def delta_mc1(self) -> float:
         """Unweighted mean over the cells that have one."""
-        return mean(self.deltas_mc1[~np.isnan(self.deltas_mc1)])
+        return mean_known(self.deltas_mc1)
 
     @property
     def delta_mc2(self) -> float:
         """Unweighted mean over the cells that have one."""
-        return mean(self.deltas_mc2[~np.isnan(self.deltas_mc2)])
+        return mean_known(self.deltas_mc2)
 
     @property
     def negative_mc1(self) -> int:
@@ -91,10 +90,7 @@ def deltas(readings: Readings, variant: Variant) -> tuple[float, float]:
     r = readings
     if variant.question_gate and not r.read_blind:
         return np.nan, np.nan
-    if variant.question_gate:
-        operators = decide(r, variant).operators
-    else:
-        operators = operators_of(r, variant)
+    operators = decide(r, variant).operators if variant.question_gate else operators_of(r, variant)
     gains = [r.gains(place, variant.theta.eta) for place in OVERRIDING]
     fires = [operators == place for place in OVERRIDING]
     first, second = (np.select(fires, [gain[i] for gain in gains], 0.0) for i in range(2))
@@ -134,16 +130,12 @@ def sweep(cells: Sequence[Readings], theta: Theta, parameter: str) -> Sweep:
     """
     if parameter not in GRIDS:
         raise InputError(f"cannot sweep {parameter}; one of {', '.join(GRIDS)}")
+    thetas = {v: replace(theta, **{parameter: v}) for v in GRIDS[parameter]}  # type: ignore[arg-type]
     effects = [
-        _effect(f"{parameter} = {value:g}", cells, Variant(_with(theta, parameter, value)), value)
-        for value in GRIDS[parameter]
+        _effect(f"{parameter} = {value:g}", cells, Variant(own), value)
+        for value, own in thetas.items()
     ]
     return Sweep(parameter, float(getattr(theta, parameter)), tuple(effects))
-
-
-def _with(theta: Theta, parameter: str, value: float) -> Theta:
-    changed: dict[str, Any] = {parameter: value}
-    return replace(theta, **changed)
 
 
 def _effect(

@@ -16,7 +16,7 @@ from lastword.evaluation.controls import controls
 from lastword.evaluation.probed import WORDS, probed
 from lastword.evaluation.statistics import paired
 from lastword.files.folder import Folder
-from lastword.records.cells import Cell, mean
+from lastword.records.cells import Cell, mean, mean_known
 from lastword.records.columns import Lists, PerItem, Places
 from lastword.records.derived import derive, fitted_methods
 from lastword.records.info import find_cells, read_run
@@ -190,7 +190,10 @@ class _Scores:
         read = []
         for items, frame in cell.slices("methods", "candidates", "candidate_tokens"):
             if "methods" not in frame or frame["methods"].isna().any():
-                raise _uncompared(cell)
+                raise RecordError(
+                    f"{cell.model} on {cell.benchmark} holds no scores of other methods; write "
+                    "them with `lastword compare`"
+                )
             if len(items):
                 counts = Lists.of(frame["candidate_tokens"]), Lists.sizes(frame["candidates"])
                 read.append((items, *counts, Lists.by_name(frame["methods"])))
@@ -258,11 +261,11 @@ def _standing(
         method=name,
         base=f"base-{how}",
         items=int((~np.isnan(own)).sum()),
-        mc1=_mean_known(own),
-        delta_mc1=_mean_known(own - base),
-        mc2=_mean_known(read.each(mc2_rows, u, second)),
-        mc2_normalised=_mean_known(read.each(mc2_rows, read.normalised(name, how), second)),
-        mc3=_mean_known(read.each(mc3_rows, u, second)),
+        mc1=mean_known(own),
+        delta_mc1=mean_known(own - base),
+        mc2=mean_known(read.each(mc2_rows, u, second)),
+        mc2_normalised=mean_known(read.each(mc2_rows, read.normalised(name, how), second)),
+        mc3=mean_known(read.each(mc3_rows, u, second)),
         fixed=fixed,
         broken=broken,
         p_base=np.nan if is_base else p_base,
@@ -278,14 +281,3 @@ def _moved(gains: PerItem) -> PerItem:
     """1 of an item that gains or loses, 0 of one that does not, or was not answered."""
     changes: PerItem = (np.nan_to_num(gains) != 0).astype(float)
     return changes
-
-
-def _mean_known(values: PerItem) -> float:
-    return mean(values[~np.isnan(values)])
-
-
-def _uncompared(cell: Cell) -> RecordError:
-    return RecordError(
-        f"{cell.model} on {cell.benchmark} holds no scores of other methods; write them with "
-        "`lastword compare`"
-    )

@@ -140,7 +140,7 @@ def prepare(tracer: "Tracer", work: Work) -> Job:
         "weights": tracer.digests or None,
         **_settings(work),
         **({"state_bytes": _state_bytes(tracer)} if work.states else {}),
-        "machine": _machine(),
+        "machine": {"system": platform.platform(), "python": platform.python_version()},
         "plan": [],
     }
     kinds = tuple(example.kind for example in work.dataset.examples)
@@ -173,10 +173,8 @@ def finished(
     folder = cell if extent.shard is None else cell / extent.shard.folder
     if not ((cell / RUN_FILE).is_file() and folder.is_dir()):
         return None
-    info, settings = (
-        read_run(cell),
-        {"record": None, "states": None} | _settings(work) | {"engine": engine},
-    )
+    info = read_run(cell)
+    settings = {"record": None, "states": None} | _settings(work) | {"engine": engine}
     same = not differences({name: info.get(name) for name in settings}, settings)
     if not same or info.get("asked") is None or info["asked"] != asked(options):
         return None
@@ -419,7 +417,3 @@ def _fresh_tokens(batch: "Sequence[Encoded | ItemError]") -> list[int]:
     shared = common_prefixes([np.asarray(e.sequences[0]) for e in encoded])
     fresh = (_tokens(e) - min(s, e.prompt_tokens) for e, s in zip(encoded, shared, strict=True))
     return [0 if isinstance(e, ItemError) else int(next(fresh)) for e in batch]
-
-
-def _machine() -> dict[str, str]:
-    return {"system": platform.platform(), "python": platform.python_version()}

@@ -150,8 +150,9 @@ class Cell:
         return self._gains("mc2", self.mc2_places)
 
     def _gains(self, metric: str, places: Places) -> PerItem:
-        gains: PerItem = column(self.items, metric) - column(self.items, f"{metric}_base")
-        return gains[places]
+        gains = column(self.items, metric) - column(self.items, f"{metric}_base")
+        own: PerItem = gains[places]
+        return own
 
     @cached_property
     def chance(self) -> float:
@@ -410,6 +411,12 @@ def mean(values: PerItem | Sequence[float]) -> float:
     """Unweighted mean; nan for nothing and where a value is nan."""
     array = np.asarray(values, dtype=float)
     return float(array.mean()) if array.size else float("nan")
+
+
+def mean_known(values: PerItem | Sequence[float]) -> float:
+    """Unweighted mean of the values that are not nan; nan for nothing."""
+    array = np.asarray(values, dtype=float)
+    return mean(array[~np.isnan(array)])
 
 
 def _by_operator(

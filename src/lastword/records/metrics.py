@@ -92,9 +92,13 @@ def of_items(
     return scores.each(value, truthful, items=items)
 
 
-def _of_item(rows: Callable[[Rows, Truths], np.ndarray], scores: Numbers, truth: Numbers) -> float:
-    u, truthful = _item(scores, truth)
-    return float(rows(u, truthful)[0]) if _counts(truthful) else float("nan")
+def _of_item(rows: Callable[[Rows, Truths], np.ndarray], scores: Numbers, truths: Numbers) -> float:
+    u, truth = np.asarray(scores, dtype=float), np.asarray(truths, dtype=bool)
+    if u.shape != truth.shape or u.ndim != 1:
+        raise InputError(f"{u.size} scores for {truth.size} truth labels; give one a candidate")
+    _require_scores(u[None])
+    counts = truth.any() and not truth.all()
+    return float(rows(u[None], truth[None])[0]) if counts else float("nan")
 
 
 def mc1_rows(scores: Rows, truthful: Truths) -> Float[np.ndarray, " items"]:
@@ -231,18 +235,6 @@ def reliability(
     )
 
 
-def _item(scores: Numbers, truthful: Numbers) -> tuple[Rows, Truths]:
-    u, truth = np.asarray(scores, dtype=float), np.asarray(truthful, dtype=bool)
-    if u.shape != truth.shape or u.ndim != 1:
-        raise InputError(f"{u.size} scores for {truth.size} truth labels; give one a candidate")
-    _require_scores(u[None])
-    return u[None], truth[None]
-
-
 def _require_scores(u: Rows) -> None:
     if (np.isnan(u) | (u == np.inf)).any() or (u.size and (u == -np.inf).all(axis=1).any()):
         raise InputError("a score is nan or +inf, or all are -inf; give log-probabilities")
-
-
-def _counts(truth: np.ndarray) -> bool:
-    return bool(truth.any() and not truth.all())

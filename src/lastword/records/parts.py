@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from jaxtyping import Int
 from upath import UPath
 
 from lastword.errors import RecordError
@@ -56,18 +55,8 @@ def missing_places(cell: Folder) -> list[int]:
     """
     there = np.zeros(read_run(cell)["items"], dtype=bool)
     for path in part_files(cell):
-        there[read_places(path)] = True
+        there[_table(path, path, ["place"])["place"].to_numpy()] = True
     places: list[int] = np.flatnonzero(~there).tolist()
-    return places
-
-
-def read_places(path: Folder) -> Int[np.ndarray, " records"]:
-    """The items of the run that a part has records of.
-
-    Raises:
-        RecordError: A torn part.
-    """
-    places: np.ndarray = _table(path, path, ["place"])["place"].to_numpy()
     return places
 
 
@@ -149,12 +138,11 @@ def _conform(table: pa.Table, path: Folder, schema: pa.Schema = COLUMNS) -> pa.T
     for column in schema:
         if column.name not in table.column_names:
             columns.append(pa.nulls(table.num_rows, column.type))
-        elif table.schema.field(column.name).type == column.type:
-            columns.append(table[column.name])
-        elif pa.types.is_map(table.schema.field(column.name).type):  # pairs, until version 0.2
-            columns.append(table[column.name].cast(column.type))
+            continue
+        own, came = table[column.name], table.schema.field(column.name).type
+        if came == column.type or pa.types.is_map(came):  # pairs, until version 0.2
+            columns.append(own if came == column.type else own.cast(column.type))
         else:
-            came = table.schema.field(column.name).type
             raise RecordError(
                 f"{path}: column {column.name} is {came}, expected {column.type}; "
                 "read it with the version of lastword that wrote it"

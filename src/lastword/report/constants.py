@@ -15,15 +15,16 @@ def scorer_constants(theta: Theta) -> Table:
 
     s = theta.scorer
     quorum = Scorer(theta, depth=_DEPTH, vocabulary=1).quorum
+    weights = _listed(s.weights, "()")
     rows = (
-        ("A", "relative anchor depths", _set(s.anchors), "Eq. 10"),
-        ("G", "relative feature depths", _set(s.features), "Eq. 11"),
+        ("A", "relative anchor depths", _listed(s.anchors), "Eq. 10"),
+        ("G", "relative feature depths", _listed(s.features), "Eq. 11"),
         ("ℓ(f)", "depth of a fraction", "min(L, ⌈f L⌉)", "Eq. 10"),
         ("|A|, |G|", "depths of each set", f"{len(s.anchors)}, {len(s.features)}", "Eq. 10"),
         ("k", "top-k cutoff at each anchor", f"max({s.k_min}, ⌈{s.k_fraction:g} |V|⌉)", "Eq. 10"),
         ("r_Ω", "recurrence quorum", f"⌈{s.quorum:g} |A|⌉ = {quorum}", "Eq. 10"),
         ("w_ℓ", "weights of the anchors", "∝ exp(ℓ/L), normalised over A", "Eq. 10"),
-        ("(β_s, β_j, β_c)", "weights of slope, jump and curvature", _tuple(s.weights), "Eq. 11"),
+        ("(β_s, β_j, β_c)", "weights of slope, jump and curvature", weights, "Eq. 11"),
         ("scope", "where evidence is scaled", "Ω where it is not empty, else V", "Eq. 12"),
         ("λ_0", "mixing floor", f"{s.lambda_0:g}", "Eq. 12"),
         ("γ", "slope of the sigmoid", f"{s.gamma_alpha:g}", "Eq. 12"),
@@ -38,9 +39,5 @@ def scorer_constants(theta: Theta) -> Table:
     return Table("scorer-constants", "The scorer's constants", _COLUMNS, rows, notes)
 
 
-def _set(values: Sequence[float]) -> str:
-    return f"{{{', '.join(f'{value:g}' for value in values)}}}"
-
-
-def _tuple(values: Sequence[float]) -> str:
-    return f"({', '.join(f'{value:g}' for value in values)})"
+def _listed(values: Sequence[float], around: str = "{}") -> str:
+    return ", ".join(f"{value:g}" for value in values).join(around)

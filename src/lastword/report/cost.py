@@ -9,11 +9,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from lastword.errors import RecordError
 from lastword.records.cells import mean
-from lastword.report.table import Table, Value, columns
+from lastword.report.table import Table, columns
 
 # Contenders of the bench, as it names them.
 PLAIN, PACKED, STAGED = "plain base", "ours, base only", "ours, staged"
@@ -56,8 +58,9 @@ def cost_table(timings: Sequence[Timing]) -> Table:
         "Model | L | Benchmarks | Plain base s/item .4 | Packed base s/item .4 | TRACE s/item .4"
         " | TRACE / plain base .2 | TRACE / packed base .2"
     )
-    rows: list[tuple[Value, ...]] = []
-    for model, group in groupby(sorted(timings, key=lambda c: (c.depth, c.model)), _name):
+    rows: list[tuple[Any, ...]] = []
+    ordered = sorted(timings, key=lambda c: (c.depth, c.model))
+    for model, group in groupby(ordered, attrgetter("model")):
         own = list(group)
         seconds = (
             mean([c.base_seconds_per_item for c in own]),
@@ -66,7 +69,7 @@ def cost_table(timings: Sequence[Timing]) -> Table:
         )
         ratios = mean([c.ratio for c in own]), mean([c.packed_ratio for c in own])
         rows.append((model, own[0].depth, len(own), *seconds, *ratios))
-    means = [_column_mean(rows, place) for place in range(3, len(heads))]
+    means = [mean(column) for column in list(zip(*rows, strict=True))[3:]]
     rows.append(("Mean over models", math.nan, len(timings), *means))
     notes = (
         "End to end, warm; models in the order of their depth. Plain: one pass a candidate.",
@@ -107,11 +110,3 @@ def _timing(path: Path) -> Timing:
     if not same:
         raise RecordError(f"{path}: staged and complete decisions differ, so its times say nothing")
     return Timing(model, benchmark, each[PLAIN], each[STAGED], depth, each[PACKED])
-
-
-def _name(timing: Timing) -> str:
-    return timing.model
-
-
-def _column_mean(rows: Sequence[tuple[Value, ...]], place: int) -> float:
-    return mean([float(v) for row in rows if isinstance(v := row[place], int | float)])

@@ -18,7 +18,7 @@ from lastword.records.metrics import mc1_by_depth
 from lastword.records.readings import NAMES, Readings, read
 from lastword.records.variant import Variant, decide
 from lastword.report.figure_parts import Bars, Figure, Line, Panel, Rule
-from lastword.report.figures import model_name
+from lastword.report.figures import model_name, numbers, side_by_side
 from lastword.report.table import Table, Value, columns
 from lastword.rule.operators import OPERATORS
 from lastword.theta import Theta
@@ -153,12 +153,7 @@ def _paired(sighted: dict[str, PerItem], blind: dict[str, PerItem]) -> tuple[Gai
     never = np.zeros_like(sighted["TRACE"])
     names = [n for n in ("TRACE", *OPERATORS) if n != "base" and (n in sighted or n in blind)]
     pairs = [(name, sighted.get(name, never), blind.get(name, never)) for name in names]
-    return tuple(_gain(name, own, other) for name, own, other in pairs)
-
-
-def _gain(name: str, sighted: PerItem, blind: PerItem) -> Gain:
-    interval = bootstrap_mean(sighted - blind)
-    return Gain(name, mean(sighted), mean(blind), interval)
+    return tuple(Gain(name, mean(a), mean(b), bootstrap_mean(a - b)) for name, a, b in pairs)
 
 
 def dependence_table(cells: Sequence[Dependence | None]) -> Table:
@@ -226,11 +221,9 @@ def _depths(one: Dependence) -> Panel:
 
 def _gains(one: Dependence) -> Panel:
     names = tuple(gain.name for gain in one.gains)
-    read = _points([gain.sighted for gain in one.gains])
-    blind = _points([gain.blind for gain in one.gains])
-    bars = (
-        Bars(names, read, "corrected", "question read", group=0, groups=2),
-        Bars(names, blind, "base", "left out", group=1, groups=2),
+    read, blind = (_points(getattr(g, n) for g in one.gains) for n in ("sighted", "blind"))
+    bars = side_by_side(
+        Bars(names, read, "corrected", "question read"), Bars(names, blind, "base", "left out")
     )
     first = one.gains[0]
     needs, low, high = _points([first.needs, first.interval.low, first.interval.high])
@@ -239,4 +232,4 @@ def _gains(one: Dependence) -> Panel:
 
 
 def _points(shares: Iterable[float]) -> tuple[float, ...]:
-    return tuple(100 * float(share) for share in shares)
+    return numbers(100 * float(share) for share in shares)

@@ -151,9 +151,7 @@ def _panel(panel: Panel, axes: Any) -> None:
         low, high = panel.y_range
         axes.set_ylim(low, high + 0.03 * (high - low))
     if not panel.axes:
-        axes.set_axis_off()
-        axes.set_xlim(0, 1)
-        axes.set_ylim(0, 1)
+        _bare(axes)
     for mark in panel.marks:
         _DRAW[type(mark)](mark, axes)
     if panel.key:
@@ -162,6 +160,12 @@ def _panel(panel: Panel, axes: Any) -> None:
     handles, labels = axes.get_legend_handles_labels()
     if handles:
         axes.legend(handles, labels)
+
+
+def _bare(axes: Any) -> None:
+    axes.set_axis_off()
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1)
 
 
 def _key_text(key: Sequence[Key]) -> str:
@@ -263,9 +267,7 @@ _DRAW = {Line: _line, Bars: _bars, Points: _points, Rule: _rule, Band: _band, No
 def _diagram(diagram: Diagram) -> Canvas:
     canvas = _canvas(3 * _PANEL_INCHES[0], _PANEL_INCHES[1])
     axes = canvas.add_subplot()
-    axes.set_axis_off()
-    axes.set_xlim(0, 1)
-    axes.set_ylim(0, 1)
+    _bare(axes)
     artists = {box.name: _box(box, axes) for box in diagram.boxes}
     for arrow in diagram.arrows:
         _arrow(arrow, artists, axes)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from lastword.evaluation.statistics import LEAST_CELLS, GridStatistics, Judgement, over_cells
-from lastword.records.cells import Summary, mean
+from lastword.records.cells import Summary, mean_known
 from lastword.report.table import EN_DASH, Column, Marked, Table, Value, columns
 from lastword.theta import Theta
 
@@ -73,7 +73,7 @@ def per_model(summaries: Sequence[Summary], theta: Theta) -> Table:
     for model, own in _by_model(summaries).items():
         shares = [s.scalar for s in own], *([s.fired[o] for s in own] for o in _OPERATORS)
         deltas = [s.delta_mc1 for s in own], [s.delta_mc2 for s in own]
-        values = [100 * _mean_known(v) for v in (*shares, *deltas)]
+        values = [100 * mean_known(v) for v in (*shares, *deltas)]
         rows.append(_line([model, own[0].invariant, branch(own[0].invariant, theta)], values))
     notes = (
         "Shares are over the items that count for MC1; % decisive and % mix are items that the "
@@ -151,7 +151,3 @@ def _judgement(v: Judgement) -> tuple[Value, ...]:
     points = [100 * x for x in (*first, *second)]
     counts = (v.fixed, v.broken, v.p, v.p_holm)
     return (v.model, v.benchmark, v.items, v.failed, *points, *counts, v.sentence)
-
-
-def _mean_known(values: Sequence[float]) -> float:
-    return mean([v for v in values if not math.isnan(v)])

@@ -80,38 +80,8 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Counts:
-    """`Evidence` of the policy from the labelled items, as plain numbers.
-
-    Attributes:
-        items: Labelled items.
-        base_right: How many of them the model answers right by itself.
-        overrides: How many overrides are allowed.
-        fixed: Wrong answers of the model that these make right.
-        broken: Right answers of the model that these make wrong.
-        sideways: Wrong answers of the model that these make other wrong ones.
-        groups: How many groups the items make.
-        rate: Mean over groups of the share that is broken.
-        fixed_rate: Mean over groups of the share that is fixed.
-        discordant: Groups in which something is fixed or broken.
-        lost: Mean over these of the share broken, at its costs, less the share fixed.
-        right_groups: Groups with an item that the model answers right by itself.
-        right_rate: Mean over these of the share of such items that is broken.
-    """
-
-    items: int
-    base_right: int
-    overrides: int
-    fixed: int
-    broken: int
-    sideways: int
-    groups: int
-    rate: float
-    fixed_rate: float
-    discordant: int
-    lost: float
-    right_groups: int
-    right_rate: float
+class Counts(Evidence):
+    """`Evidence` of a policy on the labelled items, as plain numbers that fit together."""
 
     def __post_init__(self) -> None:
         """Refuse counts that do not fit together."""
@@ -168,9 +138,7 @@ class Tried:
 
     def trial(self, terms: Terms) -> Trial:
         """Test it again."""
-        evidence, costs = self.counts.evidence(terms.break_costs), terms.break_costs
-        holds = bool(evidence.p(terms) <= terms.level * self.share)
-        return Trial(self.policy, evidence, holds, self.share, costs)
+        return Trial.of(self.policy, self.counts.evidence(terms.break_costs), self.share, terms)
 
 
 @dataclass(frozen=True)
@@ -465,6 +433,8 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
         return {key: _checked(key, inner, get_args(kind)[1]) for key, inner in value.items()}
     if kind in (float, float | None) and type(value) in (int, float):
         return float(value)
+    if kind is Any and type(value) in (int, float):
+        return value
     if get_origin(kind) is Literal and value in get_args(kind):
         return value
     if type(value) in (get_args(kind) or (kind,)):  # one of a union, or the type itself

@@ -265,11 +265,8 @@ class Outcome:
             watched = {n: values for n, values in watched.items() if n == "confidence"}
         answers: dict[str, Any] = {}
         if deferral is not None:
-            answers = {
-                "threshold": deferral.threshold,
-                "answered": deferral.groups,
-                "wrong": deferral.rate,
-            }
+            answers = {"threshold": deferral.threshold, "answered": deferral.groups}
+            answers |= {"wrong": deferral.rate}
         return Certificate(
             subject=sample.subject,
             terms=finding.terms,

@@ -84,6 +84,12 @@ class Trial:
     share: float
     costs: float = 1.0
 
+    @classmethod
+    def of(cls, policy: Policy, evidence: Evidence, share: float, terms: Terms) -> "Trial":
+        """Return the trial of a policy under some terms."""
+        certified = bool(evidence.p(terms) <= terms.level * share)
+        return cls(policy, evidence, certified, share, terms.break_costs)
+
     @property
     def overrides(self) -> int:
         """Count the overrides that it lets stand."""
@@ -193,7 +199,16 @@ def certify(items: Labelled, scalar: ScalarOperator, terms: Terms, failed: int =
     Raises:
         InputError: Fewer groups than any policy could pass with.
     """
-    _require_enough(items, terms)
+    if items.group_count < terms.least:
+        alone = items.group_count == len(items)
+        many = f"{len(items)} labelled items" + ("" if alone else f" in {items.group_count} groups")
+        what, more = "a gain", ""
+        if terms.promise == "breaks":
+            what, more = f"a broken rate of {terms.alpha:g}", ", or ask for a larger alpha"
+        raise InputError(
+            f"{many} cannot certify {what} at {1 - terms.level:g}: at least {terms.least} are "
+            f"needed, without a single break; label more{more}"
+        )
     finding = judge(claims(items, scalar, terms, failed), terms)
     if terms.error is None:
         return finding
@@ -271,10 +286,9 @@ def best_of(trials: Sequence[Trial]) -> Trial | None:
 
 
 def _tried(claim: Claim, terms: Terms) -> Trial:
-    costs = terms.break_costs
-    evidence = Evidence.of(claim.base, claim.shown, claim.groups, costs, claim.changed)
-    certified = bool(evidence.p(terms) <= terms.level * claim.share)
-    return Trial(claim.policy, evidence, certified, claim.share, costs)
+    rows = claim.base, claim.shown, claim.groups
+    evidence = Evidence.of(*rows, terms.break_costs, claim.changed)
+    return Trial.of(claim.policy, evidence, claim.share, terms)
 
 
 def needed(trials: Sequence[Trial], terms: Terms) -> int | None:
@@ -292,15 +306,3 @@ def needed(trials: Sequence[Trial], terms: Terms) -> int | None:
         gains = more.fixed > terms.break_costs * more.broken
         enough |= gains & (more.p(terms) <= terms.level * trial.share)
     return int(sizes[enough.argmax()]) if enough.any() else None
-
-
-def _require_enough(items: Labelled, terms: Terms) -> None:
-    if items.group_count < terms.least:
-        alone = items.group_count == len(items)
-        many = f"{len(items)} labelled items" + ("" if alone else f" in {items.group_count} groups")
-        what = f"a broken rate of {terms.alpha:g}" if terms.promise == "breaks" else "a gain"
-        raise InputError(
-            f"{many} cannot certify {what} at {1 - terms.level:g}: at least {terms.least} are "
-            "needed, without a single break; label more"
-            + (", or ask for a larger alpha" if terms.promise == "breaks" else "")
-        )

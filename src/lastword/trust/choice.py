@@ -241,14 +241,12 @@ def _filled(cells: Sequence[Cell], name: str) -> Rows:
 def _padded(cells: Sequence[Lists]) -> Rows:
     """Lists of several cells, one under the other, filled with -inf."""
     width = max(int(own.lengths.max(initial=0)) for own in cells)
-    return np.concatenate(
-        [
-            np.where(
-                np.arange(width) < own.lengths[:, None], own.padded(width).astype(float), -np.inf
-            )
-            for own in cells
-        ]
-    )
+    places = np.arange(width)
+    rows = [
+        np.where(places < own.lengths[:, None], own.padded(width).astype(float), -np.inf)
+        for own in cells
+    ]
+    return np.concatenate(rows)
 
 
 def _truth(cells: Sequence[Cell]) -> Truth:

@@ -141,9 +141,9 @@ class Evidence:
             rate=broken / items,
             fixed_rate=fixed / items,
             discordant=discordant,
-            lost=_share(costs * broken - fixed, discordant),
+            lost=(costs * broken - fixed) / np.maximum(discordant, 1),
             right_groups=right,
-            right_rate=_share(broken, right),
+            right_rate=broken / np.maximum(right, 1),
         )
 
     @classmethod
@@ -168,6 +168,7 @@ class Evidence:
         changed = fixed | broken if changed is None else changed
         lost = group_means(groups, costs * broken - fixed.astype(float))
         touched = group_means(groups, (fixed | broken).astype(float)) > 0
+        missed = group_means(groups, broken.astype(float), base)  # of what the model has right
         return cls(
             items=len(base),
             base_right=int(base.sum()),
@@ -181,7 +182,7 @@ class Evidence:
             discordant=int(touched.sum()),
             lost=float(lost[touched].mean()) if touched.any() else 0.0,
             right_groups=len(np.unique(groups[base])),
-            right_rate=_mean(groups, broken, base),
+            right_rate=float(np.nanmean(missed)) if base.any() else 0.0,
         )
 
     def p(self, terms: Terms) -> np.ndarray:
@@ -224,13 +225,3 @@ def group_means(
     total, size = np.bincount(own, values * weights), np.bincount(own, weights)
     means: np.ndarray = np.divide(total, size, out=np.full(len(size), np.nan), where=size > 0)
     return means
-
-
-def _mean(groups: Groups, which: Which, among: Which) -> float:
-    """Return the mean over groups of a share among some of their items; 0 where there are none."""
-    means = group_means(groups, which.astype(float), among)
-    return float(np.nanmean(means)) if among.any() else 0.0
-
-
-def _share(part: Any, whole: Any) -> np.ndarray:
-    return np.asarray(np.asarray(part) / np.maximum(whole, 1))

@@ -76,14 +76,12 @@ class Labelled:
 
     def broken(self, policy: Policy) -> Which:
         """B = 1, C = 0: the model's own answer was right, and what is shown is wrong."""
-        broken: Which = self.stands(policy) & (self.mc1_base > 0) & (self.by(policy.method).mc1 < 1)
+        broken: Which = (self.mc1_base > 0) & ~self.right(policy)
         return broken
 
     def fixed(self, policy: Policy) -> Which:
         """B = 0, C = 1: the model's own answer was wrong, and what is shown is right."""
-        fixed: Which = (
-            self.stands(policy) & (self.mc1_base == 0) & (self.by(policy.method).mc1 == 1)
-        )
+        fixed: Which = ~(self.mc1_base > 0) & self.right(policy)
         return fixed
 
     def evidence(self, policy: Policy, costs: float = 1.0) -> Evidence:
@@ -97,10 +95,6 @@ class Labelled:
         own = self.by(policy.method).mc1 == 1
         right: Which = np.where(self.stands(policy), own, self.mc1_base > 0)
         return right
-
-    def gain(self, policy: Policy) -> int:
-        """F - K: answers more that are right."""
-        return int(self.fixed(policy).sum()) - int(self.broken(policy).sum())
 
     def shown(self, policy: Policy) -> tuple[PerItem, Which]:
         """Confidence in what is shown, and whether it is right."""

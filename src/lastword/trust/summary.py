@@ -37,9 +37,10 @@ def summary(
     """
     trial = finding.chosen
     rivals = controls.rivals(trial.gain) if trial and controls else []
+    groups = "" if finding.groups == finding.items else f" in {finding.groups} groups"
     return [
         *([f"warning: {' and '.join(rivals)} would certify as much {_UNREAD}"] if rivals else []),
-        f"tried: {_tried(finding)}, on {_many(finding.items, 'labelled item')}{_groups(finding)} "
+        f"tried: {_tried(finding)}, on {_many(finding.items, 'labelled item')}{groups} "
         f"of {' and '.join(benchmarks)} by {model}" + (f" ({failed} failed)" if failed else ""),
         f"allowed: {_let_through(finding)}",
         f"promised: {_promised(finding)}" if trial else f"why: {_why_not(finding)}",
@@ -79,11 +80,6 @@ def _beside(controls: Beside) -> str:
     if not math.isnan(flips):
         sentences.append(f"random flips are worth as much in {_percent(flips)} of draws")
     return f"{_CONTROLS} certify: {', '.join(sentences)}"
-
-
-def _groups(finding: Finding) -> str:
-    """Say how many groups the items make, where that is fewer."""
-    return "" if finding.groups == finding.items else f" in {finding.groups} groups"
 
 
 def in_words(policy: Policy) -> str:
@@ -167,18 +163,14 @@ def _why_not(finding: Finding) -> str:
 
 def _reach(finding: Finding) -> str:
     """Say whether more items would help, if the rates stay."""
-    if finding.needed is not None:
-        more = finding.needed - finding.items
-        sentence = f"about {finding.needed} would do if the rates stay, {more} more than there are"
-        return f"{sentence}; {_looks(finding.terms)}"
-    return "no number of items would do if the rates stay"
-
-
-def _looks(terms: Terms) -> str:
-    rest = terms.looks - terms.look
-    if rest:
-        return f"{_many(rest, 'look')} of {terms.looks} left"
-    return "no look is left: a new certificate takes other labels, or --looks from the first on"
+    if finding.needed is None:
+        return "no number of items would do if the rates stay"
+    terms, more = finding.terms, finding.needed - finding.items
+    looks = "no look is left: a new certificate takes other labels, or --looks from the first on"
+    if rest := terms.looks - terms.look:
+        looks = f"{_many(rest, 'look')} of {terms.looks} left"
+    needed = f"about {finding.needed} would do if the rates stay, {more} more than there are"
+    return f"{needed}; {looks}"
 
 
 def _cost(finding: Finding) -> str:

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from lastword.benchmarks.benchmark import Benchmark, Example, fingerprint
-from lastword.benchmarks.source import Rows
+from lastword.benchmarks.source import Rows, read_rows
 from lastword.benchmarks.template import Template
 from lastword.decisions.item import candidates_of, fields_of
 from lastword.decisions.question import MOST_CHOICES, Choice, Option
 from lastword.errors import InputError
-from lastword.files.rows import SEPARATORS, id_column, read_rows
+from lastword.files.rows import SEPARATORS, id_column
 from lastword.text.items import CONTENT_FREE, rows_of
+from lastword.text.shorten import counted
 from lastword.tryout.copies import near_copies
 from lastword.tryout.named import Named
 
@@ -97,18 +98,14 @@ def read_labels(source: Any, named: Named = Named()) -> Labels:  # noqa: B008 - 
     without = [row for row in rows if _text(row.get(columns.label or "")) == ""]
     unlabelled = tuple(filter(None, (_text(row.get(columns.text or "")) for row in without)))
     if without:
-        said.append(f"{_rows_in_words(len(without))} without a label")
+        said.append(f"{counted(len(without), 'row')} without a label")
     questions = _rows(labelled, columns, said)
     name = Path(source).stem if is_path else "labels"
     return Labels(name, questions, tuple(said), unlabelled)
 
 
 def _file(path: Path, said: list[str]) -> list[Row]:
-    rows = read_rows(path, said.append)
-    for row in rows:
-        if row.error is not None or not isinstance(row.value, dict):
-            raise InputError(f"{path}: {row.place}: {row.error or 'expected an object'}")
-    return [row.value for row in rows]
+    return [*read_rows(path, said.append)]
 
 
 def _names(rows: Sequence[Row], column: str | None) -> list[str]:
@@ -171,7 +168,8 @@ def _label(rows: Sequence[Row], columns: Sequence[str]) -> str:
     """The column of the label: by its name, or the only one of few values."""
     if by_name := [c for c in columns if c.casefold() in _LABELS]:
         return by_name[0]
-    few = [c for c in columns if 2 <= _distinct(rows, c) <= len(rows) // _EXAMPLES_A_LABEL]
+    values = {c: {_text(row.get(c)) for row in rows} - {""} for c in columns}
+    few = [c for c, own in values.items() if 2 <= len(own) <= len(rows) // _EXAMPLES_A_LABEL]
     if len(few) != 1:
         what = "several columns have few values" if few else "no column has few values"
         raise InputError(f"{what}: say which is the label by --label, of {', '.join(columns)}")
@@ -186,10 +184,6 @@ def _longest(rows: Sequence[Row], columns: Sequence[str]) -> str:
     if not lengths:
         raise InputError("the table has a label alone: expected a column of text beside it")
     return max(lengths, key=lengths.__getitem__)
-
-
-def _distinct(rows: Sequence[Row], column: str) -> int:
-    return len({_text(row.get(column)) for row in rows} - {""})
 
 
 def _rows(
@@ -234,7 +228,7 @@ def _spelt(
         spellings.setdefault(" ".join(label.split()).casefold(), []).append(label)
     joined = dict(truths)
     for first, *others in spellings.values():
-        written = [f"`{own}` ({_rows_in_words(counts[own])})" for own in others if counts[own]]
+        written = [f"`{own}` ({counted(counts[own], 'row')})" for own in others if counts[own]]
         if not written:
             continue
         if not tidy:
@@ -285,10 +279,6 @@ def _near(texts: Mapping[str, str]) -> list[str]:
 def _some(things: Sequence[str]) -> str:
     more = len(things) - _SHOWN
     return "; ".join([*things[:_SHOWN], *([f"and {more} more"] if more > 0 else [])])
-
-
-def _rows_in_words(count: int) -> str:
-    return "1 row" if count == 1 else f"{count} rows"
 
 
 def _question(

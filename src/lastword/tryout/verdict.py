@@ -280,12 +280,15 @@ def judge(
 
 def _crossed(cell: Cell, contest: Contest) -> dict[str, np.ndarray]:
     """Where cross-fitted probes and their controls are right, of all of a cell's items."""
-    shares = {}
-    for name, own in contest.crossed.items():
-        right = np.full(len(cell.items), np.nan)
-        right[cell.mc1_places] = own
-        shares[name] = right
-    return shares
+    unread = np.full(len(cell.items), np.nan)
+    return {name: _whole(cell, own, unread) for name, own in contest.crossed.items()}
+
+
+def _whole(cell: Cell, counting: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Values of the items that count for MC1, and of the others."""
+    values = others.copy()
+    values[cell.mc1_places] = counting
+    return values
 
 
 def _by_depth(cell: Cell, contest: Contest) -> tuple[tuple[float, float], ...]:
@@ -309,18 +312,12 @@ def _scores(cell: Cell, run: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def _stands(outcome: Outcome | None, scores: Sequence[Any]) -> np.ndarray:
-    """Which overrides are allowed; where nothing is certified all that there are scores for.
-
-    Args:
-        outcome: What is certified.
-        scores: Of the method in question, by item.
-    """
+    """Which overrides are allowed; where nothing is certified all that there are scores for."""
     if outcome is None or outcome.finding.chosen is None:
         return np.array([u is not None for u in scores])
     (cell,) = outcome.sample.cells
-    stands = np.zeros(len(cell.items), dtype=bool)
-    stands[cell.mc1_places] = outcome.sample.items.stands(outcome.finding.policy)
-    return stands
+    stands = outcome.sample.items.stands(outcome.finding.policy)
+    return _whole(cell, stands, np.zeros(len(cell.items), dtype=bool))
 
 
 def _changes(
@@ -387,9 +384,7 @@ def _raced(own: Raced, places: Mapping[str, int], base: np.ndarray, together: Gr
 def _groups(cell: Cell) -> Groups:
     """The group of every item; one that counts for nothing is a group by itself."""
     own = groups([cell])
-    whole: Groups = own.max(initial=-1) + 1 + np.arange(len(cell.items))
-    whole[cell.mc1_places] = own
-    return whole
+    return _whole(cell, own, own.max(initial=-1) + 1 + np.arange(len(cell.items)))
 
 
 def _candidates(cell: Cell) -> list[tuple[str, ...]]:
