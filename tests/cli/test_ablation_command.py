@@ -3,14 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 from synthetic import synthetic_cell, synthetic_grid, write_cells
 from typer.testing import CliRunner
 
 from lastword.cli import app
 from lastword.errors import RecordError
-from lastword.records.frame import load_records
 from lastword.records.info import read_runs
 from lastword.records.provenance import one_theta, unfinished
 from lastword.theta import ScorerTheta, Theta
@@ -83,18 +81,3 @@ def test_items_without_labels_leave_nothing_to_reduce(tmp_path):
     write_cells(records.assign(truthful=None, **unknown), tmp_path)
     with pytest.raises(RecordError, match="4 items have no"):
         ablate(tmp_path)
-
-
-def known(column):
-    return [None if pd.isna(value) else value for value in column]
-
-
-def test_synthetic_records_lie_on_disk_as_they_were_made(tmp_path):
-    records = synthetic_cell("org/m", "truthfulqa", 16, failed=2)
-    write_cells(records, tmp_path)
-    back = load_records(tmp_path).drop(columns="run")
-    assert list(back.columns) == list(records.columns)
-    for name in ("id", "operator", "mc1", "mc2", "d_eff"):
-        assert known(back[name]) == known(records[name])
-    for S, T in zip(back["trajectory"], records["trajectory"], strict=True):
-        assert S is T is None or (S == T).all()

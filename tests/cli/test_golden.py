@@ -20,7 +20,6 @@ COMMANDS = {
     "correct-early": f"{ASK} {TWO} --invariant 0.1",
     "correct-theta": f"{ASK} {TWO} --theta theta.toml",
     "decide": f"decide {MODEL} --questions questions.yaml --text 'Baevwick sends lamps.'",
-    "eval": f"eval {MODEL} --benchmark demo --limit 40 --out runs --show-prompt",
     "invariant": "invariant lastword/demo-organism",
 }
 

@@ -17,8 +17,9 @@ from lastword.evaluation import runner
 from lastword.evaluation.work import Extent, Work
 from lastword.records.schema import COLUMNS
 from lastword.rule.geometry import effective_dimension
+from lastword.text.items import Blind
 from lastword.theta import Theta
-from lastword.weights.identity import folder_digest, model_name
+from lastword.weights.identity import folder_digest
 
 # The columns that whoever reads records may count on (method, section 10).
 PROMISED = (
@@ -30,10 +31,14 @@ PROMISED = (
 
 
 def records(
-    folder: Path, data: Dataset, template: Template | None = None, **options: Any
+    folder: Path,
+    data: Dataset,
+    template: Template | None = None,
+    blind: Blind = "base",
+    **options: Any,
 ) -> pd.DataFrame:
     double: Any = TracerDouble(**options)
-    work = runner.prepare(double, Work(data, template or data.benchmark.template()))
+    work = runner.prepare(double, Work(data, template or data.benchmark.template(), blind))
     return lastword.load_records(runner.execute(double, work, folder).cell)
 
 
@@ -173,25 +178,11 @@ def test_the_seconds_of_a_group_are_shared_by_tokens(tmp_path):
     np.testing.assert_allclose(rate, rate.iloc[0])
 
 
-def test_the_blind_prompt_is_read_unless_it_is_left_out(tmp_path):
-    data = dataset(tmp_path, 6)
-    assert records(tmp_path, data)["blind_scores"].notna().all()
-    double: Any = TracerDouble()
-    work = runner.prepare(double, Work(data, data.benchmark.template(), blind="none"))
-    cell = runner.execute(double, work, tmp_path / "none").cell
-    assert lastword.load_records(cell)["blind_scores"].isna().all()
-    with pytest.raises(RecordError, match='blind was "base" and is "none"'):
-        runner.execute(double, work, tmp_path)
-
-
 def test_the_blind_trajectory_is_recorded_where_it_is_asked_for(tmp_path):
     data = dataset(tmp_path, 6)
     usual = records(tmp_path / "base", data)
     assert usual[["blind_trajectory", "blind_t_scores"]].isna().all(axis=None)
-    double: Any = TracerDouble()
-    work = runner.prepare(double, Work(data, data.benchmark.template(), blind="all"))
-    whole = lastword.load_records(runner.execute(double, work, tmp_path / "all").cell)
-    assert work.info["blind"] == "all"
+    whole = records(tmp_path / "all", data, blind="all")
     for place, row in enumerate(whole.to_dict("records")):
         assert row["blind_trajectory"].shape == row["trajectory"].shape
         assert row["blind_t_scores"].shape == row["t_scores"].shape
@@ -199,16 +190,15 @@ def test_the_blind_trajectory_is_recorded_where_it_is_asked_for(tmp_path):
         np.testing.assert_array_equal(row["blind_scores"], usual["blind_scores"].iloc[place])
         assert not np.array_equal(row["blind_trajectory"], row["trajectory"])
     with pytest.raises(RecordError, match='blind was "base" and is "all"'):
-        runner.execute(double, work, tmp_path / "base")
+        records(tmp_path / "base", data, blind="all")
+    assert records(tmp_path / "none", data, blind="none")["blind_scores"].isna().all()
 
 
 def test_items_without_a_blind_prompt_have_no_blind_trajectory(tmp_path):
     data = dataset(tmp_path, 6)
     first, *rest = data.examples
     bare = replace(data, examples=(replace(first, blind_fields=None), *rest))
-    double: Any = TracerDouble()
-    work = runner.prepare(double, Work(bare, bare.benchmark.template(), blind="all"))
-    found = lastword.load_records(runner.execute(double, work, tmp_path).cell)
+    found = records(tmp_path, bare, blind="all")
     for name in ("blind_scores", "blind_trajectory", "blind_t_scores"):
         assert found[name][0] is None and found[name][1:].notna().all()
 
@@ -225,13 +215,6 @@ def test_a_template_has_a_cell_of_its_own(tmp_path):
     }
     with pytest.raises(RecordError, match=r"template.* was .* and is "):
         records(tmp_path / "runs", data, Template("user/short", "2", "{{ question }}!"))
-
-
-def test_a_local_model_goes_by_its_folders_name(tmp_path):
-    folder = tmp_path / "checkpoint-7"
-    folder.mkdir()
-    assert model_name(str(folder)) == "checkpoint-7"
-    assert model_name("org/model") == "org/model"
 
 
 def test_a_local_model_trained_further_is_another(tmp_path):

@@ -72,12 +72,6 @@ def test_bad_scores_are_refused(scores):
         mc1(scores, [True, False])
 
 
-def test_ece_by_hand():
-    # Two bins of ten: 0.15 holds one wrong answer, 0.85 three of which two are right.
-    value = reliability([0.15, 0.85, 0.85, 0.85], [0, 1, 1, 0], bins=10).ece
-    assert value == pytest.approx((0.15 + 3 * abs(2 / 3 - 0.85)) / 4)
-
-
 # Edges of bins are where a bin's two ends differ.
 CONFIDENCE = st.floats(0, 1) | st.sampled_from(np.linspace(0, 1, 16).tolist())
 

@@ -68,7 +68,7 @@ def test_the_figure_shows_both_curves_and_both_gains(found, tmp_path):
 
 def test_many_cells_are_left_to_the_table(found):
     figure = dependence_figure(found * 3)
-    assert len(figure.panels) == 24 and "6 more cells are in the table" in figure.caption
+    assert len(figure.panels) == 24 and "The table has 6 more cells." in figure.caption
 
 
 @pytest.mark.slow

@@ -163,12 +163,6 @@ def test_depths_that_were_not_read_are_not_drawn(records):
     assert page_data.item(unread, THETA)["panels"] == []
 
 
-def test_a_failed_item_says_why():
-    record = Record(prompt="?", candidates=("a", "b"), error="it does not fit")
-    said = "This item failed and counts nowhere: it does not fit."
-    assert page_data.item(record, THETA) == {"words": said, "error": True}
-
-
 def test_what_was_read_without_the_question_is_packed_beside_it(records):
     record = Record.of(records[records.error.isna()])[0]
     assert [p["blind"] for p in page_data.item(record, THETA)["panels"]] == [[], []]

@@ -264,25 +264,6 @@ def test_an_edited_run_is_refused(tmp_path):
         read_sample(tmp_path)
 
 
-def test_a_copied_item_is_one_group_whatever_its_white_space(tmp_path):
-    records = synthetic_cell(benchmark="halueval-qa", items=60)
-    records["prompt"] = [f"Question {i // 3}" for i in range(60)]
-    records["candidates"] = [
-        ["Yes.", "No."][: len(c)] + [f"c{j}" for j in range(2, len(c))]
-        for c in records["candidates"]
-    ]
-    write_cells(records, tmp_path)
-    several = read_sample(tmp_path).items
-    widths = [len(c) for c in records["candidates"]]
-    assert several.group_count == len({(i // 3, w) for i, w in enumerate(widths)})
-    cell = tmp_path / "spaced"
-    records["prompt"] = [
-        p.upper() + "  \n" if i % 2 else p for i, p in enumerate(records["prompt"])
-    ]
-    write_cells(records, cell)
-    assert np.array_equal(read_sample(cell).items.groups, several.groups)
-
-
 def test_items_that_name_a_group_and_pairs_belong_together(tmp_path):
     records = synthetic_cell(benchmark="halueval-qa", items=40)
     records["shared"] = [f"user {i // 4}" if i < 20 else None for i in range(40)]

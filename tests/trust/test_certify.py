@@ -214,10 +214,6 @@ def test_a_gain_alone_takes_few_labels():
     assert certify(perfect.draw(5, np.random.default_rng(0)), "mix", terms).chosen is not None
 
 
-def test_fifty_nine_items_without_a_break_are_what_one_test_alone_would_take():
-    assert Terms(0.05, 0.2, gain=False).least == 59 == Terms(0.05, 0.2).least
-
-
 @pytest.mark.parametrize("name", ["alpha", "delta", "error", "right"])
 @pytest.mark.parametrize("value", [0.0, 1.0, -0.1, float("nan")])
 def test_a_promise_is_a_share(name, value):

@@ -129,7 +129,7 @@ def test_one_candidate_failure_peer_tie_and_truncation():
     assert told(one) == "There is one candidate, so there is nothing to choose."
     assert told(decision(method="dola")).startswith("The scores of dola decide.")
     assert "shared by several" in told(decision(tied=True))
-    assert "12 prompt tokens were dropped" in told(decision(truncated=12))
+    assert "the prompt was cut by 12 tokens" in told(decision(truncated=12))
 
 
 def test_a_long_candidate_is_cut_and_a_record_reads_the_same():

@@ -21,6 +21,7 @@ from lastword.files.strict_json import to_json
 from lastword.model.asked import require_there
 from lastword.model.options import LoadOptions
 from lastword.text.items import Blind, Recorded
+from lastword.text.shorten import counted
 from lastword.text.tokens import Chat
 from lastword.theta import Theta
 
@@ -329,4 +330,4 @@ def _candidate_line(encoded: "Encoded", place: int, tokenizer: Any) -> str:
     more = " …" if len(after) > _EDGE else ""
     edge = f"… {' '.join(before)} | {' '.join(after[:_EDGE])}{more}"
     truth = "" if item.truthful is None else ("true   " if item.truthful[place] else "false  ")
-    return f"{truth}{item.candidates[place]}   ({len(after)} tokens: {edge})"
+    return f"{truth}{item.candidates[place]}   ({counted(len(after), 'token')}: {edge})"

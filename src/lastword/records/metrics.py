@@ -199,9 +199,7 @@ class Reliability:
         return float((gaps * self.counts[filled]).sum() / self.counts.sum())
 
 
-def reliability(
-    confidences: Numbers, corrects: Numbers, bins: int = CALIBRATION_BINS
-) -> Reliability:
+def reliability(confidences: Numbers, corrects: Numbers) -> Reliability:
     """Reliability curve over equal bins (a, b]; 0 belongs to the first bin.
 
     Items whose confidence or correctness is nan do not count.
@@ -209,7 +207,6 @@ def reliability(
     Args:
         confidences: Probability of the top candidate, in [0, 1] [items].
         corrects: Its correctness, in [0, 1]; an item's MC1 [items].
-        bins: How many bins of equal width.
 
     Raises:
         InputError: Lengths differ, or a confidence outside [0, 1].
@@ -223,7 +220,7 @@ def reliability(
     p, right = p[valid], right[valid]
     if ((p < 0) | (p > 1 + 1e-9)).any():
         raise InputError("a confidence lies outside [0, 1]; give probabilities")
-    edges = np.linspace(0, 1, bins + 1)
+    edges, bins = np.linspace(0, 1, CALIBRATION_BINS + 1), CALIBRATION_BINS
     place = np.clip(np.searchsorted(edges, p, side="left") - 1, 0, bins - 1)
     counts = np.bincount(place, minlength=bins)
     filled = np.where(counts > 0, counts, np.nan)

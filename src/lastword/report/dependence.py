@@ -21,6 +21,7 @@ from lastword.report.figure_parts import Bars, Figure, Line, Panel, Rule
 from lastword.report.figures import model_name, numbers, side_by_side
 from lastword.report.table import Table, Value, columns
 from lastword.rule.operators import OPERATORS
+from lastword.text.shorten import counted
 from lastword.theta import Theta
 
 PerDepth = Float[np.ndarray, " depths"]
@@ -186,7 +187,7 @@ def dependence_figure(cells: Sequence[Dependence | None]) -> Figure | None:
     caption = (
         "Left, MC1 of the scores at each depth: blue with the question read, dashed grey with it "
         f"left out; the last depth is the base. Right, what the rule adds. {MEANING} {DEPTH_0}"
-        + (f" {more} more cells are in the table." if more > 0 else "")
+        + (f" The table has {counted(more, 'more cell')}." if more > 0 else "")
     )
     return Figure("dependence", "Does it need the question?", caption, panels, columns=2)
 

@@ -17,6 +17,7 @@ from lastword.report.dependence import by_depth
 from lastword.report.figure_parts import Figure, Line, Panel, Rule
 from lastword.report.figures import model_name
 from lastword.report.table import Table, Value, columns
+from lastword.text.shorten import counted
 from lastword.view.palette import Role
 
 MODEL = "the model"
@@ -126,7 +127,7 @@ def depths_figure(found: Sequence[Depths | str]) -> Figure | None:
     )
     more = len(cells) - _MOST_DRAWN
     caption = f"{_CAPTION} Probes and words are cross-fitted." + (
-        f" {more} more cells are in the table." if more > 0 else ""
+        f" The table has {counted(more, 'more cell')}." if more > 0 else ""
     )
     return Figure(NAME, TITLE, caption, panels, columns=2)
 

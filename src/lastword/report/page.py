@@ -14,6 +14,7 @@ from lastword.report.document import compress, document
 from lastword.report.figure_parts import Diagram, Figure
 from lastword.report.table import EN_DASH, Column, Marked, Table, Value, columns, number
 from lastword.rule.operators import OPERATORS
+from lastword.text.shorten import counted
 
 _SCRIPTS = (
     *("data.js", "trajectory.js", "plots.js", "portrait.js"),
@@ -235,10 +236,10 @@ def _notes(s: Summary) -> list[str]:
             f"shortest candidates ({_percent(s.shortest)})."
         )
     if s.counts.mc2:
-        notes.append(f"MC2 and MC3 are of {s.counts.mc2:,} items apart, which MC1 does not count.")
+        notes.append(f"MC2 and MC3 are of {counted(s.counts.mc2, 'item')} that MC1 does not count.")
     if s.counts.failed:
-        failed = f"{s.counts.failed:,} items failed"
-        notes.append(f"{failed}; they count neither for the base nor for what corrects it.")
+        failed = counted(s.counts.failed, "failed item")
+        notes.append(f"{failed}, counted neither for the base nor for what corrects it.")
     return notes
 
 

@@ -271,8 +271,8 @@ def _near(texts: Mapping[str, str]) -> list[str]:
         return []
     named = _some([f"rows {' and '.join(own[:_SHOWN])}" for own in near])
     return [
-        f"near copies: {sum(map(len, near))} rows in {len(near)} groups ({named}); rows that were "
-        "made from one another belong together: say so in a column `group`"
+        f"near copies: {sum(map(len, near))} rows in {counted(len(near), 'group')} ({named}); rows "
+        "that were made from one another belong together: say so in a column `group`"
     ]
 
 

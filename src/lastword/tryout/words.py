@@ -7,6 +7,7 @@ import numpy as np
 
 from lastword.decisions.templates import TEMPLATES
 from lastword.probes.trajectory import TrajectoryProbe
+from lastword.text.shorten import counted
 from lastword.trust.policy import METHODS, SELF_TAUGHT
 from lastword.trust.slices import LEAST_OF_CLASS
 from lastword.tryout.contest import LARGEST, WORDS
@@ -234,7 +235,7 @@ def _changed(verdict: "Verdict") -> Iterator[str]:
     more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
     which = f", {len(lost)} of them right ones: row {names}{more}" if lost else ""
     what = "What is certified" if verdict.shown == "certified" else verdict.shown
-    yield f"{what} changes {len(verdict.changes)} answers{which}."
+    yield f"{what} changes {counted(len(verdict.changes), 'answer')}{which}."
 
 
 def _middle(verdict: "Verdict") -> Iterator[str]:
@@ -243,7 +244,7 @@ def _middle(verdict: "Verdict") -> Iterator[str]:
         says = "add something to" if middle.positive else "may add nothing to"
         yield (
             f"Earlier depths {says} the last one: a fit to these labels that sees them too fixes "
-            f"{middle.fixed} answers and breaks {middle.broken} (p = {middle.p:.2g})."
+            f"{counted(middle.fixed, 'answer')} and breaks {middle.broken} (p = {middle.p:.2g})."
         )
 
 
@@ -277,7 +278,7 @@ def by_class(verdict: "Verdict") -> list[str]:
             f"{percent(own.corrected)}"
             for own in often
         ),
-        *([f"and {more} classes more"] if more else []),
+        *([f"and {more} more"] if more else []),
     ]
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from lastword.rule.answer import Answer, Gate
-from lastword.text.shorten import shorten
+from lastword.text.shorten import counted, shorten
 from lastword.theta import Theta
 
 # What each gate asks, in a few words.
@@ -88,7 +88,8 @@ def _sentences(decision: Answer, theta: Theta | None) -> Iterator[str]:
     if decision.tied:
         yield "The top score is shared by several candidates; the first of them is named."
     if decision.truncated:
-        yield f"To fit the model's context, {decision.truncated} prompt tokens were dropped."
+        tokens = counted(decision.truncated, "token")
+        yield f"To fit the model's context, the prompt was cut by {tokens}."
 
 
 def _by_scores(decision: Answer) -> Iterator[str]:
