@@ -32,11 +32,7 @@ class Option:
 
     def __post_init__(self) -> None:
         """Refuse what no answer can be."""
-        if not isinstance(self.value, Value):
-            kind, value = type(self.value).__name__, self.value
-            raise InputError(
-                f"an option is a text or a boolean, not {kind} {value!r:.80}: quote it"
-            )
+        _require_value(self.value)
         if isinstance(self.value, str) and not self.value.strip():
             raise InputError("an option is blank; give it text or drop it")
         _require_text("an option", self.text)
@@ -254,12 +250,15 @@ def _entries(value: Mapping[str, Any], key: str) -> list[Any]:
 
 
 def _entry(entry: Any, key: str) -> Option:
-    if not isinstance(entry, Mapping):
-        return Option(entry)
-    if "value" not in entry or set(entry) - {"value", "description"}:
-        names = ", ".join(map(str, entry))
+    described = entry if isinstance(entry, Mapping) else {"value": entry}
+    if "value" not in described or set(described) - {"value", "description"}:
+        names = ", ".join(map(str, described))
         raise InputError(f"an entry of {key} has value and description, not {names}")
-    return Option(entry["value"], entry.get("description"))
+    value, description = described["value"], described.get("description")
+    if description is not None:
+        _require_text("description", description)
+    _require_value(value)
+    return Option(value, description)
 
 
 def _options(values: Any, name: str, most: int) -> tuple[Option, ...]:
@@ -275,6 +274,12 @@ def _options(values: Any, name: str, most: int) -> tuple[Option, ...]:
             raise InputError(f"{option.value!r:.80} is twice in {name}; drop one of them")
         keys.add(key)
     return options
+
+
+def _require_value(value: Any) -> None:
+    if not isinstance(value, Value):
+        kind = type(value).__name__
+        raise InputError(f"an option is a text or a boolean, not {kind} {value!r:.80}: quote it")
 
 
 def _as_options(values: Sequence[Value | Option]) -> tuple[Option, ...]:
