@@ -340,37 +340,27 @@ def test_what_cannot_be_done_is_told_in_typesafes_form(plain, changes, said):
     assert answer.status_code == 422 and detail["loc"] == ["body"] and said in detail["msg"]
 
 
-@pytest.mark.parametrize("path", ["/v1/decisions", "/v1/systemone"])
-@pytest.mark.parametrize("coding", ["gzip", "zstd, gzip"])
-def test_a_body_in_another_coding_is_refused_by_name(plain, path, coding):
+def coded(served: Running, content: bytes, coding: str, path: str = "/v1/systemone") -> Any:
     headers = {"content-type": "application/json", "content-encoding": coding}
-    answer = plain.client.post(path, content=b"(\xb5/\xfd", headers=headers)
-    assert answer.status_code == 415
-    assert (
-        f"content-encoding '{coding}' is not read" in answer.text
-        and "compression=False" in answer.text
-    )
+    return served.client.post(path, content=content, headers=headers)
 
 
-def test_without_a_package_zstd_is_refused_by_name(plain, monkeypatch):
-    monkeypatch.setitem(sys.modules, "backports", None)
-    monkeypatch.setitem(sys.modules, "compression", None)
-    headers = {"content-type": "application/json", "content-encoding": "zstd"}
-    answer = plain.client.post("/v1/systemone", content=b"(\xb5/\xfd", headers=headers)
-    assert answer.status_code == 415 and "content-encoding 'zstd' is not read" in answer.text
+@pytest.mark.parametrize("path", ["/v1/decisions", "/v1/systemone"])
+@pytest.mark.parametrize("coding", ["gzip", "zstd, gzip", "zstd"])
+def test_a_body_in_another_coding_is_refused_by_name(plain, monkeypatch, path, coding):
+    for package in ("backports", "compression"):  # that read zstd
+        monkeypatch.setitem(sys.modules, package, None)
+    answer = coded(plain, b"(\xb5/\xfd", coding, path)
+    assert answer.status_code == 415 and f"content-encoding '{coding}'" in answer.text
 
 
 def test_a_body_in_zstd_is_the_body(plain):
     zstd = pytest.importorskip("backports.zstd")
     noul = {"type": "noul", "instructions": "Baevwick lies on a lake."}
     body = {"model": "jev-latest", "state": TEXT, "questions": {"a": noul}}
-    raw = json.dumps(body).encode()
-    headers = {"content-type": "application/json"}
-    told = plain.client.post("/v1/systemone", content=raw, headers=headers)
-    coded = plain.client.post(
-        "/v1/systemone", content=zstd.compress(raw), headers=headers | {"content-encoding": "ZSTD"}
-    )
-    assert coded.status_code == 200 and coded.json()["answers"] == told.json()["answers"]
+    answer = coded(plain, zstd.compress(json.dumps(body).encode()), "ZSTD")
+    assert answer.status_code == 200
+    assert answer.json()["answers"] == ask(plain, questions={"a": noul}).json()["answers"]
 
 
 def test_what_is_no_zstd_or_too_large_once_decompressed_is_refused(plain):
@@ -379,16 +369,11 @@ def test_what_is_no_zstd_or_too_large_once_decompressed_is_refused(plain):
     limit = Settings().body_bytes
     coder = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 24})
     wide = coder.compress(b"{}") + coder.flush()  # of unknown size, so that it has the window
-    for content, status, said in (
-        (b"{}", 422, "not zstd"),
-        (whole[:-1], 422, "not one whole zstd frame"),
-        (whole + whole, 422, "not one whole zstd frame"),
-        (wide, 422, "not zstd"),
-        (zstd.compress(b" " * (limit + 1)), 413, f"more than {limit} bytes, decompressed"),
-    ):
-        headers = {"content-type": "application/json", "content-encoding": "zstd"}
-        answer = plain.client.post("/v1/systemone", content=content, headers=headers)
-        assert (answer.status_code, said in answer.text) == (status, True), answer.text
+    large = zstd.compress(b" " * (limit + 1))
+    for content in (b"{}", whole[:-1], whole + whole, wide, large):
+        answer = coded(plain, content, "zstd")
+        code = "body_too_large" if content is large else "invalid_body"
+        assert answer.headers["x-refusal"] == code
 
 
 def test_models_answer_both_clients(plain):

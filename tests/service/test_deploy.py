@@ -37,73 +37,72 @@ def read(name: str) -> str:
     return (DEPLOY / name).read_text(encoding="utf-8")
 
 
+DEPLOYMENT, SERVICE, CLAIM = yaml.safe_load_all(read("kubernetes.yaml"))
+POD = DEPLOYMENT["spec"]["template"]["spec"]
+(CONTAINER,) = POD["containers"]
+
+
 def test_kubernetes_asks_the_probes_of_the_service():
-    deployment, service, _ = yaml.safe_load_all(read("kubernetes.yaml"))
-    pod = deployment["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
     asked = {
-        name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")
+        name: CONTAINER[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")
     }
     assert {get["path"] for get in asked.values()} <= {r.path for r in PROBES.routes if r.probe}
     assert asked["readiness"]["path"] == "/readyz"
-    (port,) = container["ports"]
+    (port,) = CONTAINER["ports"]
     assert {get["port"] for get in asked.values()} == {port["name"]}
-    assert service["spec"]["ports"][0]["targetPort"] == port["name"]
-    labels = deployment["spec"]["template"]["metadata"]["labels"]
-    assert service["spec"]["selector"] == deployment["spec"]["selector"]["matchLabels"] == labels
+    assert SERVICE["spec"]["ports"][0]["targetPort"] == port["name"]
+    labels = DEPLOYMENT["spec"]["template"]["metadata"]["labels"]
+    assert SERVICE["spec"]["selector"] == DEPLOYMENT["spec"]["selector"]["matchLabels"] == labels
 
 
 def test_whoever_stops_it_waits_until_all_is_answered():
-    pod = next(yaml.safe_load_all(read("kubernetes.yaml")))["spec"]["template"]["spec"]
     compose = yaml.safe_load(read("compose.yaml"))["services"]["lastword"]
     (unit,) = re.findall(r"TimeoutStopSec=(\d+)", read("lastword.service"))
-    waits = [pod["terminationGracePeriodSeconds"], compose["stop_grace_period"].rstrip("s"), unit]
+    waits = [POD["terminationGracePeriodSeconds"], compose["stop_grace_period"].rstrip("s"), unit]
     assert min(map(int, waits)) > Settings().deadline_seconds + LAST_SECONDS
 
 
-def test_all_of_them_are_of_one_port_and_one_user():
+def test_all_of_them_are_of_one_port_one_user_and_one_version():
     dockerfile = read("Dockerfile")
-    pod = next(yaml.safe_load_all(read("kubernetes.yaml")))["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    assert f"EXPOSE {container['ports'][0]['containerPort']}" in dockerfile
+    assert f"EXPOSE {CONTAINER['ports'][0]['containerPort']}" in dockerfile
     assert f":{Settings().port}/readyz" in dockerfile
-    assert f"--uid {pod['securityContext']['runAsUser']}" in dockerfile
-    assert [m["mountPath"] for m in container["volumeMounts"]][0] == "/models"
+    assert f"--uid {POD['securityContext']['runAsUser']}" in dockerfile
+    assert CONTAINER["volumeMounts"][0]["mountPath"] == "/models"
     assert "VOLUME /models" in dockerfile and "HF_HOME=/models" in dockerfile
+    image = f"registry.example/lastword:{lastword.__version__}"  # a node fetches a tag once
+    assert CONTAINER["image"] == image and f"docker push {image}\n" in PAGE
+    (threads,) = (e["value"] for e in CONTAINER["env"] if e["name"] == "OMP_NUM_THREADS")
+    assert threads == CONTAINER["resources"]["requests"]["cpu"]
 
 
 def test_kubernetes_limits_memory_as_the_rule_has_it():
     script = REPOSITORY / "experiments" / "pods.py"
     rows = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
     assert rows.stdout.strip() in PAGE
-    pod = next(yaml.safe_load_all(read("kubernetes.yaml")))["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    model = container["args"][container["args"].index("--model") + 1]
+    model = CONTAINER["args"][CONTAINER["args"].index("--model") + 1]
     (row,) = (row for row in rows.stdout.splitlines() if f"`{model}`" in row)
-    assert container["resources"]["limits"]["memory"] == row.split(" | ")[3].replace(" GiB", "Gi")
+    assert CONTAINER["resources"]["limits"]["memory"] == row.split(" | ")[3].replace(" GiB", "Gi")
 
 
 def test_kubernetes_scales_by_what_waits():
     monitor, scaled = yaml.safe_load_all(read("kubernetes.scale.yaml"))
-    deployment, service, _ = yaml.safe_load_all(read("kubernetes.yaml"))
-    assert monitor["spec"]["selector"]["matchLabels"] == service["metadata"]["labels"]
+    assert monitor["spec"]["selector"]["matchLabels"] == SERVICE["metadata"]["labels"]
     (endpoint,) = monitor["spec"]["endpoints"]
-    assert endpoint["port"] == service["spec"]["ports"][0]["name"]
-    assert scaled["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
+    assert endpoint["port"] == SERVICE["spec"]["ports"][0]["name"]
+    assert scaled["spec"]["scaleTargetRef"]["name"] == DEPLOYMENT["metadata"]["name"]
     (trigger,) = scaled["spec"]["triggers"]
     (metric,) = re.findall(r"lastword_\w+", trigger["metadata"]["query"])
     assert metric in Metrics().text().decode()
 
 
 def test_kubernetes_keeps_what_was_fetched():
-    deployment, _, claim = yaml.safe_load_all(read("kubernetes.yaml"))
-    assert claim["kind"] == "PersistentVolumeClaim" and claim["spec"]["resources"]["requests"]
-    volumes = {v["name"]: v for v in deployment["spec"]["template"]["spec"]["volumes"]}
+    assert CLAIM["kind"] == "PersistentVolumeClaim" and CLAIM["spec"]["resources"]["requests"]
+    volumes = {v["name"]: v for v in POD["volumes"]}
     kept = volumes["models"]["persistentVolumeClaim"]["claimName"]
-    assert kept == claim["metadata"]["name"]
+    assert kept == CLAIM["metadata"]["name"]
     # One node's at a time: a rolling update would wait for itself.
-    assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
-    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+    assert CLAIM["spec"]["accessModes"] == ["ReadWriteOnce"]
+    assert DEPLOYMENT["spec"]["strategy"] == {"type": "Recreate"}
 
 
 def test_the_spaces_card_names_what_is_there():
@@ -112,20 +111,6 @@ def test_the_spaces_card_names_what_is_there():
     assert card["sdk"] == "gradio" and card["sdk_version"]
     assert (DEPLOY / "space" / card["app_file"]).is_file()
     assert len(card["short_description"]) <= 60
-
-
-def test_the_image_has_the_version_as_its_tag():
-    """A node that has a tag does not ask for it again."""
-    image = f"registry.example/lastword:{lastword.__version__}"
-    assert f"image: {image}\n" in read("kubernetes.yaml")
-    assert f"docker push {image}\n" in PAGE
-
-
-def test_there_are_as_many_threads_as_cores_are_asked_for():
-    pod = next(yaml.safe_load_all(read("kubernetes.yaml")))["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    (threads,) = (e["value"] for e in container["env"] if e["name"] == "OMP_NUM_THREADS")
-    assert threads == container["resources"]["requests"]["cpu"]
 
 
 def test_paths_of_the_operators_page_exist():
@@ -154,15 +139,12 @@ def test_the_space_needs_what_the_package_does_at_its_pins_and_not_our_name():
     extras = project["optional-dependencies"]
     wanted = [*project["dependencies"], *extras["serve"], *extras["gguf"]]
     lines = [line for line in read("space/requirements.txt").splitlines() if line[0] != "#"]
-    names = {_name(line) for line in lines}
-    assert names == {_name(line) for line in wanted}
+    names, known = (
+        {re.split(r"[^\w.-]", own)[0].lower().replace("_", "-") for own in some}
+        for some in (lines, wanted)
+    )
+    assert names == known
     assert set(lines) <= set((REPOSITORY / "constraints.txt").read_text().splitlines())
-
-
-def _name(requirement: str) -> str:
-    found = re.match(r"[\w.-]+", requirement)
-    assert found is not None
-    return found[0].lower().replace("_", "-")
 
 
 def test_compose_keeps_certificate_and_state_where_the_image_lets_it():

@@ -14,8 +14,6 @@ import pytest
 from lastword import Choice, Predicate, Tracer
 from lastword.decisions import write_questions
 from lastword.errors import InputError
-from lastword.probes import Probe, fit_state
-from lastword.probes.answering import read_states
 
 mcp = pytest.importorskip("mcp")
 TEXT = "The invoice is late."
@@ -25,19 +23,9 @@ COMMAND = ["-m", "lastword", "mcp", "--model", "lastword/demo-organism", "--ques
 
 
 @pytest.fixture(scope="module")
-def probe() -> Probe:
-    texts = ["the red fox runs", "a cat sleeps here", "pay the bill now", "the invoice is late"]
-    tracer = Tracer.demo()
-    ready = tracer.prepare({"topic": TOPIC})
-    states = read_states(tracer, texts, TOPIC, ready.template, ("mean",))
-    fit = fit_state(states, ["animal", "animal", "money", "money"], poolings=("mean",))
-    return Probe(TOPIC, ready.template_name, tracer.subject, fit.probe, 4)
-
-
-@pytest.fixture(scope="module")
-def questions(tmp_path_factory, probe) -> str:
+def questions(tmp_path_factory, topic) -> str:
     folder = tmp_path_factory.mktemp("sets")
-    probe.write(folder / "topic.probe.safetensors")
+    topic.write(folder / "topic.probe.safetensors")
     path = folder / "my tickets.yaml"
     write_questions(path, ASKED, {"topic": "topic.probe.safetensors"})
     return str(path)
@@ -75,18 +63,18 @@ def over_http(questions: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
-def test_a_file_of_questions_is_a_tool(questions, probe, transport):
+def test_a_file_of_questions_is_a_tool(questions, topic, transport):
     if transport == "stdio":
         command = mcp.StdioServerParameters(command=sys.executable, args=[*COMMAND, questions])
         tool, told, refused = asked(command)
     else:
         with over_http(questions) as url:
             tool, told, refused = asked(url)
-    own = Tracer.demo(probes=[probe]).decide(TEXT, ASKED).to_dict()
+    own = Tracer.demo(probes=[topic]).decide(TEXT, ASKED).to_dict()
     assert tool.name == "my_tickets" and "animal, money" in tool.description
     assert list(tool.input_schema["properties"]) == ["text"] and tool.annotations.read_only_hint
     assert not told.is_error and told.structured_content["topic"] == own["topic"]
-    assert own["topic"]["method"] == probe.name and own["angry"]["method"] == "base"
+    assert own["topic"]["method"] == topic.name and own["angry"]["method"] == "base"
     yes = own["angry"]["probability"]
     assert told.structured_content["angry"]["probability"] == pytest.approx(yes, abs=1e-5)
     assert refused.is_error and "NUL" in refused.content[0].text

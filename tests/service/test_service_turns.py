@@ -133,20 +133,6 @@ def test_memory_that_is_lacking_for_one_takes_no_other_down(model, lacking):
 # The end
 
 
-def test_stopping_ends_though_the_model_hangs(held):
-    with running(held, deadline_seconds=1.0) as served:
-        held.go.clear()
-        with ThreadPoolExecutor(2) as pool:
-            sent = [pool.submit(served.client.post, "/v1/correct", json=BODY) for _ in range(2)]
-            served.wait_for(lambda: held.busy)
-            begun = time.monotonic()
-            served.server.stop()
-            served.wait_for(lambda: served.events("stopped"))
-            assert time.monotonic() - begun < 15
-            assert [s.result().status_code for s in sent] == [504, 504]
-    assert served.events("abandoned")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_process_whose_model_hangs_ends_as_one_that_was_told_to(number, forks):
@@ -158,29 +144,6 @@ def test_a_process_whose_model_hangs_ends_as_one_that_was_told_to(number, forks)
         assert process.wait(PATIENCE_SECONDS) == 0
         events = [json.loads(line)["event"] for line in process.stderr]
     assert {"abandoned", "stopped"} <= {*events[-3:]}
-
-
-def test_who_asks_while_it_stops_is_told_so_and_not_cut_off(model):
-    answers: list[str] = []
-
-    def ask(url: str) -> None:
-        while True:
-            with httpx.Client(timeout=30.0, trust_env=False, verify=False) as client:
-                try:
-                    answers.append(client.post(f"{url}/v1/correct", json=BODY).text)
-                except httpx.ConnectError:
-                    return
-                except httpx.HTTPError as error:
-                    answers.append(f"cut off: {type(error).__name__}")
-
-    with ThreadPoolExecutor(12) as pool:
-        with running(model, drain_seconds=0.5) as served:
-            asks = [pool.submit(ask, served.url) for _ in range(12)]
-            served.wait_for(lambda: len(answers) > 24)
-        for one in asks:
-            one.result(PATIENCE_SECONDS)
-    assert any("draining" in text for text in answers)
-    assert sum(text.startswith("cut off") for text in answers) <= 12  # once each, at the end
 
 
 # Batches

@@ -124,7 +124,8 @@ function tagsOf(answer, options) {
 }
 
 function optionsView(options) {
-  const key = element("p", { class: "key-line" }, element("span", {}, "the model without the text"), element("span", { class: "after" }, "the answer"));
+  const without = options[0].without === undefined ? null : element("span", {}, "the model without the text");
+  const key = element("p", { class: "key-line" }, without, element("span", { class: "after" }, "the answer"));
   const rows = options.map(optionView);
   const rest = rows.slice(MOST_ROWS);
   return [key, element("ol", { class: "candidates" }, rows.slice(0, MOST_ROWS)),
