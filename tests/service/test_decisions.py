@@ -360,7 +360,8 @@ def test_a_body_in_zstd_is_the_body(plain):
     body = {"model": "jev-latest", "state": TEXT, "questions": {"a": noul}}
     answer = coded(plain, zstd.compress(json.dumps(body).encode()), "ZSTD")
     assert answer.status_code == 200
-    assert answer.json()["answers"] == ask(plain, questions={"a": noul}).json()["answers"]
+    own = ask(plain, questions={"a": noul}).json()["answers"]["a"]["noul"]
+    assert answer.json()["answers"]["a"]["noul"] == pytest.approx(own, abs=1e-5)
 
 
 def test_what_is_no_zstd_or_too_large_once_decompressed_is_refused(plain):

@@ -3,6 +3,7 @@
 import json
 import shlex
 import socket
+from dataclasses import replace
 from urllib.parse import quote, urlencode
 
 import numpy as np
@@ -18,6 +19,7 @@ from lastword.benchmarks.demo import items
 from lastword.decisions.answer import probabilities_of
 from lastword.demo.outcome import BROKEN, GATED, REPAIRED, answer
 from lastword.demo.outcome import examples as firsts
+from lastword.probes.trajectory import TrajectoryProbe
 from lastword.service import pages
 from lastword.text.items import Item
 from lastword.trust.policy import Policy
@@ -205,11 +207,19 @@ def test_answers_are_the_librarys_with_the_text_and_without(decide, corrected):
     assert "Text: " + TEXT in decide.text_content("#decisions pre")
 
 
-def test_a_probes_answer_shows_what_each_depth_says(topic, chromium):
-    model = Tracer.demo(probes=[topic])
-    with running(model, explorer=True) as served:
-        question = {"type": "choice", "instructions": topic.question.instructions}
-        question["choices"] = [{"value": option.value} for option in topic.question.options]
+@pytest.fixture(params=["state", "trajectory"])
+def probe(request, topic, model):
+    """A probe that reads a state, or one that weighs what every depth says."""
+    if request.param == "state":
+        return topic
+    ones = np.ones(2 * (model.describe()["depth"] + 1) + 5)  # with the input and without it
+    return replace(topic, fit=TrajectoryProbe(ones, ones, 1.0))
+
+
+def test_a_probes_answer_shows_what_each_depth_says(probe, chromium):
+    with running(Tracer.demo(probes=[probe]), explorer=True) as served:
+        question = {"type": "choice", "instructions": probe.question.instructions}
+        question["choices"] = [{"value": option.value} for option in probe.question.options]
         body = {"model": served.service.corrector.name, "input": TEXT, "questions": [question]}
         told = served.client.post("/v1/decisions", json=body | {"include": ["trajectory"]}).json()
         reasons = told["answers"][0]["lastword"]
