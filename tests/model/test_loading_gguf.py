@@ -68,31 +68,6 @@ def test_loads_the_model_that_was_written(kind, tmp_path):
     assert (found.tensors, found.layout) == (truth.tensors, truth.layout)
 
 
-def test_a_file_is_gone_through_once(llama, monkeypatch):
-    import gguf
-
-    from lastword.model import gguf_reader
-    from lastword.weights.gguf import open_file
-
-    paths: list[str] = []
-
-    class Reader(gguf.GGUFReader):
-        def __init__(self, *_: Any) -> None:
-            raise AssertionError("the package's reader makes arrays of every string")
-
-    def counted_open(path: Path) -> Any:
-        paths.append(str(path))
-        return open_file(path)
-
-    monkeypatch.setattr(gguf, "GGUFReader", Reader)
-    monkeypatch.setattr(gguf_reader, "open_file", counted_open)
-    Tracer.from_pretrained(llama)
-    assert paths == [str(llama)]
-    assert gguf.GGUFReader is Reader
-    Tracer.from_pretrained(llama)
-    assert paths == [str(llama)] * 2  # what it held is another file's by then, perhaps
-
-
 @pytest.mark.parametrize("stored", ["F32", "Q8_0", "Q4_1"])
 def test_agrees_with_a_reader_of_our_own(stored, tmp_path):
     """The same file in numpy and float64, read as llama.cpp reads it."""

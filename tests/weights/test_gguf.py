@@ -17,9 +17,6 @@ from lastword.errors import ModelError
 from lastword.weights.gguf import is_gguf, open_file
 from lastword.weights.hub import open_gguf
 
-# Half a step of each format, as a share of the largest value of a block of 32.
-STEPS = {"Q8_0": 1 / 254, "Q5_1": 1 / 31, "Q4_1": 1 / 15, "Q4_0": 1 / 8, "F16": 1e-3, "BF16": 1e-2}
-
 
 def refusal(call: Callable[[], object]) -> str:
     """The one line that opening a file ends in, soon."""
@@ -35,24 +32,6 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The smallest llama as a file; tests that damage it take a copy."""
     folder = tmp_path_factory.mktemp("gguf")
     return gguf_files.write(folder / "llama.gguf", gguf_files.build("llama"))
-
-
-@pytest.mark.parametrize("stored", STEPS)
-def test_dequantises(stored, tmp_path):
-    model = gguf_files.build("llama")
-    checkpoint = open_file(gguf_files.write(tmp_path / "model.gguf", model, stored=stored))
-    assert checkpoint.header.quantisation == stored
-    changed = 0
-    for name, array in gguf_files.tensors("llama", model):
-        truth, found = torch.from_numpy(array), checkpoint.read_stored(name)
-        if array.ndim < 2:
-            assert torch.equal(truth, found)
-            continue
-        largest = truth.abs().reshape(-1, 32).amax(1, keepdim=True)
-        far = (truth - found).abs().reshape(-1, 32) / largest
-        assert far.max() <= STEPS[stored] + 2**-10  # scales are stored in float16
-        changed += not torch.equal(truth, found)
-    assert changed >= 24  # every matrix: the test compares what was rounded
 
 
 class TestHub:

@@ -213,13 +213,9 @@ def _scale_rotary(model: PreTrainedModel, checkpoint: GgufCheckpoint) -> None:
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """The tokenizer and chat template of a file, or of a folder in which they were kept."""
+    """The tokenizer and chat template of a file."""
     whole: Any = PreTrainedTokenizerFast
-    tokenizer: Tokenizer = (
-        whole.from_pretrained(str(path))
-        if path.is_dir()
-        else whole.from_pretrained(str(path.parent), gguf_file=path.name)
-    )
+    tokenizer: Tokenizer = whole.from_pretrained(str(path.parent), gguf_file=path.name)
     return tokenizer
 
 

@@ -6,7 +6,9 @@ few blocks, a package that its quantisation needs, more memory than there is.
 
 import contextlib
 import logging
+import os
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -37,7 +39,6 @@ from lastword.errors import ModelError, UnsupportedModelError
 from lastword.model import dequantised, embedded, gguf, memory, quantisation, ranks
 from lastword.model.asked import asked
 from lastword.model.families import text_config
-from lastword.model.gguf_reader import read_lightly
 from lastword.model.loaded import Loaded, carried
 from lastword.model.options import LoadOptions
 from lastword.text.normaliser import require_steady, require_whole_maps, require_whole_model
@@ -86,6 +87,7 @@ class _Plan:
         device: Where they go.
         checkpoint: Its header; None where nothing tells which commit it is.
         path: The GGUF file on disk; None for any other checkpoint.
+        place: Where the GGUF file's model is kept dequantised; None where it is not.
     """
 
     options: LoadOptions
@@ -95,6 +97,7 @@ class _Plan:
     device: torch.device
     checkpoint: Checkpoint | GgufCheckpoint | None
     path: Path | None = None
+    place: Path | None = None
 
 
 def load(options: LoadOptions) -> Loaded:
@@ -139,13 +142,12 @@ def _load(options: LoadOptions) -> Loaded:
 
 def _load_gguf(options: LoadOptions, base: LoadOptions) -> Loaded:
     """As `load`, from one file that holds all of it."""
-    with in_one_line(base), read_lightly():
+    with in_one_line(base):
         plan = _look_into_gguf(base, _device(options.device))
         assert isinstance(plan.checkpoint, GgufCheckpoint) and plan.path is not None
-        place = dequantised.place(plan.path, plan.checkpoint.header, plan.dtype)
-        model, tokenizer = _again(plan, place) or _first(plan, place)
+        model = _again(plan) or _first(plan)
         gguf.settle(model, plan.checkpoint)
-        _bounded(tokenizer, base.label)
+        tokenizer = _bounded(gguf.read_tokenizer(plan.path), base.label)
     source = {
         **options.names(options.label),
         "revision": plan.options.revision,
@@ -156,28 +158,34 @@ def _load_gguf(options: LoadOptions, base: LoadOptions) -> Loaded:
     return Loaded(model, tokenizer, source)
 
 
-def _first(plan: _Plan, place: Path | None) -> tuple[PreTrainedModel, Tokenizer]:
-    """The model and tokenizer of a GGUF file, kept for the next load where that is worth it."""
+def _first(plan: _Plan) -> PreTrainedModel:
+    """The model of a GGUF file, kept for the next load where that is worth it."""
     assert plan.path is not None
-    model, tokenizer = _load_model(plan), gguf.read_tokenizer(plan.path)
-    dequantised.keep(place, plan.path.name, model, tokenizer)
-    return model, tokenizer
+    model = _load_model(plan)
+    if plan.place is not None:
+        dequantised.keep(plan.place, plan.path.name, model)
+    return model
 
 
-def _again(plan: _Plan, place: Path | None) -> tuple[PreTrainedModel, Tokenizer] | None:
+def _again(plan: _Plan) -> PreTrainedModel | None:
     """Load what was kept of a GGUF file; None where nothing was, or it cannot be read any more."""
     assert plan.path is not None
-    if place is None:
+    if plan.place is None or not plan.place.is_dir():
         return None
-    if dequantised.find(place):
-        stored = replace(plan, options=replace(plan.options, model=place, gguf=None), path=None)
-        with contextlib.suppress(ModelError, TypeError, *_TROUBLE):  # damaged, or not whole
-            model = _load_model(stored)
-            model.name_or_path = model.config.name_or_path = str(plan.path.parent)
-            return model, dequantised.read_tokenizer(place) or gguf.read_tokenizer(plan.path)
-    with contextlib.suppress(OSError):  # a folder of others stays as it is
-        dequantised.drop(place)
+    with contextlib.suppress(OSError):  # a folder of others can be read all the same
+        os.utime(plan.place)  # used now
+    options = replace(plan.options, model=plan.place, gguf=None)
+    with contextlib.suppress(ModelError, TypeError, *_TROUBLE):  # damaged, or not whole
+        model = _load_model(replace(plan, options=options, path=None))
+        model.name_or_path = model.config.name_or_path = str(plan.path.parent)
+        return model
+    shutil.rmtree(plan.place, ignore_errors=True)
     return None
+
+
+def _kept_config(place: Path | None) -> Any:
+    with contextlib.suppress(TypeError, *_TROUBLE):  # damaged
+        return place and place.is_dir() and AutoConfig.from_pretrained(str(place))
 
 
 def invariant_of(loaded: Loaded, options: LoadOptions) -> Factors | float:
@@ -243,9 +251,10 @@ def _look_into_gguf(base: LoadOptions, device: torch.device) -> _Plan:
         memory.refuse_too_large(checkpoint.label, memory.Footprint(weights, 0, 0), device)
     base = gguf.download(base)
     path = gguf.path_of(base)
-    config = gguf.read_config(path, checkpoint.header)
+    place = dequantised.place(path, checkpoint.header, dtype)
+    config = _kept_config(place) or gguf.read_config(path, checkpoint.header)
     _refuse_others(checkpoint.label, config, base.theta or Theta())
-    plan = _Plan(base, config, None, dtype, device, checkpoint, path)
+    plan = _Plan(base, config, None, dtype, device, checkpoint, path, place)
     _refuse_too_large(plan)
     return plan
 
@@ -414,7 +423,6 @@ def _placement(plan: _Plan) -> dict[str, Any]:
 def _offload_folder() -> Path:
     """Return the folder of weights that fit no memory while the process runs."""
     import atexit
-    import shutil
     import tempfile
 
     folder = Path(tempfile.mkdtemp(prefix="lastword-offload-"))

@@ -1,7 +1,7 @@
 """GGUF, llama.cpp's format: config, tokenizer and (quantised) tensors in one file.
 
 The header is read by byte range, through the seam of `checkpoint.py`, so that a file on a hub that
-cannot be used is not downloaded. Tensors are dequantised by the formulas of the package `gguf`.
+cannot be used is not downloaded.
 """
 
 import math
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Shaped
+from jaxtyping import Float32
 from torch import Tensor
 
 from lastword.errors import CheckpointError, ModelError
@@ -27,7 +27,6 @@ _VERSIONS = (2, 3)
 # A header is its vocabulary: some ten megabytes. A longer one is another file's bytes.
 _HEADER_LIMIT = 2**28
 _FIRST_PIECE = 2**20
-_AT_ONCE = 2**16  # values that are dequantised at once: they stay in the core's cache
 _NUMBERS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
 _STRING, _ARRAY = 8, 9
 # What numbers and types that no header has end in.
@@ -266,56 +265,21 @@ class GgufCheckpoint:
         self.label = self.header.label
         self._files, self._file = files, file
 
-    def read_stored(self, name: str) -> Shaped[Tensor, "..."]:
-        """Return the tensor of llama.cpp's name in float32, dequantised, otherwise as it is stored.
+    def read_stored(self, name: str) -> Float32[Tensor, "..."]:
+        """Return the tensor of llama.cpp's name, dequantised.
 
         Raises:
-            CheckpointError: It is cut short, or stored as the package gguf does not read.
+            CheckpointError: It is cut short.
         """
-        from gguf import GGMLQuantizationType
+        from gguf import GGMLQuantizationType, dequantize
 
         info = self.header.tensors[name]
         data = self._files.read(self._file, info.start, info.stop)
         if data is None or len(data) != info.stop - info.start:
             raise CheckpointError(f"{self.label} is cut short at {name}; get the file again")
-        rows = torch.frombuffer(data, dtype=torch.uint8).reshape(*info.shape[:-1], -1).numpy()
-        try:
-            dense = dequantise(rows, GGMLQuantizationType[info.kind])
-        except NotImplementedError as error:
-            raise CheckpointError(
-                f"{name} of {self.label} is stored as {info.kind}, which the package gguf does "
-                "not dequantise"
-            ) from error
-        return torch.from_numpy(dense).reshape(info.shape)
-
-
-def dequantise(rows: Shaped[np.ndarray, "..."], kind: Any) -> Float32[np.ndarray, "..."]:
-    """Return the values of stored rows, by the formulas of the package gguf.
-
-    It takes 16 rows at a time and joins them twice; here as many blocks as the core's cache holds
-    go straight to where they stay, with the same bits.
-
-    Args:
-        rows: As they are stored.
-        kind: The package's `GGMLQuantizationType`.
-
-    Raises:
-        NotImplementedError: The package does not dequantise the kind.
-    """
-    from gguf import GGML_QUANT_SIZES, quants
-
-    values, size = GGML_QUANT_SIZES[kind]
-    own = getattr(quants, kind.name, None)
-    if own is None:  # plain, or refused
-        plain: np.ndarray = quants.dequantize(rows, kind)
-        return plain
-    own.init_grid()
-    blocks, step = rows.reshape(-1, size), _AT_ONCE // values
-    dense = np.empty((len(blocks), values), dtype=np.float32)
-    for start in range(0, len(blocks), step):
-        some = blocks[start : start + step]
-        dense[start : start + step] = own.dequantize_blocks(some)
-    return dense.reshape(*rows.shape[:-1], -1)
+        rows = np.frombuffer(data, dtype=np.uint8).reshape(*info.shape[:-1], -1)
+        dense = dequantize(rows, GGMLQuantizationType[info.kind])
+        return torch.tensor(dense).reshape(info.shape)
 
 
 def open_file(path: Path) -> GgufCheckpoint:
