@@ -57,12 +57,12 @@ class Asked:
 
     @property
     def answer(self) -> str:
-        """The corrected answer."""
+        """Return the corrected answer."""
         return self.decision.answer
 
     @property
     def alternatives(self) -> tuple[str, ...]:
-        """The other answers, the best first."""
+        """Return the other answers, the best first."""
         order = np.argsort(-self.decision.scores, kind="stable")
         return tuple(self.decision.candidates[i] for i in order if i != self.decision.index)
 
@@ -147,7 +147,7 @@ class GumbelNoise(LogitsProcessor):
     def __call__(
         self, input_ids: Int[Tensor, "batch length"], scores: Float[Tensor, "batch vocab"]
     ) -> Float[Tensor, "batch vocab"]:
-        """scores / temperature + Gumbel noise, whose argmax is a sample."""
+        """Return scores / temperature + Gumbel noise, whose argmax is a sample."""
         noise = np.stack([rng.gumbel(size=scores.shape[1]) for rng in self.generators])
         return scores.float() / self.temperature + torch.from_numpy(noise).to(scores.device).float()
 

@@ -252,7 +252,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         return rolling
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        """Generations, by the harness's `hf` on the same weights."""
+        """Generate by the harness's `hf` on the same weights."""
         with self.tracer.backbone.lock:
             texts: list[str] = self.harness.generate_until(requests, disable_tqdm)
         return texts
@@ -270,7 +270,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
 
     @property
     def tokenizer_name(self) -> str:
-        """Part of the harness's key for cached requests."""
+        """Return part of the harness's key for cached requests."""
         return str(self.harness.tokenizer_name)
 
     def set_cache_hook(self, cache_hook: CacheHook) -> None:
@@ -320,11 +320,11 @@ class FirstChoice:
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """L alone."""
+        """Return L alone."""
         return (self.depth,)
 
     def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
-        """Not log-probabilities: their mean over a candidate is 0 or below."""
+        """Return no log-probabilities: their mean over a candidate is 0 or below."""
         first = tile.logits[self.depth].argmax(dim=-1)
         return (first[tile.row] == tile.token).float() - 1.0
 

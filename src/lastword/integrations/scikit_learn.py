@@ -196,7 +196,7 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.probe_.fit
 
     def _in_order(self, table: Table) -> Table:
-        """The probe's classes in the order of `classes_`: Unicode has 10 before 9."""
+        """Return the probe's classes in the order of `classes_`: Unicode has 10 before 9."""
         classes = self._fit().classes
         return table[:, [classes.index(option.text) for option in _options(self.classes_)]]
 
@@ -230,7 +230,7 @@ def _tracer(model: Tracer | LoadOptions | str) -> Tracer:
 
 
 def _texts(texts: Texts) -> list[str]:
-    """The inputs as texts.
+    """Return the inputs as texts.
 
     Raises:
         InputError: One text, a table, or something that is no input.
@@ -241,13 +241,13 @@ def _texts(texts: Texts) -> list[str]:
 
 
 def _options(values: np.ndarray) -> list[Option]:
-    """An option for each class: texts and booleans as they stand, numbers as they are written."""
+    """Return an option for each class: texts and booleans as they are, numbers as written."""
     plain = values.tolist()
     return [Option(value if isinstance(value, str | bool) else str(value)) for value in plain]
 
 
 def _read(tracer: Tracer, passages: Sequence[Passage]) -> Float[np.ndarray, "texts depths width"]:
-    """Every depth of some passages; those that the tracer has read are taken from what it kept."""
+    """Read every depth of some passages; the tracer keeps those that it has read."""
     kept = _STATES.setdefault(tracer, {})
     if new := [passage for passage in dict.fromkeys(passages) if passage not in kept]:
         states = tracer.pooled(new, range(tracer.profile.depth + 1))

@@ -56,11 +56,11 @@ class BatchCalibrated:
 
     @property
     def needs(self) -> Needs:
-        """Depth L."""
+        """Return depth L."""
         return Needs(frozenset([self.facts.depth]))
 
     def scores(self, evidence: Evidence) -> Scores | None:
-        """Probabilities less their mean, or nats; None for a label set without a mean."""
+        """Return probabilities less their mean, or nats; None for a label set without a mean."""
         mean = self.means.get(label_set(evidence.candidates))
         if mean is None:
             return None
@@ -82,7 +82,7 @@ class BatchCalibrated:
 
 
 def calibrated(b: Scores, mean: Scores, *, log: bool) -> Scores:
-    """softmax(b) - mean, or log softmax(b) - log mean.
+    """Return softmax(b) - mean, or log softmax(b) - log mean.
 
     Args:
         b: The base scores.
@@ -114,11 +114,11 @@ class Running:
 
     @property
     def needs(self) -> Needs:
-        """Depth L."""
+        """Return depth L."""
         return Needs(frozenset([self.facts.depth]))
 
     def next(self, evidence: Evidence) -> Step | Verdict:
-        """Depth L, then the item less the mean so far, itself among it."""
+        """Ask for depth L, then give the item less the mean so far, itself among it."""
         base = evidence.trajectory.base
         if np.isnan(base).any():
             return Step(self.needs.depths)

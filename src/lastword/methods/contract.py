@@ -56,12 +56,12 @@ class Needs:
 
     @property
     def normed(self) -> frozenset[int]:
-        """Depths to read through the final norm; T's own not among them."""
+        """Return depths to read through the final norm; T's own not among them."""
         return self.depths | frozenset(() if self.scorer is None else self.scorer.depths)
 
     @property
     def raw(self) -> frozenset[int]:
-        """Depths to read without it."""
+        """Return depths to read without it."""
         return frozenset(() if self.scorer is None else self.scorer.raw_depths)
 
 
@@ -89,7 +89,7 @@ class Evidence:
     content_free: Inputs | None = None
 
     def aggregate(self, means: Scores, aggregation: Aggregation, *, blind: bool = False) -> Scores:
-        """Means over tokens as sums, as they are, or as sums over the candidate's UTF-8 bytes.
+        """Turn means over tokens into sums, or sums over the candidate's UTF-8 bytes, or neither.
 
         `blind` means are those after the blind prompt, where a candidate may have other tokens.
 
@@ -107,7 +107,7 @@ class Evidence:
 def aggregate(
     means: Scores, aggregation: Aggregation, tokens: np.ndarray, sizes: np.ndarray
 ) -> Scores:
-    """Means over tokens as `Evidence.aggregate` has them, of as many candidates as are given.
+    """Aggregate as `Evidence.aggregate` does, for as many candidates as are given.
 
     Args:
         means: Of each candidate, over its tokens.

@@ -27,7 +27,7 @@ class Correction(Protocol):
 
     @property
     def needs(self) -> Needs:
-        """All that it may ask for."""
+        """Return all that it may ask for."""
 
     def next(self, evidence: Evidence) -> Step | Verdict:
         """Return what must still be read of an item, or the verdict.
@@ -70,12 +70,12 @@ class Scored:
 
     @property
     def needs(self) -> Needs:
-        """The method's, and depth L: the base's answer stands beside every other."""
+        """Return the method's, and depth L: the base's answer stands beside every other."""
         needs = self.method.needs
         return replace(needs, depths=needs.depths | {self.facts.depth})
 
     def next(self, evidence: Evidence) -> Step | Verdict:
-        """Everything at once, then the method's scores."""
+        """Ask for everything at once, then give the method's scores."""
         needs, trajectory, blind = self.needs, evidence.trajectory, evidence.blind
         if lacking := lacks(needs, blind=blind is not None, free=evidence.content_free is not None):
             raise ItemError(f"{self.name} reads {lacking}, and the item has none")

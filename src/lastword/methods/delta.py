@@ -31,12 +31,12 @@ class Extrapolation:
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """M..N."""
+        """Return M..N."""
         return tuple(range(self.facts.depth // 2, self.facts.depth + 1))
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """w_l of each depth; they sum to 1."""
+        """Return w_l of each depth; they sum to 1."""
         n, virtual = len(self.depths), self.facts.depth + 1
         mean = sum(self.depths) / n
         spread = sum((depth - mean) ** 2 for depth in self.depths)
@@ -44,13 +44,13 @@ class Extrapolation:
         return tuple(1 / n + slope * (depth - mean) for depth in self.depths)
 
     def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
-        """log_softmax(yhat)[token] at each predicted token, in nats."""
+        """Return log_softmax(yhat)[token] at each predicted token, in nats."""
         extrapolated = self.vocabulary_scores(tile)
         log_z = extrapolated.logsumexp(dim=-1)
         return extrapolated[tile.row, tile.token] - log_z[tile.row]
 
     def vocabulary_scores(self, tile: Tile) -> Logits:
-        """yhat of every token."""
+        """Return yhat of every token."""
         last = self.facts.depth
         *earlier, own = self.weights
         yhat = tile.logits[last] * own

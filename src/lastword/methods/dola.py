@@ -53,16 +53,16 @@ class Contrast:
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """L, and the premature layers where they are normed."""
+        """Return L, and the premature layers where they are normed."""
         return (*self.premature, self.last) if self.normed else (self.last,)
 
     @property
     def raw_depths(self) -> tuple[int, ...]:
-        """The premature layers where they are not."""
+        """Return the premature layers where they are not."""
         return () if self.normed else self.premature
 
     def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
-        """s[token] at each predicted token: a difference of log-probabilities, in nats."""
+        """Return s[token] at each predicted token: a difference of log-probabilities, in nats."""
         early = torch.stack([self._early_at(tile, depth) for depth in self.premature])
         picks = self.chosen(tile)[tile.row]
         late = tile.logits[self.last][tile.row, tile.token] - tile.log_z[self.last][tile.row, 0]
@@ -77,7 +77,7 @@ class Contrast:
         return tile.once(self, lambda: self._divergent(tile))
 
     def vocabulary_scores(self, tile: Tile) -> Logits:
-        """S of every token."""
+        """Return S of every token."""
         picks = self.chosen(tile)
         early = torch.empty_like(tile.logits[self.last])
         for place, depth in enumerate(self.premature):
@@ -122,20 +122,20 @@ class Plausible:
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """As the contrast's."""
+        """Return the contrast's."""
         return self.contrast.depths
 
     @property
     def raw_depths(self) -> tuple[int, ...]:
-        """As the contrast's."""
+        """Return the contrast's."""
         return self.contrast.raw_depths
 
     def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
-        """log_softmax(s)[token] at each predicted token, in nats."""
+        """Return log_softmax(s)[token] at each predicted token, in nats."""
         return self.vocabulary_scores(tile)[tile.row, tile.token]
 
     def vocabulary_scores(self, tile: Tile) -> Logits:
-        """log_softmax(s) of every token; -1000, or less before `released`, where implausible."""
+        """Return log_softmax(s) of all tokens; -1000 if implausible, less if not `released`."""
         if self.released:
             s = self.contrast.vocabulary_scores(tile)
             return F.log_softmax(s, dim=-1).masked_fill_(self.implausible(tile), MASKED)
@@ -151,7 +151,7 @@ class Plausible:
 def divergence(
     late: Float[Tensor, "rows vocab"], early: Float[Tensor, "rows vocab"]
 ) -> Float[Tensor, " rows"]:
-    """D_l = 1/(2V) sum_v M (2 log M - log p_L - log p_l), M = (p_L + p_l) / 2.
+    """Return D_l = 1/(2V) sum_v M (2 log M - log p_L - log p_l), M = (p_L + p_l) / 2.
 
     Args:
         late: log p_L.

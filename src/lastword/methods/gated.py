@@ -35,18 +35,18 @@ class TraceGated:
 
     @property
     def needs(self) -> Needs:
-        """Every depth with the question and without, and T; a decision alone reads less."""
+        """Return every depth with the question and without, and T; a decision alone reads less."""
         every = frozenset(range(self.facts.depth + 1))
         return Needs(every, t=True, blind=every)
 
     def scores(self, evidence: Evidence) -> Scores:
-        """u, or b where the gate fails or there is no blind prompt."""
+        """Return u, or b where the gate fails or there is no blind prompt."""
         verdict = self.next(evidence)
         assert isinstance(verdict, Verdict)
         return verdict.correction.scores
 
     def next(self, evidence: Evidence) -> Step | Verdict:
-        """TRACE's next step; past its verdict the blind reading at the depth that decided."""
+        """Return TRACE's next step; after its verdict, the blind reading at its depth."""
         verdict = Trace(self.facts).next(evidence)
         if isinstance(verdict, Step):
             return verdict

@@ -40,12 +40,12 @@ class Pmi:
 
     @property
     def needs(self) -> Needs:
-        """Depth L, with the question and without."""
+        """Return depth L, with the question and without."""
         last = frozenset([self.facts.depth])
         return Needs(last, blind=last)
 
     def scores(self, evidence: Evidence) -> Scores | None:
-        """b - LAMBDA q in nats; None for an item without a blind prompt."""
+        """Return b - LAMBDA q in nats; None for an item without a blind prompt."""
         if evidence.blind is None:
             return None
         if self.aggregation != "mean" and evidence.blind_tokens is None:

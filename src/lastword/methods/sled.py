@@ -51,12 +51,12 @@ class Evolved:
     def at(
         self, row: Int[Tensor, " targets"], token: Int[Tensor, " targets"]
     ) -> Float[Tensor, " targets"]:
-        """H of tokens anywhere in V."""
+        """Return H of tokens anywhere in V."""
         is_it = self.tokens[row] == token[:, None]
         return torch.where(is_it.any(dim=-1), (self.h[row] * is_it).sum(dim=-1), OUTSIDE)
 
     def log_z(self) -> Float[Tensor, " rows"]:
-        """Log-sum-exp of h over V; every token outside I counts with -100."""
+        """Return log-sum-exp of h over V; every token outside I counts with -100."""
         outside = self.vocabulary - self.h.shape[1]
         rest = torch.full_like(self.h[:, :1], OUTSIDE)
         inside = self.h.logsumexp(dim=-1, keepdim=True)
@@ -88,28 +88,28 @@ class Evolution:
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """L."""
+        """Return L."""
         return (self.last,)
 
     @property
     def raw_depths(self) -> tuple[int, ...]:
-        """The premature layers."""
+        """Return the premature layers."""
         return self.premature
 
     def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
-        """log_softmax(h)[token], or h[token], at each predicted token."""
+        """Return log_softmax(h)[token], or h[token], at each predicted token."""
         evolved = self.evolved(tile)
         scores = evolved.at(tile.row, tile.token)
         return scores if self.raw else scores - evolved.log_z()[tile.row]
 
     def vocabulary_scores(self, tile: Tile) -> Logits:
-        """H of every token."""
+        """Return H of every token."""
         evolved = self.evolved(tile)
         everywhere = torch.full_like(tile.logits[self.last], OUTSIDE)
         return everywhere.scatter_(1, evolved.tokens, evolved.h)
 
     def evolved(self, tile: Tile) -> Evolved:
-        """Top k, directions and evolution of a tile's rows; worked out once for both scores."""
+        """Return top k, directions and evolution of a tile's rows, computed once for both."""
         key = ("sled", self.premature, self.k, self.alpha, self.steps)
         return tile.once(key, lambda: self._evolve(tile))
 
@@ -143,7 +143,7 @@ def _agreement(
     z_L: Logits,
     tokens: Int[Tensor, "rows k"],
 ) -> Float[Tensor, "rows k"]:
-    """m_ni: the squared cosine between d_n and the gradient towards each token, where positive.
+    """Return m_ni: the squared cosine of d_n and the gradient towards each token, if positive.
 
     `<p, d> - d_i = sum_v p_v (d_v - d_i)` and `|p|^2 - 2 p_i + 1 = (1 - p_i)^2 + sum_v!=i p_v^2`
     both cancel where p_i comes close to 1; at most one token can, so the top one is summed apart.

@@ -223,7 +223,7 @@ def entry(name: str) -> Entry:
 
 
 def resolve(names: Sequence[str], facts: Facts) -> dict[str, Method]:
-    """Methods by their full names, in order, each once.
+    """Return methods by their full names, in order, each once.
 
     Args:
         names: As in the table, with options after `@`.

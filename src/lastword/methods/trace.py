@@ -26,11 +26,11 @@ class Trace:
 
     @property
     def needs(self) -> Needs:
-        """Every depth and T; a decision alone reads less (`Tracer.correct`)."""
+        """Return every depth and T; a decision alone reads less (`Tracer.correct`)."""
         return Needs(frozenset(range(self.facts.depth + 1)), t=True)
 
     def scores(self, evidence: Evidence) -> Scores:
-        """u, Eqs. 9, 18 and 19."""
+        """Return u, Eqs. 9, 18 and 19."""
         verdict = self.next(evidence)
         assert isinstance(verdict, Verdict)
         return verdict.correction.scores

@@ -21,7 +21,7 @@ _FREE = (
 
 
 def asked(options: LoadOptions) -> str | None:
-    """Digest of a model's files and of the options that records depend on.
+    """Return the digest of a model's files and of the options that records depend on.
 
     Two starts of one digest would load the same. Of a hub's model the commit that was downloaded
     last counts; whether its branch has moved since is not asked.

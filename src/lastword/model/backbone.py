@@ -94,7 +94,7 @@ class Backbone:
     def on(
         self, road: Road, packed_attention: str | None = None, prefixes: Prefixes | None = None
     ) -> "Backbone":
-        """The same model on another road."""
+        """Return the same model on another road."""
         return Backbone(self.model, road, packed_attention, prefixes)
 
     @property
@@ -105,14 +105,14 @@ class Backbone:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the weights, and of the states."""
+        """Return the dtype of the weights and of the states."""
         return self.model.dtype
 
     @torch.inference_mode()
     def states(
         self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int = 8192
     ) -> States:
-        """States of all branches at `depths`; blocks past the deepest are not run.
+        """Compute states of all branches at `depths`; blocks past the deepest are not run.
 
         Args:
             branches: What to read; whatever shares a prefix shares its rows.
@@ -128,7 +128,7 @@ class Backbone:
     def pooled(
         self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int = 8192
     ) -> Float[Tensor, "branches depths width"]:
-        """Mean state over each branch's read rows, in float32, on the CPU; no row leaves its block.
+        """Average each branch's read rows, in float32, on the CPU; no row leaves its block.
 
         A text whose means are kept is not read again.
 
@@ -165,7 +165,7 @@ class Backbone:
         return _join([s for p in pieces for s in self._fitting(branches, p, capture)])
 
     def _by_rope(self, branches: Sequence[Branch]) -> list[list[int]]:
-        """Places of branches, apart where their lengths change the rope: in most models nowhere."""
+        """Group places of branches whose lengths have the same rope: in most models all."""
         classes: dict[int, list[int]] = {}
         for i, branch in enumerate(branches):
             classes.setdefault(self._rope(branch), []).append(i)
@@ -226,7 +226,7 @@ class Backbone:
 
     @property
     def attention(self) -> str:
-        """The attention implementation that the model was loaded with."""
+        """Return the attention implementation that the model was loaded with."""
         return str(self.config._attn_implementation)
 
     def _capture(
@@ -267,7 +267,7 @@ class _Capture:
 
     @property
     def deepest(self) -> int:
-        """The last depth that is computed."""
+        """Return the last depth that is computed."""
         return self.depths[-1]
 
 
@@ -335,7 +335,7 @@ class ForestAttention(ABC):
     def _attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, **options: Any
     ) -> Tensor:
-        """Query is [1, heads, nodes, dim], key and value have the nodes of the row's `keys`.
+        """Attend: query is [1, heads, nodes, dim], key and value have the row's `keys`.
 
         The result is [1, nodes, heads, dim].
         """
@@ -345,7 +345,7 @@ class ForestAttention(ABC):
         """Lay out which nodes see which, as the implementation wants it."""
 
     def layout(self, window: int | None, device: torch.device) -> Any:
-        """The layout for blocks of a window on a device, made once."""
+        """Return the layout for blocks of a window on a device, made once."""
         place = (window, device)
         if place not in self._layouts:
             ends, positions = (
@@ -380,7 +380,7 @@ class TiledAttention(ForestAttention):
     def _lay_out(
         self, ends: Tensor, positions: Tensor, window: int | None
     ) -> list[tuple[tuple[int, int], Tensor, Tensor]]:
-        """Spans of queries, the places of their keys, and who sees whom."""
+        """Return spans of queries, the places of their keys, and who sees whom."""
         device, nodes, places = ends.device, self.row.nodes, self.row.places
         laid = []
         size = TILE_CUDA if device.type == "cuda" else self.tile
@@ -445,7 +445,7 @@ def _forest_attention(config: Any, attention: ForestAttention) -> Iterator[None]
 
 
 def _implementation(module: nn.Module, name: str) -> Callable[..., tuple[Tensor, Any]]:
-    """The attention function by its name; each family has an eager one of its own."""
+    """Return the attention function of a name; each family has an eager one of its own."""
     if name == "eager":
         eager: Callable[..., Any] = sys.modules[type(module).__module__].eager_attention_forward
         return eager
@@ -519,7 +519,7 @@ def _rows_within(branches: Sequence[Branch], places: list[int], tokens: int) -> 
 
 
 def _join(pieces: list[tuple[list[int], States]]) -> States:
-    """One batch's states from its pieces; rows follow one another, branches keep their numbers."""
+    """Join a batch's pieces; rows follow one another, branches keep their numbers."""
     if len(pieces) == 1 and pieces[0][0] == list(range(len(pieces[0][0]))):
         return pieces[0][1]
     rows, row, token, branch = [], [], [], []

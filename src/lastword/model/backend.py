@@ -61,7 +61,7 @@ class Profile:
 
     @property
     def precision(self) -> str:
-        """The dtype's name."""
+        """Return the dtype's name."""
         return str(self.dtype).removeprefix("torch.")
 
 
@@ -210,7 +210,7 @@ class Local:
 
 
 def token_bytes(config: Any, dtype: torch.dtype) -> int:
-    """Bytes of one token in a batch: its states at every depth, and one block's activations.
+    """Return bytes of one token in a batch: its states at every depth, and one block's activations.
 
     Args:
         config: The text model's config.
@@ -223,7 +223,7 @@ def token_bytes(config: Any, dtype: torch.dtype) -> int:
 
 
 def default_batch_tokens(config: Any, dtype: torch.dtype, device: torch.device) -> int:
-    """Distinct tokens of one batch: what its states and activations take, within `BATCH_BYTES`.
+    """Count the distinct tokens of a batch whose states and activations fit `BATCH_BYTES`.
 
     On a GPU they may take a sixteenth of the device: of all of it and not of what is free, for a
     restarted run must plan as it did before.

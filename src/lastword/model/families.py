@@ -68,12 +68,12 @@ def locate(model: PreTrainedModel) -> Parts:
 
 
 def text_config(config: PretrainedConfig) -> Any:
-    """The text model's config; of a plain language model, its own."""
+    """Return the text model's config; of a plain language model, its own."""
     return config.get_text_config(decoder=True)
 
 
 def context_length(config: PretrainedConfig) -> int | None:
-    """The longest sequence that the model takes in tokens; None where its config names none."""
+    """Return the longest sequence that the model takes, in tokens; None if not in its config."""
     text = text_config(config)
     for name in CONTEXTS:
         length = getattr(text, name, None)
@@ -84,7 +84,7 @@ def context_length(config: PretrainedConfig) -> int | None:
 
 
 def rope_class(config: PretrainedConfig, length: int) -> int:
-    """Which lengths may share a batch: equal numbers may, different ones never (method, section 2).
+    """Return a length's class: those of one class may share a batch (method, section 2).
 
     Longrope and dynamic scaling choose their frequencies by the longest position in the batch.
 
@@ -105,7 +105,7 @@ def rope_class(config: PretrainedConfig, length: int) -> int:
 
 
 def device_of(module: nn.Module) -> torch.device:
-    """Where a module computes: where its weights are, or are brought when it is offloaded."""
+    """Return where a module computes: where its weights are or, offloaded, are brought."""
     hook: Any = getattr(module, "_hf_hook", None)  # accelerate's
     for inner in getattr(hook, "hooks", (hook,)):
         device = getattr(inner, "execution_device", None)

@@ -40,7 +40,7 @@ _PLAIN = {"F16": torch.float16, "BF16": torch.bfloat16}
 
 
 def find(options: LoadOptions) -> LoadOptions | None:
-    """The options with a folder or hub name, and a file in it; None where no GGUF file is meant.
+    """Return the options with a folder or hub name and a file in it; None if no GGUF file is meant.
 
     Raises:
         CheckpointError: There is no such file.
@@ -62,7 +62,7 @@ def find(options: LoadOptions) -> LoadOptions | None:
 
 
 def open_checkpoint(base: LoadOptions) -> GgufCheckpoint:
-    """The file by its header, before anything else of it is read; what cannot be loaded is refused.
+    """Read a file's header; refuse what cannot be loaded before anything else of it is read.
 
     Raises:
         ModelError: The file cannot be used, or an option that it does not go with was given.
@@ -107,13 +107,13 @@ def _refuse_unread(header: Header) -> None:
 
 
 def path_of(base: LoadOptions) -> Path:
-    """Where a file that is on disk lies."""
+    """Return the path of a file that is on disk."""
     assert base.gguf is not None
     return Path(base.name) / base.gguf
 
 
 def download(base: LoadOptions) -> LoadOptions:
-    """The options with the file on disk, of the commit that they name then.
+    """Return the options with the file on disk, of the commit that they name then.
 
     Raises:
         CheckpointError: It cannot be downloaded.
@@ -126,7 +126,7 @@ def download(base: LoadOptions) -> LoadOptions:
 
 
 def read_config(path: Path, header: Header) -> Any:
-    """transformers' config of a file, with what its reader leaves out."""
+    """Return transformers' config of a file, with what its reader leaves out."""
     config = AutoConfig.from_pretrained(str(path.parent), gguf_file=path.name)
     if header.architecture not in ARCHITECTURES:
         return config
@@ -180,7 +180,7 @@ def settle(model: PreTrainedModel, checkpoint: GgufCheckpoint) -> None:
 
 
 def _places(model: PreTrainedModel, header: Header) -> set[str]:
-    """llama.cpp's names of all that the model has; of experts without `.weight`."""
+    """Return llama.cpp's names of all that the model has; of experts without `.weight`."""
     from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
 
     kind = next(kind for kind, name in MODEL_ARCH_NAMES.items() if name == header.architecture)
@@ -213,7 +213,7 @@ def _scale_rotary(model: PreTrainedModel, checkpoint: GgufCheckpoint) -> None:
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """The tokenizer and chat template of a file."""
+    """Return the tokenizer and chat template of a file."""
     whole: Any = PreTrainedTokenizerFast
     tokenizer: Tokenizer = whole.from_pretrained(str(path.parent), gguf_file=path.name)
     return tokenizer

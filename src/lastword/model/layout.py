@@ -22,7 +22,7 @@ def can_lay_out(weight: Tensor) -> bool:
 
 
 def laid_out(weight: Tensor) -> Callable[[Tensor], Tensor]:
-    """The product of rows with a copy of a weight that is in the order of oneDNN's kernels.
+    """Return the product of rows with a copy of a weight that is in the order of oneDNN's kernels.
 
     Args:
         weight: As a linear layer keeps it [outputs, inputs].
@@ -55,11 +55,11 @@ class LaidOut(nn.Linear):
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]
-        """A copy of the weight as it was [outputs, inputs], for whoever looks past `forward`."""
+        """Copy the weight as it was [outputs, inputs], for whoever looks past `forward`."""
         return self._packed.to_dense()
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - as torch calls it
-        """The product, as the layer's [..., outputs]."""
+        """Return the product, as the layer's [..., outputs]."""
         return _product(input, self._packed, self.bias)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
@@ -71,12 +71,12 @@ class LaidOut(nn.Linear):
         return self.__dict__ | {"_packed": self.weight}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """As of every module."""
+        """Restore what `__getstate__` gave."""
         self.__dict__.update(state | {"_packed": _pack(state["_packed"])})
 
 
 def plain_layers(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Linear]]:
-    """The layers of a module that can be laid out, each with what holds it and its name there.
+    """Yield a module's layers that can be laid out, each with its parent and its name there.
 
     Not those whose weight others share: laid out, it would be kept once for each.
     """

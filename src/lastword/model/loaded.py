@@ -29,7 +29,7 @@ class Loaded:
 
 
 def carried(options: LoadOptions) -> Loaded:
-    """An embedded model."""
+    """Load an embedded model."""
     assert options.embedded is not None
     source = options.names(options.name) | {"asked": asked(options)}
     return Loaded(*embedded.load(options.embedded), source)

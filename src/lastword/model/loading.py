@@ -141,7 +141,7 @@ def _load(options: LoadOptions) -> Loaded:
 
 
 def _load_gguf(options: LoadOptions, base: LoadOptions) -> Loaded:
-    """As `load`, from one file that holds all of it."""
+    """Load one file that holds all of a model."""
     with in_one_line(base):
         plan = _look_into_gguf(base, _device(options.device))
         assert isinstance(plan.checkpoint, GgufCheckpoint) and plan.path is not None
@@ -159,7 +159,7 @@ def _load_gguf(options: LoadOptions, base: LoadOptions) -> Loaded:
 
 
 def _first(plan: _Plan) -> PreTrainedModel:
-    """The model of a GGUF file, kept for the next load where that is worth it."""
+    """Return the model of a GGUF file, kept for the next load where that is worth it."""
     assert plan.path is not None
     model = _load_model(plan)
     if plan.place is not None:
@@ -189,7 +189,7 @@ def _kept_config(place: Path | None) -> Any:
 
 
 def invariant_of(loaded: Loaded, options: LoadOptions) -> Factors | float:
-    """I(M) as it was given, else of the checkpoint that stores these weights, else of the model.
+    """Return I(M) as given, else of the checkpoint that stores these weights, else of the model.
 
     Raises:
         InvariantError: It is undefined.
@@ -203,7 +203,7 @@ def invariant_of(loaded: Loaded, options: LoadOptions) -> Factors | float:
 
 
 def load_tokenizer(options: LoadOptions) -> Tokenizer:
-    """The tokenizer of a checkpoint, without its weights.
+    """Return the tokenizer of a checkpoint, without its weights.
 
     Raises:
         ModelError: Missing or unreadable.
@@ -218,7 +218,7 @@ def load_tokenizer(options: LoadOptions) -> Tokenizer:
 
 
 def parts_of(options: LoadOptions) -> tuple[LoadOptions, Path | None]:
-    """The model that is named, its path in full; and the adapter's folder, where one is named."""
+    """Return the named model, its path in full, and the adapter's folder, if one is named."""
     if not options.name.startswith((".", "/", "~")):
         return options, None
     folder = Path(options.name).expanduser()
@@ -236,14 +236,14 @@ def parts_of(options: LoadOptions) -> tuple[LoadOptions, Path | None]:
 
 
 def pinned(base: LoadOptions) -> LoadOptions:
-    """The options with a branch or tag resolved once: all files come from one commit."""
+    """Return the options with a branch or tag resolved once: all files come from one commit."""
     if Path(base.name).is_dir():
         return base
     return replace(base, revision=hub.find_commit(base.name, base.revision) or base.revision)
 
 
 def _look_into_gguf(base: LoadOptions, device: torch.device) -> _Plan:
-    """As `_look_into`; a file on a hub is downloaded once its header says that it can be used."""
+    """Plan as `_look_into`; a hub's file is downloaded once its header says that it can be used."""
     checkpoint = gguf.open_checkpoint(base)
     dtype = _dtype(base, gguf.dtype_of(checkpoint.header), device)
     if base.device_map is None:
@@ -311,7 +311,7 @@ def _brings_code(what: str) -> str:
 
 
 def open_checkpoint(base: LoadOptions) -> Checkpoint | None:
-    """The checkpoint's header, local or remote; None where nothing tells which commit it is."""
+    """Return a checkpoint's header, local or remote; None if its commit is not known."""
     if Path(base.name).is_dir():
         checkpoint = open_local(Path(base.name))
         if isinstance(checkpoint, TorchCheckpoint) and not base.allow_bin:
@@ -326,7 +326,7 @@ def open_checkpoint(base: LoadOptions) -> Checkpoint | None:
 
 
 def _load_model(plan: _Plan) -> PreTrainedModel:
-    """The model on its devices, from the very commit that its config came from."""
+    """Return the model on its devices, from the very commit that its config came from."""
     base, config, placement = plan.options, plan.config, _placement(plan)
     quantisation.drop_outliers(config)
     if quantisation.is_dequantised(plan.method, plan.device):
@@ -431,7 +431,7 @@ def _offload_folder() -> Path:
 
 
 def _merge(model: PreTrainedModel, adapter: Path, plan: _Plan) -> PreTrainedModel:
-    """The model with an adapter's weights merged into its own, by PEFT.
+    """Return the model with an adapter's weights merged into its own, by PEFT.
 
     It knows every kind of adapter, and needs the whole model: `weights.adapter` merges plain LoRA
     into the five tensors of I(M) without one, and reads the config for both.
@@ -458,7 +458,7 @@ def _merge(model: PreTrainedModel, adapter: Path, plan: _Plan) -> PreTrainedMode
 
 
 def _tokenizer(base: LoadOptions, adapter: Path | None) -> Tokenizer:
-    """The adapter's tokenizer where it brings one, else the model's, of the commit loaded."""
+    """Load the adapter's tokenizer if it brings one, else the model's, of the loaded commit."""
     if adapter is not None and (adapter / "tokenizer_config.json").is_file():
         base = replace(base, model=str(adapter), revision=None)
     with in_one_line(base, "the tokenizer of "):
@@ -494,7 +494,7 @@ def _require_whole_maps(base: LoadOptions) -> None:
 
 
 def _bounded(tokenizer: Tokenizer, name: str) -> Tokenizer:
-    """The tokenizer, whose chat template has bounds."""
+    """Return the tokenizer, whose chat template has bounds."""
     require_bounded(tokenizer.chat_template, name)
     require_steady(tokenizer, name)
     return tokenizer
@@ -519,7 +519,7 @@ def in_one_line(base: LoadOptions, what: str = "") -> Iterator[None]:
 
 
 def _auto(config: Any) -> Any:
-    """A multimodal wrapper has no causal class of its own; its text model answers all the same."""
+    """Return the class to load by: a multimodal wrapper has no causal one."""
     wrapper = config.model_type in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
     if wrapper and hasattr(config, "text_config"):
         return AutoModelForImageTextToText
@@ -527,7 +527,7 @@ def _auto(config: Any) -> Any:
 
 
 def _device(name: str) -> torch.device:
-    """The device of a name, which is here: torch may be compiled for one that is not."""
+    """Return the device of a name, which is here: torch may be compiled for one that is not."""
     here = torch.accelerator.current_accelerator(check_available=True)
     if name == "auto":
         return here or torch.device("cpu")
@@ -567,7 +567,7 @@ def stored_dtype(config: Any) -> torch.dtype:
 
 
 def _where(model: PreTrainedModel, device: torch.device) -> str:
-    """The device, or those of a device map with how many modules each has."""
+    """Return the device, or those of a device map with how many modules each has."""
     placed = getattr(model, "hf_device_map", None)
     if not placed or len(set(map(str, placed.values()))) == 1:
         return str(device)

@@ -26,7 +26,7 @@ EXTRAS = {
 
 
 def describe_machine() -> dict[str, Any]:
-    """Everything that `lastword doctor` tells, as plain JSON values."""
+    """Return everything that `lastword doctor` tells, as plain JSON values."""
     return {
         "versions": _versions(),
         "devices": list(_devices()),
@@ -37,7 +37,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def missing(extra: str) -> list[str]:
-    """Requirements of an extra that are not met here, with the version that is there instead."""
+    """List requirements of an extra that are not met here, with the version that is there."""
     return [line for line in map(_unmet, _requirements(extra)) if line is not None]
 
 
@@ -54,7 +54,7 @@ def _version(package: str) -> str | None:
 
 
 def _requirements(extra: str) -> Iterator[Any]:
-    """The requirements of an extra; one that names other extras of ours is those."""
+    """Return the requirements of an extra; one that names other extras of ours is those."""
     from packaging.requirements import Requirement
 
     for line in metadata.requires("lastword") or ():
@@ -78,7 +78,7 @@ def _unmet(requirement: Any) -> str | None:
 
 
 def _devices() -> Iterator[dict[str, Any]]:
-    """The CPU, then the accelerators that are here; the one that torch is built for, if none is."""
+    """Yield the CPU and the accelerators here; the one that torch is built for, if none is."""
     import torch
 
     from lastword.model.memory import available
@@ -106,7 +106,7 @@ def _devices() -> Iterator[dict[str, Any]]:
 
 
 def _hub() -> dict[str, Any]:
-    """Where the hub's files are kept and how it is reached; the token itself is never told."""
+    """Describe where the hub's files are and how it is reached; the token itself is never told."""
     from huggingface_hub import constants, get_token
 
     return {
@@ -126,7 +126,7 @@ def _cached(cache: str) -> Sequence[str]:
 
 
 def _models() -> dict[str, str | None]:
-    """Models that lastword knows by name, and where each lies; None where it has to be fetched."""
+    """Map names that lastword knows to where each model lies; None if it has to be fetched."""
     from lastword.model.named import find, names, published
 
     models = {name: published(name) for name in names()}

@@ -49,7 +49,7 @@ class Footprint:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Add all of it up."""
         return self.weights + self.head + self.batch
 
 
@@ -98,7 +98,7 @@ def footprint(
 
 
 def weights_of(checkpoint: Checkpoint | GgufCheckpoint, storage: Storage) -> int | None:
-    """Bytes of a checkpoint's weights once they are loaded; None where its header does not say."""
+    """Count the bytes of a checkpoint's loaded weights; None if its header does not say."""
     if isinstance(checkpoint, GgufCheckpoint):
         tensors = checkpoint.header.tensors.values()
         return storage.dtype.itemsize * sum(math.prod(tensor.shape) for tensor in tensors)
@@ -124,7 +124,7 @@ def _bytes(name: str, info: TensorInfo, storage: Storage) -> int:
 
 
 def available(device: torch.device) -> int | None:
-    """Bytes that are free on a device; None where no one says."""
+    """Return bytes that are free on a device; None where no one says."""
     if device.type == "cpu":
         return min((n for n in (_free_memory(), _free_cgroup()) if n is not None), default=None)
     if device.type == "mps":
@@ -182,5 +182,5 @@ def refuse_too_large(name: str, need: Footprint, device: torch.device, shares: i
 
 
 def gigabytes(parts: Iterable[int]) -> str:
-    """Bytes as gigabytes, to one decimal."""
+    """Write bytes as gigabytes, to one decimal."""
     return f"{sum(parts) / 1e9:.1f}"

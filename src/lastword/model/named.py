@@ -38,7 +38,7 @@ class Wheel:
 
     @property
     def module(self) -> str:
-        """The package's folder once unpacked, and how the wheel's name begins."""
+        """Return the package's folder once unpacked, and how the wheel's name begins."""
         return self.member.partition("/")[0]
 
     @property
@@ -70,12 +70,12 @@ class Published:
 
     @property
     def kept(self) -> Path:
-        """Where the file is kept once it was fetched."""
+        """Return where the file is kept once it was fetched."""
         return cache_folder() / "models" / self.file
 
     @property
     def wheel_size(self) -> int:
-        """The bytes that are fetched."""
+        """Return the bytes that are fetched."""
         return sum(wheel.size for wheel in self.wheels)
 
     @property
@@ -85,7 +85,7 @@ class Published:
 
     @property
     def advice(self) -> str:
-        """How to get the file, in one line."""
+        """Say in one line how to get the file."""
         return f"`{self.command}` fetches it once ({self.wheel_size / 1e6:.0f} MB)"
 
 
@@ -143,18 +143,18 @@ PUBLISHED: dict[str, Published] = {
 
 
 def names() -> tuple[str, ...]:
-    """All names that lastword knows, in full."""
+    """List all names that lastword knows, in full."""
     carried = (embedded.EMBEDDED + name for name in get_args(embedded.Name))
     return (*(OWN + name for name in PUBLISHED), *carried)
 
 
 def published(name: str) -> Published | None:
-    """The published model of a name, with or without `lastword/`; None where it is another's."""
+    """Return the published model of a name, with or without `lastword/`; None if there is none."""
     return PUBLISHED.get(name.removeprefix(OWN))
 
 
 def find(model: Published) -> Path | None:
-    """Where the file is here: in the user's cache, or in an installed package."""
+    """Return where the file is here: in the user's cache, or in an installed package."""
     places = [model.kept]
     if len(model.wheels) == 1:
         (wheel,) = model.wheels
@@ -165,7 +165,7 @@ def find(model: Published) -> Path | None:
 
 
 def locate(name: str) -> Path:
-    """The file of a published model.
+    """Return the file of a published model.
 
     Args:
         name: With or without `lastword/`.
@@ -181,7 +181,7 @@ def locate(name: str) -> Path:
 
 
 def entry(name: str) -> Published:
-    """The published model of a name.
+    """Return the published model of a name.
 
     Raises:
         InputError: lastword knows no such name.

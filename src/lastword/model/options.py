@@ -171,12 +171,12 @@ class LoadOptions:
 
     @property
     def name(self) -> str:
-        """The model as text."""
+        """Return the model as text."""
         return str(self.model)
 
     @property
     def label(self) -> str:
-        """The model as messages name it: the file, where it is one of a folder's or a hub's."""
+        """Name the model as messages do: by the file, if it is one of a folder's or a hub's."""
         return self.name if self.gguf is None else f"{self.name.rstrip('/')}/{self.gguf}"
 
     def names(self, own: str) -> dict[str, str]:
@@ -185,7 +185,7 @@ class LoadOptions:
 
     @property
     def embedded(self) -> str | None:
-        """Which of the embedded models is meant; None where it is none."""
+        """Return which of the embedded models is meant; None where it is none."""
         return self.name.removeprefix(EMBEDDED) if self.name.startswith(EMBEDDED) else None
 
 

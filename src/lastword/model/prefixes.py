@@ -42,7 +42,7 @@ class Block:
 
     @property
     def bytes(self) -> int:
-        """Memory that it takes."""
+        """Return memory that it takes."""
         return _bytes(x for pair in self.calls for x in pair)
 
 
@@ -58,7 +58,7 @@ class Means:
 
     @property
     def bytes(self) -> int:
-        """Memory that they take."""
+        """Return memory that they take."""
         return _bytes(self.states.values())
 
 
@@ -102,11 +102,11 @@ class Row:
 
     @property
     def rows(self) -> Ragged:
-        """Places of the rows to read among the nodes that are computed."""
+        """Return places of the rows to read among the nodes that are computed."""
         return np.searchsorted(self.nodes, self.forest.reads.rows)
 
     def extend(self, key: Keys, value: Keys) -> tuple[Keys, Keys]:
-        """Keys and values of all nodes, in the order of `keys`, for the next call of the attention.
+        """Return keys and values of all nodes in the order of `keys`, for the next attention call.
 
         Args:
             key: Of the nodes that are computed.
@@ -122,7 +122,7 @@ class Row:
         return key, value
 
     def made(self, depth: int) -> dict[bytes, Block]:
-        """The wanted blocks, once the row has been run as far as `depth`."""
+        """Return the wanted blocks, once the row has been run as far as `depth`."""
         blocks, start = {}, 0
         for name, nodes in self.wanted.items():
             stop = start + len(nodes)
@@ -152,11 +152,11 @@ class Prefixes:
         self.bytes = 0
 
     def __len__(self) -> int:
-        """Number of blocks and of texts with mean states."""
+        """Count blocks, and texts with mean states."""
         return len(self._kept)
 
     def row(self, forest: Forest, rope: int, depth: int) -> Row:
-        """A forest without what is kept of it.
+        """Return a forest without what is kept of it.
 
         Args:
             forest: The batch.
@@ -222,7 +222,7 @@ class Prefixes:
         self.bytes = 0
 
     def _blocks_of(self, forest: Forest, rope: int) -> tuple[dict[bytes, Ragged], Counter[bytes]]:
-        """Nodes of each block before the first read rows, and how many prompts have it.
+        """Return nodes of each block before the first read rows, and how many prompts have it.
 
         A block in which another branch reads a row is none: its states are wanted.
         """
@@ -241,7 +241,7 @@ class Prefixes:
         return blocks, prompts
 
     def _most(self, depth: int) -> int:
-        """How many blocks the budget holds; before one is known, a few."""
+        """Return how many blocks the budget holds; before one is known, a few."""
         return self.budget // (self._block_bytes * depth) if self._block_bytes else 2 * BLOCK
 
     def _remember(self, names: Mapping[bytes, Ragged]) -> None:
@@ -275,7 +275,7 @@ def _text_name(branch: Branch) -> bytes:
 
 
 def _first_rows(forest: Forest) -> Ragged:
-    """The row that predicts the first token of each branch."""
+    """Return the row that predicts the first token of each branch."""
     reads = forest.reads
     firsts: Ragged = reads.rows[reads.row[np.flatnonzero(np.diff(reads.branch, prepend=-1))]]
     return firsts

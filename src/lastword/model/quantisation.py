@@ -31,13 +31,13 @@ THRESHOLD = 0.0
 
 
 def stored_method(config: Any) -> str | None:
-    """The `quant_method` that a checkpoint's config names; None where it is not quantised."""
+    """Return the `quant_method` of a checkpoint's config; None if it is not quantised."""
     options = stored_options(config)
     return None if options is None else str(options.get("quant_method") or "bitsandbytes")
 
 
 def stored_options(config: Any) -> dict[str, Any] | None:
-    """A checkpoint's own `quantization_config`, of a wrapper or of its text model."""
+    """Return a checkpoint's own `quantization_config`, of a wrapper or of its text model."""
     for part in (config, text_config(config)):
         options = getattr(part, "quantization_config", None)
         if options is not None:
@@ -66,7 +66,7 @@ def require(name: str, method: str) -> None:
 
 
 def options_for(quantize: Quantize, dtype: torch.dtype) -> Any:
-    """The `quantization_config` that quantises a plain checkpoint while it is loaded.
+    """Return the `quantization_config` that quantises a plain checkpoint while it is loaded.
 
     Args:
         quantize: What the user asks for.
@@ -100,7 +100,7 @@ def drop_outliers(config: Any) -> None:
 
 
 def describe(model: Any, stored: str | None) -> str | None:
-    """How a loaded model's weights are kept, for the record: `int8 (bitsandbytes, threshold 0)`.
+    """Describe for the record how weights are kept: `int8 (bitsandbytes, threshold 0)`.
 
     Args:
         model: The loaded model.

@@ -13,12 +13,12 @@ from lastword.model.families import text_config
 
 
 def count() -> int:
-    """Processes that torchrun started together; 1 without it."""
+    """Count the processes that torchrun started together; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1")) if distributed.is_torchelastic_launched() else 1
 
 
 def shares(name: str, config: Any) -> Any:
-    """transformers' configuration that divides a model over all ranks.
+    """Return transformers' configuration that divides a model over all ranks.
 
     Raises:
         ModelError: transformers has no plan for the model, or its heads do not divide.

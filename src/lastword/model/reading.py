@@ -55,11 +55,11 @@ class Head(Protocol):
     tile_rows: int
 
     def logits(self, hidden: Float[Tensor, "rows width"], *, norm: bool = True) -> Logits:
-        """W_U N(h) in float32; without N where `norm` is false."""
+        """Return W_U N(h) in float32; without N where `norm` is false."""
 
 
 def tile_rows(vocabulary: int, device: torch.device) -> int:
-    """Most rows of a tile whose logits are of that many tokens each."""
+    """Return most rows of a tile whose logits are of that many tokens each."""
     logits = TILE_LOGITS_CUDA if device.type == "cuda" else TILE_LOGITS
     return max(16, min(1024, logits // vocabulary))
 
@@ -85,7 +85,7 @@ def read(
     depths: Sequence[int],
     scorers: Sequence[TokenScorer] = (),
 ) -> Reading:
-    """Log-probabilities of predicted tokens at some depths, and what token scorers make of them.
+    """Read log-probabilities of predicted tokens at some depths, and token scorers' scores.
 
     Logits exist for one tile of rows at a time; scorers share those of their depths. Where the
     device runs out of memory, tiles are halved.
@@ -122,7 +122,7 @@ def read_stacked(
     targets: Int[np.ndarray, " targets"],
     depths: Sequence[int],
 ) -> dict[int, Float[np.ndarray, " targets"]]:
-    """Log-probabilities at depths of which no logits are needed, read as one stack of rows.
+    """Return log-probabilities at depths of which no logits are needed, read as one stack of rows.
 
     Args:
         log_probs: Those of tokens, from states, each token's row and the tokens; not finite where a
@@ -196,7 +196,7 @@ def _read_tile(
 
 
 def _halving(read: Callable[[_Indices], T], tiles: Iterable[_Indices]) -> list[T]:
-    """Every tile read; in halves from where the device runs out of memory."""
+    """Read every tile; in halves from where the device runs out of memory."""
     parts, rest = [], list(tiles)
     while rest:
         try:
@@ -217,19 +217,19 @@ def _raw_depths(scorers: Sequence[TokenScorer]) -> list[int]:
 
 
 def _rows(states: States, depth: int, rows: Int[Tensor, " some"]) -> Float[Tensor, "some width"]:
-    """Some rows' states at a depth, on the device of `rows`: blocks may be on others."""
+    """Return some rows' states at a depth, on the device of `rows`: blocks may be on others."""
     hidden = states.hidden[depth]
     return hidden.index_select(0, rows.to(hidden.device)).to(rows.device)
 
 
 def _log_z(logits: Logits, normed: Logits) -> Float[Tensor, "rows 1"]:
-    """Log-sum-exp from a logit and its log-softmax; not of a token that the head masks far down."""
+    """Return log-sum-exp from a logit and its log-softmax, of a token that no head masks."""
     some = logits[:, :64].argmax(dim=-1, keepdim=True)
     return logits.gather(1, some) - normed.gather(1, some)
 
 
 def _by_row(reads: Reads, targets: Int[np.ndarray, " targets"]) -> _Indices:
-    """The rows as one tile, with their targets."""
+    """Return the rows as one tile, with their targets."""
     order = np.argsort(reads.row[targets], kind="stable")
     rows, row = np.unique(reads.row[targets][order], return_inverse=True)
     return rows, row, reads.token[targets][order], order
@@ -243,6 +243,6 @@ def _cut(indices: _Indices, size: int) -> Iterator[_Indices]:
 
 
 def on_device(array: np.ndarray, device: torch.device) -> Tensor:
-    """An array as a tensor there, without waiting for what a GPU still has to do."""
+    """Return an array as a tensor there, without waiting for what a GPU still has to do."""
     tensor = torch.from_numpy(np.ascontiguousarray(array))
     return tensor.to(device, non_blocking=device.type == "cuda")

@@ -63,7 +63,7 @@ class Readout:
 
     @torch.inference_mode()
     def logits(self, hidden: Float[Tensor, "rows width"], *, norm: bool = True) -> Logits:
-        """W_U N(h), with everything that the model does between its last block and its logits.
+        """Return W_U N(h), with all that the model does between its last block and its logits.
 
         Args:
             hidden: States at one depth.
@@ -88,7 +88,7 @@ class Readout:
         row: Int[Tensor, " targets"],
         token: Int[Tensor, " targets"],
     ) -> Float[Tensor, " targets"]:
-        """Log-probabilities of tokens, without logits; not finite where a logit of the row is not.
+        """Return tokens' log-probabilities, without logits; not finite if a row's logit is not.
 
         Args:
             hidden: States at any depths.
@@ -140,7 +140,7 @@ class _Returned(nn.Module):
         self._of = (trunk,)  # in a tuple: its weights are not this module's
 
     def __getattr__(self, name: str) -> Any:
-        """Constants that a head looks up on its trunk."""
+        """Return a constant that a head looks up on its trunk."""
         try:
             return super().__getattr__(name)
         except AttributeError:
@@ -151,7 +151,7 @@ class _Returned(nn.Module):
 
     @property
     def decoder(self) -> "_Returned":
-        """Some models call their trunk's inner decoder."""
+        """Return the trunk: some models call its inner decoder."""
         return self
 
 
@@ -210,7 +210,7 @@ class _Float32Head(nn.Module):
         row: Int[Tensor, " targets"],
         token: Int[Tensor, " targets"],
     ) -> Float[Tensor, " targets"]:
-        """As of `Readout`, from states after the final norm."""
+        """Return those of `Readout`, from states after the final norm."""
         rows = rows.to(self.weight.device)
         log_z, least = self._added_up(rows)
         logits = (rows[row].float() * self.weight[token].float()).sum(dim=-1)
@@ -218,7 +218,7 @@ class _Float32Head(nn.Module):
         return logits - torch.where(least.isfinite(), log_z, torch.nan)[row]
 
     def _added_up(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-sum-exp over the vocabulary and the least logit of each row, piece by piece."""
+        """Compute log-sum-exp over the vocabulary and the least logit of each row, piecewise."""
         log_z, least = rows.new_empty((2, len(rows)), dtype=torch.float32)
         for start in range(0, len(rows), PIECE_ROWS):
             some = slice(start, start + PIECE_ROWS)
@@ -228,7 +228,7 @@ class _Float32Head(nn.Module):
         return log_z, least
 
     def _by_piece(self, rows: Tensor) -> Iterator[Tensor]:
-        """The logits of the vocabulary's pieces, one after the other."""
+        """Return the logits of the vocabulary's pieces, one after the other."""
         start, rows = 0, rows if rows.is_cuda else rows.float()
         for product in self._pieces:
             logits = product(rows)
@@ -249,7 +249,7 @@ class _Float32Head(nn.Module):
 
 
 def _sums(logits: Logits) -> tuple[Float[Tensor, " rows"], Float[Tensor, " rows"]]:
-    """Log-sum-exp and least logit of each row; what is given is written over."""
+    """Return log-sum-exp and least logit of each row; what is given is written over."""
     sums, lows = [], []
     for strip in logits.split(STRIP_ROWS):
         lows.append(strip.amin(dim=-1))
@@ -268,7 +268,7 @@ def _cpu_product(weight: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def _fetched(head: nn.Module, name: str) -> Tensor | None:
-    """A head's weight or bias, brought from where accelerate keeps it if it is offloaded."""
+    """Return a head's weight or bias, brought from where accelerate keeps it if it is offloaded."""
     value: Tensor | None = getattr(head, name, None)
     if value is None or not value.is_meta:
         return None if value is None else value.detach()
@@ -280,12 +280,12 @@ def _fetched(head: nn.Module, name: str) -> Tensor | None:
 
 
 def _local(value: Tensor) -> Tensor:
-    """This rank's share of a tensor that ranks share; any other tensor as it is."""
+    """Return this rank's share of a tensor that ranks share; any other tensor as it is."""
     return value.to_local() if hasattr(value, "to_local") else value
 
 
 def _shell(model: PreTrainedModel, trunk: nn.Module, instead: nn.Module) -> nn.Module:
-    """A copy of the model's outermost module with the child that holds the trunk replaced."""
+    """Copy the model's outermost module with the child that holds the trunk replaced."""
     for name, child in model.named_children():
         if any(m is trunk for m in child.modules()):
             return _replaced(model, name, instead)
@@ -293,7 +293,7 @@ def _shell(model: PreTrainedModel, trunk: nn.Module, instead: nn.Module) -> nn.M
 
 
 def _replaced(module: nn.Module, name: str, child: nn.Module) -> nn.Module:
-    """A shallow copy of a module with one (nested) child replaced; weights stay shared."""
+    """Copy a module with one (nested) child replaced; weights stay shared."""
     shell = copy.copy(module)
     if hasattr(module, "_hf_hook"):  # accelerate's forward is bound to the module itself
         shell.__dict__.pop("forward", None)

@@ -26,7 +26,7 @@ class Gate:
     holds: bool | None
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form; a value that is not finite is a string."""
+        """Return JSON form; a value that is not finite is a string."""
         return {"value": strict(self.value), "threshold": self.threshold, "holds": self.holds}
 
 
@@ -49,7 +49,7 @@ class Withheld:
     scores: Scores
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form."""
+        """Return JSON form."""
         return {own.name: strict(getattr(self, own.name)) for own in fields(self)}
 
 
@@ -181,12 +181,12 @@ class Answer:
 
     @property
     def answer(self) -> str:
-        """The corrected answer."""
+        """Return the corrected answer."""
         return self.candidates[self.index]
 
     @property
     def base_answer(self) -> str:
-        """The model's own answer."""
+        """Return the model's own answer."""
         return self.candidates[self.base_index]
 
     @property
@@ -196,13 +196,13 @@ class Answer:
 
     @property
     def probabilities(self) -> Scores:
-        """softmax(u): candidate-restricted probabilities of the corrected scores."""
+        """Return softmax(u): candidate-restricted probabilities of the corrected scores."""
         probabilities: Scores = softmax(self.scores)
         return probabilities
 
     @property
     def base_probabilities(self) -> Scores:
-        """softmax(b): candidate-restricted probabilities of the base scores."""
+        """Return softmax(b): candidate-restricted probabilities of the base scores."""
         probabilities: Scores = softmax(self.base_scores)
         return probabilities
 

@@ -46,12 +46,12 @@ class Trajectory:
 
     @property
     def depth(self) -> int:
-        """L, the number of blocks."""
+        """Return L, the number of blocks."""
         return int(self.scores.shape[1]) - 1
 
     @property
     def base(self) -> Scores:
-        """b = S[:, L]."""
+        """Return b = S[:, L]."""
         return self.scores[:, self.depth]
 
     def has(self, depths: Iterable[int]) -> bool:
@@ -60,7 +60,7 @@ class Trajectory:
 
 
 def effective_dimension(window: Columns) -> float:
-    """d_eff = tr(C)^2 / tr(C^2), Eq. 5: participation ratio of the centred window's Gram matrix.
+    """Return d_eff = tr(C)^2 / tr(C^2), Eq. 5: participation ratio of the window's Gram matrix.
 
     One candidate and a window that does not move relative to its mean give 1; two candidates give
     exactly 1 (Proposition 1).
@@ -72,7 +72,7 @@ def effective_dimension(window: Columns) -> float:
 
 
 def effective_dimensions(windows: Stacked) -> PerItem:
-    """d_eff of many items with equally many candidates."""
+    """Return d_eff of many items with equally many candidates."""
     if windows.shape[1] <= 2:
         return np.ones(len(windows))
     X = windows - windows.mean(axis=1, keepdims=True)  # Eq. 4
@@ -88,7 +88,7 @@ def effective_dimensions(windows: Stacked) -> PerItem:
 
 
 def margins(trajectory: Trajectories) -> Float[np.ndarray, "*items depths"]:
-    """m_l, Eq. 6: largest minus second largest score at every depth; infinite for one candidate."""
+    """Return m_l, Eq. 6: largest minus second largest score; infinite for one candidate."""
     if trajectory.shape[-2] == 1:
         return np.full_like(trajectory[..., 0, :], np.inf)
     top = np.partition(trajectory, -2, axis=-2)
@@ -97,12 +97,12 @@ def margins(trajectory: Trajectories) -> Float[np.ndarray, "*items depths"]:
 
 
 def margin(scores: Scores) -> float:
-    """Delta_2(u): largest minus second largest score."""
+    """Return Delta_2(u): largest minus second largest score."""
     return float(margins(scores[:, None])[0])
 
 
 def entropies(trajectory: Trajectories) -> Float[np.ndarray, "*items depths"]:
-    """H_l, Eq. 6: entropy of pi_l in nats, with 0 log 0 = 0."""
+    """Return H_l, Eq. 6: entropy of pi_l in nats, with 0 log 0 = 0."""
     log_pi = log_softmax(trajectory, axis=-2)  # of pi_l, over the candidates
     pi = np.exp(log_pi)
     terms = pi * np.where(pi > 0, log_pi, 0.0)
@@ -111,28 +111,28 @@ def entropies(trajectory: Trajectories) -> Float[np.ndarray, "*items depths"]:
 
 
 def decisiveness(trajectory: Trajectories, eps_H: float) -> Float[np.ndarray, "*items depths"]:
-    """D_l = m_l / (H_l + eps_H), Eq. 7: sharpness a unit of entropy."""
+    """Return D_l = m_l / (H_l + eps_H), Eq. 7: sharpness a unit of entropy."""
     return margins(trajectory) / (entropies(trajectory) + eps_H)
 
 
 def decisive_layer(trajectory: Columns, eps_H: float) -> int:
-    """l* = argmax of D_l over depths 1..L, Eq. 7; the lowest depth on ties."""
+    """Return l* = argmax of D_l over depths 1..L, Eq. 7; the lowest depth on ties."""
     return int(decisive_layers(trajectory[None], eps_H)[0])
 
 
 def decisive_layers(trajectories: Stacked, eps_H: float) -> Int[np.ndarray, " items"]:
-    """l* of many items with equally many candidates."""
+    """Return l* of many items with equally many candidates."""
     layers: np.ndarray = 1 + decisiveness(trajectories[..., 1:], eps_H).argmax(axis=-1)
     return layers
 
 
 def log_margin_ratio(window: Columns, last: Scores, delta_r: float) -> float:
-    """g_logr, Eq. 8: log of the window's largest margin over the last depth's; -inf for log 0."""
+    """Return g_logr, Eq. 8: log of the window's largest margin over depth L's; -inf for log 0."""
     return float(log_margin_ratios(window[None], last[None], delta_r)[0])
 
 
 def log_margin_ratios(windows: Stacked, last: Rows, delta_r: float) -> PerItem:
-    """g_logr of many items with equally many candidates."""
+    """Return g_logr of many items with equally many candidates."""
     widest, end = margins(windows).max(axis=-1), margins(last[..., None])[..., 0]
     with np.errstate(divide="ignore"):
         ratio: PerItem = np.log(widest / np.maximum(np.abs(end), delta_r))
@@ -140,12 +140,12 @@ def log_margin_ratios(windows: Stacked, last: Rows, delta_r: float) -> PerItem:
 
 
 def normalised_entropy(last: Scores) -> float:
-    """g_H = H_L / log n, Eq. 8, in [0, 1]; needs two candidates."""
+    """Return g_H = H_L / log n, Eq. 8, in [0, 1]; needs two candidates."""
     return float(normalised_entropies(last[None])[0])
 
 
 def normalised_entropies(last: Rows) -> PerItem:
-    """g_H of many items with equally many candidates."""
+    """Return g_H of many items with equally many candidates."""
     shares: PerItem = entropies(last[..., None])[..., 0] / np.log(last.shape[1])
     return shares
 

@@ -44,7 +44,7 @@ class Scorer:
         self.weights = [w / sum(weights) for w in weights]
 
     def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
-        """log_softmax(z_T)[token] at each predicted token, Eq. 13.
+        """Return log_softmax(z_T)[token] at each predicted token, Eq. 13.
 
         Args:
             tile: Logits at all of `depths`.
@@ -52,7 +52,7 @@ class Scorer:
         return F.log_softmax(self.mixed_logits(tile), dim=-1)[tile.row, tile.token]
 
     def mixed_logits(self, tile: Tile) -> Logits:
-        """z_T = (1 - alpha) z_L + alpha zbar, Eq. 12, of all rows of a tile."""
+        """Return z_T = (1 - alpha) z_L + alpha zbar, Eq. 12, of all rows of a tile."""
         return torch.cat(
             [
                 self._mixed(
@@ -91,20 +91,20 @@ class Scorer:
     def _evidence_at(
         self, logits: dict[int, Logits], log_z: LogZ, at: tuple[Tensor | slice, ...]
     ) -> Float[Tensor, "some tokens"]:
-        """h of some tokens of some rows; `at` indexes rows and, unless all are meant, tokens."""
+        """Return h of some tokens of some rows; `at` indexes rows and, if not all, tokens."""
         return self.evidence(
             torch.stack([logits[g][at] - log_z[g][at[0]].flatten(1) for g in self.features])
         )
 
     def recurring(self, logits: dict[int, Logits]) -> Bool[Tensor, "rows vocab"]:
-        """Omega: the tokens in the top k at a quorum of the anchors, Eq. 10."""
+        """Return Omega: the tokens in the top k at a quorum of the anchors, Eq. 10."""
         votes = torch.zeros_like(logits[self.last], dtype=torch.uint8)
         for anchor in self.anchors:
             votes += top_k(logits[anchor], self.k)
         return votes >= self.quorum
 
     def evidence(self, p: Float[Tensor, "features rows tokens"]) -> Float[Tensor, "rows tokens"]:
-        """h = a_s [slope]+ + a_j [jump]+ + a_c [curv]+ of traces over G, Eq. 11."""
+        """Return h = a_s [slope]+ + a_j [jump]+ + a_c [curv]+ of traces over G, Eq. 11."""
         a_s, a_j, a_c = self.theta.weights
         count = len(p)
         h = torch.zeros_like(p[0])
@@ -121,7 +121,7 @@ class Scorer:
         return h
 
     def alpha(self, h: Float[Tensor, "rows tokens"]) -> Float[Tensor, "rows tokens"]:
-        """alpha = lambda_0 + (1 - lambda_0) sigmoid(gamma_alpha (h~ - 1/2)), Eq. 12."""
+        """Return alpha = lambda_0 + (1 - lambda_0) sigmoid(gamma_alpha (h~ - 1/2)), Eq. 12."""
         share = (1 - self.theta.lambda_0) * torch.sigmoid(self.theta.gamma_alpha * (h - 0.5))
         return share + self.theta.lambda_0 if self.theta.floor == "anchor" else share
 
@@ -165,7 +165,7 @@ def _members(omega: Bool[Tensor, "rows vocab"]) -> Int[Tensor, "rows tokens"]:
 def _rescale(
     h: Float[Tensor, "rows tokens"], over: Bool[Tensor, "rows tokens"]
 ) -> Float[Tensor, "rows tokens"]:
-    """h~: min-max of h over the tokens of `over`, clipped to [0, 1] beyond; 0 where max = min."""
+    """Return h~: min-max of h over the tokens of `over`, clipped to [0, 1]; 0 where max = min."""
     low = h.masked_fill(~over, torch.inf).amin(dim=-1, keepdim=True)
     high = h.masked_fill(~over, -torch.inf).amax(dim=-1, keepdim=True)
     spread = high - low

@@ -49,7 +49,7 @@ class Tile:
         return result
 
     def raw_log_z(self, depth: int) -> Float[Tensor, "rows 1"]:
-        """Log-sum-exp of a depth's logits without the final norm."""
+        """Return log-sum-exp of a depth's logits without the final norm."""
         return self.once(("raw_log_z", depth), lambda: self._log_z(self.raw[depth]))
 
     def _log_z(self, logits: Logits) -> Float[Tensor, "rows 1"]:
@@ -75,11 +75,11 @@ class TokenScorer(Protocol):
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """Depths whose logits it needs."""
+        """Return depths whose logits it needs."""
 
     @property
     def raw_depths(self) -> tuple[int, ...]:
-        """Depths whose logits it needs without the final norm."""
+        """Return depths whose logits it needs without the final norm."""
 
     def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
         """Return its score of each predicted token of a tile, in nats."""

@@ -27,7 +27,7 @@ class Branch:
 
     @property
     def fed(self) -> tuple[int, ...]:
-        """The ids that the model reads."""
+        """Return the ids that the model reads."""
         return self.tokens[:-1]
 
 
@@ -71,7 +71,7 @@ class Forest:
         return len(self.tokens)
 
     def ancestors(self, node: int) -> Nodes:
-        """Proper ancestors of a node, root first."""
+        """Return proper ancestors of a node, root first."""
         before = np.arange(node)
         result: Nodes = before[self.ends[:node] > node]
         return result
@@ -141,7 +141,7 @@ def lay_out(branches: Sequence[Branch]) -> tuple[Int[np.ndarray, "sequences leng
 
 
 def plan(items: Sequence[Sequence[Sequence[Branch]]], budget: int) -> list[list[int]]:
-    """Groups of items, as places: consecutive runs of their lexicographic order within a budget.
+    """Return groups of items, as places: runs of their lexicographic order within a budget.
 
     Args:
         items: Each item's branches by prompt; the first prompt's decide the order, and every

@@ -98,7 +98,7 @@ class Item:
 
     @classmethod
     def from_dict(cls, value: Any, *, id: str | None = None, separator: str = " ") -> "Item":
-        """Item from a dictionary or a row; keys that are not known are left alone.
+        """Make an item of a dictionary or a row; keys that are not known are left alone.
 
         What a row has for a value that is not there (None, NaN) counts as left out.
 

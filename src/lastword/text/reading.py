@@ -74,7 +74,7 @@ def _line(alike: Sequence[ItemError]) -> str:
 
 
 def _place(error: ItemError) -> str:
-    """`line 3: item q7` of `item line 3: item q7: no candidates`."""
+    """Return `line 3: item q7` of `item line 3: item q7: no candidates`."""
     return str(error).removesuffix(error.reason).removesuffix(": ").removeprefix("item ")
 
 

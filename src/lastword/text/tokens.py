@@ -38,7 +38,7 @@ class Tokenizer(Protocol):
 
     @property
     def all_special_ids(self) -> list[int]:
-        """Ids of the special tokens."""
+        """Return the ids of the special tokens."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Tokenise a list of texts."""
@@ -87,17 +87,17 @@ class Encoded:
 
     @property
     def prompt_tokens(self) -> int:
-        """Tokens before the first candidate token, special ones too."""
+        """Return tokens before the first candidate token, special ones too."""
         return min(self.boundaries)
 
     @property
     def candidate_tokens(self) -> tuple[int, ...]:
-        """m_i: tokens of each candidate."""
+        """Return m_i: tokens of each candidate."""
         return _own_tokens(self.sequences, self.boundaries)
 
     @property
     def blind_tokens(self) -> tuple[int, ...]:
-        """The same after the blind prompt; empty without one."""
+        """Return the same after the blind prompt; empty without one."""
         return _own_tokens(self.blind_sequences, self.blind_boundaries)
 
 
@@ -237,7 +237,7 @@ class Text(NamedTuple):
 
     @property
     def pieces(self) -> tuple[tuple[str, bool], ...]:
-        """The pieces, and whether control tokens in them are text."""
+        """Return the pieces, and whether control tokens in them are text."""
         assert self.cuts is not None
         ends = (*self.cuts, len(self.text))
         pieces = [self.text[start:end] for start, end in zip((0, *ends), ends, strict=False)]
@@ -359,7 +359,7 @@ class Reader:
 
     @property
     def start(self) -> int:
-        """The token that an empty prompt stands for: BOS, else EOS."""
+        """Return the token that an empty prompt stands for: BOS, else EOS."""
         if self._start is None:
             raise ItemError(
                 "the prompt has no token and the tokenizer no BOS or EOS; give a prompt"
@@ -481,7 +481,7 @@ def _encode_item(
 
 
 def _split(texts: _Texts, reader: Reader) -> _Split:
-    """Sequences and boundaries of one prompt, with something in front of every candidate."""
+    """Return sequences and boundaries of one prompt, with something in front of every candidate."""
     whole = reader.whole if texts.special else reader.continuation
     prompt = whole(texts.prompt)
     if texts.join == "ids":

@@ -30,7 +30,7 @@ def ours(tracer: Tracer, encoded: Sequence[Encoded], read: Read) -> list[Decisio
 
 
 def sums_of(encoded: Sequence[Encoded], decisions: Sequence[Decision]) -> Sums:
-    """The base scores of decisions as sums over each candidate's tokens."""
+    """Return the base scores of decisions as sums over each candidate's tokens."""
     return [
         [float(s * m) for s, m in zip(d.base_scores, e.candidate_tokens, strict=True)]
         for e, d in zip(encoded, decisions, strict=True)
@@ -38,14 +38,14 @@ def sums_of(encoded: Sequence[Encoded], decisions: Sequence[Decision]) -> Sums:
 
 
 def plain_base(tracer: Tracer, encoded: Sequence[Encoded]) -> Sums:
-    """One pass a candidate: the model's own logits, float32 log-softmax, gather, sum."""
+    """Score by one pass a candidate: own logits, float32 log-softmax, gather, sum."""
     own = [branches_of(e)[: len(e.sequences)] for e in encoded]
     return [[float(own_scores(tracer.backbone, b).sum()) for b in branches] for branches in own]
 
 
 @torch.inference_mode()
 def padded_base(tracer: Tracer, encoded: Sequence[Encoded]) -> Sums:
-    """One right-padded batch an item: what scoring a single item costs without correction.
+    """Score by one right-padded batch an item, as a single item is scored without correction.
 
     Logits are made from the row on that predicts the first token of a candidate.
     """
@@ -70,7 +70,7 @@ def padded_base(tracer: Tracer, encoded: Sequence[Encoded]) -> Sums:
 
 @torch.inference_mode()
 def plain_trace(tracer: Tracer, encoded: Sequence[Encoded]) -> Sums:
-    """One pass a candidate with `output_hidden_states`, every depth through the head, and T."""
+    """Run one pass a candidate with `output_hidden_states`, every depth through the head, and T."""
     model, device, last = tracer.backbone.model, tracer.backbone.device, tracer.backbone.depth
     readout = Readout(model, tracer.backbone.parts, "model")  # the model's own head as it is
 
@@ -99,7 +99,7 @@ def _only(model: Any, rows: int) -> dict[str, int]:
 
 
 def lm_eval(tracer: Tracer, batch_size: int) -> Callable[[Sequence[Encoded]], Sums]:
-    """lm-evaluation-harness's `hf` model on the same weights and token ids, mc1 requests.
+    """Return lm-evaluation-harness's `hf` on the same weights and token ids, mc1 requests.
 
     Raises:
         InputError: lm-evaluation-harness is not installed.

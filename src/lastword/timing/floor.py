@@ -42,7 +42,7 @@ class Floor:
 
     @property
     def total(self) -> float:
-        """Seconds in all."""
+        """Add up all seconds."""
         return self.trunk + self.attention + self.head
 
 
@@ -62,7 +62,7 @@ class Floors:
 def floors(
     tracer: Tracer, encoded: Sequence[Encoded], reads: Mapping[str, int], clock: Clock
 ) -> Floors:
-    """The floor of one set of items, by reading: the products are timed once for all.
+    """Compute the floor of a set of items, by reading: the products are timed once for all.
 
     Args:
         tracer: The model.
@@ -122,7 +122,7 @@ def _head_seconds(stopwatch: "_Stopwatch", tracer: Tracer) -> float:
 
 
 def products(weight: Tensor, rows: Tensor) -> dict[str, Product]:
-    """The products of rows and a weight that are known here, each into memory that it has already.
+    """Return the known products of rows and a weight, each into memory that it has already.
 
     Args:
         weight: As a linear layer keeps it [outputs, inputs].
@@ -151,7 +151,7 @@ class _Stopwatch:
     def linear(
         self, part: str, rows: int, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
     ) -> float:
-        """Seconds of the fastest product of some rows and a weight of this shape."""
+        """Return seconds of the fastest product of some rows and a weight of this shape."""
         weight = torch.randn(shape, device=device, dtype=dtype)
         inputs = torch.randn(rows, shape[1], device=device, dtype=dtype)
         ways = {name: (1, run) for name, run in products(weight, inputs).items()}
@@ -159,7 +159,7 @@ class _Stopwatch:
         return self.best(name, 2 * rows * weight.numel(), ways)
 
     def best(self, name: str, flops: int, ways: Mapping[str, tuple[int, Product]]) -> float:
-        """Seconds of one unit by the fastest way.
+        """Return seconds of one unit by the fastest way.
 
         Args:
             name: Part and shape.

@@ -33,7 +33,7 @@ class Meter:
 
     @property
     def rest(self) -> float:
-        """Seconds that belong to no stage."""
+        """Return seconds that belong to no stage."""
         return self.total - sum(self.seconds.values())
 
 
@@ -87,7 +87,7 @@ def synchronise() -> None:
 
 
 def peak_bytes(run: Callable[[], Any], device: torch.device) -> int:
-    """Most memory that a call holds above what was held before it, on all GPUs or on the CPU."""
+    """Measure the most memory that a call holds above what was held before, on GPUs or the CPU."""
     if device.type == "cuda":
         gpus = range(torch.cuda.device_count())
         before = sum(torch.cuda.memory_allocated(gpu) for gpu in gpus)

@@ -60,7 +60,7 @@ class Bench:
     peak_bytes: int
 
     def ratio(self, name: str, other: str) -> float | None:
-        """Seconds of one contender over another's; None where a speed may not be told.
+        """Return seconds of one contender over another's; None where a speed may not be told.
 
         It may where the sums of both agree with ours, and reading less decides the same.
         """
@@ -82,7 +82,7 @@ class Bench:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """Return plain JSON."""
         return asdict(self)
 
 

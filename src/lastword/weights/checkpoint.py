@@ -71,7 +71,7 @@ class LocalFiles(Files):
 
     @property
     def label(self) -> str:
-        """The folder's path."""
+        """Return the folder's path."""
         return str(self.folder)
 
     def read(self, file: str, start: int = 0, stop: int | None = None) -> bytearray | None:
@@ -103,7 +103,7 @@ class Checkpoint(ABC):
     @property
     @abstractmethod
     def names(self) -> frozenset[str]:
-        """Names of all tensors."""
+        """List the names of all tensors."""
 
     @abstractmethod
     def read(self, name: str) -> Shaped[Tensor, "..."]:
@@ -144,7 +144,7 @@ class SafetensorsCheckpoint(Checkpoint):
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """Names of all tensors, from the header or the index."""
+        """List the names of all tensors, from the header or the index."""
         return frozenset(self._shards)
 
     def header(self, file: str) -> dict[str, TensorInfo]:
@@ -203,7 +203,7 @@ class TorchCheckpoint(Checkpoint):
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """Names of all tensors, from the file or the index."""
+        """List the names of all tensors, from the file or the index."""
         return frozenset(self._shards)
 
     def read(self, name: str) -> Shaped[Tensor, "..."]:
@@ -242,7 +242,7 @@ class ModelCheckpoint(Checkpoint):
 
     @property
     def names(self) -> frozenset[str]:
-        """Names of the state dict."""
+        """List the names of the state dict."""
         return frozenset(self._state)
 
     def read(self, name: str) -> Shaped[Tensor, "..."]:

@@ -98,7 +98,7 @@ class HubFiles(Files):
 
     @property
     def label(self) -> str:
-        """The model's name, and its revision where it is not the main branch."""
+        """Return the model's name, and its revision where it is not the main branch."""
         main = self._revision in (constants.DEFAULT_REVISION, self.commit)
         return self.name if main else f"{self.name}@{self._revision}"
 

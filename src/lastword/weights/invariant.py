@@ -65,22 +65,22 @@ class Factors:
 
     @property
     def phi_K(self) -> float:
-        """phi_K = rcv(W_K[e]), Eq. 15."""
+        """Return phi_K = rcv(W_K[e]), Eq. 15."""
         return self.rcv_K_early
 
     @property
     def phi_V(self) -> float:
-        """phi_V = rcv(W_V[e]) / rcv(W_V[m]), Eq. 15."""
+        """Return phi_V = rcv(W_V[e]) / rcv(W_V[m]), Eq. 15."""
         return self.rcv_V_early / self.rcv_V_middle
 
     @property
     def phi_O(self) -> float:
-        """phi_O = rcv(W_O[m]), Eq. 15."""
+        """Return phi_O = rcv(W_O[m]), Eq. 15."""
         return self.rcv_O_middle
 
     @property
     def value(self) -> float:
-        """I(M) = phi_N phi_O / (phi_K phi_V), Eq. 16."""
+        """Return I(M) = phi_N phi_O / (phi_K phi_V), Eq. 16."""
         return self.phi_N * self.phi_O / (self.phi_K * self.phi_V)
 
     def branch(self, tau_I: float) -> Literal["mix", "early"]:
@@ -88,14 +88,14 @@ class Factors:
         return "mix" if self.value > tau_I else "early"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form: the fields, I(M) and the derived factors."""
+        """Return JSON form: the fields, I(M) and the derived factors."""
         derived = {"phi_K": self.phi_K, "phi_V": self.phi_V, "phi_O": self.phi_O}
         fields = asdict(self) | {"blocks": list(self.blocks), "tensors": list(self.tensors)}
         return {"invariant": self.value, **derived, **fields}
 
 
 def rcv(matrix: Matrix) -> float:
-    """Relative coefficient of variation of row norms, Eq. 14, in float64.
+    """Return relative coefficient of variation of row norms, Eq. 14, in float64.
 
     rcv(A) = sd_j ||A_j|| / mean_j ||A_j||, with the population's sd: at least 0, scale-free, and 0
     exactly where all row norms are equal (Lemma 2). nan for a matrix of zeros.
@@ -118,7 +118,7 @@ def read_invariant(
     theta: Theta,
     revision: str | None = None,
 ) -> Factors:
-    """I(M) of a checkpoint, from its five tensors and its config alone.
+    """Return I(M) of a checkpoint, from its five tensors and its config alone.
 
     The model is neither loaded nor built. From a hub, bytes of those tensors are all that is
     fetched.
@@ -153,7 +153,7 @@ def _open(source: str | Path, revision: str | None) -> Checkpoint:
 
 
 def model_invariant(model: nn.Module, *, theta: Theta) -> Factors:
-    """I(M) of a transformers model in memory, edited or fine-tuned, from its own weights.
+    """Return I(M) of a transformers model in memory, edited or fine-tuned, from its own weights.
 
     Args:
         model: A `PreTrainedModel`; its state dict and its config are read.
@@ -212,7 +212,7 @@ class _Reader:
         self.tensors: list[str] = []
 
     def norm(self, stack: Stack, offset: bool) -> float:
-        """phi_N: mean |w|, or mean |1 + w| where that is what the norm applies and is asked for."""
+        """Return phi_N: mean |w|, or mean |1 + w| where the norm applies that and it is wanted."""
         if stack.norm is None:
             return 1.0
         name = f"{stack.norm}.weight"
@@ -223,7 +223,7 @@ class _Reader:
         return self._finite(float(weight.abs().mean()), name)
 
     def denominator(self, projection: Projection) -> float:
-        """rcv of a key or value projection; I(M) divides by it, or by a ratio that has it."""
+        """Return rcv of a key or value projection, by which (or a ratio of which) I(M) divides."""
         matrix = self._read(projection)
         value = self._finite(rcv(matrix), f"{projection.module}.weight")
         if value <= _ZERO:
@@ -234,7 +234,7 @@ class _Reader:
         return value
 
     def output(self, projection: Projection) -> float:
-        """rcv of the output projection, over the rows that Theta names."""
+        """Return rcv of the output projection, over the rows that Theta names."""
         matrix = self._read(projection)
         rows = matrix.T if self._switches.output_rows == "input" else matrix
         return self._finite(rcv(rows), f"{projection.module}.weight")

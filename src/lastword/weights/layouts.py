@@ -213,7 +213,7 @@ def _final_norm(stack: str, modules: frozenset[str]) -> str | None:
 
 
 def find_projections(stack: Stack, block: int, config: Config) -> Projections:
-    """K, V and O of a block.
+    """Return K, V and O of a block.
 
     Raises:
         InvariantError: The block has none (Mamba, hybrids), or its fused layout is not known.
@@ -238,7 +238,7 @@ def find_projections(stack: Stack, block: int, config: Config) -> Projections:
 
 
 def _latent(prefix: str, output: Projection, config: Config) -> Projections:
-    """MLA's low-rank factors: the latent rows for K, the value rows for V (method, section 7).
+    """Return MLA's low-rank factors: latent rows for K, value rows for V (method, section 7).
 
     `kv_a_proj_with_mqa` stacks the latent's `kv_lora_rank` rows on the `qk_rope_head_dim` rows of
     the one rotary key that all heads share. K here is the latent's rows alone: the rotary rows are

@@ -20,12 +20,12 @@ _CONTROLS = {"control": "organism", "mix-control": "mix"}
 
 
 def folder(name: str) -> Path:
-    """The folder of an embedded model's files; a control is in its organism's."""
+    """Return the folder of an embedded model's files; a control is in its organism's."""
     return FOLDER / _CONTROLS.get(name, name)
 
 
 def load(name: str = "organism") -> tuple["LlamaForCausalLM", "PreTrainedTokenizerFast"]:
-    """An embedded model in float32 and its tokenizer.
+    """Load an embedded model in float32, and its tokenizer.
 
     Raises:
         InputError: No embedded model has this name.

@@ -21,7 +21,7 @@ class Operator(Protocol):
         """Return what must still be read before `correct`, or None."""
 
     def correct(self, trajectory: Trajectory, theta: Theta) -> Correction:
-        """Gates and scores; the base's scores where a gate fails."""
+        """Return gates and scores; the base's scores where a gate fails."""
 
 
 OPERATORS: dict[str, Operator] = {

@@ -6,10 +6,10 @@ from lastword.theta import Theta
 
 
 def needs(trajectory: Trajectory, theta: Theta) -> Step | None:
-    """Depth L."""
+    """Return depth L."""
     return unread(trajectory, [trajectory.depth])
 
 
 def correct(trajectory: Trajectory, theta: Theta) -> Correction:
-    """b, without a gate."""
+    """Return b, without a gate."""
     return Correction("base", trajectory.base)

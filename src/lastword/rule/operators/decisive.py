@@ -19,7 +19,7 @@ from lastword.theta import Theta
 
 
 def needs(trajectory: Trajectory, theta: Theta) -> Step | None:
-    """Depth L and the window; every depth from 1 on only where both numeric gates hold."""
+    """Return depth L and the window; every depth from 1 on only where both numeric gates hold."""
     depth = trajectory.depth
     step = unread(trajectory, [*theta.window(depth), depth])
     if step is None and all(gate.holds for gate in _numeric_gates(trajectory, theta).values()):
@@ -28,7 +28,7 @@ def needs(trajectory: Trajectory, theta: Theta) -> Step | None:
 
 
 def correct(trajectory: Trajectory, theta: Theta) -> Correction:
-    """q = log pi_l* where all three gates hold, else b."""
+    """Return q = log pi_l* where all three gates hold, else b."""
     depth, base = trajectory.depth, trajectory.base
     numeric = _numeric_gates(trajectory, theta)
     if not trajectory.has(range(1, depth + 1)):  # a numeric gate failed: l* was never needed

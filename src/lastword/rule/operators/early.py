@@ -12,7 +12,7 @@ from lastword.theta import Theta
 
 
 def needs(trajectory: Trajectory, theta: Theta) -> Step | None:
-    """Depth L, and depth 0 only where the confidence gate holds."""
+    """Return depth L, and depth 0 only where the confidence gate holds."""
     step = unread(trajectory, [trajectory.depth])
     if step is None and _confidence(trajectory, theta).holds:
         step = unread(trajectory, [0])
@@ -20,7 +20,7 @@ def needs(trajectory: Trajectory, theta: Theta) -> Step | None:
 
 
 def correct(trajectory: Trajectory, theta: Theta) -> Correction:
-    """S[:, 0] where max b < gamma, else b."""
+    """Return S[:, 0] where max b < gamma, else b."""
     gates = {"confidence": _confidence(trajectory, theta)}
     if gates["confidence"].holds:
         return Correction("early", trajectory.scores[:, 0], gates)

@@ -11,7 +11,7 @@ from lastword.theta import Theta
 
 
 def needs(trajectory: Trajectory, theta: Theta) -> Step | None:
-    """T, whose own reading includes depth L."""
+    """Return T, whose own reading includes depth L."""
     if trajectory.t is not None:
         return None
     depth = trajectory.depth
@@ -20,7 +20,7 @@ def needs(trajectory: Trajectory, theta: Theta) -> Step | None:
 
 
 def correct(trajectory: Trajectory, theta: Theta) -> Correction:
-    """u = (1 - lambda) b + lambda t; the base where lambda = 0."""
+    """Return u = (1 - lambda) b + lambda t; the base where lambda = 0."""
     base, t = trajectory.base, trajectory.t
     assert t is not None
     sharper = margin(t) - margin(base)
