@@ -87,7 +87,9 @@ def drawn(
             yield name, None
             continue
         place = np.unravel_index(int(worth.argmax()), worth.shape)
-        evidence = Evidence.of_counts(f[place], k[place], len(some))
+        sizes = f[place], k[place], len(some) - f[place] - k[place]
+        kinds = np.repeat(np.arange(3), sizes)  # fixed, broken, left
+        evidence = Evidence.of(kinds > 0, kinds != 1, np.arange(len(some)))
         least = evidence.net_bound(1.0, DELTA / p.size)
         gains = fixed[place].astype(float) - broken[place]
         worse = gains.mean() <= 0 or gains.mean() < least

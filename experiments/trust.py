@@ -23,13 +23,12 @@ from scipy.stats import binom
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from populations import Kind, Population, at
+from populations import Kind, Population, at, of_counts
 from populations import chosen as choose
 
 from lastword.trust.certify import certify
 from lastword.trust.deferral import THRESHOLDS, above, defer
 from lastword.trust.drift import Drift
-from lastword.trust.evidence import Evidence
 from lastword.trust.monitor import log_wealth
 from lastword.trust.policy import BATCH, METHODS, OFF, Policy, family
 from lastword.trust.slices import slices
@@ -111,7 +110,7 @@ def broken_rates(redraws: int) -> Iterator[Row]:
     populations["crossing alpha between two margins"] = sloped(1.6 * ALPHA)
     for name, population in populations.items():
         fixed, broken = population.counts([*FAMILY], 400, redraws, np.random.default_rng(1))
-        places = choose(Evidence.of_counts(fixed, broken, 400), Terms(ALPHA, DELTA, False), FAMILY)
+        places = choose(of_counts(fixed, broken, 400), Terms(ALPHA, DELTA, False), FAMILY)
         over = np.array([population.broken(policy) for policy in POLICIES]) > ALPHA + 1e-12
         plain = np.where(broken <= ALPHA * 400, fixed - broken, -1)
         by_eye = np.where((plain >= 0).any(axis=1), plain.argmax(axis=1), -1)
@@ -133,7 +132,7 @@ def gains(redraws: int) -> Iterator[Row]:
         terms = Terms(delta=DELTA, promise="gain")
         shares = family("mix", promise="gain")
         fixed, broken = population.counts([*shares], 400, redraws, np.random.default_rng(2))
-        places = choose(Evidence.of_counts(fixed, broken, 400), terms, shares)
+        places = choose(of_counts(fixed, broken, 400), terms, shares)
         yield {
             "claim": "gain",
             "population": name,
@@ -152,7 +151,7 @@ def clusters(redraws: int) -> Iterator[Row]:
         broken = np.broadcast_to(rng.binomial(count, rate, redraws)[:, None], shape)
         fixed = np.broadcast_to(rng.binomial(count, 0.3, redraws)[:, None], shape)
         terms = Terms(ALPHA, DELTA, gain=False)
-        alone = Evidence.of_counts(fixed * size, broken * size, count * size)
+        alone = of_counts(fixed * size, broken * size, count * size)
         wrong = choose(replace(alone, groups=count), terms, FAMILY) >= 0
         yield {
             "claim": "broken rate",
@@ -172,7 +171,7 @@ def looked(redraws: int) -> Iterator[Row]:
     wrong = np.zeros((2, redraws), dtype=bool)
     fixed, broken = (np.cumsum([c[i] for c in counts], axis=0) for i in (0, 1))
     for look in range(looks):
-        evidence = Evidence.of_counts(fixed[look], broken[look], 100 * (look + 1))
+        evidence = of_counts(fixed[look], broken[look], 100 * (look + 1))
         for place, spent in enumerate((looks, 1)):
             terms = Terms(ALPHA, DELTA, gain=False, looks=spent, look=min(look + 1, spent))
             wrong[place] |= choose(evidence, terms, FAMILY) >= 0
@@ -191,7 +190,7 @@ def families(redraws: int) -> Iterator[Row]:
     terms, shares = Terms(ALPHA, DELTA, methods=METHODS), family("mix", METHODS)
     rng, shape = np.random.default_rng(8), (redraws, len(shares))
     broken, fixed = rng.binomial(400, 1.02 * ALPHA, shape), rng.binomial(400, 0.3, shape)
-    evidence = Evidence.of_counts(fixed, broken, 400)
+    evidence = of_counts(fixed, broken, 400)
     yield {
         "claim": "broken rate",
         "population": f"{len(shares)} policies of methods, just above alpha",
@@ -218,7 +217,7 @@ def batch_means(redraws: int) -> Iterator[Row]:
             mean = float(d[drawn].mean())
             fixed, broken = flipped(d[drawn], true[drawn], mean, shares)
             over = np.append(flipped(d, true, mean, shares)[1] > ALPHA * len(d), False)  # -1: none
-            place = choose(Evidence.of_counts(fixed, broken, 400), terms, shares)
+            place = choose(of_counts(fixed, broken, 400), terms, shares)
             plain = np.where(broken <= ALPHA * 400, fixed - broken, -1)
             by_eye = plain.argmax() if plain.max() >= 0 else -1
             wrong += [over[place], over[by_eye]]

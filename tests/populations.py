@@ -66,21 +66,27 @@ class Population:
     ) -> tuple[np.ndarray, np.ndarray]:
         """F and K of every policy in many samples of `items` [redraws, policies]."""
         drawn = rng.multinomial(items, self.shares, size=redraws)
-        fixed = np.array([self.types.fixed(p) for p in policies], dtype=int)
-        broken = np.array([self.types.broken(p) for p in policies], dtype=int)
+        changes = [changed(self.types, policy) for policy in policies]
+        fixed, broken = np.array(changes, dtype=int).swapaxes(0, 1)
         return drawn @ fixed.T, drawn @ broken.T
 
     def broken(self, policy: Policy) -> float:
-        return float(self.shares[self.types.broken(policy)].sum())
+        return float(self.shares[changed(self.types, policy)[1]].sum())
 
     def fixed(self, policy: Policy) -> float:
-        return float(self.shares[self.types.fixed(policy)].sum())
+        return float(self.shares[changed(self.types, policy)[0]].sum())
 
     def error(self, policy: Policy, threshold: float) -> float:
         """Share of wrong answers among those given."""
         confidence, right = self.types.shown(policy)
         given = confidence >= threshold
         return float(self.shares[given & ~right].sum() / self.shares[given].sum())
+
+
+def changed(items: Labelled, policy: Policy) -> tuple[np.ndarray, np.ndarray]:
+    """Which items a policy fixes, and which it breaks."""
+    base, right = items.mc1_base > 0, items.right(policy)
+    return ~base & right, base & ~right
 
 
 def labelled(kinds: list[Kind]) -> Labelled:
@@ -97,6 +103,26 @@ def labelled(kinds: list[Kind]) -> Labelled:
     )
 
 
+def of_counts(fixed: Any, broken: Any, items: Any, costs: float = 1.0, right: Any = 0) -> Evidence:
+    """The evidence of independent items: F and K of each of many policies or samples."""
+    discordant = fixed + broken
+    return Evidence(
+        items=items,
+        base_right=right,
+        overrides=discordant,
+        fixed=fixed,
+        broken=broken,
+        sideways=np.zeros_like(fixed),
+        groups=items,
+        rate=broken / items,
+        fixed_rate=fixed / items,
+        discordant=discordant,
+        lost=(costs * broken - fixed) / np.maximum(discordant, 1),
+        right_groups=right,
+        right_rate=broken / np.maximum(right, 1),
+    )
+
+
 def chosen(evidence: Evidence, terms: Terms, shares: dict[Policy, float]) -> np.ndarray:
     """Place of the policy that `judge` would choose of many samples at once; -1 for none."""
     holds = evidence.p(terms) <= terms.level * np.array([*shares.values()])
@@ -109,7 +135,7 @@ def chosen(evidence: Evidence, terms: Terms, shares: dict[Policy, float]) -> np.
 
 def counted(fixed: int, broken: int, items: int = 400) -> Counts:
     """Counts of single items, of which the model answers three in five right by itself."""
-    evidence = Evidence.of_counts(fixed, broken, items, right=int(0.6 * items))
+    evidence = of_counts(fixed, broken, items, right=int(0.6 * items))
     return Counts(**{name: np.asarray(value).item() for name, value in vars(evidence).items()})
 
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from populations import Kind, Population, at, in_groups, labelled
+from populations import Kind, Population, at, changed, in_groups, labelled, of_counts
 from populations import chosen as places_of
 from scipy.stats import beta, binom
 
 from lastword.errors import InputError
 from lastword.trust.certify import Claim, Trial, certify, judge, needed
-from lastword.trust.deferral import THRESHOLDS, curve, defer
+from lastword.trust.deferral import THRESHOLDS, defer
 from lastword.trust.evidence import Evidence
 from lastword.trust.labelled import Labelled, lets
 from lastword.trust.policy import METHODS, OFF, Policy, family, scalar_operator
@@ -150,7 +150,7 @@ def test_breaking_grows_as_the_margin_falls_and_what_is_withheld_is_the_base(see
     data = items(60, seed)
     for operators in (("decisive",), ("mix",), ("decisive", "mix")):
         chain = [Policy(operators, margin) for margin in reversed(MARGINS)]
-        broken = [int(data.broken(p).sum()) for p in chain]
+        broken = [int(changed(data, p)[1].sum()) for p in chain]
         assert broken == sorted(broken)
         for policy in chain:
             confidence, right = data.shown(policy)
@@ -158,7 +158,7 @@ def test_breaking_grows_as_the_margin_falls_and_what_is_withheld_is_the_base(see
             assert np.array_equal(confidence[held], data.base_confidence[held])
             assert np.array_equal(right[held], data.mc1_base[held] == 1)
             assert np.array_equal(confidence[~held], data.confidence[~held])
-            assert not (data.fixed(policy) & data.broken(policy)).any()
+            assert not np.logical_and(*changed(data, policy)).any()
     assert not data.stands(OFF).any()
 
 
@@ -255,8 +255,9 @@ def test_a_tie_for_first_counts_against_us():
         **data | {"mc1_base": np.array([0.5, 0.5, 0.0, 1.0]), "mc1": np.array([1.0, 0.0, 0.5, 0.5])}
     )
     policy = Policy(("decisive",), 0.0)
-    assert ties.fixed(policy).tolist() == [False] * 4
-    assert ties.broken(policy).tolist() == [False, True, False, True]
+    fixed, broken = changed(ties, policy)
+    assert fixed.tolist() == [False] * 4
+    assert broken.tolist() == [False, True, False, True]
     assert ties.shown(policy)[1].tolist() == [True, False, False, False]
     assert ties.shown(OFF)[1].tolist() == [False, False, False, True]
 
@@ -270,9 +271,9 @@ def test_needed_is_about_the_number_at_which_it_passes():
     policy, share = next(iter(FAMILY.items()))
     for size, passes in ((finding.needed, True), (int(0.85 * finding.needed), False)):
         fixed, broken = int(12 * size / 300), ceil(3 * size / 300)
-        p = Evidence.of_counts(fixed, broken, size).p(terms)
+        p = of_counts(fixed, broken, size).p(terms)
         assert (p <= terms.level * share) == passes
-    nothing = Trial(policy, Evidence.of_counts(0, 0, 300), False, share)
+    nothing = Trial(policy, of_counts(0, 0, 300), False, share)
     assert needed([nothing], terms) is None
 
 
@@ -299,27 +300,6 @@ def test_the_threshold_is_the_smallest_that_holm_certifies(seed, error):
         assert (found.answered, found.wrong) == (len(wrong), wrong.sum())
 
 
-@given(st.lists(st.tuples(st.sampled_from([0.2, 0.5, 0.9]), st.booleans()), min_size=1, max_size=6))
-def test_the_curve_is_the_mean_over_every_order_of_equals(pairs):
-    from itertools import permutations
-
-    confidence, right = (np.array(column) for column in zip(*pairs, strict=True))
-    risks = [
-        np.cumsum(~right[list(order)]) / np.arange(1, len(pairs) + 1)
-        for order in permutations(range(len(pairs)))
-        if (np.diff(confidence[list(order)]) <= 0).all()
-    ]
-    drawn = curve(confidence, right)
-    assert drawn.risk == pytest.approx(np.mean(risks, axis=0))
-    assert drawn.coverage == pytest.approx(np.arange(1, len(pairs) + 1) / len(pairs))
-    assert drawn.area == pytest.approx(np.mean(risks))
-
-
-def test_the_curve_of_nothing_is_undefined():
-    empty = curve(np.array([]), np.array([], dtype=bool))
-    assert np.isnan(empty.area) and empty.coverage.size == 0
-
-
 # --- validity: of many certificates, few may be wrong -----------------------------------------
 
 REDRAWS, DELTA = 2000, 0.05
@@ -342,7 +322,7 @@ POLICIES = [*FAMILY, OFF]  # -1 is the last
 
 def independent(fixed, broken, items, terms):
     """As the command has it, of items that are independent of one another."""
-    return places_of(Evidence.of_counts(fixed, broken, items, terms.break_costs), terms, FAMILY)
+    return places_of(of_counts(fixed, broken, items, terms.break_costs), terms, FAMILY)
 
 
 def chosen(population: Population, items: int, terms: Terms, rule=independent) -> list[Policy]:
@@ -438,13 +418,13 @@ def clustered(size: int, rule, rate: float = 0.0501, redraws: int = 2000) -> flo
 
 def grouped(fixed, broken, groups, size):
     """The test over group means, which are 0 or 1 here."""
-    alone = Evidence.of_counts(fixed, broken, groups)
+    alone = of_counts(fixed, broken, groups)
     return Evidence(**vars(alone) | {"items": groups * size})
 
 
 def as_single_items(fixed, broken, groups, size):
     """What counts every copy as an item of its own."""
-    return Evidence.of_counts(size * fixed, size * broken, size * groups)
+    return of_counts(size * fixed, size * broken, size * groups)
 
 
 @pytest.mark.parametrize("size", [5, 10])
@@ -481,7 +461,7 @@ def looked_at(looks: int, spent: int, redraws: int = 2000) -> float:
         more = population.counts([*FAMILY], 200, redraws, np.random.default_rng((9, look)))
         fixed, broken = fixed + more[0], broken + more[1]
         terms = Terms(0.05, DELTA, looks=spent)
-        evidence = Evidence.of_counts(fixed, broken, 200 * (look + 1))
+        evidence = of_counts(fixed, broken, 200 * (look + 1))
         wrong |= places_of(evidence, terms, FAMILY) >= 0
     return float(wrong.mean())
 
@@ -499,7 +479,7 @@ def test_the_lower_bound_of_the_worth_is_rarely_too_high(costs):
     counts = population.counts([policy], 400, 500, np.random.default_rng(6))
     above = 0
     for f, k in zip(*(own[:, 0] for own in counts), strict=True):
-        evidence = Evidence.of_counts(f, k, 400, costs, right=300)
+        evidence = of_counts(f, k, 400, costs, right=300)
         bound = evidence.net_bound(costs, 0.2)
         above += bound > 0.08 - costs * 0.02
         shown = evidence.gains(costs) <= 0.2
@@ -508,13 +488,13 @@ def test_the_lower_bound_of_the_worth_is_rarely_too_high(costs):
 
 
 def test_the_lower_bound_of_the_worth_is_that_of_two_shares():
-    evidence = Evidence.of_counts(np.array(18), np.array(2), 400, right=300)
+    evidence = of_counts(np.array(18), np.array(2), 400, right=300)
     wins = 2 * beta.ppf(0.75 * 0.05, 18, 3) - 1  # of 20 that change, more than fixed than broken
     assert evidence.net_bound(1.0, 0.05) == pytest.approx(
         wins * beta.ppf(0.25 * 0.05, 20, 381), abs=1e-9
     )
     assert evidence.right_bound(0.05) == pytest.approx(beta.ppf(0.95, 3, 298), abs=1e-9)
-    close = Evidence.of_counts(np.array(15), np.array(6), 400)  # p = 0.039
+    close = of_counts(np.array(15), np.array(6), 400)  # p = 0.039
     assert close.gains(1.0) <= 0.05 and close.net_bound(1.0, 0.05) == 0.0
 
 

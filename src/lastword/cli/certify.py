@@ -84,9 +84,10 @@ def _lines(certified: "Outcome", by: str | None, parts: "Sequence[Slice]") -> li
 
 
 def _to_dict(certified: "Outcome") -> dict[str, Any]:
-    finding = certified.finding
-    deferral = finding.deferral
-    curves = {} if deferral is None else {"before": deferral.before, "after": deferral.after}
+    finding, deferral = certified.finding, None
+    if finding.deferral is not None:
+        names = ("error", "threshold", "answered", "wrong")
+        deferral = {name: getattr(finding.deferral, name) for name in names}
     return {
         "model": certified.sample.subject.model,
         "controls": asdict(certified.controls),
@@ -97,15 +98,7 @@ def _to_dict(certified: "Outcome") -> dict[str, Any]:
         "base_right": finding.base_right,
         "policy": asdict(finding.policy),
         "needed": finding.needed,
-        "deferral": None
-        if deferral is None
-        else {
-            "error": deferral.error,
-            "threshold": deferral.threshold,
-            "answered": deferral.answered,
-            "wrong": deferral.wrong,
-            "area": {name: curve.area for name, curve in curves.items()},
-        },
+        "deferral": deferral,
         "trials": [
             {"policy": asdict(trial.policy), "certified": trial.certified, **asdict(trial.evidence)}
             for trial in finding.trials

@@ -8,7 +8,7 @@ each policy that could have been chosen, and none at all, has its own share of d
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 
 from lastword.trust.evidence import Which
 from lastword.trust.labelled import Labelled, PerItem
@@ -16,24 +16,6 @@ from lastword.trust.policy import Policy
 from lastword.trust.testing import at_least, holm
 
 THRESHOLDS = np.round(np.arange(1, 21) * 0.05, 2)
-
-
-@dataclass(frozen=True, eq=False)
-class Curve:
-    """Risk over coverage, the most confident answers first.
-
-    Attributes:
-        coverage: Share of items answered, ascending [points].
-        risk: Share of wrong answers among them [points].
-    """
-
-    coverage: Float[np.ndarray, " points"]
-    risk: Float[np.ndarray, " points"]
-
-    @property
-    def area(self) -> float:
-        """Mean risk over all coverages, in [0, 1]: less is better; nan without items."""
-        return float(self.risk.mean()) if self.risk.size else float("nan")
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +29,6 @@ class Deferral:
         wrong: How many of those answers are wrong.
         groups: Groups with an item that reaches it.
         rate: Mean over these of the share of such answers that is wrong.
-        before: Risk over coverage of the model's own answers.
-        after: Risk over coverage of what is shown.
     """
 
     error: float
@@ -57,18 +37,6 @@ class Deferral:
     wrong: int
     groups: int
     rate: float
-    before: Curve
-    after: Curve
-
-
-def curve(confidence: PerItem, right: Which) -> Curve:
-    """Risk over coverage; answers of equal confidence come in no order and share their errors."""
-    order = np.argsort(-confidence, kind="stable")
-    ends = np.flatnonzero(np.diff(confidence[order], append=np.nan) != 0) + 1  # of equals
-    counts = np.arange(1, len(order) + 1)
-    wrong = np.cumsum(~right[order])
-    shared = np.interp(counts, [0, *ends], [0, *wrong[ends - 1]])
-    return Curve(counts / max(len(order), 1), shared / counts)
 
 
 def defer(items: Labelled, policy: Policy, error: float, delta: float, policies: int) -> Deferral:
@@ -94,8 +62,6 @@ def defer(items: Labelled, policy: Policy, error: float, delta: float, policies:
         wrong=0 if place is None else int(wrong[place]),
         groups=0 if place is None else int(groups[place]),
         rate=0.0 if place is None else float(rate[place]),
-        before=curve(items.base_confidence, items.mc1_base == 1),
-        after=curve(confidence, right),
     )
 
 

@@ -117,36 +117,6 @@ class Evidence:
         return upper_bound(self.right_rate, self.right_groups, level, self.exact)
 
     @classmethod
-    def of_counts(
-        cls, fixed: Each, broken: Each, items: Each, costs: float = 1.0, right: Each = 0
-    ) -> "Evidence":
-        """Return the evidence of items that are independent of one another.
-
-        Args:
-            fixed: F of every policy.
-            broken: K of every policy.
-            items: n, a number or an array that goes with the counts.
-            costs: Of a break, in repairs.
-            right: How many of them the model answers right by itself.
-        """
-        discordant = fixed + broken
-        return cls(
-            items=items,
-            base_right=right,
-            overrides=discordant,
-            fixed=fixed,
-            broken=broken,
-            sideways=np.zeros_like(fixed),
-            groups=items,
-            rate=broken / items,
-            fixed_rate=fixed / items,
-            discordant=discordant,
-            lost=(costs * broken - fixed) / np.maximum(discordant, 1),
-            right_groups=right,
-            right_rate=broken / np.maximum(right, 1),
-        )
-
-    @classmethod
     def of(
         cls,
         base: Which,

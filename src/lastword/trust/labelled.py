@@ -74,16 +74,6 @@ class Labelled:
         stands: Which = own.overrides & lets(policy, own.operators, own.margins)
         return stands
 
-    def broken(self, policy: Policy) -> Which:
-        """B = 1, C = 0: the model's own answer was right, and what is shown is wrong."""
-        broken: Which = (self.mc1_base > 0) & ~self.right(policy)
-        return broken
-
-    def fixed(self, policy: Policy) -> Which:
-        """B = 0, C = 1: the model's own answer was wrong, and what is shown is right."""
-        fixed: Which = ~(self.mc1_base > 0) & self.right(policy)
-        return fixed
-
     def evidence(self, policy: Policy, costs: float = 1.0) -> Evidence:
         """Return what the items say of a policy, a break costing so many repairs."""
         return Evidence.of(
