@@ -23,13 +23,12 @@ from scipy.stats import binom
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from populations import Kind, Population, at, of_counts
+from populations import Kind, Population, at, log_wealth, of_counts
 from populations import chosen as choose
 
 from lastword.trust.certify import certify
 from lastword.trust.deferral import THRESHOLDS, above, defer
 from lastword.trust.drift import Drift
-from lastword.trust.monitor import log_wealth
 from lastword.trust.policy import BATCH, METHODS, OFF, Policy, family
 from lastword.trust.slices import slices
 from lastword.trust.terms import Terms

@@ -13,6 +13,7 @@ import numpy as np
 from lastword.trust.certificate import Certificate, Counts, Subject, Tried
 from lastword.trust.evidence import Evidence
 from lastword.trust.labelled import Labelled
+from lastword.trust.monitor import BETS
 from lastword.trust.policy import Policy, family
 from lastword.trust.terms import Terms
 
@@ -166,3 +167,11 @@ def in_groups(items: Labelled, size: int) -> Labelled:
     """Every item as often, its copies one group."""
     copies = {n: np.repeat(values, size) for n, values in vars(items).items() if n != "others"}
     return Labelled(**copies)
+
+
+def log_wealth(broken: Any, labelled: Any, alpha: float) -> np.ndarray:
+    """Log of the mean over lambda of prod (1 + lambda (X - alpha)), all at stake from the first."""
+    lost = np.asarray(broken)[..., None]
+    kept = np.asarray(labelled)[..., None] - lost
+    each = lost * np.log1p(BETS / alpha * (1 - alpha)) + kept * np.log1p(-BETS)
+    return np.asarray(np.logaddexp.reduce(each, axis=-1) - np.log(len(BETS)))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from populations import log_wealth
 from scipy.stats import binom
 
 from lastword.errors import InputError
@@ -18,7 +19,6 @@ from lastword.trust.monitor import (
     log_kept,
     log_restarted,
     log_slip,
-    log_wealth,
 )
 
 STEPS = 2000

@@ -154,20 +154,17 @@ def _run() -> None:
             option.allow_from_autoenv = False  # LASTWORD_VERSION may be somebody's own
         name_variables(command.commands, os.environ)
         command(prog_name="lastword", auto_envvar_prefix="LASTWORD")
+        return
     except TraceError as error:
-        print(printable(f"lastword: {error}"), file=sys.stderr)  # one line, whatever it quotes
-        sys.exit(1)
+        said = str(error)
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        print(f"lastword: {error.strerror}: make room, and run it again", file=sys.stderr)
-        sys.exit(1)
+        said = f"{error.strerror}: make room, and run it again"
     except ModuleNotFoundError as error:
         extra = EXTRAS.get((error.name or "").split(".")[0])
         if extra is None:
             raise
-        print(
-            f"lastword: {error.name} is not installed; pip install 'lastword[{extra}]'",
-            file=sys.stderr,
-        )
-        sys.exit(1)
+        said = f"{error.name} is not installed; pip install 'lastword[{extra}]'"
+    print(printable(f"lastword: {said}"), file=sys.stderr)  # one line, whatever it quotes
+    sys.exit(1)

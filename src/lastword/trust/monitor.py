@@ -30,27 +30,6 @@ BETS = 0.9 * 0.5 ** np.arange(10)
 PATIENCE = 20_000  # A: labels until a false warning of slipping, on average at least
 
 
-def log_wealth(
-    broken: np.ndarray | int, labelled: np.ndarray | int, alpha: float
-) -> Float[np.ndarray, "*steps"]:
-    """Return log E_t = log mean over lambda of prod over answers of (1 + lambda (X - alpha)).
-
-    The product depends on how many answers were broken, not on which.
-
-    Args:
-        broken: Answers that correction made wrong.
-        labelled: Answers whose truth is known.
-        alpha: The share that may be broken.
-    """
-    lost = np.asarray(broken)[..., None]
-    whole = np.asarray(labelled)[..., None] - lost
-    stakes = BETS / alpha  # lambda
-    each = lost * np.log1p(stakes * (1 - alpha)) + whole * np.log1p(-BETS)
-    most = each.max(axis=-1)
-    wealth: np.ndarray = most + np.log(np.exp(each - most[..., None]).mean(axis=-1))
-    return np.asarray(wealth)
-
-
 def log_kept(labelled: int) -> float:
     """Return the log of the share of the money that has not been at stake yet.
 
