@@ -5,7 +5,6 @@ Tokenizers let go of the interpreter, and so does the model: the two run side by
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -40,12 +39,7 @@ class Ahead:
         """Nothing is encoded yet."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Finish the window that is being encoded; it is not asked for any more."""
         self._thread.shutdown(cancel_futures=True)
 
