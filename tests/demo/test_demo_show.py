@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from browser import assert_accessible
+from decided import decided
 from rich.console import Console
 
 from lastword.benchmarks.demo import items
@@ -21,7 +22,6 @@ from lastword.demo.story import CERTIFIED, ORGANISM, REAL, WITHHELD, story
 from lastword.demo.terminal import story_lines
 from lastword.errors import InputError
 from lastword.model import named
-from lastword.records.decision import Decision
 from lastword.rule.answer import Gate
 from lastword.text.items import Item
 from lastword.tracer import Tracer
@@ -32,23 +32,13 @@ def judged(base, scores, operator="base", changes=False, truth=0, blind=(0.0, -1
     """An outcome of two candidates on a model of four blocks."""
     names = ("<b>long true</b>", "false")
     item = Item("Q", names, id="x", truthful=(truth == 0, truth == 1), blind_prompt="A")
-    base, scores = np.array(base), np.array(scores)
-    decision = Decision(
+    decision = decided(
+        scores,
+        base,
         candidates=names,
-        index=int(scores.argmax()),
-        base_index=int(base.argmax()),
-        regime="candidate-space",
         operator=operator,
-        scores=scores,
-        base_scores=base,
-        d_eff=1.5,
-        invariant=0.5,
         gates={"changes": Gate(changes, True, changes)},
-        decisive_layer=3,
-        mixing=None,
         trajectory=np.array([[-1.0, -1.0, -0.1, -2.0, base[0]], [-1.0, -2, -9, -1, base[1]]]),
-        t_scores=None,
-        tied=False,
         blind_scores=np.array(blind),
     )
     return judge(item, decision)
@@ -87,7 +77,7 @@ def tale(outcomes, alpha=0.05):
     return story(ORGANISM, Tracer.demo("organism"), apart(outcomes), Terms(alpha=alpha))
 
 
-def decided(story):
+def decisions_of(story):
     return {rule: outcome.decision for rule, outcome in story.examples.items()}
 
 
@@ -103,7 +93,7 @@ def many():
 def test_the_story_is_the_certificates():
     told = tale(many(), alpha=0.02)
     assert told.finding.policy.margin == 3
-    assert decided(told) == {CERTIFIED: SURE.decision, WITHHELD: DOUBTFUL.decision}
+    assert decisions_of(told) == {CERTIFIED: SURE.decision, WITHHELD: DOUBTFUL.decision}
     assert (told.corrected.fixed, told.corrected.broken) == (40, 15)
     assert (told.certified.fixed, told.certified.broken) == (40, 0)
     assert told.base == 460 / 500 and told.chance == 0.5
@@ -114,7 +104,7 @@ def test_the_story_is_the_certificates():
 def test_where_nothing_is_certified_the_story_says_so():
     told = tale([WON, LOST, *([RIGHT] * 298)])
     assert told.finding.chosen is None and told.certified.right == told.base
-    assert decided(told) == {REPAIRED: WON.decision, WITHHELD: LOST.decision}
+    assert decisions_of(told) == {REPAIRED: WON.decision, WITHHELD: LOST.decision}
     assert told.headline.endswith("its certificate keeps it off")
 
 

@@ -8,13 +8,13 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 import tomli_w
+from decided import decided
 from hypothesis import given
 from hypothesis import strategies as st
 from populations import certificate, counted
 from scipy.special import softmax
 
 from lastword.errors import CertificateError, InputError, ThetaError
-from lastword.records.decision import Decision
 from lastword.theta import ScorerTheta, Theta
 from lastword.trust.certificate import Certificate, Probe, Subject, Tried
 from lastword.trust.policy import OFF, Policy, family
@@ -275,27 +275,6 @@ def test_one_digest_is_over_all_of_a_subject():
     assert replace(subject).digest == subject.digest
 
 
-def decision(scores, base, operator="decisive"):
-    u, b = np.array(scores), np.array(base)
-    return Decision(
-        candidates=tuple("abc"),
-        index=int(u.argmax()),
-        base_index=int(b.argmax()),
-        regime="candidate-space",
-        operator=operator,
-        scores=u,
-        base_scores=b,
-        d_eff=1.2,
-        invariant=2.0,
-        gates={},
-        decisive_layer=3,
-        mixing=None,
-        trajectory=np.full((3, 5), np.nan),
-        t_scores=None,
-        tied=False,
-    )
-
-
 @pytest.mark.parametrize(
     ("own", "rule"),
     [
@@ -307,7 +286,7 @@ def decision(scores, base, operator="decisive"):
     ],
 )
 def test_an_override_stands_or_gives_way_to_the_model(own, rule):
-    wanted = decision([-1.5, -1.0, -3.0], [-1.0, -1.25, -3.0])
+    wanted = decided([-1.5, -1.0, -3.0], [-1.0, -1.25, -3.0])
     terms = Terms(0.02, methods=("trace", "pmi@1"))
     stood = certificate(GOOD.subject, own, terms, 50).obey(wanted)
     if rule is None:
@@ -325,14 +304,14 @@ def test_an_override_stands_or_gives_way_to_the_model(own, rule):
 
 
 def test_what_is_no_override_is_left_as_it_is():
-    same = decision([-1.0, -1.5, -3.0], [-0.2, -1.25, -3.0], "mix")
+    same = decided([-1.0, -1.5, -3.0], [-0.2, -1.25, -3.0], operator="mix")
     left = replace(GOOD, policy=OFF, threshold=None).obey(same)
     assert left.withheld is None and left.operator == "mix" and not left.deferred
     assert np.array_equal(left.scores, same.scores)
 
 
 def test_what_is_unsure_is_deferred_by_the_scores_that_are_shown():
-    wanted = decision([-9.0, -1.0, -9.0], [-1.0, -1.25, -1.5])
+    wanted = decided([-9.0, -1.0, -9.0], [-1.0, -1.25, -1.5])
     lets, withholds = (replace(GOOD, policy=p, threshold=0.5) for p in (GOOD.policy, OFF))
     assert not lets.obey(wanted).deferred and withholds.obey(wanted).deferred
     assert "it is deferred" in explain(withholds.obey(wanted))

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from decided import decided
 
 from lastword import Theta
-from lastword.records.decision import Decision
 from lastword.records.record import Record
 from lastword.rule.answer import Gate
 from lastword.text.shorten import shorten
@@ -17,12 +17,8 @@ from lastword.view.explanation import explain, gist
 def decision(**changes):
     values = dict(
         candidates=("it is red", "it is blue"),
-        index=1,
-        base_index=0,
         regime="scalar",
         operator="mix",
-        scores=np.array([-2.0, -1.0]),
-        base_scores=np.array([-1.0, -1.2]),
         d_eff=1.0,
         invariant=2.5,
         gates={
@@ -32,12 +28,9 @@ def decision(**changes):
         },
         decisive_layer=None,
         mixing=-1.0,
-        t_scores=None,
-        tied=False,
     )
-    values |= changes
-    count = len(values["candidates"])
-    return Decision(**{**values, "trajectory": np.full((count, 5), np.nan)})
+    scores, base = changes.pop("scores", (-2.0, -1.0)), changes.pop("base_scores", (-1.0, -1.2))
+    return decided(scores, base, **values | changes)
 
 
 def spatial(operator, layer, **gates):
@@ -50,8 +43,8 @@ def spatial(operator, layer, **gates):
         candidates=("a", "b", "c"),
         regime="candidate-space",
         operator=operator,
-        scores=np.array([-2.0, -1.0, -3.0]),
-        base_scores=np.array([-1.0, -1.2, -4.0]),
+        scores=(-2.0, -1.0, -3.0),
+        base_scores=(-1.0, -1.2, -4.0),
         d_eff=1.25,
         gates=shown,
         decisive_layer=layer,

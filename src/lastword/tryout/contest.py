@@ -156,95 +156,126 @@ def fitting(tracer: "Tracer", labels: int, classes: int) -> float:
 
 
 def _by_state(tracer: "Tracer", material: Material, made: Right) -> Contest | None:
-    texts, labels, question = material.texts, material.truths, material.questions[0]
+    labels, question = material.truths, material.questions[0]
     if not _enough(labels, made) or not _enough(labels, ~made):
         return None
-    states = read_states(tracer, texts, question, material.template, POOLINGS)
-    options, truths = candidates_of(question), np.array(labels)
+    states = read_states(tracer, material.texts, question, material.template, POOLINGS)
     frame = material.cell.mc1_items
     base, blind = (np.stack([*frame[name]]) for name in ("base_scores", "blind_scores"))
+    taught = _taught(tracer, material)
+    options, truths = candidates_of(question), np.array(labels)
+    own = _Known(tracer, material, options, truths, states, base, blind, taught)
+    entrants, names = own.entrants(made)
+    crossed = {
+        names.get(name, name): answers == truths
+        for name, answers in _crossed(own.contestants, material.groups).items()
+        if name != SELF_TAUGHT or len(entrants) > 1
+    }
+    return Contest(tuple(entrants), crossed, *own.curve())
 
-    def fits(fitted: Sequence[int]) -> tuple[StateFit, StackedProbe, Right]:
+
+@dataclass(frozen=True, eq=False)
+class _Known:
+    """Labelled texts of one question, and what the model has of each."""
+
+    tracer: "Tracer"
+    material: Material
+    options: tuple[str, ...]
+    truths: np.ndarray
+    states: np.ndarray
+    base: np.ndarray
+    blind: np.ndarray
+    taught: StateProbe | None
+
+    def fits(self, fitted: Sequence[int]) -> tuple[StateFit, StackedProbe, Right]:
         """A state probe, a stacked one, and where this is right on the labels of other folds."""
-        own, groups = truths[fitted].tolist(), [str(material.groups[i]) for i in fitted]
-        fit = fit_state(states[fitted], own)
-        over = fit_stacked(fit, own, options, base[fitted], blind[fitted], groups)
-        return fit, over.probe, np.array(options)[over.scores.argmax(axis=1)] == own
+        own, groups = self.truths[fitted].tolist(), [str(self.material.groups[i]) for i in fitted]
+        fit = fit_state(self.states[fitted], own)
+        scores = self.base[fitted], self.blind[fitted]
+        over = fit_stacked(fit, own, self.options, *scores, groups)
+        return fit, over.probe, np.array(self.options)[over.scores.argmax(axis=1)] == own
 
-    def scored(probe: Fit, own: Right) -> tuple[np.ndarray, Sequence[str]]:
+    def scored(self, probe: Fit, own: Right) -> tuple[np.ndarray, Sequence[str]]:
+        """The scores of a probe of some texts, and whose they are."""
         fit = probe.state if isinstance(probe, StackedProbe) else probe
         assert not isinstance(fit, TrajectoryProbe)
-        rows = states[own, fit.depth, POOLINGS.index(fit.pooling)].astype(np.float64)
-        known, names = fit.scores(rows), fit.classes
+        known = fit.scores(self.rows(fit, own))
         if isinstance(probe, StackedProbe):
-            known, names = probe.scores(known, options, base[own], blind[own]), options
-        return known, names
+            scores = self.base[own], self.blind[own]
+            return probe.scores(known, self.options, *scores), self.options
+        return known, fit.classes
 
-    def answers(probe: Fit | None, own: Right) -> np.ndarray:
-        if probe is None:  # nothing is taught: the model answers
-            return np.asarray(np.array(options)[base[own].argmax(axis=1)])
-        known, names = scored(probe, own)
+    def rows(self, fit: StateProbe, own: Right) -> np.ndarray:
+        """The states that a probe reads of some texts [texts, width]."""
+        rows = self.states[own, fit.depth, POOLINGS.index(fit.pooling)].astype(np.float64)
+        return np.asarray(rows)
+
+    def answers(self, probe: Fit | None, own: Right) -> np.ndarray:
+        """The options that a probe answers, or the model where nothing was taught."""
+        known, names = (self.base[own], self.options) if probe is None else self.scored(probe, own)
         return np.asarray(np.array(names)[known.argmax(axis=1)])
 
-    def contestants(rest: Right, own: Right) -> dict[str, np.ndarray]:
-        fitted = _kept(labels, rest)
-        fit, stacked, _ = fits(fitted)
-        known = truths[fitted].tolist()
+    def contestants(self, rest: Right, own: Right) -> dict[str, np.ndarray]:
+        """What each contestant answers to some texts by a fit on the rest."""
+        texts, fitted = self.material.texts, _kept(self.material.truths, rest)
+        fit, stacked, _ = self.fits(fitted)
+        known = self.truths[fitted].tolist()
         words = bag_of_words([texts[i] for i in fitted], known)
-        depth_0 = fit_state(states[fitted, :1, :1], known, poolings=POOLINGS[:1]).probe
-        (largest, _), *_ = Counter(truths[rest].tolist()).most_common(1)
+        depth_0 = fit_state(self.states[fitted, :1, :1], known, poolings=POOLINGS[:1]).probe
+        (largest, _), *_ = Counter(self.truths[rest].tolist()).most_common(1)
+        taught = self.taught or teach(self.states[rest], self.base[rest], self.options)
         return {
-            ALONE: answers(fit.probe, own),
-            STACKED: answers(stacked, own),
-            SELF_TAUGHT: answers(taught or teach(states[rest], base[rest], options), own),
+            ALONE: self.answers(fit.probe, own),
+            STACKED: self.answers(stacked, own),
+            SELF_TAUGHT: self.answers(taught, own),
             WORDS: words.predict([texts[i] for i in np.flatnonzero(own).tolist()]),
-            DEPTH_0: answers(depth_0, own),
+            DEPTH_0: self.answers(depth_0, own),
             LARGEST: np.full(int(own.sum()), largest),
         }
 
-    taught = _taught(tracer, material)
-    fitted = _kept(labels, made)
-    fit, stacked, both = fits(fitted)
-    alone = np.array(fit.probe.classes)[fit.scores.argmax(axis=1)] == truths[fitted]
-    better = int(both.sum()) - int(alone.sum()) > np.sqrt((both != alone).sum())
-    chosen: Fit = stacked if better else fit.probe
-    all_ = made | ~made
+    def entrants(self, made: Right) -> tuple[list[Entrant], dict[str, str]]:
+        """The probe that one part of the labels makes and the self-taught one; their full names."""
+        fitted = _kept(self.material.truths, made)
+        fit, stacked, both = self.fits(fitted)
+        alone = np.array(fit.probe.classes)[fit.scores.argmax(axis=1)] == self.truths[fitted]
+        better = int(both.sum()) - int(alone.sum()) > np.sqrt((both != alone).sum())
+        chosen: Fit = stacked if better else fit.probe
+        entrants = [self.entrant(chosen, len(fitted), ~made)]
+        if own := self.taught or teach(self.states[made], self.base[made], self.options):
+            tested, fraction = (made | ~made, 0.0) if self.taught else (~made, FRACTION)
+            entrants.append(self.entrant(own, 0, tested, fraction))
+        names = {ALONE: fit.probe.name, STACKED: stacked.name}
+        return entrants, names | {SELF_TAUGHT: entrants[-1].probe.name}
 
-    def entrant(fit: Fit, labels: int, tested: Right, fraction: float = FRACTION) -> Entrant:
-        probe = _probe(tracer, material, fit, labels)
-        cost = _costs(tracer, material, probe)
-        own = probe.state
-        assert own is not None
-        rows = states[tested, own.depth, POOLINGS.index(own.pooling)].astype(np.float64)
-        like = tuple(own.likeness_p(rows).tolist())
-        known, names = scored(fit, tested)
-        p = np.zeros((len(known), len(options)))  # 0 of what it never answers
-        p[:, [options.index(name) for name in names]] = softmax(known / fit.temperature, axis=1)
-        likely = tuple(zip(p, map(options.index, truths[tested].tolist()), strict=True))
-        right = answers(fit, all_) == truths
+    def entrant(self, fit: Fit, labels: int, tested: Right, fraction: float = FRACTION) -> Entrant:
+        """A probe of so many labels, on the texts that test it."""
+        probe = _probe(self.tracer, self.material, fit, labels)
+        assert probe.state is not None
+        like = tuple(probe.state.likeness_p(self.rows(probe.state, tested)).tolist())
+        known, names = self.scored(fit, tested)
+        p = np.zeros((len(known), len(self.options)))  # 0 of what it never answers
+        places = [self.options.index(name) for name in names]
+        p[:, places] = softmax(known / fit.temperature, axis=1)
+        truths = map(self.options.index, self.truths[tested].tolist())
+        likely = tuple(zip(p, truths, strict=True))
+        right = self.answers(fit, tested | ~tested) == self.truths
+        cost = _costs(self.tracer, self.material, probe)
         return Entrant(probe, tested, right, cost, fraction, like, likely)
 
-    entrants = [entrant(chosen, len(fitted), ~made)]
-    if own := taught or teach(states[made], base[made], options):
-        tested, fraction = (all_, 0.0) if taught else (~made, FRACTION)
-        entrants.append(entrant(own, 0, tested, fraction))
-    names = {ALONE: fit.probe.name, STACKED: stacked.name, SELF_TAUGHT: entrants[-1].probe.name}
-    crossed = {
-        names.get(name, name): own == truths
-        for name, own in _crossed(contestants, material.groups).items()
-        if name != SELF_TAUGHT or len(entrants) > 1
-    }
-    fitted = _kept(labels, all_)
-    every = fit_state(states[fitted], truths[fitted].tolist())
-    d, p = np.unravel_index(every.right.argmax(), every.right.shape)
-    there, curve = states[:, d : d + 1, p : p + 1], [(len(fitted), float(every.right[d, p]))]
-    order = np.random.default_rng(SEED).permutation(fitted)
-    for count in (len(fitted) // 2, len(fitted) // 4):
-        some = _kept(labels, np.isin(np.arange(len(made)), order[:count]))
-        if set(truths[some]) == set(truths[fitted]):
-            right = fit_state(there[some], truths[some].tolist(), poolings=POOLINGS[:1]).right
-            curve.insert(0, (len(some), float(right.max())))
-    return Contest(tuple(entrants), crossed, every.right.max(axis=1), tuple(curve))
+    def curve(self) -> tuple[np.ndarray, tuple[tuple[int, float], ...]]:
+        """Leave-one-out share right by depth, and by how many labels at the best depth."""
+        labels, truths = self.material.truths, self.truths
+        fitted = _kept(labels, np.ones(len(labels), dtype=bool))
+        every = fit_state(self.states[fitted], truths[fitted].tolist())
+        d, p = np.unravel_index(every.right.argmax(), every.right.shape)
+        there, curve = self.states[:, d : d + 1, p : p + 1], [(len(fitted), every.right[d, p])]
+        order = np.random.default_rng(SEED).permutation(fitted)
+        for count in (len(fitted) // 2, len(fitted) // 4):
+            some = _kept(labels, np.isin(np.arange(len(labels)), order[:count]))
+            if set(truths[some]) == set(truths[fitted]):
+                right = fit_state(there[some], truths[some].tolist(), poolings=POOLINGS[:1]).right
+                curve.insert(0, (len(some), right.max()))
+        return every.right.max(axis=1), tuple((count, float(right)) for count, right in curve)
 
 
 def _taught(tracer: "Tracer", material: Material) -> StateProbe | None:

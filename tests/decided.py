@@ -1,0 +1,27 @@
+"""A decision by its scores, for tests that need no model."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lastword.records.decision import Decision
+
+
+def decided(scores: Sequence[float], base: Sequence[float], **more: Any) -> Decision:
+    """The decision that these scores make; of the rest, what is not given is of no matter."""
+    u, b = np.array(scores), np.array(base)
+    values: dict[str, Any] = {
+        "candidates": tuple("abcdefgh"[: len(u)]),
+        "index": int(u.argmax()),
+        "base_index": int(b.argmax()),
+        "scores": u,
+        "base_scores": b,
+        "regime": "candidate-space",
+        "operator": "decisive",
+        "d_eff": 1.2,
+        "invariant": 2.0,
+        "decisive_layer": 3,
+        "trajectory": np.full((len(u), 5), np.nan),
+    }
+    return Decision(**values | more)
