@@ -19,7 +19,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from lastword import Choice, Item, Multi, Option, Predicate, Score, Tracer
-from lastword.decisions import Answers, write_questions
+from lastword.decisions import Answers, Questionnaire, write_questions
 from lastword.decisions.flips import flips
 from lastword.decisions.question import question_digest
 from lastword.errors import InputError
@@ -29,6 +29,7 @@ from lastword.service.queue import Queue
 from lastword.service.settings import Settings
 from lastword.text.tokens import Encoded, count_tokens
 from lastword.trust.calibration import Calibration
+from lastword.trust.certificate import Certificate
 from lastword.trust.policy import OFF, Policy
 from lastword.trust.terms import Terms
 
@@ -96,6 +97,22 @@ def ask(served: Running, **changes: Any) -> Any:
     questions = {"lake": {"type": "noul", "instructions": "Is there a lake?"}}
     body = {"model": "jev-latest", "state": TEXT, "questions": questions} | changes
     return served.client.post("/v1/systemone", json=body)
+
+
+def deferring(model: Tracer, asked: Questionnaire, threshold: float, **more: Any) -> Certificate:
+    """A certificate that defers answers less sure than the threshold."""
+    return populations.certificate(
+        model.subject,
+        OFF,
+        Terms(0.1, 0.05, error=0.1),
+        0,
+        items=300,
+        answered=300,
+        wrong=0.03,
+        threshold=threshold,
+        templates=(asked.template_name,),
+        **more,
+    )
 
 
 def near(one: Any, other: Any) -> None:
@@ -215,18 +232,9 @@ def test_what_is_deferred_is_a_refusal_where_the_caller_asks_for_it(model):
     asked = model.prepare(ASKED)
     sure = [own.decision.probabilities.max() for own in model.decide(TEXT, asked).values()]
     threshold = float(np.mean(sorted(sure)[1:3]))  # two are surer, and two less sure
-    certificate = populations.certificate(
-        model.subject,
-        OFF,
-        Terms(0.1, 0.05, error=0.1),
-        0,
-        items=300,
-        answered=300,
-        wrong=0.03,
-        threshold=threshold,
-        templates=(asked.template_name,),
-    )
+    certificate = deferring(model, asked, threshold)
     unsure = [p < threshold for p in sure]
+    goods, far = {GOODS[0]: None, GOODS[1]: "of clay"}, ["near", "far", "very far"]
     assert sum(unsure) == 2
     with running(Tracer.demo(certificate=certificate)) as served:
         flagged, refused = (
@@ -234,16 +242,8 @@ def test_what_is_deferred_is_a_refusal_where_the_caller_asks_for_it(model):
         )
         forms = {
             "0": {"type": "noul", "instructions": "Baevwick lies on a lake."},
-            "1": {
-                "type": "choice",
-                "instructions": "Which goods?",
-                "criteria": {GOODS[0]: None, GOODS[1]: "of clay"},
-            },
-            "2": {
-                "type": "score",
-                "instructions": "How far?",
-                "criteria": ["near", "far", "very far"],
-            },
+            "1": {"type": "choice", "instructions": "Which goods?", "criteria": goods},
+            "2": {"type": "score", "instructions": "How far?", "criteria": far},
         }
         states = [ask(served, questions=forms, **more) for more in ({}, {"on_deferred": "refusal"})]
     assert [a["lastword"]["deferred"] for a in flagged] == unsure
@@ -753,16 +753,10 @@ def test_an_array_of_a_chat_holds_what_applies(model):
 def test_a_chat_obeys_the_certificate_of_its_question():
     asked, other = Choice("Which goods?", GOODS), Choice("Who is angry?", GOODS)
     bare = Tracer.demo()
-    certificate = populations.certificate(
-        bare.subject,
-        OFF,
-        Terms(error=0.1),
-        0,
-        items=300,
-        answered=300,
-        wrong=0.03,
-        threshold=0.9999,
-        templates=(bare.prepare({"q": asked}).template_name,),
+    certificate = deferring(
+        bare,
+        bare.prepare({"q": asked}),
+        0.9999,
         questions=(question_digest(asked),),
         calibration=Calibration(2.5, 100, 0.1, 0.05, 0.2, 0.1),
     )
@@ -801,7 +795,7 @@ def test_a_probe_answers_its_question_in_every_form(topic):
         body = {"model": f"models/{served.service.corrector.name}", "input": TEXT}
         asked = body | {"questions": {"topic": theirs | {"criteria": dict.fromkeys(criteria, "")}}}
         google = served.client.post("/v1/decisions", json=asked, headers={"x-goog-api-key": "a"})
-        assert google.status_code == 200
+        assert google.json()["answers"]["topic"]["probabilities"] == pytest.approx(expected)
         said = chat(served, question)
         shares = {p["value"]: p["probability"] for p in said["lastword"]["probabilities"]}
         assert shares == expected and said["content"] == own.choice
