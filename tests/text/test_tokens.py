@@ -1,23 +1,21 @@
-"""Method, section 2, rule by rule, on tokenizers trained here and on a real one."""
+"""Method, section 2, rule by rule, on tokenizers trained here."""
 
 import logging
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerFast
+from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from lastword.errors import InputError, ItemError
 from lastword.text.items import Item
 from lastword.text.tokens import Chat, Encoded, encode
 from lastword.theta import Theta, TokensTheta
 
-REAL = Path(__file__).resolve().parents[3] / "shared" / "models" / "stories260K"
 CORPUS = [
     "the capital of france is paris",
     "understand the standing order",
@@ -420,18 +418,6 @@ def test_a_long_text_gives_no_warning_of_the_tokenizer():
     finally:
         logger.removeHandler(handler)
     assert records == []
-
-
-@pytest.mark.skipif(not REAL.exists(), reason="the shared model is not here")
-def test_a_real_tokenizer():
-    tokenizer = AutoTokenizer.from_pretrained(REAL)
-    item = Item("Once upon a time", ("there was a little girl", "a dog ran"))
-    encoded = one(item, tokenizer, context=512)
-    for i, candidate in enumerate(item.candidates):
-        text = f"Once upon a time {candidate}"
-        assert encoded.sequences[i] == tuple(tokenizer(text)["input_ids"])
-        assert encoded.sequences[i][0] == tokenizer.bos_token_id
-        assert tokenizer.decode(own(encoded, i)).strip() == candidate
 
 
 def test_control_tokens_in_a_literal_item_are_text():

@@ -20,7 +20,6 @@ from lastword.weights.invariant import rcv, read_invariant
 from lastword.weights.layouts import FINAL_NORMS
 
 LLAMA = LAYOUTS["llama"]
-SHARED = Path(__file__).resolve().parents[3] / "shared"
 
 norms = st.lists(st.integers(1, 1000), min_size=2, max_size=20)
 
@@ -124,25 +123,6 @@ def test_branch_and_json_form(tmp_path):
     assert found.branch(found.value) == "early" and found.branch(found.value - 1e-9) == "mix"
     record = json.loads(json.dumps(found.to_dict()))
     assert record["invariant"] == found.value and record["blocks"] == list(found.blocks)
-
-
-def test_real_checkpoint_by_an_independent_formula():
-    folder = SHARED / "models" / "stories260K"
-    if not folder.is_dir():
-        pytest.skip("the shared folder is not here")
-    from safetensors.numpy import load_file
-
-    weights = load_file(folder / "model.safetensors")
-
-    def spread(name: str) -> float:
-        lengths = [math.sqrt(sum(float(x) ** 2 for x in row)) for row in weights[name]]
-        return pstdev(lengths) / fmean(lengths)
-
-    block = "model.layers.{}.self_attn.{}_proj.weight"
-    expected = fmean(abs(float(w)) for w in weights["model.norm.weight"])
-    expected *= spread(block.format(2, "o")) / spread(block.format(1, "k"))
-    expected *= spread(block.format(2, "v")) / spread(block.format(1, "v"))
-    assert read_invariant(folder, theta=Theta()).value == pytest.approx(expected, **EXACT)
 
 
 def test_reading_loads_no_transformers(tmp_path):
