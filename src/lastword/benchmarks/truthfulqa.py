@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from lastword.benchmarks.benchmark import Benchmark, Example, Kind, require_count
 from lastword.benchmarks.source import Row, Source, text_field
@@ -95,13 +94,10 @@ def _targets(row: Row, name: str, place: int) -> tuple[tuple[str, ...], tuple[bo
         texts, labels = list(value), list(value.values())
     if not isinstance(labels, list) or len(labels) != len(texts):
         raise InputError(f"row {place}: {name} needs one label a choice")
-    if not all(isinstance(t, str) for t in texts) or not all(_is_label(v) for v in labels):
+    numbers = all(isinstance(v, int) and v in (0, 1) for v in labels)
+    if not (numbers and all(isinstance(t, str) for t in texts)):
         raise InputError(f"row {place}: {name} needs texts with labels 0 or 1")
     return tuple(t.strip() for t in texts), tuple(v == 1 for v in labels)
-
-
-def _is_label(value: Any) -> bool:
-    return isinstance(value, int) and value in (0, 1)
 
 
 def _verify(questions: Sequence[tuple[Example, ...]]) -> str:

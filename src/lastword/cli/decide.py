@@ -273,7 +273,12 @@ def _done(path: Path, work: str, names: Sequence[str], *, table: bool) -> tuple[
     whole = raw[: raw.rfind(b"\n") + 1]
     try:
         text = whole.decode()
-        rows = [*(_table_rows(text) if table else map(_line, text.splitlines()))]
+        if table:
+            lines = csv.DictReader(io.StringIO(text), strict=True)
+            rows = [(_bare(row["id"]), row["work"], bool(row["error"])) for row in lines]
+        else:
+            values = map(from_json, text.splitlines())
+            rows = [(value["id"], value["work"], "error" in value) for value in values]
     except (ValueError, KeyError, TypeError, csv.Error) as error:
         raise InputError(f"{path} is no file of answers: give another --output") from error
     if any(own != work for _, own, _ in rows) or [name for name, _, _ in rows] != [
@@ -287,16 +292,6 @@ def _done(path: Path, work: str, names: Sequence[str], *, table: bool) -> tuple[
         with path.open("r+b") as file:
             file.truncate(len(whole))
     return len(rows), sum(bad for _, _, bad in rows)
-
-
-def _line(line: str) -> tuple[str, str, bool]:
-    value = from_json(line)
-    return value["id"], value["work"], "error" in value
-
-
-def _table_rows(text: str) -> Iterator[tuple[str, str, bool]]:
-    for row in csv.DictReader(io.StringIO(text), strict=True):
-        yield _bare(row["id"]), row["work"], bool(row["error"])
 
 
 def _row(cells: Iterable[Any]) -> str:

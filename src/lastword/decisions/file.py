@@ -50,7 +50,14 @@ def _read(path: Path) -> Any:
     except UnicodeDecodeError as error:
         raise InputError(f"cannot read the questions {path}: it is not UTF-8") from error
     try:
-        return from_json(text) if path.suffix.lower() == ".json" else _from_yaml(text)
+        if path.suffix.lower() == ".json":
+            return from_json(text)
+        import yaml
+
+        try:
+            return yaml.load(text, Loader=_loader())  # noqa: S506 - of SafeLoader's making
+        except yaml.YAMLError as error:
+            raise ValueError(f"no YAML: {error}") from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: {' '.join(str(error).split())}") from error
 
@@ -102,15 +109,6 @@ def questions_from(value: Any) -> dict[str, Question]:
             own = {key: part for key, part in own.items() if key != "probe"}
         questions[name] = question_from(own, name)
     return questions
-
-
-def _from_yaml(text: str) -> Any:
-    import yaml
-
-    try:
-        return yaml.load(text, Loader=_loader())  # noqa: S506 - of SafeLoader's making
-    except yaml.YAMLError as error:
-        raise ValueError(f"no YAML: {error}") from error
 
 
 @cache

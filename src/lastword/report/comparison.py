@@ -46,7 +46,10 @@ def comparison_tables(comparisons: Sequence[Comparison]) -> list[Table]:
         cell = (comparison.model, comparison.benchmark)
         rows += [(*cell, s.method, *_standing(s)) for s in comparison.standings]
         rows += [(*cell, name, *_alone(share)) for name, share in _alone_by(comparison).items()]
-        beside += [(*cell, s.method, *_beside(s)) for s in comparison.standings]
+        beside += [
+            (*cell, s.method, s.ahead, s.behind, s.p_trace, s.p_trace_holm)
+            for s in comparison.standings
+        ]
     title = "Every method on the same states"
     notes = (*_NOTES, *_probe_notes(comparisons))
     return [
@@ -89,7 +92,3 @@ def _alone_by(comparison: Comparison) -> dict[str, float]:
 def _alone(share: float) -> tuple[Value, ...]:
     blank = [math.nan] * 4
     return (math.nan, 100 * share, *blank, "", *blank)
-
-
-def _beside(s: Standing) -> tuple[Value, ...]:
-    return (s.ahead, s.behind, s.p_trace, s.p_trace_holm)

@@ -50,9 +50,10 @@ def document(
     environment.filters["coded"] = coded
     sources = [files.get_source(environment, name)[0] for name in ("page.css", *scripts)]
     script = "(() => {\n'use strict';\n" + "\n".join(sources[1:]) + "})();"
+    digest = hashlib.sha256(script.encode()).digest()
     return environment.get_template(template).render(
         version=__version__,
-        script_hashes=Markup(_hash(script)),
+        script_hashes=Markup(f"'sha256-{base64.b64encode(digest).decode()}'"),
         css=Markup(sources[0]),
         palette=Markup(palette()),
         blobs=blocks,
@@ -81,8 +82,3 @@ def compress(value: Any) -> str:
     """Return a value's JSON as gzip in base64; the same value gives the same text."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode()
-
-
-def _hash(script: str) -> str:
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return f"'sha256-{digest}'"
