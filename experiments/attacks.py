@@ -100,10 +100,10 @@ def peak(process: psutil.Process) -> Iterator[dict[str, float]]:
 
 
 @contextmanager
-def balanced(url: str) -> Iterator[str]:
-    """Give the address of haproxy in front of a service, by deploy/haproxy.cfg."""
-    address, front = url.removeprefix("http://"), "127.0.0.1:18080"
-    environment = {"LASTWORD_FRONT": front, "LASTWORD_A": address, "LASTWORD_B": address}
+def balanced(*urls: str) -> Iterator[str]:
+    """Give the address of haproxy in front of one service or two, by deploy/haproxy.cfg."""
+    (first, *_, last), front = [url.removeprefix("http://") for url in urls * 2], "127.0.0.1:18080"
+    environment = {"LASTWORD_FRONT": front, "LASTWORD_A": first, "LASTWORD_B": last}
     command = ["haproxy", "-q", "-f", str(ROOT / "deploy" / "haproxy.cfg")]
     proxy = subprocess.Popen(command, env=os.environ | environment)
     try:
