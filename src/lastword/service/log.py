@@ -40,14 +40,14 @@ class Log:
         self._change = threading.Condition()
         self._lines: list[str] = []
         self._waiting = 0  # characters, those in hand too
-        self._unsaid = 0  # lines that were dropped since a line last said so
+        self._said = 0  # of the dropped lines, those that a line has told
         threading.Thread(target=self._write, name="lastword-log", daemon=True).start()
         atexit.register(self.flush, _LAST_SECONDS)
 
     @property
     def losing(self) -> bool:
         """True if the last line that came was not written."""
-        return self._unsaid > 0
+        return self.dropped > self._said
 
     def flush(self, seconds: float) -> bool:
         """Wait for what has been said to be written or dropped; True if it is."""
@@ -60,12 +60,12 @@ class Log:
         content = {k: v for k, v in fields.items() if v is not None and k not in hidden}
         line = _line(name, content)
         with self._change:
-            lost = self._waiting + len(line) > self._most
-            self._count(lost)
-            if not lost:
-                self._lines.append(line)
-                self._waiting += len(line)
-                self._change.notify_all()
+            if self._waiting + len(line) > self._most:
+                self.dropped += 1
+                return
+            self._lines.append(line)
+            self._waiting += len(line)
+            self._change.notify_all()
 
     def failure(self, error: BaseException, **fields: Any) -> None:
         """Write an error that nobody expected, with where it came from and not what it was about.
@@ -77,26 +77,22 @@ class Log:
         message = str(error) if self._prompts else None
         self.event("failure", error=type(error).__name__, message=message, trace=places, **fields)
 
-    def _count(self, lost: int) -> None:
-        self.dropped += lost
-        self._unsaid += lost
-
     def _write(self) -> None:
         while True:
             with self._change:
                 self._change.wait_for(lambda: self._lines)
-                lines, self._lines, unsaid = self._lines, [], self._unsaid
+                lines, self._lines, dropped = self._lines, [], self.dropped
+            unsaid, lost = dropped - self._said, 0
             notice = [_line("dropped", {"lines": unsaid})] if unsaid else []
             try:
                 self._stream.write("".join([*notice, *lines]))
                 self._stream.flush()
-                lost = 0
+                self._said = dropped
             except (OSError, ValueError):  # nobody reads, no room, closed
-                unsaid, lost = 0, len(lines)
+                lost = len(lines)
             with self._change:
                 self._waiting -= sum(map(len, lines))
-                self._unsaid -= unsaid
-                self._count(lost)
+                self.dropped += lost
                 self._change.notify_all()
             time.sleep(_PAUSE_SECONDS)
 
