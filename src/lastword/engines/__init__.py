@@ -8,32 +8,29 @@ does what the cell's folder lacks. Records, their groups and how a run goes on a
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lastword.benchmarks import Dataset, Template
     from lastword.evaluation.runner import RunResult
-    from lastword.evaluation.work import Extent, Work
-    from lastword.files.folder import Folder
+    from lastword.evaluation.work import Work
     from lastword.records.info import RunInfo
     from lastword.text.items import Blind
 
 
-@runtime_checkable
-class Assignment(Protocol):
-    """One model on one benchmark under one template, to be done."""
+@dataclass(frozen=True)
+class Assignment:
+    """One model on one benchmark under one template, to be done.
 
-    @property
-    def info(self) -> "RunInfo":
-        """Return what `run.json` says of it, with the plan."""
+    Attributes:
+        info: What `run.json` says of it, with the plan.
+        execute: Does what the cell lacks and keeps it: `lastword.evaluation.runner.collect` from
+            its argument `out` on.
+    """
 
-    def execute(
-        self,
-        out: "Folder",
-        extent: "Extent" = ...,
-        advance: Callable[[int], None] | None = None,
-    ) -> "RunResult":
-        """Do what the cell lacks and keep it, as `lastword.evaluation.runner.execute` does."""
+    info: "RunInfo"
+    execute: "Callable[..., RunResult]"
 
 
 class Engine(AbstractContextManager["Engine"]):
@@ -46,7 +43,7 @@ class Engine(AbstractContextManager["Engine"]):
     def cell(
         self, dataset: "Dataset", template: "Template", *, blind: "Blind" = "base"
     ) -> Assignment:
-        """The assignment of a benchmark under a template."""
+        """Return the assignment of a benchmark under a template."""
         from lastword.evaluation.work import Work
 
         return self.assign(Work(dataset, template, blind))

@@ -91,13 +91,7 @@ def asked(
 
 
 class Decider:
-    """An actor: one copy of the model, which answers about tables of texts.
-
-    Args:
-        bulk: What is asked.
-        text: The column of the texts.
-        id: The column of their names.
-    """
+    """An actor: one copy of the model, which answers about tables of texts with ids."""
 
     def __init__(self, bulk: Bulk, text: str, id: str) -> None:
         hide_gpus()
@@ -141,8 +135,8 @@ def decide_files(
         source: File or folder of Parquet, here or on storage; its ids are of one row each.
         output: Folder of Parquet; the checkpoint lies beside it.
         cluster: Ray, and how many actors.
-        text: Column of the texts; `input` or `text` if left out.
-        id: Column of the ids; `id`, or one like `Ticket-ID`, if left out.
+        text: A column; `input` or `text` if left out.
+        id: A column; `id`, or one like `Ticket-ID`, if left out.
 
     Raises:
         InputError: No such column, or the output is of other questions or another model.

@@ -1,40 +1,15 @@
 """Local: the model in this process, one group after the other."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from types import TracebackType
+from functools import partial
 from typing import TYPE_CHECKING
 
-from lastword.engines import Engine
+from lastword.engines import Assignment, Engine
 from lastword.evaluation import runner
-from lastword.evaluation.work import Extent, Work
-from lastword.files.folder import Folder
-from lastword.records.info import RunInfo
+from lastword.evaluation.work import Work
 
 if TYPE_CHECKING:
     from lastword.tracer import Tracer
-
-
-@dataclass(frozen=True)
-class LocalAssignment:
-    """A job and the tracer that does it."""
-
-    tracer: "Tracer"
-    job: runner.Job
-
-    @property
-    def info(self) -> RunInfo:
-        """Return what `run.json` says of it, with the plan."""
-        return self.job.info
-
-    def execute(
-        self,
-        out: Folder,
-        extent: Extent = Extent(),  # noqa: B008 - frozen
-        advance: Callable[[int], None] | None = None,
-    ) -> runner.RunResult:
-        """Do what the cell lacks and keep it."""
-        return runner.execute(self.tracer, self.job, out, extent, advance)
 
 
 class Local(Engine):
@@ -53,16 +28,12 @@ class Local(Engine):
         self._tracer = self._load()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Let the model go."""
         self._tracer = None
 
-    def assign(self, work: Work) -> LocalAssignment:
+    def assign(self, work: Work) -> Assignment:
         """Return what a cell needs computed."""
         assert self._tracer is not None, "the engine is not open"
-        return LocalAssignment(self._tracer, runner.prepare(self._tracer, work))
+        job = runner.prepare(self._tracer, work)
+        return Assignment(job.info, partial(runner.execute, self._tracer, job))

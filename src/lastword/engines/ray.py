@@ -3,9 +3,8 @@
 A worker prepares a cell as a local run does and computes one group at a time, or a piece of one,
 down to the bytes of its part: states never leave it. The driver holds the folder's lock, has a
 worker plan the next window of items before the last one is done, hands out what the groups of the
-plan lack, and keeps what comes back. A worker that is lost is
-replaced and its group goes back into the queue; an answer that it might still give is not waited
-for, so that nothing is kept twice.
+plan lack, and keeps what comes back. A worker that is lost is replaced and its group goes back into
+the queue; no answer of a lost worker is waited for, so that nothing is kept twice.
 
 Plain actors and not Ray Data's `map_batches`, tried in Ray 2.60: that starts its actors anew for
 each data set, so that every benchmark would load every copy of the model again; its actors cannot
@@ -20,18 +19,17 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from lastword.engines import Engine
+from lastword.engines import Assignment, Engine
 from lastword.errors import InputError, ModelError, RecordError, TraceError
 from lastword.evaluation import runner
 from lastword.evaluation.ahead import window_from
 from lastword.evaluation.pace import Pace
-from lastword.evaluation.work import Extent, Work
+from lastword.evaluation.work import Work
 from lastword.files.folder import Folder
 from lastword.records.info import RunInfo, differences
 from lastword.records.run import Run
@@ -172,14 +170,9 @@ class Task:
     group: int | None = None
     window: range | None = None
 
-    @property
-    def begun(self) -> bool:
-        """True if the worker had its model when it was asked."""
-        return self.group is not None or self.window is not None
 
-
-class RayAssignment:
-    """One cell on the workers of a pool; made by `Pool.assign`, executed once.
+class Dispatch:
+    """One cell on the workers of a pool, executed once.
 
     Attributes:
         info: What the first worker that took the cell says of it.
@@ -196,21 +189,14 @@ class RayAssignment:
         self._idle: deque[Handle] = deque([task.worker])
         self._todo: deque[int] = deque()
 
-    def execute(
-        self,
-        out: Folder,
-        extent: Extent = Extent(),  # noqa: B008 - frozen
-        advance: Callable[[int], None] | None = None,
-    ) -> runner.RunResult:
-        """Do what the cell lacks and keep it, by all workers.
+    def execute(self, out: Folder, *how: Any, **more: Any) -> runner.RunResult:
+        """Do what the cell lacks and keep it, as `runner.collect` does, by all workers.
 
         Raises:
             ModelError: A worker's model or settings differ from the first one's.
-            RecordError: The cell holds another run, the disk refuses, too many items failed, or a
-                group ended one worker after the other.
-            RunLockedError: Another process does the same.
+            RecordError: As `runner.collect`, or a group ended one worker after the other.
         """
-        return runner.collect(self.info, out, self._parts, extent, advance)
+        return runner.collect(self.info, out, self._parts, *how, **more)
 
     def _parts(self, run: Run) -> Iterator[runner.Part]:
         """Yield what a run lacks, part by part, in the order in which they are done."""
@@ -264,7 +250,7 @@ class RayAssignment:
             ready, _ = ray.wait(list(self._tasks), timeout=PATIENCE_SECONDS)
             if ready:
                 return ready[0]
-            if not any(task.begun for task in self._tasks.values()):
+            if all(task.group is None and task.window is None for task in self._tasks.values()):
                 logging.getLogger(__name__).warning(
                     "no worker is ready yet: models are loading, or Ray has no room for %s a "
                     "worker (free: %s)",
@@ -273,12 +259,7 @@ class RayAssignment:
                 )
 
     def _replace(self, task: Task, error: RayError) -> None:
-        """Put a new worker in a lost one's place and its group at the end of the queue.
-
-        Raises:
-            RecordError: The group was computed by too many workers that were lost.
-            ModelError: Too many workers were lost while they loaded the model.
-        """
+        """Put a new worker in a lost one's place and its group at the end of the queue."""
         self._losses[task.group] += 1
         if self._losses[task.group] >= MOST_LOSSES:
             raise _give_up(task.group, error)
@@ -311,25 +292,20 @@ class Pool(Engine):
         self.workers = [self._start() for _ in range(self.cluster.workers)]
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the workers, whatever they do."""
         for worker in self.workers:
             ray.kill(worker)
-        self.workers = []
         self._connection.close()
 
-    def assign(self, work: Work) -> RayAssignment:
+    def assign(self, work: Work) -> Assignment:
         """Return what a cell needs computed, as a worker says.
 
         Raises:
             TraceError: The model cannot be loaded, or the cell not be prepared.
         """
-        return RayAssignment(self, work)
+        dispatch = Dispatch(self, work)
+        return Assignment(dispatch.info, dispatch.execute)
 
     def replace(self, worker: Handle) -> Handle:
         """End a worker and start another."""
@@ -358,13 +334,8 @@ def _require_room(cluster: Cluster) -> None:
 
 
 def _require_same(info: RunInfo, other: RunInfo) -> None:
-    """Refuse a worker whose records would not belong to the cell; its plan alone may differ.
-
-    Raises:
-        ModelError: Anything else differs.
-    """
-    differing = differences(info, other | {"plan": info["plan"]})
-    if differing:
+    """Refuse a worker whose records would not belong to the cell; its plan alone may differ."""
+    if differing := differences(info, other | {"plan": info["plan"]}):
         raise ModelError(
             f"two workers do not run the same: {'; '.join(differing)}; give every machine the same "
             "model and packages"

@@ -8,27 +8,33 @@ they take it too and keep its result to themselves.
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
-from jaxtyping import Int
 from torch import distributed
 
 from lastword.errors import TraceError
-from lastword.model.backend import Backend, Local, Pooled, Profile
+from lastword.model.backend import Backend, Local, Profile
 from lastword.model.options import LoadOptions
-from lastword.model.reading import Reading, States
-from lastword.rule.tile import TokenScorer
-from lastword.text.forest import Branch
+from lastword.model.reading import States
 from lastword.tracer import Tracer
 
 T = TypeVar("T")
 
 # A service may wait for its next request longer than any training step takes.
 _PATIENCE = timedelta(days=365)
+
+
+def _joint(name: str) -> Callable[..., Any]:
+    """Return a method of `Leading` that all ranks take; of states each reads its own last ones."""
+
+    def step(leading: "Leading", *arguments: Any) -> Any:
+        _tell(name, *(own for own in arguments if not isinstance(own, States)))
+        return getattr(leading.share, name)(*arguments)
+
+    return step
 
 
 class Leading:
@@ -39,44 +45,17 @@ class Leading:
     """
 
     vocabularies = True
+    states, pooled, read = _joint("states"), _joint("pooled"), _joint("read")
 
     def __init__(self, share: Local) -> None:
         self.share, self._turn = share, threading.RLock()
-        self.source, self.checked, self.batch_tokens = (
-            share.source,
-            share.checked,
-            share.batch_tokens,
-        )
+        self.source, self.checked = share.source, share.checked
+        self.batch_tokens = share.batch_tokens
 
     @property
     def profile(self) -> Profile:
         """Return the model's profile."""
         return self.share.profile
-
-    def states(
-        self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int
-    ) -> States:
-        """Compute the states of all branches at `depths`, on all ranks."""
-        _tell("states", branches, depths, padded_tokens)
-        return self.share.states(branches, depths, padded_tokens)
-
-    def pooled(
-        self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int
-    ) -> Pooled:
-        """Compute the mean state of each branch at `depths`, on all ranks."""
-        _tell("pooled", branches, depths, padded_tokens)
-        return self.share.pooled(branches, depths, padded_tokens)
-
-    def read(
-        self,
-        states: States,
-        targets: Int[np.ndarray, " targets"],
-        depths: Sequence[int],
-        scorers: Sequence[TokenScorer] = (),
-    ) -> Reading:
-        """Read states with the head, on all ranks; `states` are the last ones."""
-        _tell("read", targets, depths, scorers)
-        return self.share.read(states, targets, depths, scorers)
 
     def transact(self, compute: Callable[[], T]) -> T:
         """Give what `compute` gives, one group at a time: other ranks keep the states of one."""
@@ -121,10 +100,8 @@ def follow() -> None:
                 share = Tracer.open(*arguments).backend
             elif share is not None and name == "states":
                 states = share.states(*arguments)
-            elif share is not None and name == "pooled":
-                share.pooled(*arguments)
             elif share is not None:
-                share.read(states, *arguments)
+                getattr(share, name)(*([states] if name == "read" else []), *arguments)
     distributed.destroy_process_group()
 
 
