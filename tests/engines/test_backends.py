@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import gguf_files
 import numpy as np
 import pytest
 import torch
@@ -49,23 +50,20 @@ class Side:
         self.depths = set[int]()
         Side.started.append(self)
 
-    def call(self, name: str, **arguments: Any) -> tuple[dict[str, Any], bytes]:
+    def call(self, name: str, *arguments: Any) -> Any:
         self.calls[name] += 1
-        answer: tuple[dict[str, Any], bytes] = getattr(self, f"_{name}")(**arguments)
-        return answer
+        return getattr(self, f"_{name}")(*arguments)
 
     def close(self) -> None:
         self.closed = True
 
-    def _load(self, asked: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+    def _load(self, asked: dict[str, Any]) -> dict[str, Any]:
         profile = self.model.profile
         sizes = {"depth": profile.depth, "vocabulary": profile.vocabulary}
         known = {"dtype": "float32", "device": "cpu", "quantisation": None, "class": "Double"}
-        return sizes | known, b""
+        return sizes | known
 
-    def _compute(
-        self, requests: list[dict[str, Any]], rows: int, depths: list[int]
-    ) -> tuple[dict[str, Any], bytes]:
+    def _compute(self, requests: list[dict[str, Any]], rows: int, depths: list[int]) -> None:
         if self.calls["compute"] in self.losses:
             raise SideLostError("vLLM's process ended by signal SIGKILL")
         backbone = self.model.backbone
@@ -77,29 +75,27 @@ class Side:
 
             with torch.inference_mode(), watching(backbone.parts, depths, keep):
                 backbone.parts.trunk(input_ids=torch.tensor([one["ids"]]))
-        return {"again": 0}, b""
 
     def _read(
-        self, row: list[int], token: list[int], depths: list[int], theta: dict[str, Any] | None
-    ) -> tuple[dict[str, Any], bytes]:
+        self, row: np.ndarray, token: np.ndarray, depths: list[int], theta: dict[str, Any] | None
+    ) -> tuple[int | None, np.ndarray]:
         self.depths |= set(depths)
         profile = self.model.profile
         scorers = [] if theta is None else [Scorer(Theta(), profile.depth, profile.vocabulary)]
         rows = np.arange(len(self.hidden[depths[0]]))
-        reads = Reads(rows, np.array(row), np.array(token), np.arange(len(row)))
+        reads = Reads(rows, row, token, np.arange(len(row)))
         states = States(self.hidden, reads)
         reading = read(self.model.readout, states, np.arange(len(row)), depths, scorers)
-        numbers = np.stack([*(reading.log_probs[d] for d in depths), *reading.scores])
-        return {"not_finite": None, "shape": numbers.shape}, numbers.astype(np.float32).tobytes()
+        return None, np.stack([*(reading.log_probs[d] for d in depths), *reading.scores])
 
-    def _own(self, sequences: list[list[int]]) -> tuple[dict[str, Any], bytes]:
+    def _own(self, sequences: list[list[int]]) -> list[list[float]]:
         values = []
         with torch.inference_mode():
             for ids in sequences:
                 tokens = torch.tensor([ids])
                 logits = self.model.backbone.model(tokens).logits[0, :-1].log_softmax(-1)
                 values.append(logits.gather(1, tokens[0, 1:, None])[:, 0].tolist())
-        return {"log_probs": values}, b""
+        return values
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -134,6 +130,18 @@ def test_a_model_elsewhere_decides_as_here(remote):
     assert remote.describe()["engine"]["name"] == "vllm"
     assert remote.describe()["check"]["depths"] < 1e-4
     assert repr(remote) == repr(Side.model)
+
+
+def test_a_file_that_is_written_anew_for_vllm_keeps_its_digest(tmp_path, monkeypatch):
+    file = gguf_files.write(tmp_path / "m.gguf", gguf_files.build("llama"))
+    options = LoadOptions(str(file))
+    here = Tracer.open(options)
+    monkeypatch.setattr(vllm, "Process", Side)
+    monkeypatch.setattr(Side, "model", here)
+    elsewhere = served(options)
+    assert elsewhere.subject == here.subject and here.digests["weights"]  # a probe fits both
+    assert elsewhere.describe()["gguf"] == "m.gguf"
+    elsewhere.close()
 
 
 @pytest.mark.parametrize("name", ["pmi@0.5", "dcpmi", "contextual", "trace-gated"])

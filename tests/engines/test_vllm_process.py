@@ -81,7 +81,7 @@ class TestNoOrphans:
     def test_the_death_of_the_side_is_told_with_how_it_went(self, process):
         os.kill(process.pid, signal.SIGKILL)
         with pytest.raises(SideLostError, match="ended by signal SIGKILL"):
-            process.call("own", sequences=[[1, 2]])
+            process.call("own", [[1, 2]])
 
 
 def test_the_last_lines_of_a_side_that_cannot_start_are_told(monkeypatch, tmp_path):
@@ -89,13 +89,13 @@ def test_the_last_lines_of_a_side_that_cannot_start_are_told(monkeypatch, tmp_pa
     broken.write_text("#!/bin/sh\necho no such luck >&2\nexit 3\n", encoding="utf-8")
     broken.chmod(0o755)
     with pytest.raises(SideLostError, match="exit code 3.*last lines:\nno such luck"):
-        Process(broken).call("load", asked={})
+        Process(broken).call("load", {})
 
 
 def test_what_the_side_raises_is_told_in_one_line_and_it_goes_on(process):
     for _ in range(2):
         with pytest.raises(ModelError, match="^vLLM: AttributeError: .*has no attribute 'own'$"):
-            process.call("own", sequences=[[1, 2]])
+            process.call("own", [[1, 2]])
 
 
 def test_an_interpreter_without_vllm_is_refused_before_anything_starts(tmp_path):

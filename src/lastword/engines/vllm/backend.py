@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from lastword.engines.vllm.checking import check
 from lastword.engines.vllm.checkpoint import Checkpoint, find
@@ -92,9 +92,10 @@ class Vllm:
         self.batch_tokens = _batch_tokens(self.profile, checkpoint.config)
         self.source = {
             **options.names(options.label),
-            **{"revision": checkpoint.revision, "asked": asked(options)},
-            **{name: self.facts[name] for name in ("dtype", "device", "quantisation")},
-            "engine": engine,
+            **{"revision": checkpoint.revision, "quantisation": self.facts["quantisation"]},
+            **checkpoint.source,
+            **{"dtype": self.facts["dtype"], "device": self.facts["device"]},
+            **{"asked": asked(options), "engine": engine},
         }
 
     @property
@@ -131,7 +132,7 @@ class Vllm:
         """
         forest = build(branches)
         rows = len(forest.reads.rows)
-        self.process.call("compute", requests=requests(forest), rows=rows, depths=sorted({*depths}))
+        self.process.call("compute", requests(forest), rows, sorted({*depths}))
         return States({}, forest.reads)
 
     def pooled(
@@ -139,11 +140,8 @@ class Vllm:
     ) -> Pooled:
         """Compute the mean state of each branch at `depths`; the means alone leave the worker."""
         reads = self.states(branches, depths).reads
-        lengths = np.bincount(reads.branch).tolist()
-        answer, raw = self.process.call(
-            "pool", row=reads.row.tolist(), lengths=lengths, depths=[*depths]
-        )
-        return np.frombuffer(raw, np.float32).reshape(answer["shape"])
+        means: Pooled = self.process.call("pool", reads.row, np.bincount(reads.branch), [*depths])
+        return means
 
     def read(
         self,
@@ -159,17 +157,18 @@ class Vllm:
         """
         if not depths:
             return Reading({}, [])
-        answer, raw = self.process.call(
-            "read",
-            row=states.reads.row[targets].tolist(),
-            token=states.reads.token[targets].tolist(),
-            depths=[*depths],
-            theta=self.theta.to_dict() if scorers else None,
-        )
-        if answer["not_finite"] is not None:
-            raise NonFiniteError(answer["not_finite"])
-        numbers = np.frombuffer(raw, np.float32).reshape(answer["shape"])
+        row, token = states.reads.row[targets], states.reads.token[targets]
+        theta = self.theta.to_dict() if scorers else None
+        not_finite, numbers = self.process.call("read", row, token, [*depths], theta)
+        if not_finite is not None:
+            raise NonFiniteError(not_finite)
         return Reading(dict(zip(depths, numbers, strict=False)), [*numbers[len(depths) :]])
+
+    def own_scores(self, branches: Sequence[Branch]) -> Float[np.ndarray, " targets"]:
+        """Return vLLM's own log-probabilities of what the branches read."""
+        answer = self.process.call("own", [[*b.tokens] for b in branches])
+        pairs = zip(answer, branches, strict=True)
+        return np.concatenate([np.array(own[b.boundary - 1 :]) for own, b in pairs])
 
     def transact(self, compute: Callable[[], T]) -> T:
         """Give what `compute` gives, one group at a time; a side that ends meanwhile is replaced.
@@ -212,7 +211,7 @@ class Vllm:
         folder = self._checkpoint.folder
         self.process = Process(self._settings.python, [] if folder is None else [folder.name])
         try:
-            self.facts, _ = self.process.call("load", asked=self._arguments)
+            self.facts = self.process.call("load", self._arguments)
         except ModelError as error:
             self.process.close()
             version = self._settings.version()

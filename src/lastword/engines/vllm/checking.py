@@ -7,15 +7,14 @@ prompt. At every depth they are read by the same checkpoint in this process, whe
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
-from lastword.engines.vllm.process import Process
 from lastword.errors import UnsupportedModelError
 from lastword.model.backbone import Backbone, evaluating
-from lastword.model.backend import Profile
+from lastword.model.backend import MOST_BATCH_TOKENS, Profile
 from lastword.model.check import random_texts, rounding
 from lastword.model.reading import Reading, States
 from lastword.model.readout import Readout
@@ -38,40 +37,21 @@ class Checked:
     depths: float = math.nan
 
 
-@runtime_checkable
-class Side(Protocol):
-    """The calls that the check makes of the model in the side (`backend.Vllm`)."""
-
-    process: Process
-
-    @property
-    def profile(self) -> Profile:
-        """Return the model's profile."""
-
-    def states(self, branches: Sequence[Branch], depths: Sequence[int]) -> States:
-        """States of branches."""
-
-    def read(
-        self, states: States, targets: Int[np.ndarray, " targets"], depths: Sequence[int]
-    ) -> Reading:
-        """Return what the head reads of them."""
-
-
-def check(side: Side, kind: str, reference: Any = None) -> Checked:
+def check(side: Any, kind: str, reference: Any = None) -> Checked:
     """Compare, and refuse a model that is not read right.
 
     Args:
-        side: The model in the side.
+        side: The model in the side, a `backend.Vllm`.
         kind: Name of vLLM's class, which is refused by it.
         reference: The same checkpoint as a transformers model; None where there is none.
 
     Raises:
         UnsupportedModelError: A score differs by more than the dtype rounds.
     """
-    profile = side.profile
+    profile: Profile = side.profile
     branches, depths = random_texts(profile.vocabulary), range(profile.depth + 1)
     scores = _scores(side.states, side.read, branches, depths)
-    own = _own_scores(side, branches)
+    own = side.own_scores(branches)
     tolerance = 2 * rounding(profile.dtype, own)
     differs = {"vLLM's own log-probabilities": np.abs(scores[profile.depth] - own).max()}
     if reference is not None:
@@ -95,12 +75,6 @@ def _scores(
     branches: Sequence[Branch],
     depths: Sequence[int],
 ) -> LogProbs:
-    states = compute(branches, depths)
+    states = compute(branches, depths, MOST_BATCH_TOKENS)
     reading = read(states, np.arange(len(states.reads.token)), depths)
     return np.stack([reading.log_probs[depth] for depth in depths])
-
-
-def _own_scores(side: Side, branches: Sequence[Branch]) -> Float[np.ndarray, " targets"]:
-    answer, _ = side.process.call("own", sequences=[[*b.tokens] for b in branches])
-    pairs = zip(answer["log_probs"], branches, strict=True)
-    return np.concatenate([np.array(own[b.boundary - 1 :]) for own, b in pairs])

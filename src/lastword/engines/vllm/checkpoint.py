@@ -1,7 +1,8 @@
 """The checkpoint for vLLM: as it is, or written as a plain one where vLLM would not read it."""
 
 import tempfile
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -41,6 +42,7 @@ class Checkpoint:
         invariant: I(M), with its factors where they were read.
         small: Whether it may be loaded here too.
         folder: Where it was written for vLLM; None where it was there.
+        source: What a run records of what was written: the file's or the base's name and digest.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Checkpoint:
     invariant: Factors | float
     small: bool
     folder: "tempfile.TemporaryDirectory[str] | None" = None
+    source: Mapping[str, Any] = field(default_factory=dict)
 
     def arguments(self, options: LoadOptions, settings: Settings) -> dict[str, Any]:
         """The arguments of `vllm.LLM`."""
@@ -130,4 +133,5 @@ def _dense_copy(options: LoadOptions) -> Checkpoint:
         invariant=invariant,
         small=weights <= REFERENCE_BYTES,
         folder=folder,
+        source=original.source,
     )

@@ -6,7 +6,6 @@ with it.
 """
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -75,8 +74,8 @@ class Process:
         """The side's, which is that of its group too."""
         return self._process.pid
 
-    def call(self, name: str, **arguments: Any) -> tuple[dict[str, Any], bytes]:
-        """Return the side's answer to a call, and the bytes that follow.
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Return the side's answer to a call.
 
         Raises:
             ModelError: What vLLM raised, in a line.
@@ -84,21 +83,17 @@ class Process:
         """
         with self._lock:
             try:
-                self._pipe.send_bytes(json.dumps({"call": name, **arguments}).encode())
-                answer: dict[str, Any] = json.loads(self._answer())
-                raw = self._answer() if answer.pop("raw") else b""
+                self._pipe.send((name, arguments))
+                # The pipe alone does not tell that the other end is gone.
+                while not self._pipe.poll(_LOOK_SECONDS):
+                    if self._process.poll() is not None and not self._pipe.poll(0):
+                        raise EOFError
+                answer, trouble = self._pipe.recv()
             except (EOFError, OSError) as error:
                 raise SideLostError(self._last_words()) from error
-        if (trouble := answer.get("error")) is not None:
+        if trouble is not None:
             raise ModelError(f"vLLM: {' '.join(trouble.split())[:500]}")
-        return answer, raw
-
-    def _answer(self) -> bytes:
-        """Receive the next message; the pipe alone does not tell that the other end is gone."""
-        while not self._pipe.poll(_LOOK_SECONDS):
-            if self._process.poll() is not None and not self._pipe.poll(0):
-                raise EOFError
-        return self._pipe.recv_bytes()
+        return answer
 
     def _last_words(self) -> str:
         _kill(self._process)

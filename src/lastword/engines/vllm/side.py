@@ -1,12 +1,10 @@
 """The process in vLLM's environment: token ids in, numbers out, over one pipe.
 
-`python -m lastword.engines.vllm.side FD PARENT FOLDER...` is started by `process`. A call is a line
-of JSON and is answered by one, which may say that raw float32 follow. Standard output is left to
-vLLM.
+`python -m lastword.engines.vllm.side FD PARENT FOLDER...` is started by `process`. A call is a name
+with arguments, and is answered by a value and what was raised. Standard output is left to vLLM.
 """
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -65,13 +63,17 @@ class Side:
         """Return what is known of the model only where it is loaded."""
         import vllm
 
-        (facts, *_) = self._llm.collective_rpc("lastword_watch")
-        return {**facts, "version": vllm.__version__}
+        return {**self._llm.collective_rpc("lastword_watch")[0], "version": vllm.__version__}
+
+    def _ask(self, name: str, *arguments: Any) -> list[Any]:
+        """Return what each rank's `Watch` answers to a call."""
+        answers: list[Any] = self._llm.collective_rpc("lastword_call", args=(name, *arguments))
+        return answers
 
     def compute(
         self, requests: list[dict[str, Any]], rows: int, depths: list[int], salt: str | None = None
-    ) -> dict[str, Any]:
-        """Run requests, and keep the states of their rows.
+    ) -> int:
+        """Run requests, and keep the states of their rows; return how many were sent again.
 
         What a prefix of earlier calls may have hidden is asked for once more, past vLLM's cache.
 
@@ -82,24 +84,21 @@ class Side:
             salt: What requests must have in common to share prefixes; of this call alone if not
                 given.
 
-        Returns:
-            How many requests were sent again.
-
         Raises:
             RuntimeError: Rows that even then nobody computed.
         """
         self._salt += 1
-        self._llm.collective_rpc("lastword_open", args=(rows, depths))
+        self._ask("open", rows, depths)
         self._run(requests, salt or f"{NAME}-{self._salt}")
         gaps = self._gaps()
         again = [r for r in requests if gaps & {*r["rows"]}]
         self._run(again, None)
         if rest := self._gaps():
             raise RuntimeError(f"vLLM computed {len(rest)} of {rows} rows at no time")
-        return {"again": len(again)}
+        return len(again)
 
     def _gaps(self) -> set[int]:
-        return {row for rows in self._llm.collective_rpc("lastword_gaps") for row in rows}
+        return {row for rows in self._ask("gaps") for row in rows}
 
     def _run(self, requests: list[dict[str, Any]], salt: str | None) -> None:
         """Run prompts whose one sampled token nobody reads; without a salt, past the cache."""
@@ -123,24 +122,18 @@ class Side:
             use_tqdm=False,
         )
 
-    def read(self, row: list[int], token: list[int], **how: Any) -> tuple[dict[str, Any], bytes]:
-        """Read as `Watch.read` of the first rank: the depth that is not finite, and the numbers."""
-        arguments = (np.array(row), np.array(token), how["depths"], how["theta"])
-        (first, *_) = self._llm.collective_rpc("lastword_read", args=arguments)
-        not_finite, numbers = first
-        header = {"not_finite": not_finite, "shape": list(numbers.shape)}
-        return header, np.ascontiguousarray(numbers, np.float32).tobytes()
+    def read(self, *arguments: Any) -> tuple[int | None, np.ndarray]:
+        """Read as `Watch.read` of the first rank does."""
+        own: tuple[int | None, np.ndarray] = self._ask("read", *arguments)[0]
+        return own
 
-    def pool(
-        self, row: list[int], lengths: list[int], depths: list[int]
-    ) -> tuple[dict[str, Any], bytes]:
-        """Pool as `Watch.pool` of the first rank: the shape, and the numbers."""
-        arguments = (np.array(row), np.array(lengths), depths)
-        (means, *_) = self._llm.collective_rpc("lastword_pool", args=arguments)
-        return {"shape": list(means.shape)}, np.ascontiguousarray(means).tobytes()
+    def pool(self, *arguments: Any) -> np.ndarray:
+        """Pool as `Watch.pool` of the first rank does."""
+        means: np.ndarray = self._ask("pool", *arguments)[0]
+        return means
 
-    def own(self, sequences: list[list[int]]) -> dict[str, Any]:
-        """vLLM's own log-probabilities of sequences' tokens, from the second on."""
+    def own(self, sequences: list[list[int]]) -> list[list[float]]:
+        """Return vLLM's own log-probabilities of sequences' tokens, from the second on."""
         from vllm import SamplingParams
 
         sampling = SamplingParams(
@@ -149,12 +142,10 @@ class Side:
         outputs = self._llm.generate(
             [{"prompt_token_ids": ids} for ids in sequences], sampling, use_tqdm=False
         )
-        return {
-            "log_probs": [
-                [entry[t].logprob for t, entry in zip(ids, o.prompt_logprobs, strict=True) if entry]
-                for ids, o in zip(sequences, outputs, strict=True)
-            ]
-        }
+        return [
+            [entry[t].logprob for t, entry in zip(ids, o.prompt_logprobs, strict=True) if entry]
+            for ids, o in zip(sequences, outputs, strict=True)
+        ]
 
 
 def main(descriptor: str, parent: str, *folders: str) -> None:
@@ -169,21 +160,14 @@ def main(descriptor: str, parent: str, *folders: str) -> None:
 def _answer(pipe: Connection) -> None:
     side: Side | None = None
     while True:
-        call = json.loads(pipe.recv_bytes())
-        name, raw = call.pop("call"), b""
+        name, arguments = pipe.recv()
         try:
             if name == "load":
-                side = Side(call["asked"])
-                answer = side.facts()
-            else:
-                answer = getattr(side, name)(**call)
-            if isinstance(answer, tuple):
-                answer, raw = answer
+                side = Side(*arguments)
+                name, arguments = "facts", ()
+            pipe.send((getattr(side, name)(*arguments), None))
         except Exception as error:  # whatever vLLM raises is raised on the other side
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        pipe.send_bytes(json.dumps({**answer, "raw": len(raw)}).encode())
-        if raw:
-            pipe.send_bytes(raw)
+            pipe.send((None, f"{type(error).__name__}: {error}"))
 
 
 def _die_with(parent: int, folders: tuple[str, ...]) -> None:

@@ -34,21 +34,9 @@ class Extension:
             self._lastword = Watch(runner, compiled=compiled)
         return self._lastword.facts()
 
-    def lastword_open(self, rows: int, depths: list[int]) -> None:
-        """Let the batch before go, and keep the states of another."""
-        self._lastword.open(rows, depths)
-
-    def lastword_gaps(self) -> list[int]:
-        """Rows of the batch that no request has computed."""
-        return self._lastword.gaps()
-
-    def lastword_read(self, *arguments: Any) -> tuple[int | None, np.ndarray]:
-        """Read as `Watch.read` does."""
-        return self._lastword.read(*arguments)
-
-    def lastword_pool(self, *arguments: Any) -> np.ndarray:
-        """Pool as `Watch.pool` does."""
-        return self._lastword.pool(*arguments)
+    def lastword_call(self, name: str, *arguments: Any) -> Any:
+        """Return what a method of `Watch` does."""
+        return getattr(self._lastword, name)(*arguments)
 
 
 class Watch:
@@ -133,7 +121,8 @@ class Watch:
             )
         except NonFiniteError as error:
             return error.depth, np.zeros((0, len(row)), np.float32)
-        return None, np.stack([*(reading.log_probs[d] for d in depths), *reading.scores])
+        numbers = [*(reading.log_probs[d] for d in depths), *reading.scores]
+        return None, np.stack(numbers, dtype=np.float32)
 
     def pool(self, row: np.ndarray, lengths: np.ndarray, depths: list[int]) -> np.ndarray:
         """Return the mean state of each passage, float32 [passages, depths, width].
