@@ -8,11 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tracer_double import TracerDouble
 
+import lastword
 from lastword.batch import Scope
 from lastword.errors import ModelError
+from lastword.files.folder import Folder
 from lastword.records.decision import Decision
+from lastword.records.parts import part_paths
 from lastword.text.tokens import Encoded
 
 
@@ -77,3 +81,17 @@ def note(path: Path, *words: object) -> None:
 
 def notes(path: Path) -> list[list[str]]:
     return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def ready_for_workers(patch: pytest.MonkeyPatch) -> None:
+    """Let workers find this module and this very lastword, and Ray report to nobody."""
+    patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    places = Path(__file__).parent, Path(lastword.__file__).parents[1]
+    patch.setenv("PYTHONPATH", os.pathsep.join(map(str, places)))
+
+
+def assert_same_records(path: Folder, other: Folder) -> None:
+    """Records are equal but for their seconds, and in parts of the same names."""
+    mine, theirs = (lastword.load_records(p).drop(columns="seconds") for p in (path, other))
+    assert mine.to_json() == theirs.to_json() and mine["id"].is_unique
+    assert sorted(part_paths(path)) == sorted(part_paths(other))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from forked import Forks
-from spread import Load, notes
+from spread import Load, assert_same_records, notes, ready_for_workers
 from tracer_double import TracerDouble, dataset
 
 import lastword
@@ -52,10 +52,7 @@ def cluster() -> Iterator[Any]:
     from lastword.engines.ray import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        # Where workers find `spread`, and this very lastword.
-        places = Path(__file__).parents[1], Path(lastword.__file__).parents[1]
-        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, places)))
+        ready_for_workers(patch)
         ray.init(
             address="local",
             num_cpus=2,
@@ -96,12 +93,6 @@ def run(
     with Pool(load, cluster) as pool:
         cell = pool.cell(made, made.benchmark.template())
         return cell.execute(out, extent, advance)
-
-
-def assert_same_records(path: Path, other: Path) -> None:
-    mine, theirs = (lastword.load_records(p).drop(columns="seconds") for p in (path, other))
-    assert mine.to_json() == theirs.to_json() and mine["id"].is_unique
-    assert sorted(part_paths(path)) == sorted(part_paths(other))
 
 
 @over_ray

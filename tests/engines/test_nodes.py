@@ -1,16 +1,13 @@
 """Ray over several machines: raylets of their own here, of which one is killed in the middle."""
 
-import os
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from spread import Load, notes
+from spread import Load, assert_same_records, notes, ready_for_workers
 from tracer_double import TracerDouble, dataset
 
-import lastword
 from lastword.engines.local import Local
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_alone")]
@@ -27,9 +24,7 @@ def machines() -> Iterator[Any]:
 
     noticed = {"health_check_period_ms": 500, "health_check_failure_threshold": 10}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        places = Path(__file__).parents[1], Path(lastword.__file__).parents[1]
-        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, places)))
+        ready_for_workers(patch)
         cluster = Cluster(
             initialize_head=True,
             head_node_args=NODE | {"include_dashboard": False, "_system_config": noticed},
@@ -67,10 +62,7 @@ def test_a_node_that_is_lost_costs_the_group_in_hand(tmp_path, machines):
     assert len(times) == ITEMS and len(again) <= 3 and max(times.values()) <= 2
     assert outcome.items == ITEMS and outcome.failed == 0
 
-    def double() -> Any:
-        return TracerDouble()
-
+    double: Any = TracerDouble
     with Local(double) as engine:
         whole = engine.cell(data, data.benchmark.template()).execute(tmp_path / "alone").cell
-    mine, theirs = (lastword.load_records(p).drop(columns="seconds") for p in (outcome.cell, whole))
-    assert mine.to_json() == theirs.to_json() and len(mine) == ITEMS
+    assert_same_records(outcome.cell, whole)

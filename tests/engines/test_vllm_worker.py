@@ -1,5 +1,6 @@
 """What is kept in a worker, against a plain pass: a runner double whose steps the test chooses."""
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -210,42 +211,35 @@ def test_a_model_that_gives_no_states_when_compiled_is_refused():
         Watch(Runner(Model(Apart)), compiled=True)
 
 
-def test_a_row_inside_a_kept_prefix_is_missing():
-    runner = Runner(Model(Apart))
+def watched(runner: Runner, depths: Sequence[int], rows: dict[int, int], first: int = 0) -> Watch:
+    """The watch of one request whose positions are rows, computed from `first` on in one step."""
     watch = Watch(runner)
-    watch.open(2, [DEPTH])
-    runner.ask("one", IDS, {3: 0, 6: 1})
-    runner.step(one=(4, 4))  # vLLM had the first four
+    watch.open(len(rows), [*depths])
+    runner.ask("one", IDS, rows)
+    runner.step(one=(first, len(IDS) - first))
+    return watch
+
+
+def test_a_row_inside_a_kept_prefix_is_missing():
+    watch = watched(Runner(Model(Apart)), [DEPTH], {3: 0, 6: 1}, first=4)  # vLLM had the first four
     assert watch.gaps() == [0]
 
 
 def test_t_is_read_with_s():
-    runner = Runner(Model(Apart))
-    watch = Watch(runner)
-    watch.open(1, [*range(DEPTH + 1)])
-    runner.ask("one", IDS, {3: 0})
-    runner.step(one=(0, 8))
+    watch = watched(Runner(Model(Apart)), range(DEPTH + 1), {3: 0})
     _, numbers = watch.read(np.array([0]), np.array([4]), [*range(DEPTH + 1)], {})
     assert numbers.shape == (DEPTH + 2, 1)
     assert np.isfinite(numbers).all() and numbers[DEPTH + 1] not in numbers[: DEPTH + 1]
 
 
 def test_logits_that_are_not_finite_name_their_depth():
-    runner = Runner(Model(Apart))
-    watch = Watch(runner)
-    watch.open(1, [0, 2])
-    runner.ask("one", IDS, {0: 0})
-    runner.step(one=(0, 1))
+    watch = watched(Runner(Model(Apart)), [0, 2], {0: 0})
     watch._hidden[2][:] = torch.nan
     assert watch.read(np.array([0]), np.array([1]), [0, 2], None)[0] == 2
 
 
 def test_a_rank_that_hears_no_logits_takes_part_all_the_same():
-    runner = Runner(Model(Apart, heard=False))
-    watch = Watch(runner)
-    watch.open(1, [DEPTH])
-    runner.ask("one", IDS, {0: 0})
-    runner.step(one=(0, 1))
+    watch = watched(Runner(Model(Apart, heard=False)), [DEPTH], {0: 0})
     assert watch.read(np.array([0]), np.array([1]), [DEPTH], None)[1].shape == (1, 1)
 
 
