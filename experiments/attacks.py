@@ -203,7 +203,7 @@ def main() -> None:
     told: dict[str, Any] = {}
     for place in options.places:
         for name in ["together"] if options.together else options.attacks:
-            more = ("--token", "ask")
+            more: tuple[str, ...] = ("--token", "ask")
             more += ("--client-header", "x-client") if place == "haproxy" else ()
             with serving(options.model, *more) as (bare, process):
                 with balanced(bare) if place == "haproxy" else nullcontext(bare) as url:
