@@ -147,6 +147,13 @@ def test_questions_come_back_from_their_file(tmp_path):
     assert json.loads((tmp_path / "questions.json").read_text())["late"]["yes"]
 
 
+def test_a_description_is_a_text(tmp_path):
+    path = tmp_path / "q.yaml"
+    path.write_text("on:\n  type: choice\n  choices: [{value: a, description: 3}, b]\n")
+    with pytest.raises(InputError, match="description"):
+        read_questions(path)
+
+
 def test_in_yaml_a_word_is_a_word(tmp_path):
     path = tmp_path / "q.yaml"
     path.write_text("on:\n  type: choice\n  choices: [yes, no, true, 2024-01-01]\n")

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from lastword.errors import InputError
-from lastword.probes.logit import conditional_logit
+from lastword.probes.logit import conditional_logit, root_mean_square
 from lastword.probes.trajectory import features_of, fit_trajectory
 
 
@@ -88,3 +88,8 @@ def test_features_are_every_depth_both_ways_t_and_lengths():
     (part,) = tracer.correct_many([item])
     with pytest.raises(InputError):
         features_of(part, [2, 3])
+
+
+def test_a_feature_is_scaled_by_its_size_over_the_options_that_are_there():
+    x, present = np.array([[[3.0, 0.0], [4.0, 0.0], [0.0, 0.0]]]), np.array([[True, True, False]])
+    assert root_mean_square(x, present).tolist() == [12.5**0.5, 1.0]

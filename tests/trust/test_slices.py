@@ -5,6 +5,8 @@ import pytest
 from populations import Kind, at, in_groups, labelled
 from scipy.stats import beta, binom
 
+from lastword.errors import InputError
+from lastword.trust.certification import slice_names
 from lastword.trust.certify import certify
 from lastword.trust.slices import found_at_least, slices
 from lastword.trust.summary import sliced
@@ -90,3 +92,12 @@ def test_bounds_by_class_are_wrong_in_no_more_draws_than_allowed():
         bounds = found_at_least(truths, shown, np.arange(150), 0.05)
         wrong += bounds["a"] > 0.6 or bounds["b"] > 0.9
     assert 0 < wrong <= binom.ppf(0.999, 400, 0.05)
+
+
+def test_rows_of_a_file_that_share_an_id_are_refused(tmp_path):
+    path = tmp_path / "items.jsonl"
+    path.write_text('{"id": 1, "team": "a"}\n{"id": 2, "team": "b"}\n')
+    assert slice_names([], "team", path) == []
+    path.write_text('{"id": 1, "team": "a"}\n{"id": 1, "team": "b"}\n')
+    with pytest.raises(InputError, match="two rows of .* have the id 1"):
+        slice_names([], "team", path)
