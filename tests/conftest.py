@@ -107,7 +107,8 @@ def golden() -> Callable[[str, str], None]:
         path = Path(__file__).parent / "cli" / "golden" / f"{name}.txt"
         if os.environ.get("GOLDEN") == "new":
             path.write_text(text, encoding="utf-8")
-        assert text == path.read_text(encoding="utf-8"), f"{path} says otherwise"
+        otherwise = f"{path} says otherwise; if this is meant: GOLDEN=new pytest -k NAME tests/cli"
+        assert text == path.read_text(encoding="utf-8"), otherwise
 
     return held
 

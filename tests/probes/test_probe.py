@@ -227,7 +227,7 @@ def test_a_trajectory_probe_answers_options_of_any_kind(tmp_path, tracer):
         assert "likeness" not in answer.to_dict()
     assert ours.decide("x", {"q": Choice("Another?", goods)})["q"].method == "base"
     path.write_bytes(Probe(asked[0], name, tracer.subject, shallow(fit), 6).to_bytes())
-    with pytest.raises(InputError, match="another depth"):
+    with pytest.raises(InputError, match="fit it again"):
         Tracer.demo(probes=[path]).decide("x", {"q": asked[0]})
 
 

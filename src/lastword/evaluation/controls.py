@@ -232,12 +232,11 @@ def _fit(cell: Cell, survey: "_Survey", rng: np.random.Generator) -> Fit | None:
     groups = _groups(cell, survey.places)
     folds = _folds(groups, rng)
     x, present = padded(survey.features)
-    unread, base = feature_places(x.shape[2])
+    unread, (start, *_, base), t = feature_places(x.shape[2])
     # As steps from depth to depth: depths that say what b says would else, as copies of it, lessen
     # the penalty on b, and seem to add.
-    depths = slice(len(unread), base)
-    x[:, :, depths] -= x[:, :, len(unread) + 1 : base + 1]
-    x[:, :, -1] -= x[:, :, base]
+    x[:, :, start:base] -= x[:, :, start + 1 : base + 1]
+    x[:, :, t] -= x[:, :, base]
     x = centred(x, present)
     x = x / root_mean_square(x, present)
     truths = [np.array(own, float)[:, None] for own in cell.items["truthful"].iloc[survey.places]]

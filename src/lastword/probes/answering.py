@@ -302,7 +302,10 @@ def _stacked(
 def _trajectory(fit: TrajectoryProbe, own: Answer, tokens: Sequence[int]) -> _Shares:
     features = features_of(own, tokens)
     if features.shape[1] != len(fit.weights):
-        raise InputError(f"{fit.name} is for a model of another depth")
+        raise InputError(
+            f"{fit.name} has {len(fit.weights)} weights and an option of this model "
+            f"{features.shape[1]} features: fit it again, with this model and this version"
+        )
     return _shares(own, fit.scores(features) / fit.temperature)
 
 

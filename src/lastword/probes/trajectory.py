@@ -6,6 +6,7 @@ at every depth, with the input and without, T both ways, its content-free score 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -115,17 +116,26 @@ def features_from(
 
 def without_input(features: Options) -> Float[np.ndarray, "_options unread"]:
     """Return the features that never read the input."""
-    return features[:, feature_places(features.shape[1])[0]]
+    return features[:, feature_places(features.shape[1]).unread]
 
 
-def feature_places(count: int) -> tuple[range, int]:
-    """Return the places of the features that never read the input, and that of b.
+class Places(NamedTuple):
+    """Where `features_from` puts what: those that never read the input, S by depth, and t."""
+
+    unread: range
+    depths: range
+    t: int
+
+
+def feature_places(count: int) -> Places:
+    """Return the places of an item's features.
 
     Args:
-        count: Of an item's features.
+        count: How many there are.
     """
     depths = (count - _OTHERS) // 2
-    return range(depths + _UNREAD), count - 2
+    first = depths + _UNREAD
+    return Places(range(first), range(first, first + depths), first + depths)
 
 
 def fit_trajectory(

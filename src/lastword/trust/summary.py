@@ -10,12 +10,12 @@ from lastword.trust.slices import Slice
 from lastword.trust.terms import Terms
 
 ASSUMPTION = (
-    "items that come are drawn independently, group by group, from what the labelled items were "
-    "drawn from; of other items nothing is said"
+    "new items are drawn independently, group by group, from the same source as the labelled "
+    "ones; it says nothing about other items"
 )
 
 _UNREAD = "without reading the question"
-_CONTROLS = "what does not read the question would"
+_CONTROLS = "answers that do not read the question would"
 
 
 def summary(
@@ -47,7 +47,7 @@ def summary(
         f"provided that {ASSUMPTION}",
         *([f"worth: {_worth(finding)}"] if trial else []),
         f"cost: {_cost(finding)}",
-        *([f"beside it: {_beside(controls)}"] if controls else []),
+        *([f"controls: {_beside(controls)}"] if controls else []),
     ]
 
 
