@@ -174,6 +174,7 @@ def test_in_yaml_a_word_is_a_word(tmp_path):
         ("a: {type: predicate, statement: x}", "has the key 'statement'; a predicate has type"),
         ("a: {type: choice, choices: [{label: x}, y]}", "an entry of choices has value and"),
         ("a: 1\na: 2", "the key 'a' occurs twice"),
+        ("b: {type: predicate, instructions: x}\na: 1\nb: 2", "the key 'b' occurs twice"),
         ("a: [", "no YAML"),
         ("7: {type: predicate, instructions: x}", "a question's name is a text, not 7"),
     ],
@@ -189,6 +190,16 @@ def test_a_bad_file_is_told_in_one_line(tmp_path, text, said):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(InputError, match="cannot read the questions"):
         read_questions(tmp_path / "nothing.yaml")
+
+
+@pytest.mark.parametrize("name", ["asked.yaml", "asked.json", "asked.JSON"])
+def test_what_is_written_is_read_again(tmp_path, name):
+    asked = {"team": TEAM, "angry": Predicate("The customer is ängry.")}
+    write_questions(tmp_path / name, asked, {"team": "team.probe.safetensors"})
+    assert read_questions(tmp_path / name) == asked
+    written = (tmp_path / name).read_text(encoding="utf-8")
+    assert written.startswith("{") == name.lower().endswith("json") and "ängry" in written
+    assert written.count("probe") == 2  # the key and its file, of one question
 
 
 def test_questions_of_json():

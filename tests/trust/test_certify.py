@@ -1,5 +1,6 @@
 """Certificates: every formula against its naive definition, the edges, validity by simulation."""
 
+from dataclasses import astuple
 from math import ceil, comb, e, exp, log
 
 import numpy as np
@@ -518,3 +519,13 @@ def test_few_thresholds_let_more_errors_through():
         plain += any(share <= error for share in seen)
     most = DELTA + 3.7 * (DELTA * (1 - DELTA) / redraws) ** 0.5
     assert wrong / redraws <= most < plain / redraws
+
+
+def test_a_promise_says_what_its_monitor_watches():
+    assert Terms(0.02, promise="breaks", break_costs=3.0).watched == 0.02
+    assert Terms(0.02, promise="gain", break_costs=3.0).watched == 0.25
+
+
+def test_where_nothing_is_sure_enough_nothing_is_counted():
+    found = defer(labelled([Kind(1.0, base=False, shown=False)] * 30), OFF, 0.1, DELTA, 1)
+    assert astuple(found) == (0.1, None, 0, 0, 0, 0.0)
