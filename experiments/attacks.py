@@ -41,30 +41,47 @@ ATTACKERS = ROOT / "tests" / "attackers.py"
 RESULTS = Path(__file__).parent / "results"
 HANDS = {"A": 4, "B": 540, "C": 12, "E": 4}
 CLIENTS = 5  # honest ones, beside as many that are not
-BODY = {
-    "prompt": "Question: Which goods come from Baevwick? Answer:",
-    "candidates": ["green wool combs", "pale cedar boats", "clay lamps"],
-}
 TOKEN = {"authorization": "Bearer ask"}
 MEGABYTE = 2**20
 
 
-def honest(url: str, seconds: float) -> dict[str, Any]:
-    """Return what one client meets that asks again and again: rate, waits, statuses."""
+def asking(url: str, client: int, until: float, known: dict[str, str]) -> dict[str, Any]:
+    """Return what an honest client meets that asks again and again; unknown answers are learned."""
     statuses: Counter[str] = Counter()
-    waits, end = [], time.monotonic() + seconds
-    with httpx.Client(base_url=url, timeout=60, trust_env=False, headers=TOKEN) as http:
-        while time.monotonic() < end:
+    waits, questions = [], items()[client * 50 : client * 50 + 50]
+    transport = httpx.HTTPTransport(local_address=f"127.0.0.{client + 2}")
+    options: dict[str, Any] = {"base_url": url, "timeout": 60, "trust_env": False}
+    with httpx.Client(**options, transport=transport, headers=TOKEN) as http:
+        for item in cycle(questions):
+            if time.monotonic() > until:
+                break
+            body = {"prompt": item.prompt, "candidates": list(item.candidates)}
             begun = time.monotonic()
             try:
-                statuses[str(http.post("/v1/correct", json=BODY).status_code)] += 1
+                answer = http.post("/v1/correct", json=body)
+                status = str(answer.status_code)
+                if status == "200":
+                    came = answer.json()["answer"]
+                    status = "200" if known.setdefault(item.id, came) == came else "crossed"
             except httpx.HTTPError as error:
-                statuses[type(error).__name__] += 1
+                status = type(error).__name__
+            statuses[status] += 1
             waits.append(time.monotonic() - begun)
-    p50, p99 = np.percentile(waits, [50, 99])
-    rate = statuses["200"] / seconds
+    return {"statuses": statuses, "waits": waits}
+
+
+def honest(
+    url: str, seconds: float, known: dict[str, str] | None = None, clients: int = 1
+) -> dict[str, Any]:
+    """Return what honest clients meet, each with questions of its own: rate, waits, statuses."""
+    until, answers = time.monotonic() + seconds, {} if known is None else known
+    with ThreadPoolExecutor(clients) as pool:
+        each = list(pool.map(lambda c: asking(url, c, until, answers), range(clients)))
+    p50, p99 = np.percentile([wait for own in each for wait in own["waits"]], [50, 99])
+    statuses = dict(sum((own["statuses"] for own in each), Counter[str]()))
+    rate = statuses.get("200", 0) / seconds
     told = {"answers_a_second": round(rate, 2), "p50": round(p50, 3), "p99": round(p99, 3)}
-    return told | {"statuses": dict(statuses)}
+    return told | {"statuses": statuses}
 
 
 @contextmanager
@@ -124,42 +141,6 @@ def large(url: str, model: str) -> dict[str, Any]:
     return {"statuses": {str(answer.status_code): 1}}
 
 
-def asking(url: str, client: int, until: float, known: dict[str, str]) -> dict[str, Any]:
-    """Return what an honest client of `together` meets; what is not known yet, it learns."""
-    statuses: Counter[str] = Counter()
-    waits, questions = [], items()[client * 50 : client * 50 + 50]
-    transport = httpx.HTTPTransport(local_address=f"127.0.0.{client + 2}")
-    with httpx.Client(base_url=url, timeout=60, transport=transport, headers=TOKEN) as http:
-        for item in cycle(questions):
-            if time.monotonic() > until:
-                break
-            body = {"prompt": item.prompt, "candidates": list(item.candidates)}
-            begun = time.monotonic()
-            try:
-                answer = http.post("/v1/correct", json=body)
-                status = str(answer.status_code)
-                if status == "200":
-                    came = answer.json()["answer"]
-                    status = "200" if known.setdefault(item.id, came) == came else "crossed"
-            except httpx.HTTPError as error:
-                status = type(error).__name__
-            statuses[status] += 1
-            waits.append(time.monotonic() - begun)
-    return {"statuses": statuses, "waits": waits}
-
-
-def all_of(url: str, seconds: float, known: dict[str, str]) -> dict[str, Any]:
-    """Return what all honest clients of `together` meet in some seconds."""
-    until = time.monotonic() + seconds
-    with ThreadPoolExecutor(CLIENTS) as pool:
-        each = list(pool.map(lambda c: asking(url, c, until, known), range(CLIENTS)))
-    p50, p99 = np.percentile([wait for own in each for wait in own["waits"]], [50, 99])
-    statuses = dict(sum((own["statuses"] for own in each), Counter[str]()))
-    rate = statuses.get("200", 0) / seconds
-    told = {"answers_a_second": round(rate, 2), "p50": round(p50, 3), "p99": round(p99, 3)}
-    return told | {"statuses": statuses}
-
-
 def hostile(name: str, url: str, model: str, until: float) -> None:
     """Repeat an attack until a moment."""
     while (left := until - time.monotonic()) > 0:
@@ -176,15 +157,15 @@ def hostile(name: str, url: str, model: str, until: float) -> None:
 def together(url: str, process: psutil.Process, model: str, minutes: float) -> dict[str, Any]:
     """Return what honest clients meet in quiet and beside everything at once, and the memory."""
     known: dict[str, str] = {}
-    all_of(url, 5 * CLIENTS, known)  # every question once, as far as the time goes
-    told: dict[str, Any] = {"quiet": all_of(url, 60, known)}
+    honest(url, 5 * CLIENTS, known, CLIENTS)  # every question once, as far as the time goes
+    told: dict[str, Any] = {"quiet": honest(url, 60, known, CLIENTS)}
     until = time.monotonic() + 60 * minutes
     with ThreadPoolExecutor(len(HANDS) + 1) as pool:
         for name in (*HANDS, "D"):
             pool.submit(hostile, name, url, model, until)
-        first = all_of(url, 60, known)
+        first = honest(url, 60, known, CLIENTS)
         with peak(process) as memory:
-            rest = all_of(url, until - time.monotonic(), known)
+            rest = honest(url, until - time.monotonic(), known, CLIENTS)
     told |= {"the first minute": first, "beside": rest}
     return told | {key: round(value) for key, value in memory.items()}
 

@@ -14,9 +14,6 @@ ASSUMPTION = (
     "ones; it says nothing about other items"
 )
 
-_UNREAD = "without reading the question"
-_CONTROLS = "answers that do not read the question would"
-
 
 def summary(
     finding: Finding,
@@ -38,8 +35,9 @@ def summary(
     trial = finding.chosen
     rivals = controls.rivals(trial.gain) if trial and controls else []
     groups = "" if finding.groups == finding.items else f" in {finding.groups} groups"
+    alike = f"{' and '.join(rivals)} would certify as much without reading the question"
     return [
-        *([f"warning: {' and '.join(rivals)} would certify as much {_UNREAD}"] if rivals else []),
+        *([f"warning: {alike}"] if rivals else []),
         f"tried: {_tried(finding)}, on {_many(finding.items, 'labelled item')}{groups} "
         f"of {' and '.join(benchmarks)} by {model}" + (f" ({failed} failed)" if failed else ""),
         f"allowed: {_let_through(finding)}",
@@ -79,7 +77,7 @@ def _beside(controls: Beside) -> str:
     flips = controls.flips
     if not math.isnan(flips):
         sentences.append(f"random flips are worth as much in {_percent(flips)} of draws")
-    return f"{_CONTROLS} certify: {', '.join(sentences)}"
+    return f"answers that do not read the question would certify: {', '.join(sentences)}"
 
 
 def in_words(policy: Policy) -> str:
