@@ -8,13 +8,15 @@ in a process that can be killed: `python tracer_double.py OUT ITEMS PAUSE`, OUT 
 import hashlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
 
+import lastword
 from lastword.batch import Scope
 from lastword.benchmarks.benchmark import Dataset
 from lastword.benchmarks.jsonl import jsonl
@@ -168,21 +170,47 @@ def dataset(folder: Path, count: int = 20, **choice: Any) -> Dataset:
     return jsonl(write_items(folder / "made.jsonl", count)).load(**choice)
 
 
+def job(folder: Path, count: int = 20, **options: Any) -> tuple[Any, Any]:
+    """A double and its evaluation of so many items, which lie in this folder."""
+    from lastword.evaluation import runner
+    from lastword.evaluation.work import Work
+
+    folder.mkdir(exist_ok=True)
+    double: Any = TracerDouble(**options)
+    data = dataset(folder, count)
+    return double, runner.prepare(double, Work(data, data.benchmark.template()))
+
+
+@contextmanager
+def started(forks: Any, out: object, items: int, pause: float) -> Iterator[Any]:
+    """An evaluation in a process of its own, once it is about to write."""
+    place = Path(__file__)
+    with forks.start("-m", place.stem, out, items, pause, cwd=place.parent) as child:
+        assert child.stdout.readline() == "ready\n"
+        yield child
+
+
+def assert_same(path: Any, other: Any) -> None:
+    """Records are equal to the bit but for their seconds, and for the folder that they lie in."""
+    gone = ["run", "seconds"]
+    mine, theirs = (lastword.load_records(place).drop(columns=gone) for place in (path, other))
+    assert list(mine.columns) == list(theirs.columns) and len(mine) == len(theirs) > 0
+    for name in mine.columns:
+        for a, b in zip(mine[name], theirs[name], strict=True):
+            np.testing.assert_equal(a, b, err_msg=name)
+
+
 def main(out: str, items: str, pause: str) -> None:
     from lastword.errors import RecordError
     from lastword.evaluation import runner
-    from lastword.evaluation.work import Work
     from lastword.files.folder import locate
 
     root = locate(out)
     items_at = root if isinstance(root, Path) else Path(mkdtemp())
-    items_at.mkdir(exist_ok=True)
-    tracer: Any = TracerDouble(pause=float(pause), tell=True)
-    data = dataset(items_at, int(items))
-    job = runner.prepare(tracer, Work(data, data.benchmark.template()))
+    double, work = job(items_at, int(items), pause=float(pause), tell=True)
     print("ready", flush=True)
     try:
-        runner.execute(tracer, job, root)
+        runner.execute(double, work, root)
     except RecordError as error:
         print(error, file=sys.stderr)
         sys.exit(1)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 from lastword import Tracer
 from lastword.benchmarks import Template, find
@@ -60,25 +61,16 @@ def test_records_give_what_the_run_gave(cell):
 def test_a_comparison_takes_the_mean_over_the_cell(cell):
     (read,) = read_cells(cell)
     (compared,) = read_comparisons(cell, [read])
-    by = {standing.method: standing for standing in compared.standings}
+    (own,) = (each for each in compared.standings if each.method == "batch-calibrated")
     frame = read.whole(np.arange(len(read.records)))
-    sets: dict[tuple[str, ...], list[int]] = {}
-    for place, candidates in enumerate(frame["candidates"]):
-        sets.setdefault(tuple(sorted(candidates)), []).append(place)
-    right = 0.0
-    for labels, places in sets.items():
-        p = []
-        for place in places:
-            b = dict(zip(frame["candidates"][place], frame["base_scores"][place], strict=True))
-            e = np.exp([b[label] for label in labels])
-            p.append(e / e.sum())
-        for own, place in zip(p, places, strict=True):
-            u = own - np.mean(p, axis=0)
-            true = dict(zip(frame["candidates"][place], frame["truthful"][place], strict=True))
-            top = [true[label] for label, score in zip(labels, u, strict=True) if score == u.max()]
-            right += sum(top) / len(top)
-    assert by["batch-calibrated"].items == len(frame)
-    assert by["batch-calibrated"].mc1 == pytest.approx(right / len(frame))
+    by_label = [np.argsort(candidates) for candidates in frame["candidates"]]
+    b, true = (
+        np.stack([np.array(u)[order] for u, order in zip(frame[column], by_label, strict=True)])
+        for column in ("base_scores", "truthful")
+    )
+    p = softmax(b, axis=1)
+    right = true[np.arange(len(p)), (p - p.mean(axis=0)).argmax(axis=1)]
+    assert own.items == len(frame) and own.mc1 == pytest.approx(right.mean())
 
 
 def test_templates_fill_content_free_prompts_where_an_input_stands_in_them(tmp_path):

@@ -6,30 +6,24 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from forked import Fork, Forks
 from object_storage import storage
 from synthetic import synthetic_cell, write_cells
-from tracer_double import TracerDouble, dataset
+from tracer_double import assert_same, job, started
 
 import lastword
 from lastword.errors import RecordError, RunLockedError
 from lastword.evaluation import runner
-from lastword.evaluation.runner import Job
-from lastword.evaluation.work import Extent, Work
+from lastword.evaluation.work import Extent
 from lastword.files import locking
 from lastword.files.folder import Folder, locate
 from lastword.records.info import find_cells
 from lastword.records.merge import merge
 from lastword.records.run import Run, Shard
 
-DOUBLE = Path(__file__).parents[1] / "tracer_double.py"
 NUMBERS = count()
 
 
@@ -53,22 +47,8 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locking, "LOOK", 0.05)
 
 
-def job(folder: Path, items: int = 20) -> tuple[Any, Job]:
-    double: Any = TracerDouble()
-    data = dataset(folder, items)
-    return double, runner.prepare(double, Work(data, data.benchmark.template()))
-
-
 def run(folder: Path, out: Folder, shard: Shard | None = None) -> Folder:
     return runner.execute(*job(folder), out, Extent(shard)).cell
-
-
-def require_same(path: str | Folder, other: str | Folder) -> None:
-    mine, theirs = (lastword.load_records(p).drop(columns="seconds") for p in (path, other))
-    assert list(mine.columns) == list(theirs.columns) and len(mine) == len(theirs) > 0
-    for name in mine.columns:
-        for a, b in zip(mine[name], theirs[name], strict=True):
-            np.testing.assert_equal(a, b, err_msg=name)
 
 
 def names(folder: Folder) -> list[str]:
@@ -79,7 +59,7 @@ def test_a_run_leaves_there_what_it_leaves_on_a_disk(tmp_path, url):
     cell, local = run(tmp_path, locate(url)), run(tmp_path, tmp_path / "local")
     assert str(cell) == f"{url}/double--words/jsonl-made"
     assert names(cell) == [n for n in names(local) if not n.startswith(".")]  # no lock is left
-    require_same(url, tmp_path / "local")
+    assert_same(url, tmp_path / "local")
     again, work = job(tmp_path)
     assert runner.execute(again, work, locate(url)).resumed == 20 and again.groups == []
 
@@ -92,20 +72,20 @@ def test_a_torn_part_is_set_aside_and_done_again(tmp_path, url):
         lastword.load_records(url)
     outcome = runner.execute(*job(tmp_path), locate(url))
     assert [str(p) for p in outcome.set_aside] == [f"{victim}.torn-1"] and outcome.resumed == 17
-    require_same(url, run(tmp_path, tmp_path / "local"))
+    assert_same(url, run(tmp_path, tmp_path / "local"))
 
 
 def test_shards_are_joined_there_and_from_there(tmp_path, url):
     for i in range(2):
         run(tmp_path, locate(url), Shard(i, 2))
     local = run(tmp_path, tmp_path / "local")
-    require_same(url, local)  # before they are joined
+    assert_same(url, local)  # before they are joined
     (merged,) = merge([locate(url)])
     assert merged.missing == 0 and "part-00006.parquet" in names(merged.folder)
     merge([locate(url)], tmp_path / "here")
     merge([local], locate(f"{url}-back"))
     for joined in (url, tmp_path / "here", f"{url}-back"):
-        require_same(joined, local)
+        assert_same(joined, local)
 
 
 @pytest.mark.usefixtures("hasty")
@@ -119,20 +99,12 @@ def test_two_writers_refuse_each_other(tmp_path, url, monkeypatch):
     assert runner.execute(double, work, locate(url)).items == 20
 
 
-@contextmanager
-def started(forks: Forks, url: str, items: int) -> Iterator[Fork]:
-    """An evaluation in a process of its own, once it is about to write."""
-    with forks.start("-m", DOUBLE.stem, url, items, 0.05, cwd=DOUBLE.parent) as child:
-        assert child.stdout.readline() == "ready\n"
-        yield child
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("hasty")
 def test_killed_it_loses_the_group_in_hand_at_most(forks, tmp_path, url):
     rng, items, computed = random.Random(5), 60, 0
     for _ in range(3):
-        with started(forks, url, items) as child:
+        with started(forks, url, items, pause=0.05) as child:
             groups = range(rng.randrange(2, 6))
             computed += sum(child.stdout.readline() == "group\n" for _ in groups)
             time.sleep(rng.uniform(0, 0.1))
@@ -149,19 +121,19 @@ def test_killed_it_loses_the_group_in_hand_at_most(forks, tmp_path, url):
         assert left.records >= 3 * (computed - 1)
     runner.execute(double, work, locate(url))
     runner.execute(*job(tmp_path, items), tmp_path / "local")
-    require_same(url, tmp_path / "local")
+    assert_same(url, tmp_path / "local")
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("hasty")
 def test_the_lock_of_a_killed_writer_is_taken_over(forks, tmp_path, url):
-    with started(forks, url, 20) as child:
+    with started(forks, url, 20, pause=0.05) as child:
         assert child.stdout.readline() == "group\n"  # it has the lock
     double, work = job(tmp_path)
     begun = time.monotonic()
     assert runner.execute(double, work, locate(url)).items == 20
     assert time.monotonic() - begun > locking.LIFE
-    require_same(url, run(tmp_path, tmp_path / "local"))
+    assert_same(url, run(tmp_path, tmp_path / "local"))
 
 
 @pytest.mark.slow

@@ -7,23 +7,21 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from forked import Fork, Forks
-from tracer_double import TracerDouble, dataset
+from tracer_double import assert_same, job, started
 
 import lastword
 from lastword.errors import RecordError, RunLockedError
 from lastword.evaluation import ahead, pace, runner
 from lastword.evaluation.pace import Pace
-from lastword.evaluation.runner import Job
-from lastword.evaluation.work import Extent, Work
+from lastword.evaluation.work import Extent
 from lastword.files import writing
 from lastword.records.cells import cells
 from lastword.records.frame import load_records
@@ -32,15 +30,6 @@ from lastword.records.merge import merge
 from lastword.records.parts import missing_places, read_part, serialise
 from lastword.records.run import Run, Shard
 from lastword.records.stored import read_cells
-
-DOUBLE = Path(__file__).parents[1] / "tracer_double.py"
-
-
-def job(folder: Path, count: int = 20, **options: Any) -> tuple[Any, Job]:
-    folder.mkdir(exist_ok=True)
-    double: Any = TracerDouble(**options)
-    data = dataset(folder, count)
-    return double, runner.prepare(double, Work(data, data.benchmark.template()))
 
 
 def run(folder: Path, count: int = 20, shard: Shard | None = None, **options: Any) -> Path:
@@ -52,14 +41,6 @@ def run(folder: Path, count: int = 20, shard: Shard | None = None, **options: An
 
 def comparable(path: Path) -> pd.DataFrame:
     return lastword.load_records(path).drop(columns=["run", "seconds"])
-
-
-def assert_same_records(path: Path, other: Path) -> None:
-    mine, theirs = comparable(path), comparable(other)
-    assert list(mine.columns) == list(theirs.columns) and len(mine) == len(theirs)
-    for name in mine.columns:
-        for a, b in zip(mine[name], theirs[name], strict=True):
-            np.testing.assert_equal(a, b, err_msg=name)
 
 
 def parts(cell: Path) -> list[Path]:
@@ -84,11 +65,6 @@ def test_a_cell_is_a_run_file_and_a_part_a_group(whole):
     places = [int(p) for line in info["plan"] for p in line.split()]
     assert sorted(places) == list(range(20)) and places != list(range(20))
     assert not list(whole.glob(".*.tmp"))
-
-
-def test_parts_are_zstd_with_checksums(whole):
-    import pyarrow.parquet as pq
-
     column = pq.ParquetFile(parts(whole)[0]).metadata.row_group(0).column(0)
     assert column.compression == "ZSTD"
 
@@ -137,14 +113,21 @@ def test_runs_of_one_cell_are_told_apart_by_their_folder(tmp_path):
 
 
 def test_records_of_an_older_and_a_newer_version_can_be_read(tmp_path, whole):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     cell = tmp_path / "cell"
     shutil.copytree(whole, cell)
+
+    def rewrite(path, name, value, kind):
+        table = pq.read_table(path)
+        column = pa.array([value] * len(table), kind)
+        place = table.column_names.index(name)
+        pq.write_table(table.set_column(place, name, column), path)
+
     first, second, third = parts(cell)[:3]
     gone = ["mc3", "boundary_moved", "blind_trajectory", "blind_t_scores"]
     pq.write_table(pq.read_table(first).drop_columns(gone), first)
+    # Until version 0.2 the scores of peers were a map.
+    peers = [("base-mean", [0.5, 1.0]), ("dola", None)]
+    rewrite(first, "methods", peers, pa.map_(pa.string(), pa.list_(pa.float64())))
     later = pq.read_table(second)
     pq.write_table(later.append_column("later", pa.nulls(later.num_rows)), second)
     records, before = lastword.load_records(cell), lastword.load_records(whole)
@@ -152,29 +135,12 @@ def test_records_of_an_older_and_a_newer_version_can_be_read(tmp_path, whole):
     old = records["group"] == 0
     assert records.loc[old, gone].isna().all(axis=None)
     pd.testing.assert_series_equal(records.loc[~old, "mc3"], before.loc[~old, "mc3"])
-    odd = pq.read_table(third)
-    place = odd.column_names.index("mc1")
-    pq.write_table(odd.set_column(place, "mc1", pa.array(["x"] * odd.num_rows)), third)
+    scores = records.loc[old, "methods"].iloc[0]
+    assert list(scores) == ["base-mean", "dola"] and scores["dola"] is None
+    assert scores["base-mean"].tolist() == [0.5, 1.0]
+    rewrite(third, "mc1", "x", pa.string())
     with pytest.raises(RecordError, match="column mc1 is string, expected double"):
         lastword.load_records(cell)
-
-
-def test_records_with_peers_are_read_as_they_were_written_until_version_02(tmp_path, whole):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    cell = tmp_path / "cell"
-    shutil.copytree(whole, cell)
-    path = parts(cell)[0]
-    table = pq.read_table(path)
-    pairs = [[("base-mean", [0.5, 1.0]), ("dola", None)]] * table.num_rows
-    map_ = pa.array(pairs, pa.map_(pa.string(), pa.list_(pa.float64())))
-    place = table.column_names.index("methods")
-    pq.write_table(table.set_column(place, "methods", map_), path)
-    read = lastword.load_records(cell)
-    old = read[read["group"] == 0]["methods"].iloc[0]
-    assert list(old) == ["base-mean", "dola"] and old["dola"] is None
-    assert old["base-mean"].tolist() == [0.5, 1.0]
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]", '{"schema": 99}'])
@@ -187,13 +153,11 @@ def test_what_is_no_run_is_refused(tmp_path, text):
 
 def test_a_second_start_has_nothing_to_do(tmp_path):
     cell = run(tmp_path)
-    before = {p.name: p.stat().st_mtime_ns for p in cell.iterdir()}
+    before = {p: p.stat().st_mtime_ns for p in parts(cell)}
     double, work = job(tmp_path)
     outcome = runner.execute(double, work, tmp_path)
     assert (outcome.items, outcome.resumed) == (20, 20) and double.groups == []
-    assert {p.name: p.stat().st_mtime_ns for p in parts(cell)} == {
-        n: t for n, t in before.items() if n.startswith("part")
-    }
+    assert {p: p.stat().st_mtime_ns for p in parts(cell)} == before
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "flip", "text", "rows"])
@@ -218,7 +182,7 @@ def test_a_torn_part_is_set_aside_and_done_again(tmp_path, whole, damage):
     outcome = runner.execute(double, work, tmp_path)
     assert [p.name for p in outcome.set_aside] == ["part-00002.parquet.torn-1"]
     assert len(double.groups) == 1 and outcome.resumed == 17
-    assert_same_records(cell, whole)
+    assert_same(cell, whole)
 
 
 def test_whatever_is_torn_of_a_part_it_is_a_record_error(tmp_path, whole):
@@ -241,7 +205,7 @@ def test_a_stray_temporary_file_is_cleared_and_never_read(tmp_path, whole):
     parts(cell)[4].rename(cell / ".part-00004.parquet.tmp")
     run(tmp_path)
     assert not list(cell.glob(".part*"))
-    assert_same_records(cell, whole)
+    assert_same(cell, whole)
 
 
 @pytest.mark.parametrize(
@@ -251,6 +215,7 @@ def test_a_stray_temporary_file_is_cleared_and_never_read(tmp_path, whole):
         ({"dtype": "bfloat16"}, 'dtype was "float64" and is "bfloat16"'),
         ({"theta": {"tau_dim": 1.01}}, "theta.tau_dim was 1.0015 and is 1.01"),
         ({"revision": "abc"}, 'revision was null and is "abc"'),
+        ({"count": 19}, "dataset.fingerprint was .* items was 20 and is 19"),
     ],
 )
 def test_another_run_in_the_same_place_is_refused(tmp_path, changed, said):
@@ -259,12 +224,6 @@ def test_another_run_in_the_same_place_is_refused(tmp_path, changed, said):
     with pytest.raises(RecordError, match=f"holds another run: .*{said}.*--out"):
         run(tmp_path, **changed)
     assert {p: p.read_bytes() for p in cell.iterdir() if p.is_file()} == before
-
-
-def test_other_data_in_the_same_place_is_refused(tmp_path):
-    run(tmp_path, 20)
-    with pytest.raises(RecordError, match="dataset.fingerprint was .* items was 20 and is 19"):
-        run(tmp_path, 19)
 
 
 def test_circumstances_do_not_make_another_run(tmp_path):
@@ -282,7 +241,7 @@ def test_the_first_plan_stands(tmp_path, whole):
     larger, again = job(tmp_path, size=11)
     runner.execute(larger, again, tmp_path)
     assert max(len(g) for g in larger.groups) == 3
-    assert_same_records(work.cell(tmp_path), whole)
+    assert_same(work.cell(tmp_path), whole)
 
 
 class Tired(Exception):
@@ -322,7 +281,7 @@ def test_a_group_that_takes_long_is_kept_item_by_item(tmp_path, whole):
     outcome = runner.execute(double, work, tmp_path)
     assert (outcome.resumed, outcome.items, sum(map(len, double.groups))) == (4, 20, 16)
     assert [p.name for p in parts(cell)] == [p.name for p in parts(whole)]
-    assert_same_records(cell, whole)
+    assert_same(cell, whole)
 
 
 @pytest.mark.usefixtures("slow")
@@ -379,7 +338,7 @@ def test_shards_share_a_plan_that_grows(tmp_path):
         run(tmp_path, shard=shard)
     assert missing_places(cell) == [] and len(comparable(cell)) == 20
     run(tmp_path / "whole")
-    assert_same_records(cell, tmp_path / "whole")
+    assert_same(cell, tmp_path / "whole")
 
 
 @pytest.mark.usefixtures("windows")
@@ -392,7 +351,7 @@ def test_merge_takes_the_longest_plan(tmp_path):
     (again,) = merge([tmp_path / "a"], tmp_path / "all")
     assert again.missing == 0
     run(tmp_path / "whole")
-    assert_same_records(tmp_path / "all", tmp_path / "whole")
+    assert_same(tmp_path / "all", tmp_path / "whole")
 
 
 def test_two_writers_refuse_each_other_and_shards_do_not(tmp_path):
@@ -412,7 +371,8 @@ def test_the_lock_holds_between_processes_and_dies_with_one(forks, tmp_path):
         double, work = job(tmp_path, 40)
         with pytest.raises(RunLockedError):
             runner.execute(double, work, tmp_path)
-        assert kill(child) == -signal.SIGKILL
+        child.kill()
+        assert child.wait() == -signal.SIGKILL
     assert runner.execute(double, work, tmp_path).items == 40
 
 
@@ -423,14 +383,14 @@ def test_shards_part_the_plan_and_merge_to_the_whole(tmp_path, whole):
         f"shard-{i}-of-3" for i in range(3)
     ]
     assert not parts(cell)
-    assert_same_records(cell, whole)  # read before they are merged
+    assert_same(cell, whole)  # read before they are merged
     (merged,) = merge([tmp_path])
     assert (merged.folder, merged.items, merged.missing) == (cell, 20, 0)
     assert len(parts(cell)) == 7
-    assert_same_records(cell, whole)  # each record once, though the shards are still there
+    assert_same(cell, whole)  # each record once, though the shards are still there
     for shard in cell.glob("shard-*"):
         shutil.rmtree(shard)
-    assert_same_records(cell, whole)
+    assert_same(cell, whole)
 
 
 def test_merging_from_several_places_says_what_is_missing(tmp_path, whole):
@@ -443,7 +403,7 @@ def test_merging_from_several_places_says_what_is_missing(tmp_path, whole):
     run(tmp_path / "c", shard=Shard(1, 3))
     (again,) = merge([*sources, tmp_path / "c"], tmp_path / "all")
     assert again.missing == 0 and missing_places(again.folder) == []
-    assert_same_records(tmp_path / "all", whole)
+    assert_same(tmp_path / "all", whole)
 
 
 def test_merge_leaves_out_a_torn_part(tmp_path):
@@ -480,7 +440,7 @@ def test_merge_reads_from_where_it_cannot_write(tmp_path, whole, monkeypatch):
     monkeypatch.setattr(os, "access", lambda p, mode: Path(p) != cell and real(p, mode))
     merge([tmp_path / "archive"], tmp_path / "all")
     assert not (cell / ".lock").exists()
-    assert_same_records(tmp_path / "all", whole)
+    assert_same(tmp_path / "all", whole)
 
 
 @pytest.mark.parametrize("text", ["2/2", "-1/2", "1", "1/0", "a/b", "1/2/3", ""])
@@ -504,6 +464,10 @@ def test_folder_names_are_safe(name, folder):
     assert folder_name(name) == folder
 
 
+def no_space(*_: Any, **__: Any) -> Any:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 @pytest.mark.parametrize("step", ["write", "fsync", "replace"])
 def test_a_disk_that_fills_is_one_line_and_leaves_whole_records(tmp_path, whole, monkeypatch, step):
     double, work = job(tmp_path)
@@ -512,9 +476,7 @@ def test_a_disk_that_fills_is_one_line_and_leaves_whole_records(tmp_path, whole,
 
     def full(*args: Any, **options: Any) -> Any:
         calls.append(args)
-        if len(calls) > 6:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return real(*args, **options)
+        return (no_space if len(calls) > 6 else real)(*args, **options)
 
     with monkeypatch.context() as patch:
         if step == "write":
@@ -529,17 +491,13 @@ def test_a_disk_that_fills_is_one_line_and_leaves_whole_records(tmp_path, whole,
     assert 0 < done < 20
     assert not list(cell.glob(".*.tmp"))
     runner.execute(double, work, tmp_path)
-    assert_same_records(cell, whole)
+    assert_same(cell, whole)
 
 
 def test_a_torn_part_is_set_aside_on_a_full_disk_too(tmp_path, monkeypatch):
     victim = parts(run(tmp_path))[2]
     victim.write_bytes(torn := victim.read_bytes()[:-9])
-
-    def full(*args: Any, **options: Any) -> Any:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(writing, "open", full, raising=False)
+    monkeypatch.setattr(writing, "open", no_space, raising=False)
     with pytest.raises(RecordError, match="cannot write .*part-00002.*No space left on device"):
         runner.execute(*job(tmp_path), tmp_path)
     assert victim.with_name("part-00002.parquet.torn-1").read_bytes() == torn
@@ -553,20 +511,6 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
         runner.execute(double, work, tmp_path / "file")
 
 
-@contextmanager
-def started(forks: Forks, folder: Path, items: int, pause: float) -> Iterator[Fork]:
-    """An evaluation in a process of its own, once it is about to write."""
-    arguments = ("-m", DOUBLE.stem, folder, items, pause)
-    with forks.start(*arguments, cwd=DOUBLE.parent) as child:
-        assert child.stdout.readline() == "ready\n"
-        yield child
-
-
-def kill(child: Fork) -> int:
-    child.kill()
-    return child.wait()
-
-
 @pytest.mark.slow
 def test_killed_at_twenty_random_moments_the_records_are_whole(forks, tmp_path):
     rng, items = random.Random(7), 330
@@ -576,11 +520,12 @@ def test_killed_at_twenty_random_moments_the_records_are_whole(forks, tmp_path):
             for _ in range(rng.randrange(7)):
                 child.stdout.readline()  # one a group
             time.sleep(rng.uniform(0, 0.01))
-            assert kill(child) == -signal.SIGKILL
+            child.kill()
+            assert child.wait() == -signal.SIGKILL
         progress.append(len(list((tmp_path / "killed").rglob("part-*.parquet"))))
     assert progress == sorted(progress) and len(set(progress)) > 8
     assert 0 < progress[-1] < items // 3
     with started(forks, tmp_path / "killed", items, pause=0) as last:
         assert last.stdout.read() and last.wait() == 0
     run(tmp_path / "whole", items)
-    assert_same_records(tmp_path / "killed", tmp_path / "whole")
+    assert_same(tmp_path / "killed", tmp_path / "whole")
