@@ -81,6 +81,7 @@ def test_toml_overrides_by_name(tmp_path):
         ("eta = -1", "eta at least 0"),
         ("eps_H = 0", "eps_H and delta_r"),
         ("tau_dim = ", "cannot read Theta"),
+        ("x = " + "[" * 5000, "cannot read Theta"),
     ],
 )
 def test_what_theta_refuses(tmp_path, text, message):

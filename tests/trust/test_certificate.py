@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from populations import certificate, counted
 from scipy.special import softmax
 
-from lastword.errors import CertificateError, InputError, ThetaError
+from lastword.errors import CertificateError, InputError
 from lastword.theta import ScorerTheta, Theta
 from lastword.trust.certificate import Certificate, Probe, Subject, Tried
 from lastword.trust.policy import OFF, Policy, family
@@ -50,10 +50,19 @@ def by_hand(path, table):
 
 def changed_counts(**changes):
     """The table of the good one, other counts of the policy that is allowed."""
-    table = GOOD.to_dict()
-    own = next(t for t in table["tried"] if t["policy"]["margin"] == 1.0)
-    own["counts"] |= changes
-    return {"tried": table["tried"]}
+    tried = GOOD.to_dict()["tried"]
+    next(t for t in tried if t["policy"]["margin"] == 1.0)["counts"] |= changes
+    return {"tried": tried}
+
+
+def edited(part, **changes):
+    """A part of the good one's table, changed."""
+    return {part: GOOD.to_dict()[part] | changes}
+
+
+def again(made):
+    """What is read of its file."""
+    return Certificate.from_dict(tomllib.loads(made.to_toml()))
 
 
 @given(
@@ -72,7 +81,7 @@ def test_what_is_written_is_read(model, margin, threshold, theta):
         answered=300,
         wrong=0.03,
     )
-    assert Certificate.from_dict(tomllib.loads(made.to_toml())) == made
+    assert again(made) == made
 
 
 def test_a_probe_is_part_of_it():
@@ -80,7 +89,7 @@ def test_a_probe_is_part_of_it():
     probe = Probe("d1", "q1", 7, 0.5, 19, "mean")
     policy, terms = Policy(("probe@19",), 0.0, "probe@19"), Terms(promise="gain", methods=methods)
     made = certificate(GOOD.subject, policy, terms, 20, 2, 50, probe=probe)
-    assert Certificate.from_dict(tomllib.loads(made.to_toml())) == made
+    assert again(made) == made
     assert made.worth["net_at_least"] > 0
     with pytest.raises(InputError, match="it names a probe"):
         certificate(GOOD.subject, policy, terms, 20, 2, 50)
@@ -91,7 +100,7 @@ def test_a_calibration_is_part_of_it():
     scores = [3 * rng.normal(size=3) for _ in range(30)]
     made = GOOD.calibrated(scores, [int(rng.integers(3)) for _ in scores])
     assert made.calibration is not None and made.calibration.temperature > 1  # truths are noise
-    assert Certificate.from_dict(tomllib.loads(made.to_toml())) == made
+    assert again(made) == made
     assert made.describe()["calibration"]["items"] == 30
     spoiled = made.to_dict()
     spoiled["calibration"] |= {"temperature": -1.0}
@@ -133,24 +142,18 @@ def test_off_is_a_policy_too(tmp_path):
         ({"date": 2026}, "date cannot be 2026"),
         ({"colour": "red"}, "colour is unknown"),
         # What was accepted once: each is a better promise than the labels gave.
-        ({"terms": GOOD.to_dict()["terms"] | {"alpha": 0.015}}, "do not give its promise"),
-        ({"terms": GOOD.to_dict()["terms"] | {"delta": 0.0001}}, "do not give its promise"),
-        ({"terms": GOOD.to_dict()["terms"] | {"promise": "gain"}}, "policies of its methods"),
-        ({"policy": GOOD.to_dict()["policy"] | {"margin": 0.0}}, "none of those that were tested"),
-        (
-            {"policy": {"operators": ["decisive", "mix", "early"], "margin": 1.0}},
-            "none of those that were tested",
-        ),
-        ({"policy": GOOD.to_dict()["policy"] | {"margin": 2.0}}, "do not give its promise"),
-        (
-            {"policy": {"operators": ["pmi@1"], "margin": 0.0, "method": "pmi@1"}},
-            "none of those that were tested",
-        ),
+        (edited("terms", alpha=0.015), "do not give its promise"),
+        (edited("terms", delta=0.0001), "do not give its promise"),
+        (edited("terms", promise="gain"), "policies of its methods"),
+        (edited("policy", margin=0.0), "none of those that were tested"),
+        (edited("policy", operators=["decisive", "mix", "early"]), "none of those"),
+        (edited("policy", margin=2.0), "do not give its promise"),
+        (edited("policy", operators=["pmi@1"], margin=0.0, method="pmi@1"), "none of those"),
         (changed_counts(broken=0, rate=0.0, discordant=50, right_rate=0.0), "edited by hand"),
-        ({"terms": GOOD.to_dict()["terms"] | {"alpha": 0.05}}, "edited by hand"),
+        (edited("terms", alpha=0.05), "edited by hand"),
         ({"reference": {}}, "edited by hand"),
         ({"questions": ["q1", "q2", "q3"]}, "edited by hand"),
-        ({"worth": GOOD.to_dict()["worth"] | {"net_at_least": 0.2}}, "edited by hand"),
+        (edited("worth", net_at_least=0.2), "edited by hand"),
         ({"means": {"q": [0.5, 0.5]}}, "edited by hand"),
         ({"digest": "0" * 64}, "edited by hand"),
     ],
@@ -163,14 +166,13 @@ def test_what_is_no_certificate_is_refused_in_one_line(tmp_path, change, said):
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["", "not toml", "schema = 2"])
+@pytest.mark.parametrize("text", [None, "", "not toml", "schema = 2", f"x = {'[' * 5000}"])
 def test_a_file_that_holds_none_is_refused(tmp_path, text):
     path = tmp_path / "c.toml"
-    path.write_text(text)
-    with pytest.raises(CertificateError, match="c.toml"):
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(CertificateError, match=r"c\.toml"):
         Certificate.read(path)
-    with pytest.raises(CertificateError, match="cannot read a certificate"):
-        Certificate.read(tmp_path / "none.toml")
 
 
 @pytest.mark.parametrize(
@@ -197,11 +199,10 @@ def test_counts_are_tested_again_when_a_certificate_is_read(tmp_path, terms, fix
     }
     if holds:
         table["worth"] = certificate(GOOD.subject, policy, terms, fixed, broken).worth
-        assert Certificate.read(by_hand(tmp_path / "c.toml", table)).counts == counted(
-            fixed, broken
-        )
+        read = Certificate.read(by_hand(tmp_path / "c.toml", table))
+        assert read.counts == counted(fixed, broken)
         return
-    with pytest.raises(CertificateError, match="do not give its promise; certify again"):
+    with pytest.raises(CertificateError, match="do not give its promise"):
         Certificate.read(by_hand(tmp_path / "c.toml", table))
 
 
@@ -212,13 +213,13 @@ def test_a_method_that_learns_without_labels_brings_what_it_learned():
         certificate(GOOD.subject, policy, terms, 30, 2)
     made = certificate(GOOD.subject, policy, terms, 30, 2, means={"0a": (0.5, 0.5)})
     table = made.to_dict()
-    for edited in (
-        table | {"policy": {"operators": ["pmi@1"], "margin": 0.0, "method": "pmi@1"}},
-        table | {"means": {"0a": [0.9, 0.1]}},
-        {name: value for name, value in table.items() if name != "means"},
+    for changes in (
+        {"policy": {"operators": ["pmi@1"], "margin": 0.0, "method": "pmi@1"}},
+        {"means": {"0a": [0.9, 0.1]}},
+        {"means": {}},
     ):
         with pytest.raises(CertificateError):
-            Certificate.from_dict(edited)
+            Certificate.from_dict(table | changes)
 
 
 def marked(**changes):
@@ -228,22 +229,17 @@ def marked(**changes):
 def test_a_certificate_is_for_what_it_names():
     GOOD.check(GOOD.subject)
     GOOD.check_template("demo/prompt 1")
-    changes = [
+    for said, theirs in [
         ("the model 'org/model', and this is 'org/other'", {"model": "org/other"}),
         ("the weights of org/model 'a1b2', and this is 'b2a1'", marked(weights="b2a1")),
         ("the dtype of org/model 'float32', and this is 'bfloat16'", marked(dtype="bfloat16")),
-        (
-            "the head dtype of org/model 'float32', and this is 'model'",
-            marked(**{"head dtype": "model"}),
-        ),
+        ("the head dtype of org/model 'float32'", marked(**{"head dtype": "model"})),
         ("the tokenizer of org/model 'none', and this is '0a'", marked(tokenizer="0a")),
         ("the chat template 'none', and this is", {"chat": '{"system": null}'}),
-    ]
-    for said, theirs in changes:
+        ("tau_dim = 1.0015, not 1.01", {"theta": Theta(tau_dim=1.01)}),
+    ]:
         with pytest.raises(CertificateError, match=re.escape(said)):
             GOOD.check(replace(GOOD.subject, **theirs))
-    with pytest.raises(CertificateError, match="tau_dim = 1.0015, not 1.01"):
-        GOOD.check(replace(GOOD.subject, theta=Theta(tau_dim=1.01)))
     with pytest.raises(CertificateError, match="'demo/prompt 1', and this is 'demo/prompt 2'"):
         GOOD.check_template("demo/prompt 2")
 
@@ -299,9 +295,7 @@ def test_an_override_stands_or_gives_way_to_the_model(own, rule):
     told = stood.to_dict()["withheld"]
     assert (told["rule"], told["index"], told["answer"]) == (rule, 1, "b")
     assert told["operator"] == "decisive" and told["scores"] == [-1.5, -1.0, -3.0]
-    text = explain(stood)
-    assert f"make it “b”, which the certificate withholds ({rule}): the answer stays “a”" in text
-    assert "so that depth's scores decide" in text
+    assert f"({rule}): the answer stays “a”" in explain(stood)
 
 
 def test_what_is_no_override_is_left_as_it_is():
@@ -315,14 +309,6 @@ def test_what_is_unsure_is_deferred_by_the_scores_that_are_shown():
     wanted = decided([-9.0, -1.0, -9.0], [-1.0, -1.25, -1.5])
     lets, withholds = (replace(GOOD, policy=p, threshold=0.5) for p in (GOOD.policy, OFF))
     assert not lets.obey(wanted).deferred and withholds.obey(wanted).deferred
-    assert "it is deferred" in explain(withholds.obey(wanted))
+    assert "deferred" in explain(withholds.obey(wanted))
     at = softmax(wanted.base_scores).max()
     assert not replace(withholds, threshold=at).obey(wanted).deferred
-
-
-def test_a_file_with_brackets_too_deep_is_refused_in_a_line(tmp_path):
-    path = tmp_path / "deep.toml"
-    path.write_text("x = " + "[" * 5000 + "]" * 5000)
-    for read, error in ((Certificate.read, CertificateError), (Theta.from_toml, ThetaError)):
-        with pytest.raises(error, match="cannot read .*recursion"):
-            read(path)
