@@ -32,11 +32,14 @@ def grid(records):
     return parted, [read(cell, Theta()) for cell in parted]
 
 
+def trajectory(record):
+    return geometry.Trajectory(np.array(record["trajectory"]), np.array(record["t_scores"]))
+
+
 def routed(record, theta, invariant=None):
     """What the router decides for one record."""
-    trajectory = geometry.Trajectory(np.array(record["trajectory"]), np.array(record["t_scores"]))
     known = record["invariant"] if invariant is None else invariant
-    verdict = router.next_step(trajectory, known, theta)
+    verdict = router.next_step(trajectory(record), known, theta)
     assert isinstance(verdict, router.Verdict)
     return verdict.correction
 
@@ -68,40 +71,29 @@ def test_the_published_rule_reproduces_the_recorded_decisions(grid):
 @pytest.mark.parametrize(
     ("parameter", "value"),
     [("tau_dim", 1.1), ("eta", 0.5), ("eta", 2.0), ("tau_logr", 0.0), ("tau_H", 0.95)]
-    + [("gamma", -3.0), ("gamma", 0.0), ("tau_I", 3.0), ("eta", 0.0)],
+    + [("gamma", -3.0), ("gamma", 0.0), ("tau_I", 3.0), ("eta", 0.0)]
+    + [("invariant", np.inf), ("invariant", 0.0)],
 )
-def test_a_moved_constant_decides_as_the_router_does_under_it(grid, parameter, value):
-    theta = replace(Theta(), **{parameter: value})
+def test_a_moved_constant_or_a_forced_branch_decides_as_the_router_does(grid, parameter, value):
+    forced = value if parameter == "invariant" else None
+    theta = Theta() if parameter == "invariant" else replace(Theta(), **{parameter: value})
     for cell, readings in zip(*grid, strict=True):
-        corrections = [routed(item, theta) for _, item in cell.items.iterrows()]
-        assert_decides(cell, readings, Variant(theta), corrections)
-
-
-@pytest.mark.parametrize("invariant", [np.inf, 0.0])
-def test_a_forced_branch_decides_as_the_router_does_with_that_invariant(grid, invariant):
-    for cell, readings in zip(*grid, strict=True):
-        corrections = [routed(item, Theta(), invariant) for _, item in cell.items.iterrows()]
-        assert_decides(cell, readings, Variant(invariant=invariant), corrections)
+        corrections = [routed(item, theta, forced) for _, item in cell.items.iterrows()]
+        assert_decides(cell, readings, Variant(theta, invariant=forced), corrections)
 
 
 def test_forcing_an_arm_takes_every_item_through_it(grid):
-    trajectories = [
-        (item, geometry.Trajectory(np.array(item["trajectory"]), np.array(item["t_scores"])))
-        for cell in grid[0]
-        for _, item in cell.items.iterrows()
-    ]
-    spatial = [OPERATORS["decisive"].correct(S, Theta()) for _, S in trajectories]
-    scalar = [
-        OPERATORS["mix" if item["invariant"] > 1 else "early"].correct(S, Theta())
-        for item, S in trajectories
-    ]
-    for variant, corrections in (("always", spatial), ("never", scalar)):
-        rest = iter(corrections)
-        for cell, readings in zip(*grid, strict=True):
-            own = [next(rest) for _ in range(len(cell.items))]
-            assert_decides(cell, readings, Variant(candidate_space=variant), own)
-    binary = [c.operator for c in spatial if len(c.scores) == 2]
-    assert {"decisive", "base"} == set(binary), "binary items take the three gates too"
+    binary = set()
+    for cell, readings in zip(*grid, strict=True):
+        spatial, scalar = [], []
+        for _, item in cell.items.iterrows():
+            arm = "mix" if item["invariant"] > 1 else "early"
+            spatial.append(OPERATORS["decisive"].correct(trajectory(item), Theta()))
+            scalar.append(OPERATORS[arm].correct(trajectory(item), Theta()))
+        assert_decides(cell, readings, Variant(candidate_space="always"), spatial)
+        assert_decides(cell, readings, Variant(candidate_space="never"), scalar)
+        binary |= {c.operator for c in spatial if len(c.scores) == 2}
+    assert binary == {"decisive", "base"}, "binary items take the three gates too"
 
 
 @pytest.mark.parametrize("dropped", [{"mix"}, {"early"}, {"mix", "early"}, {"decisive"}])
@@ -117,32 +109,29 @@ def test_a_dropped_operator_falls_to_the_base_and_leaves_the_rest(grid, dropped)
 def test_gains_of_the_operators_are_what_dropping_them_costs(grid):
     rows = {row.label: row for row in necessity(grid[1], Theta())}
     full = rows["TRACE"].delta_mc1
-    lost = sum(
-        full - rows[label].delta_mc1
-        for label in (
-            "Drop signed mixing",
-            "Drop earliest-state recovery",
-            "Drop multi-directional arm",
-        )
-    )
-    assert lost == pytest.approx(full)
-    assert len(rows) == 9
+    dropped = ("signed mixing", "earliest-state recovery", "multi-directional arm")
+    lost = sum(full - rows[f"Drop {name}"].delta_mc1 for name in dropped)
+    assert lost == pytest.approx(full) and len(rows) == 9
 
 
 def stands(item, correction):
     """Section 14 in plain Python: whether the question moved the new answer up."""
-    S, blind = np.array(item["trajectory"]), np.array(item["blind_trajectory"])
+    S, blind = np.array(item["trajectory"]), item["blind_trajectory"]
     depth = {"decisive": correction.decisive_layer, "mix": S.shape[1] - 1, "early": 0}
     new, old = int(correction.scores.argmax()), int(item["base_index"])
     if correction.operator == "base" or new == old:
         return True
+    if blind is None:
+        return False
     moved = (S - blind)[:, depth[correction.operator]]
     return bool(moved[new] > moved[old])
 
 
 @pytest.mark.parametrize("invariant", [2.0, 0.5])
 def test_the_question_gate_lets_stand_what_the_question_moved_up(invariant):
-    [cell] = cells(synthetic_cell(items=120, invariant=invariant, blind="all"))
+    records = synthetic_cell(items=120, invariant=invariant, blind="all")
+    records.loc[:29, "blind_trajectory"] = None
+    [cell] = cells(records)
     outcome = decide(read(cell, Theta()), Variant(question_gate=True))
     seen = set()
     for place, (_, item) in enumerate(cell.items.iterrows()):
@@ -181,15 +170,6 @@ def test_the_question_gate_is_a_row_where_something_was_read_blind():
     assert [row.label for row in rows] == [*labels, QUESTION_GATE]
     known, unknown = rows[-1].deltas_mc1
     assert not np.isnan(known) and np.isnan(unknown)
-
-
-def test_an_item_that_was_not_read_blind_keeps_the_bases_answer():
-    records = synthetic_cell(items=60, blind="all")
-    records.loc[:29, "blind_trajectory"] = None
-    [cell] = cells(records)
-    outcome = decide(read(cell, Theta()), Variant(question_gate=True))
-    assert (outcome.index[:30] == cell.items["base_index"][:30]).all()
-    assert (outcome.index[30:] != cell.items["base_index"][30:]).any()
 
 
 def test_rows_equal_metrics_taken_item_by_item(grid):
@@ -244,19 +224,14 @@ def test_one_candidate_alone_stays_the_base_under_every_rule():
 
 
 @pytest.mark.parametrize(
-    ("column", "value"), [("trajectory", None), ("t_scores", None), ("invariant", np.nan)]
+    ("column", "value", "said"),
+    [("trajectory", None, "lastword eval"), ("t_scores", None, "lastword eval")]
+    + [("invariant", np.nan, "lastword eval"), ("trajectory", np.full((2, 13), np.nan), "depths")],
 )
-def test_records_that_were_not_fully_read_are_refused(column, value):
+def test_records_that_were_not_fully_read_are_refused(column, value, said):
     records = synthetic_cell("org/m", "halueval-qa", 3)
     records[column] = [value] * 3
-    with pytest.raises(RecordError, match="lastword eval"):
-        read(cells(records)[0], Theta())
-
-
-def test_a_trajectory_with_unread_depths_is_refused():
-    records = synthetic_cell("org/m", "halueval-qa", 3)
-    records["trajectory"] = [S * np.nan for S in records["trajectory"]]
-    with pytest.raises(RecordError, match="depths"):
+    with pytest.raises(RecordError, match=said):
         read(cells(records)[0], Theta())
 
 

@@ -48,15 +48,6 @@ def test_the_published_grid_gives_the_published_statistics(metric, mean, low, hi
     assert said.sign_p == pytest.approx(2.0**-45)
 
 
-def test_the_published_branches_part_as_the_paper_says():
-    rows = [row for rows in read_published().values() for row in rows]
-    high = [row.mc1_delta for row in rows if row.invariant > 1]
-    low = [row.mc1_delta for row in rows if row.invariant <= 1]
-    assert (len(high), len(low)) == (27, 18)
-    assert np.mean(high) == pytest.approx(14.76, abs=5e-3)
-    assert np.mean(low) == pytest.approx(8.50, abs=5e-3)
-
-
 def test_the_bootstrap_is_its_enumeration():
     values = np.array([0.0, 0.3, 1.0, 5.0])
     means = [np.mean(draw) for draw in product(values, repeat=4)]
@@ -69,11 +60,9 @@ def test_the_bootstrap_is_its_enumeration():
 
 def test_the_bootstrap_repeats_itself_and_covers_what_it_should():
     rng = np.random.default_rng(1)
-    assert bootstrap_mean(rng.normal(size=50), seed=3) != bootstrap_mean(
-        rng.normal(size=50), seed=3
-    )
-    values = rng.normal(size=50)
-    assert bootstrap_mean(values, seed=3) == bootstrap_mean(values, seed=3)
+    values, others = rng.normal(size=(2, 50))
+    once = bootstrap_mean(values, seed=3)
+    assert bootstrap_mean(values, seed=3) == once != bootstrap_mean(others, seed=3)
     inside = 0
     for _ in range(200):
         interval = bootstrap_mean(rng.exponential(size=80) - 1, resamples=400)
@@ -141,13 +130,13 @@ def labelled(gains):
 
 
 def test_a_gain_without_controls_is_no_help():
-    cell = labelled([1.0] * 20 + [0.0] * 80)
-    [bare] = judge([cell])
-    assert bare.finding == "gains" and "nothing that never reads the question" in bare.sentence
-    [beaten] = judge([cell], ["and so does longest"])
-    assert beaten.finding == "gains" and "correction gains, and so does longest:" in beaten.sentence
-    [lost] = judge([labelled([-1.0] * 20 + [0.0] * 80)], ["and so does longest"])
-    assert lost.finding == "hurts" and not lost.objection
+    won, lost = (labelled([sign] * 20 + [0.0] * 80) for sign in (1.0, -1.0))
+    [bare] = judge([won])
+    assert bare.finding == "gains" and bare.objection
+    beaten, hurt = judge([won, lost], ["and so does longest"] * 2)
+    assert (beaten.finding, beaten.objection) == ("gains", "and so does longest")
+    assert beaten.objection in beaten.sentence
+    assert (hurt.finding, hurt.objection) == ("hurts", "")
 
 
 def copied(times, **columns):
@@ -214,20 +203,14 @@ def test_a_verdict_is_corrected_for_the_cells_beside_it():
 
 
 @pytest.mark.parametrize(
-    ("gains", "finding", "said"),
-    [
-        ([1.0] * 20 + [0.0] * 80, "helps", "correction helps"),
-        ([-1.0] * 20 + [0.0] * 80, "hurts", "correction hurts"),
-        ([1.0] * 20 + [-1.0] * 20 + [0.0] * 60, "unclear", "not shown to help or to hurt"),
-        ([1.0] * 3, "unclear", "not shown"),  # the interval is [1, 1], but of three items
-        ([0.0] * 30, "unclear", "not shown"),
-    ],
+    ("fixed", "broken", "same", "finding"),
+    [(20, 0, 80, "helps"), (0, 20, 80, "hurts"), (20, 20, 60, "unclear"), (0, 0, 30, "unclear")]
+    + [(3, 0, 0, "unclear")],  # the interval is [1, 1], but of three items
 )
-def test_a_verdict_needs_the_exact_test(gains, finding, said):
-    [verdict] = judge([labelled(gains)], [""])
-    assert verdict.finding == finding and said in verdict.sentence
-    assert (verdict.fixed, verdict.broken) == (gains.count(1.0), gains.count(-1.0))
-    assert f"these {len(gains)} items" in verdict.sentence
+def test_a_verdict_needs_the_exact_test(fixed, broken, same, finding):
+    [verdict] = judge([labelled([1.0] * fixed + [-1.0] * broken + [0.0] * same)], [""])
+    assert (verdict.finding, verdict.fixed, verdict.broken) == (finding, fixed, broken)
+    assert verdict.items == fixed + broken + same
 
 
 def test_an_unlabelled_cell_says_so_and_does_not_weigh_on_the_others():
@@ -269,17 +252,14 @@ def test_pairs_are_counted_from_the_items_own_metric():
 def test_baselines_and_calibration_are_recomputed_from_the_items():
     [cell] = cells(synthetic_cell("org/m", "halueval-qa", 50))
     said, own = summarise(cell), cell.mc1_items
-    blind = [mc1(u, t) for u, t in zip(own["blind_scores"], own["truthful"], strict=True)]
-    short = []
-    for texts, truth in zip(own["candidates"], own["truthful"], strict=True):
-        least = min(map(len, texts))
-        tied = [t for text, t in zip(texts, truth, strict=True) if len(text) == least]
-        short.append(sum(tied) / len(tied))
-    assert said.blind == pytest.approx(np.mean(blind))
-    assert said.shortest == pytest.approx(np.mean(short))
-    assert said.mc3 == pytest.approx(
-        np.mean([mc3(u, t) for u, t in zip(own["scores"], own["truthful"], strict=True)])
-    )
+    short = [[-len(text) for text in texts] for texts in own["candidates"]]
+    for value, metric, scores in (
+        (said.blind, mc1, own["blind_scores"]),
+        (said.shortest, mc1, short),  # ties share their credit
+        (said.mc3, mc3, own["scores"]),
+    ):
+        each = [metric(u, t) for u, t in zip(scores, own["truthful"], strict=True)]
+        assert value == pytest.approx(np.mean(each))
     tops = np.array([max(p) for p in own["probabilities"]])
     assert said.ece == pytest.approx(reliability(tops, own["mc1"].to_numpy()).ece)
 
@@ -299,12 +279,9 @@ def test_the_interval_of_very_many_values_is_that_of_drawing_each(share, monkeyp
     rng = np.random.default_rng(0)
     values = np.where(rng.random(30_000) < share, rng.uniform(-0.4, 1, 30_000), 0.0)
     together = bootstrap_mean(values, resamples=4000)
+    assert bootstrap_mean(np.full(30_000, 0.25)) == Interval(0.25, 0.25)
     monkeypatch.setattr(statistics, "MOST_DRAWN", values.size)
     apart = bootstrap_mean(values, resamples=4000)
     width = apart.high - apart.low
     assert (together.low, together.high) == pytest.approx((apart.low, apart.high), abs=width / 20)
     assert together.low < values.mean() < together.high
-
-
-def test_an_interval_of_very_many_equal_values_is_a_point():
-    assert bootstrap_mean(np.full(30_000, 0.25)) == Interval(0.25, 0.25)
