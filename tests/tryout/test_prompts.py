@@ -52,13 +52,10 @@ def test_no_row_that_is_an_example_is_asked(tracer):
         assert (answer.choice == truth) == right
 
 
-def test_what_there_is_no_time_for_is_named(tracer):
+def test_without_time_or_rows_there_is_no_race(tracer):
     found = race(tracer, read_labels(ROWS), TEMPLATES["decide/listed"], 0.0)
     assert found.prompts == () and found.left_out[0] == "decide/plain (no time)"
-
-
-def test_a_table_of_examples_alone_has_nothing_to_race_on(tracer):
-    found = race(tracer, read_labels(ROWS[: max(SHOTS)]), PLAIN, 60.0)
+    found = race(tracer, read_labels(ROWS[: max(SHOTS)]), PLAIN, 60.0)  # examples alone
     assert found.prompts == () == found.left_out
 
 

@@ -48,30 +48,17 @@ def test_sets_hold_the_right_option_at_least_as_often_as_the_level(
 
 def test_the_threshold_is_mapies() -> None:
     classification = pytest.importorskip("mapie.classification")
-    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.linear_model import LogisticRegression
 
-    class Given(ClassifierMixin, BaseEstimator):
-        classes_ = np.arange(4)
-
-        def fit(self, X: np.ndarray, y: np.ndarray) -> "Given":
-            return self
-
-        def __sklearn_is_fitted__(self) -> bool:
-            return True
-
-        def predict_proba(self, X: np.ndarray) -> np.ndarray:
-            return X
-
-        def predict(self, X: np.ndarray) -> np.ndarray:
-            return np.asarray(X.argmax(axis=1))
-
+    given = LogisticRegression()  # of log p it gives p
+    given.classes_, given.coef_, given.intercept_ = np.arange(4), np.eye(4), np.zeros(4)
     p, truths = drawn(np.random.default_rng(0), 60)
     for level in (0.5, 0.8, 0.9):
         theirs = classification.SplitConformalClassifier(
-            Given(), confidence_level=level, conformity_score="lac", prefit=True
+            given, confidence_level=level, conformity_score="lac", prefit=True
         )
-        theirs.conformalize(p, truths)
-        _, within = theirs.predict_set(p)
+        theirs.conformalize(np.log(p), truths)
+        _, within = theirs.predict_set(np.log(p))
         sizes, ours = within[:, :, 0].sum(axis=1), found(p, truths, level)
         assert ours.size == pytest.approx(sizes.mean())
         assert ours.single == pytest.approx((sizes == 1).mean())
