@@ -8,14 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
-from families import build, random_items, save, talker, tokenizer
+from families import build, random_items, save, talker
 
 import lastword.cli
 from lastword import Item, Theta, Tracer
 from lastword.cli import progress
-from lastword.cli.output import printable, write_lines
-from lastword.errors import InputError
+from lastword.cli.output import printable
 
 PROMPT, ANSWERS = "w4 w9 w5", ("w7 w8", "w10", "w11 w12 w13")
 
@@ -60,18 +58,16 @@ def write(path: Path, *values) -> Path:
 # One prompt
 
 
-def test_json_is_the_librarys_decision(run, model, tracer):
-    code, out, err = run(*single(model, "--json"))
+@pytest.mark.parametrize(
+    ("flags", "options"),
+    [(["--json"], {}), (["--full"], {"read": "all"})]
+    + [(["--json", "--separator", "\n"], {"separator": "\n"})],
+)
+def test_json_is_the_librarys_decision(run, model, tracer, flags, options):
+    code, out, err = run(*single(model, *flags))
     assert (code, err) == (0, "")
-    assert json.loads(out) == json.loads(json.dumps(tracer.correct(PROMPT, ANSWERS).to_dict()))
-
-
-def test_full_reads_every_depth_and_t(run, model, tracer):
-    value = json.loads(run(*single(model, "--full"))[1])
-    decision = tracer.correct(PROMPT, ANSWERS, read="all")
-    assert value["trajectory"] == decision.trajectory.tolist()
-    assert value["t_scores"] == decision.t_scores.tolist()
-    assert not any(v is None for row in value["trajectory"] for v in row)
+    expected = tracer.correct(PROMPT, ANSWERS, **options).to_dict(full="--full" in flags)
+    assert json.loads(out) == json.loads(json.dumps(expected))
 
 
 def test_full_reads_every_depth_after_a_blind_prompt_too(run, model, tmp_path):
@@ -100,38 +96,12 @@ def test_a_conversation_is_written_by_the_models_own_template(run, one_line, mod
     assert json.loads(line)["scores"] == pytest.approx(value["scores"])
 
 
-def test_theta_of_the_run_is_used_and_printed(run, model, tmp_path):
+def test_theta_of_the_run_is_used(run, model, tmp_path):
     path = tmp_path / "theta.toml"
     path.write_text('tau_dim = 9\n[scorer]\noutside = "clip"\n')
     value = json.loads(run(*single(model, "--json", "--theta", str(path)))[1])
     assert value["regime"] == "scalar"
     assert value["theta"] == {"tau_dim": 9.0, "scorer.outside": "clip"}
-    plain = run(*single(model, "--theta", str(path)))[1]
-    assert plain.splitlines()[-1] == "theta: tau_dim = 9.0, scorer.outside = clip"
-
-
-def test_an_invariant_that_is_given_chooses_the_branch(run, model):
-    def operator_gates(value: str) -> dict:
-        arguments = single(model, "--json", "--invariant", value, candidates=ANSWERS[:2])
-        return json.loads(run(*arguments)[1])["gates"]
-
-    assert list(operator_gates("2")) == ["invariant", "sharper", "shift"]
-    assert list(operator_gates("0.5")) == ["invariant", "confidence"]
-
-
-def test_separator(run, model, tracer):
-    value = json.loads(run(*single(model, "--json", "--separator", "\n"))[1])
-    expected = tracer.correct(PROMPT, ANSWERS, separator="\n")
-    assert value["scores"] == expected.scores.tolist()
-
-
-def test_weights_that_are_nan_give_no_decision(one_line, tmp_path):
-    broken = build("llama")
-    with torch.no_grad():
-        broken.model.layers[-1].mlp.down_proj.weight.fill_(torch.nan)
-    broken.save_pretrained(tmp_path)
-    tokenizer().save_pretrained(tmp_path)
-    assert "finite" in one_line(*single(str(tmp_path)))
 
 
 def test_an_extra_that_is_not_installed_is_named(one_line, monkeypatch, model):
@@ -211,25 +181,6 @@ def test_boundaries_that_joining_moves_are_counted_and_said(run, model, tmp_path
     code, out, err = run(*many(model, path))
     assert (code, len(out.splitlines())) == (0, 2)
     assert err.startswith("note: in 1 of 2")
-
-
-def test_overflow_truncate_is_said(run, model, tmp_path):
-    path = write(tmp_path / "items.jsonl", {"prompt": "w4 " * 5000, "candidates": ["w5", "w6"]})
-    (line,) = run(*many(model, path, "--overflow", "truncate"))[1].splitlines()
-    assert json.loads(line)["truncated"] > 0
-
-
-def test_a_file_appears_whole_or_not_at_all(tmp_path):
-    path = write(tmp_path / "out.jsonl", "old")
-
-    def fails():
-        yield "new"
-        raise InputError("in mid-run")
-
-    with pytest.raises(InputError, match="in mid-run"):
-        write_lines(path, fails())
-    assert path.read_text() == "old\n"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 # Other commands

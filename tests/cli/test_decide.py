@@ -83,31 +83,24 @@ def test_a_file_of_answers_is_taken_up_where_it_ends(run, questions, texts, tmp_
 
 
 def test_a_file_of_other_answers_is_left_alone(run, questions, texts, tmp_path):
-    out = tmp_path / "out.jsonl"
-    ask = ("decide", *MODEL, "--input", texts, "--output", out, "--questions")
-    assert run(*ask, questions)[0] == 0
-    before = out.read_bytes()
-    other = tmp_path / "other.yaml"
-    other.write_text("lake: {type: predicate, instructions: 'Is there a sea?'}")
-    code, _, err = run(*ask, other)
-    assert code == 1 and "answers to other questions" in err and out.read_bytes() == before
-
-
-@pytest.mark.parametrize("unlike", [(), ("--unlike", "0.05")])
-def test_a_probe_does_not_go_on_from_other_answers(run, questions, texts, tmp_path, unlike):
     question, tracer = read_questions(questions)["goods"], Tracer.demo()
     ready = tracer.prepare({"goods": question})
     labelled = ["wool from sheep", "combs of wool", "lamps of clay", "a lamp burns"]
     states = read_states(tracer, labelled, question, ready.template, ("mean",))
     fit = fit_state(states, ["green wool combs"] * 2 + ["clay lamps"] * 2, poolings=("mean",))
-    probe = tmp_path / "goods.probe.safetensors"
-    Probe(question, ready.template_name, tracer.subject, fit.probe, 4).write(probe)
-    out = tmp_path / "out.jsonl"
-    ask = ("decide", *MODEL, "--questions", questions, "--input", texts, "--output", out)
-    assert run(*ask, *(("--probe", probe) if unlike else ()))[0] == 0
-    before = out.read_bytes()
-    code, _, err = run(*ask, "--probe", probe, *unlike)
-    assert code == 1 and "answers to other questions" in err and out.read_bytes() == before
+    path, other = tmp_path / "goods.probe.safetensors", tmp_path / "other.yaml"
+    Probe(question, ready.template_name, tracer.subject, fit.probe, 4).write(path)
+    other.write_text("lake: {type: predicate, instructions: 'Is there a sea?'}")
+    bare = ("--questions", questions)
+    probe = (*bare, "--probe", path)
+    pairs = [(bare, ("--questions", other)), (bare, probe), (probe, (*probe, "--unlike", "0.05"))]
+    for number, (first, second) in enumerate(pairs):
+        out = tmp_path / f"{number}.jsonl"
+        ask = ("decide", *MODEL, "--input", texts, "--output", out)
+        assert run(*ask, *first)[0] == 0
+        before = out.read_bytes()
+        code, _, err = run(*ask, *second)
+        assert code == 1 and "answers to other questions" in err and out.read_bytes() == before
 
 
 @pytest.mark.parametrize(
