@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,6 @@ from lastword.report.comparison import ORACLE, comparison_tables
 from lastword.report.table import WRITERS
 from lastword.theta import Theta
 
-STORIES = Path(__file__).resolve().parents[3] / "shared" / "models" / "stories260K"
 UNREAD = ("chance", "shortest", "longest", "anti-blind")  # beside the methods
 
 
@@ -52,14 +50,6 @@ def best(row: Any) -> np.ndarray:
     return np.asarray(row["truthful"], dtype=float)
 
 
-def worst(row: Any) -> np.ndarray:
-    return -best(row)
-
-
-def trace(row: Any) -> np.ndarray:
-    return np.asarray(row["scores"])
-
-
 def test_a_method_is_held_against_the_base_of_its_own_aggregation():
     cell = answered(summed=base_sum, mean=base_sum)
     # As means over tokens the same scores are another method.
@@ -73,7 +63,7 @@ def test_a_method_is_held_against_the_base_of_its_own_aggregation():
 
 
 def test_counts_and_tests_are_those_of_the_items():
-    cell = answered(best=best, worst=worst, trace=trace)
+    cell = answered(best=best, worst=lambda row: -best(row), trace=lambda row: row["scores"])
     first, last, own = compare(cell, dict.fromkeys(("best", "worst", "trace"), "mean")).standings
     base, corrected = (cell.mc1_items[n].to_numpy() for n in ("mc1_base", "mc1"))
     wrong, right = int((base < 1).sum()), int((base > 0).sum())
@@ -112,14 +102,8 @@ def test_items_where_a_method_does_not_apply_leave_its_counts_alone():
     assert some.p_base_holm == some.p_base
 
 
-def test_scores_of_huge_sums_have_an_mc2():
-    cell = answered(sums=lambda row: base_sum(row) * 1000 - 1e5)
-    (standing,) = compare(cell, {"sums": "sum"}).standings
-    assert 0 <= standing.mc2 <= 1 and 0 <= standing.mc2_normalised <= 1
-
-
 def test_the_oracle_is_the_best_depth_of_every_item():
-    cell = answered(trace=trace)
+    cell = answered(best=best)
     rows = cell.mc1_items
     expected = [
         any(mc1(S[:, depth], truth) == 1 for depth in range(S.shape[1]))
@@ -161,14 +145,19 @@ def test_what_decides_is_recorded_alone_where_it_is_asked_for(tmp_path):
         runner.execute(tracer, few, tmp_path / "whole")
 
 
-@cache
-def ran(folder: Path) -> tuple[Path, Comparison]:
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Comparison]:
     """A tiny model on made-up items, all methods, through the store."""
+    folder = tmp_path_factory.mktemp("compared")
     tracer = Tracer(families.build("llama"), families.tokenizer())
     data = jsonl(write_items(folder / "made.jsonl")).load()
     methods = resolve(COMPARED, tracer.facts)
     job = runner.prepare(tracer, Work(data, data.benchmark.template(), methods=methods))
     cell = runner.execute(tracer, job, folder).cell
+    with pytest.raises(RecordError, match="methods"):  # started again without them
+        runner.execute(
+            tracer, runner.prepare(tracer, Work(data, data.benchmark.template())), folder
+        )
     assert isinstance(cell, Path)
     (compared,) = read_comparisons(folder, cells(load_records(folder)))
     return cell, compared
@@ -185,11 +174,6 @@ def write_items(path: Path) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Comparison]:
-    return ran(tmp_path_factory.mktemp("compared"))
-
-
 def test_records_hold_the_scores_of_every_method(run):
     cell, _ = run
     records = load_records(cell)
@@ -201,15 +185,6 @@ def test_records_hold_the_scores_of_every_method(run):
             assert scores is None or len(scores) == len(row["candidates"])
 
 
-def test_started_again_with_other_methods_it_says_what_differs(run):
-    cell, _ = run
-    tracer = Tracer(families.build("llama"), families.tokenizer())
-    data = jsonl(cell.parent.parent / "made.jsonl").load()
-    job = runner.prepare(tracer, Work(data, data.benchmark.template()))
-    with pytest.raises(RecordError, match="methods"):
-        runner.execute(tracer, job, cell.parent.parent)
-
-
 def test_the_table_reads_in_every_form(run):
     judged, beside = comparison_tables([run[1]])
     assert [row[2] for row in judged.rows] == [*COMPARED, *UNREAD, ORACLE]
@@ -218,28 +193,15 @@ def test_the_table_reads_in_every_form(run):
         assert "self-consistent-depth" in writer(judged) and "Losses" in writer(beside)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not STORIES.exists(), reason="the small model is not here")
 def test_the_command_compares_and_goes_on(tmp_path):
-    lines = [
-        {
-            "prompt": "Once upon a",
-            "candidates": ["time there was", "big"],
-            "truthful": [True, False],
-        },
-        {"prompt": "Tom and his", "candidates": ["dog", "the of the"], "truthful": [True, False]},
-    ]
-    source = tmp_path / "items.jsonl"
-    source.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    arguments = ["compare", "--model", str(STORIES), "--benchmark", f"jsonl:{source}"]
-    arguments += ["--out", str(tmp_path / "out"), "--format", "csv"]
+    arguments = ["compare", "--model", "lastword/demo-organism", "--benchmark", "demo"]
+    arguments += ["--limit", "4", "--out", str(tmp_path), "--format", "csv"]
     arguments += [f"--method={name}" for name in ("trace", "dola", "sled@mean")]
     done, again = (CliRunner().invoke(app, arguments) for _ in range(2))
     assert done.exit_code == 0, done.output
     judged, beside = done.stdout.split("\n\n")
     methods = ["Method", "trace", "dola", "sled@mean"]
-    unread = UNREAD[:-1]  # no item has a blind prompt
-    assert [line.split(",")[2] for line in judged.splitlines()] == [*methods, *unread, ORACLE]
+    assert [line.split(",")[2] for line in judged.splitlines()] == [*methods, *UNREAD, ORACLE]
     assert [line.split(",")[2] for line in beside.splitlines()] == methods
     assert again.stdout == done.stdout
 

@@ -10,7 +10,7 @@ from scipy.special import log_softmax
 from synthetic import synthetic_cell
 
 from lastword import load_records
-from lastword.evaluation.controls import ALPHA, DRAWS, Controls, Placebo, controls, fit, placebo
+from lastword.evaluation.controls import ALPHA, Controls, Placebo, controls, fit, placebo
 from lastword.evaluation.statistics import verdict
 from lastword.probes.logit import conditional_logit
 from lastword.records.cells import Cell, cells
@@ -96,13 +96,7 @@ def test_random_flips_raise_a_base_below_chance():
 
 
 def test_without_an_override_there_is_no_placebo(four):
-    same = cell_of(
-        truthful=[[True, False]] * 3,
-        candidates=[["a", "b"]] * 3,
-        base_index=[0, 1, 0],
-        index=[0, 1, 0],
-    )
-    found = placebo(same)
+    found = placebo(Cell("m", "b", four.records.assign(index=four.records["base_index"])))
     assert found.overrides == 0 and np.isnan(found.gain) and np.isnan(found.p)
 
 
@@ -153,14 +147,3 @@ def test_a_verdict_asks_what_never_reads_the_question(gain, p, rival, flips, fin
     beside = Controls(0.3, 0.4, 0.25, flipped, {"longest": rival}, None, 0.9, 0.9)
     assert beside.objection == objection
     assert verdict(gain, p, beside.objection) == finding
-
-
-def test_the_sentence_has_every_control(read_whole, four):
-    said = controls(read_whole).sentence
-    assert all(name in said for name in ("chance", "longest", "anti-blind", "fitted wording"))
-    assert "flips at random" in said and "the middle adds" in said
-    assert "fitted wording" not in controls(four).sentence
-
-
-def test_draws_are_many_enough_for_their_level():
-    assert 1 / (1 + DRAWS) < ALPHA / 100

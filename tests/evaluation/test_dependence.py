@@ -35,22 +35,23 @@ def gains(items, names):
     return rows
 
 
+def both(cell):
+    names = ("trajectory", "t_scores")
+    return gains(cell.mc1_items, names), gains(cell.mc1_items, [f"blind_{name}" for name in names])
+
+
 def test_gains_are_those_of_the_rule_run_whole_on_each_trajectory(cell):
     found = dependence(cell, Theta())
-    items = cell.mc1_items
-    sighted = gains(items, ("trajectory", "t_scores"))
-    blind = gains(items, ("blind_trajectory", "blind_t_scores"))
-    assert found.items == len(items)
+    sighted, blind = both(cell)
+    assert found.items == len(cell.mc1_items)
     total, *operators = found.gains
     assert total.name == "TRACE" and {o for o, _ in sighted} - {"base"} <= {
         g.name for g in operators
     }
-    for gain in operators:
-        own = [g if o == gain.name else 0.0 for o, g in sighted]
-        other = [g if o == gain.name else 0.0 for o, g in blind]
-        assert gain.sighted == pytest.approx(np.mean(own))
-        assert gain.blind == pytest.approx(np.mean(other))
     for side, rows in (("sighted", sighted), ("blind", blind)):
+        for gain in operators:
+            own = [g if o == gain.name else 0.0 for o, g in rows]
+            assert getattr(gain, side) == pytest.approx(np.mean(own))
         whole = np.mean([g for _, g in rows])
         assert getattr(total, side) == pytest.approx(whole)
         assert sum(getattr(g, side) for g in operators) == pytest.approx(whole)
@@ -61,13 +62,7 @@ def test_gains_are_those_of_the_rule_run_whole_on_each_trajectory(cell):
 def test_the_interval_is_paired(cell):
     """Of the items' own differences: resampling both sides apart would be wider or narrower."""
     found = dependence(cell, Theta())
-    items = cell.mc1_items
-    pairs = zip(
-        gains(items, ("trajectory", "t_scores")),
-        gains(items, ("blind_trajectory", "blind_t_scores")),
-        strict=True,
-    )
-    differences = np.array([a - b for (_, a), (_, b) in pairs])
+    differences = np.array([a - b for (_, a), (_, b) in zip(*both(cell), strict=True)])
     rng = np.random.default_rng(1)
     means = [rng.choice(differences, len(differences)).mean() for _ in range(4000)]
     low, high = np.quantile(means, [0.025, 0.975])
@@ -95,11 +90,10 @@ def test_a_rule_that_reads_the_same_both_ways_needs_no_question():
 
 
 def test_what_was_not_read_blind_is_left_out_or_said():
-    base = cells(synthetic_cell(items=20))[0]
-    assert dependence(base, Theta()) is None
-    old = cells(synthetic_cell(items=20).drop(columns=["blind_trajectory", "blind_t_scores"]))[0]
-    assert dependence(old, Theta()) is None
-    records = synthetic_cell(items=40, blind="all")
+    base, records = synthetic_cell(items=20), synthetic_cell(items=40, blind="all")
+    old = base.drop(columns=["blind_trajectory", "blind_t_scores"])
+    unlabelled = records.assign(mc1_base=np.nan, mc1=np.nan)
+    assert [dependence(cells(r)[0], Theta()) for r in (base, old, unlabelled)] == [None] * 3
     records.loc[:9, ["blind_trajectory", "blind_t_scores"]] = None
     part = cells(records)[0]
     known = part.mc1_items["blind_trajectory"].notna()
@@ -107,9 +101,3 @@ def test_what_was_not_read_blind_is_left_out_or_said():
     assert found.items == known.sum() < len(part.mc1_items)
     own = part.mc1_items[known]
     assert found.gains[0].sighted == pytest.approx((own["mc1"] - own["mc1_base"]).mean())
-
-
-def test_unlabelled_items_are_none():
-    records = synthetic_cell(items=8, blind="all")
-    records[["mc1_base", "mc1"]] = np.nan
-    assert dependence(cells(records)[0], Theta()) is None
