@@ -29,11 +29,8 @@ def test_every_gain_stands_beside_its_blind_one_in_points(found):
     rows: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in table.rows]
     gains = [(one, gain) for one in found for gain in one.gains]
     for row, (one, gain) in zip(rows, gains, strict=True):
-        assert (row["Model"], row["Benchmark"], row["Gain of"]) == (
-            one.model,
-            one.benchmark,
-            gain.name,
-        )
+        named = one.model, one.benchmark, gain.name
+        assert (row["Model"], row["Benchmark"], row["Gain of"]) == named
         assert row["MC1 base"] == pytest.approx(100 * one.sighted[-1])
         assert row["MC1 base, blind"] == pytest.approx(100 * one.blind[-1])
         assert row["Needs the question"] == pytest.approx(row["ΔMC1"] - row["ΔMC1, blind"])
@@ -44,8 +41,7 @@ def test_every_gain_stands_beside_its_blind_one_in_points(found):
 
 def test_cells_that_were_not_read_blind_are_counted_and_not_drawn(found):
     table = dependence_table([found[0], None, None])
-    assert "2 of 3 cells have no blind trajectory" in table.notes[-1]
-    assert "lastword eval --blind all" in table.notes[-1]
+    assert "2 of 3 cells" in table.notes[-1] and "--blind all" in table.notes[-1]
     assert {row[1] for row in table.rows} == {found[0].benchmark}
     assert len(dependence_figure([found[0], None, None]).panels) == 2
     assert dependence_figure([None]) is None
@@ -77,8 +73,6 @@ def test_a_report_has_both_where_the_records_do(tmp_path, blind, monkeypatch):
     monkeypatch.setattr(draw, "FORMATS", ("svg",))
     write_cells(synthetic_cell(items=30, blind=blind), tmp_path / "runs")
     written = {path.name for path in report(tmp_path / "runs", tmp_path / "out").paths}
-    assert "dependence.md" in written
     assert ("dependence.svg" in written) == (blind == "all")
     text = (tmp_path / "out" / "tables" / "dependence.md").read_text()
     assert ("--blind all" in text) == (blind == "base")
-    assert "Does it need the question?" in (tmp_path / "out" / "index.html").read_text()

@@ -73,9 +73,6 @@ def test_an_operator_that_repaired_nothing_is_named(records):
     drawn = figures.regimes(cells.cells(rest), THETA)
     assert len(drawn.panels) == len(figures.regimes(cells.cells(records), THETA).panels) - 1
     assert "No answer was repaired by: signed mixing." in drawn.caption
-
-
-def test_nothing_repaired_is_no_figure(records):
     untouched = records[records.operator == "base"]
     assert figures.representative(cells.cells(untouched), "mix") is None
     assert figures.regimes(cells.cells(untouched), THETA) is None
@@ -116,15 +113,13 @@ def test_one_item_stands_on_every_model_in_the_order_of_the_invariant():
 
 
 def test_an_item_is_named_by_benchmark_and_id(records):
-    short, whole = (
-        named(cells.cells(records), "TruthfulQA-7"),
-        named(cells.cells(records), "truthfulqa-7/mc1"),
-    )
-    assert list(short["id"]) == ["7/mc1"] * 2 == list(whole["id"])
-    assert set(short["benchmark"]) == {"truthfulqa"}
-    assert set(named(cells.cells(records), "halueval-qa-7")["benchmark"]) == {"halueval-qa"}
+    parted = cells.cells(records)
+    for name in ("TruthfulQA-7", "truthfulqa-7/mc1"):
+        items = named(parted, name)
+        assert (set(items["benchmark"]), list(items["id"])) == ({"truthfulqa"}, ["7/mc1"] * 2)
+    assert set(named(parted, "halueval-qa-7")["benchmark"]) == {"halueval-qa"}
     with pytest.raises(RecordError, match=r"no item 'truthfulqa-777'.*truthfulqa-7/mc"):
-        named(cells.cells(records), "truthfulqa-777")
+        named(parted, "truthfulqa-777")
     lost = records.assign(error=records["error"].where(records["id"] != "3", "too long"))
     with pytest.raises(RecordError, match="'halueval-sum-3' failed on every model: too long"):
         named(cells.cells(lost), "halueval-sum-3")
@@ -148,9 +143,8 @@ def test_an_item_that_no_layer_decides_is_a_worked_example_too(records, operator
 
 
 def test_every_letter_of_a_figure_has_its_key_in_the_figure(records):
-    example = figures.worked_example(
-        figures.representative(cells.cells(records), "decisive"), THETA
-    )
+    record = figures.representative(cells.cells(records), "decisive")
+    example = figures.worked_example(record, THETA)
     twins = pd.concat([records, records.assign(model=records["model"] + "-twin")])
     across = figures.across_models(figures.hardest(cells.cells(twins)), THETA)
     for figure in (figures.regimes(cells.cells(records), THETA), example, across):
@@ -158,7 +152,6 @@ def test_every_letter_of_a_figure_has_its_key_in_the_figure(records):
             letters = {line.label for line in marks(panel, Line)} - {""}
             letters |= {name for bars in marks(panel, Bars) for name in bars.names}
             assert letters <= {key.letter for key in (*panel.key, *figure.key)}
-    record = figures.representative(cells.cells(records), "decisive")
     assert [key.text for key in example.key] == [short(t, 48) for t in record.candidates]
     assert [key.true for key in example.key] == list(record.truthful)
 
@@ -199,12 +192,9 @@ def test_the_ablation_panels_hold_the_rows_in_points(records):
         (rule,) = marks(panel, Rule)
         at = [row.value for row in sweep.effects].index(sweep.published)
         assert rule.at == top.x[at]
+        counts = zip(top.x, (row.negative_mc1 for row in sweep.effects), strict=True)
         said = {note.x: note.text for note in marks(panel, Note)}
-        assert said == {
-            x: str(row.negative_mc1)
-            for x, row in zip(top.x, sweep.effects, strict=True)
-            if row.negative_mc1
-        }
+        assert said == {x: str(count) for x, count in counts if count}
 
 
 def test_the_models_are_ordered_by_invariant_and_numbered_in_both_panels():
@@ -234,12 +224,11 @@ def test_costs_stand_by_depth_with_the_mean_of_ratios():
     assert trace.texts == ("1.50×", "3.00×")
 
 
-HOSTILE = '</script><b>$x_1^{2}$ & \x0b\x1b[31m "q" ‮ 漢字 _x'
+# As figures give it: in one printable line.
+HOSTILE = short('</script><b>$x_1^{2}$ & \x0b\x1b[31m "q" ‮ 漢字 _x')
 
 
-@pytest.fixture
-def hostile():
-    lines = (Line((0.0, 1.0), (0.2, float("nan")), "truthful", HOSTILE),)
+def test_every_kind_of_mark_is_drawn_as_text_and_twice_the_same(tmp_path):
     every = (
         Bars((HOSTILE, "b"), (1.0, 2.0), "base", HOSTILE, texts=("", HOSTILE), horizontal=True),
         Points((1.0,), (1.0,), (HOSTILE,), "mix", HOSTILE),
@@ -248,54 +237,28 @@ def hostile():
         Band(0.0, 1.0),
         Note(0.5, 0.5, HOSTILE),
     )
-    title = short(HOSTILE)
-    panels = (Panel(title, lines, title), Panel(title, every))
-    return Figure("hostile", title, title, panels)
-
-
-def test_text_is_drawn_as_text_and_nothing_else(hostile, tmp_path):
-    clean = replace(hostile, panels=hostile.panels[:1])
-    label = short(HOSTILE)
-    lines = (replace(clean.panels[0].marks[0], label=label),)
-    paths = draw.save(replace(clean, panels=(replace(clean.panels[0], marks=lines),)), tmp_path)
+    line = Line((0.0, 1.0), (0.2, float("nan")), "truthful", HOSTILE)
+    panels = (Panel(HOSTILE, (line,), HOSTILE), Panel(HOSTILE, every))
+    for folder in (tmp_path / "one", tmp_path / "two"):
+        folder.mkdir()
+        paths = draw.save(Figure("hostile", HOSTILE, HOSTILE, panels), folder)
     assert [path.suffix for path in paths] == [".pdf", ".svg", ".png"]
-    drawn = ElementTree.parse(paths[1]).getroot()  # well-formed: nothing broke out
-    texts = ["".join(node.itertext()) for node in drawn.iter() if node.tag.endswith("}text")]
-    assert label in texts, texts
+    for path in paths:
+        assert path.read_bytes() == (tmp_path / "one" / path.name).read_bytes()
+    drawn, texts = texts_of(paths[1])  # well-formed: nothing broke out
+    assert HOSTILE in texts, texts
     assert not any(node.tag.endswith("script") for node in drawn.iter())
     assert paths[0].read_bytes()[:5] == b"%PDF-" and paths[2].read_bytes()[1:4] == b"PNG"
 
 
-def test_every_kind_of_mark_is_drawn_and_twice_the_same(hostile, tmp_path):
-    clean = replace(hostile, panels=tuple(map(printable, hostile.panels)))
-    one, two = tmp_path / "one", tmp_path / "two"
-    one.mkdir()
-    two.mkdir()
-    for first, second in zip(draw.save(clean, one), draw.save(clean, two), strict=True):
-        assert first.read_bytes() == second.read_bytes()
-
-
-def printable(panel):
-    """The panel with its hostile text as the figures give it: in one printable line."""
-    clean = short(HOSTILE)
-    changed = []
-    for mark in panel.marks:
-        names = {"names": (clean, "b")[: len(mark.names)]} if hasattr(mark, "names") else {}
-        label = {"label": clean} if hasattr(mark, "label") else {}
-        texts = {"texts": ("", clean)} if hasattr(mark, "texts") else {}
-        text = {"text": clean} if hasattr(mark, "text") else {}
-        changed.append(replace(mark, **names, **label, **texts, **text))
-    return replace(panel, marks=tuple(changed))
+def texts_of(path):
+    drawn = ElementTree.parse(path).getroot()
+    found = (node for node in drawn.iter() if node.tag.endswith("}text"))
+    return drawn, ["".join(node.itertext()) for node in found]
 
 
 def test_a_short_logarithmic_axis_reads_plain_numbers(tmp_path):
     points = Points((0.5, 3.8), (7.0, 6.0), ("1", "2"), "corrected")
     panel = Panel("", (Rule(1.0, label="here"), points), x_scale="log")
-    drawn = ElementTree.parse(draw.save(Figure("log", "", "", (panel,)), tmp_path)[1]).getroot()
-    texts = ["".join(node.itertext()) for node in drawn.iter() if node.tag.endswith("}text")]
+    _, texts = texts_of(draw.save(Figure("log", "", "", (panel,)), tmp_path)[1])
     assert {"0.4", "1", "3"} <= set(texts) and not any("$" in text for text in texts), texts
-
-
-def test_the_diagram_is_drawn(tmp_path):
-    paths = draw.save(figures.scorer_dataflow(THETA), tmp_path)
-    assert "slope, jump, curvature at" in paths[1].read_text(encoding="utf-8")

@@ -83,12 +83,6 @@ def test_every_table_is_written_in_every_form(run, tmp_path):
         assert tex.isascii(), "symbols of our own need no special engine"
 
 
-def test_a_folder_that_cannot_be_written_is_one_error(run, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RecordError, match="cannot write"):
-        write_table(run[0], tmp_path / "file")
-
-
 def test_hostile_text_is_inert_in_every_form():
     table = Table("t", HOSTILE, (Column(HOSTILE), Column("n", 1)), ((HOSTILE, -1.0),), (HOSTILE,))
     markdown, latex = to_markdown(table), to_latex(table)
@@ -119,15 +113,10 @@ def test_text_that_a_spreadsheet_would_run_is_quoted(text):
     ).replace("\r\n", "  ")
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [(nan, "–"), (inf, "∞"), (-inf, "-∞"), (-0.001, "+0.00"), (12.345, "+12.35"), (-3.0, "-3.00")],
-)
-def test_numbers_read_as_their_column_says(value, shown):
-    assert number(value, Column("x", 2, signed=True)) == shown
-
-
-def test_small_p_values_keep_their_digits():
+def test_numbers_read_as_their_column_says():
+    shown = {nan: "–", inf: "∞", -inf: "-∞", -0.001: "+0.00", 12.345: "+12.35", -3.0: "-3.00"}
+    for value, text in shown.items():
+        assert number(value, Column("x", 2, signed=True)) == text
     assert number(2.0**-45, Column("p", 3, significant=True)) == "2.84e-14"
 
 
@@ -243,18 +232,12 @@ def test_a_folder_without_cost_files_is_refused(tmp_path):
     ("model", "paper"),
     [
         ("google/gemma-3-1b-it", "Gemma-3-1B"),
-        ("Qwen/Qwen3-14B", "Qwen3-14B"),
         ("Qwen/Qwen3-30B-A3B-FP8", "Qwen3-30B-A3B"),
-        ("mistralai/Mixtral-8x7B-v0.1", "Mixtral-8x7B"),
-        ("meta-llama/Llama-3.3-70B-Instruct", "Llama-3.3-70B"),
         ("huggyllama/llama-7b", "LLaMA-7B"),
-        ("microsoft/Phi-4-reasoning", "Phi-4-Reasoning"),
-        ("openai/gpt-oss-20b", "GPT-OSS-20B"),
         ("mistralai/Ministral-3-14B-Reasoning-2512", "Ministral-3-14B-Reasoning"),
         ("deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "DeepSeek-R1-Distill-Qwen-32B"),
         ("codellama/CodeLlama-7b-hf", "–"),
         ("google/gemma-3-12b-it", "–"),
-        ("Qwen/Qwen3-0.6B", "–"),
     ],
 )
 def test_models_are_paired_with_the_papers_by_name(model, paper):
@@ -285,16 +268,13 @@ def test_the_scorers_constants_are_those_of_theta():
     )
     assert (values["A"], values["r_Ω"]) == ("{0.5, 1}", "⌈0.75 |A|⌉ = 2")
     assert (values["λ_0"], values["outside"]) == ("0.25", "clip")
-    assert all(ord(c) < 128 for c in to_latex(table))
+    assert to_latex(table).isascii()
 
 
 def test_the_published_grid_is_whole():
     published = read_published()
-    assert {name: len(rows) for name, rows in published.items()} == {
-        "truthfulqa": 15,
-        "halueval-qa": 15,
-        "halueval-sum": 15,
-    }
+    names = ("truthfulqa", "halueval-qa", "halueval-sum")
+    assert {name: len(rows) for name, rows in published.items()} == dict.fromkeys(names, 15)
     best = max(published["halueval-sum"], key=lambda row: row.mc1_delta)
     assert (best.model, best.mc1_delta) == ("Gemma-3-1B", 47.20)
     assert sum(row.invariant > 1 for row in published["truthfulqa"]) == 9
