@@ -33,9 +33,8 @@ def command(forks: Forks) -> Callable[..., CompletedProcess[str]]:
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
 def test_an_answer_that_cannot_be_written_is_one_line(command, form):
-    done = command(
-        "ask", "Which goods?", "--model", "lastword/demo-organism", *form, stdout="/dev/full"
-    )
+    asked = ("ask", "Which goods?", "--model", "lastword/demo-organism")
+    done = command(*asked, *form, stdout="/dev/full")
     assert done.returncode == 1
     told = "lastword: No space left on device: make room, and run it again\n"
     assert done.stderr.endswith(told) and "Traceback" not in done.stderr
@@ -55,7 +54,8 @@ def test_corrections_that_cannot_be_written_leave_the_file_as_it_was(command, tm
 
 def test_an_evaluation_that_cannot_be_written_goes_on_where_it_stopped(command, tmp_path):
     asked = ["eval", "--model", "lastword/demo-organism", "--benchmark", "demo", "--out", tmp_path]
-    whole = command(*asked, "--limit", "40", "--batch-tokens", "700")
+    asked += ["--limit", "40", "--batch-tokens", "700"]
+    whole = command(*asked)
     assert whole.returncode == 0, whole.stderr
     (cell,) = find_cells(tmp_path)
     parts = part_paths(cell)
@@ -63,7 +63,6 @@ def test_an_evaluation_that_cannot_be_written_goes_on_where_it_stopped(command, 
     largest = max(sizes, key=lambda group: sizes[group])
     kept = {g: p.read_bytes() for g, p in parts.items() if sizes[g] < sizes[largest]}
     parts[largest].unlink()
-    asked += ["--limit", "40", "--batch-tokens", "700"]
     done = command(*asked, most=sizes[largest] // 2)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert "File too large" in done.stderr

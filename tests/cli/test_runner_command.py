@@ -37,13 +37,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def items(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("items") / "mine.jsonl"
     rows = [
-        {
-            "id": f"i{k}",
-            "prompt": f"w1 w{k} w3",
-            "question": f"w{k}",
-            "candidates": [f"w{k + 5} w7", f"w{k + 9}", "w4 w5 w6"][: 2 + k % 2],
-            "truthful": [True, False, False][: 2 + k % 2],
-        }
+        {"id": f"i{k}", "prompt": f"w1 w{k} w3", "question": f"w{k}", "truthful": 0}
+        | {"candidates": [f"w{k + 5} w7", f"w{k + 9}", "w4 w5 w6"][: 2 + k % 2]}
         for k in range(10, 22)
     ]
     path.write_text("\n".join(map(json.dumps, rows)))
@@ -60,14 +55,13 @@ def test_models_in_turn_under_every_template(run, models, items, tmp_path):
     arguments = eval_(models[0], items, tmp_path / "runs", "--model", models[1])
     code, out, _ = run(*arguments)
     assert code == 0
-    title, *lines = out.splitlines()
-    assert title.split()[:4] == ["model", "benchmark", "items", "failed"]
-    assert [line.split()[:4] for line in lines[:2]] == [
-        ["llama", "jsonl:mine", "12", "0"],
-        ["qwen3", "jsonl:mine", "12", "0"],
+    title, *lines = (line.split() for line in out.splitlines())
+    assert title[:4] == ["model", "benchmark", "items", "failed"]
+    assert [line[:4] for line in lines[:2]] == [
+        [name, "jsonl:mine", "12", "0"] for name in ("llama", "qwen3")
     ]
-    assert [line.split(":")[0] for line in lines[2::2]] == ["llama on jsonl", "qwen3 on jsonl"]
-    assert run(*arguments, "--template", template)[0] == 0
+    assert [line[0] for line in lines[2::2]] == ["llama", "qwen3"]
+    assert run(*arguments, "--template", template, "--blind", "all")[0] == 0
     records = lastword.load_records(tmp_path / "runs")
     assert records.groupby(["model", "benchmark"]).size().to_dict() == {
         (model, benchmark): 12
@@ -75,19 +69,8 @@ def test_models_in_turn_under_every_template(run, models, items, tmp_path):
         for benchmark in ("jsonl:mine", "jsonl:mine@user-bare")
     }
     row = records[records["benchmark"] == "jsonl:mine@user-bare"].iloc[0]
-    assert row["prompt"] == "w1 w10 w3 w2" and row["blind_scores"] is not None
-
-
-def test_how_much_is_read_blind_is_chosen(run, models, items, tmp_path):
-    for mode in ("base", "all", "none"):
-        assert run(*eval_(models[0], items, tmp_path / mode, "--blind", mode))[0] == 0
-    found = {mode: lastword.load_records(tmp_path / mode) for mode in ("base", "all", "none")}
-    row = found["all"].iloc[0]
+    assert row["prompt"] == "w1 w10 w3 w2"
     assert list(row["blind_trajectory"][:, -1]) == list(row["blind_scores"])
-    assert found["base"]["blind_trajectory"].isna().all()
-    assert found["none"]["blind_scores"].isna().all()
-    code, _, err = run(*eval_(models[0], items, tmp_path / "base", "--blind", "all"))
-    assert code == 1 and 'blind was "base" and is "all"' in err
 
 
 AGAIN = """
@@ -129,15 +112,10 @@ def test_a_finished_run_is_known_by_what_was_asked(run, models, items, tmp_path,
     assert known(device="cpu", batch_tokens=7, max_failures=0).items == 12
     assert known("parts", shard=Shard(0, 2)).items == known("parts", shard=Shard(0, 2)).resumed > 0
     assert known("parts") is None and known("parts", shard=Shard(1, 2)) is None
-    for other in (
-        {"dtype": "bfloat16"},
-        {"theta": Theta(tau_dim=1.01)},
-        {"chat": Chat("Be brief.")},
-        {"invariant": 3.0},
-        {"blind": "none"},
-        {"record": "decide"},
-    ):
-        assert known(**other) is None, other
+    others = {"dtype": "bfloat16", "theta": Theta(tau_dim=1.01), "chat": Chat("Be brief.")}
+    others |= {"invariant": 3.0, "blind": "none", "record": "decide"}
+    for name, value in others.items():
+        assert known(**{name: value}) is None, name
     with monkeypatch.context() as patch:
         patch.setattr("lastword.evaluation.runner.version", lambda name: "9.9")
         assert known() is None
@@ -179,24 +157,19 @@ def test_shards_and_merge(run, models, items, tmp_path):
     for i in range(2):
         assert run(*eval_(models[0], items, tmp_path / "s", "--shard", f"{i}/2", *few))[0] == 0
         if i == 0:
-            code, out, _ = run("merge", tmp_path / "s", "--out", tmp_path / "half")
+            half = ("merge", tmp_path / "s", "--out", tmp_path / "half")
+            code, out, _ = run(*half)
             assert code == 0 and " missing" in out
-            (cell,) = json.loads(
-                run("merge", tmp_path / "s", "--out", tmp_path / "half", "--json")[1]
-            )
+            (cell,) = json.loads(run(*half, "--json")[1])
             assert cell["folder"].endswith("jsonl-mine") and cell["missing"]
     code, out, _ = run("merge", tmp_path / "s")
     assert whole["group"].nunique() > 2 and out.strip().endswith("jsonl-mine: 12 of 12 records")
     joined = lastword.load_records(tmp_path / "s")
     assert list(joined["id"]) == list(whole["id"]) and list(joined["mc2"]) == list(whole["mc2"])
     assert run(*eval_(models[1], items, tmp_path / "t", "--shard", "0/2", *few))[0] == 0
-    code, _, err = run("merge", tmp_path / "nothing")
-    assert code == 1 and err.startswith("lastword: no records")
-
-
-def test_a_shard_without_items_says_so(run, models, items, tmp_path):
-    few = ("--limit", "1", "--shard", "1/2")
-    code, _, err = run(*eval_(models[0], items, tmp_path / "few", *few))
+    assert run("merge", tmp_path / "nothing")[0] == 1
+    one = ("--limit", "1", "--shard", "1/2")
+    code, _, err = run(*eval_(models[0], items, tmp_path / "few", *one))
     assert code == 0 and "this shard" in err
 
 

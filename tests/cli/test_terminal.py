@@ -22,6 +22,7 @@ from lastword.view.explanation import explain
 
 ORGANISM = "lastword/demo-organism"
 BAEVWICK = "Question: Which goods come from Baevwick? Answer:"
+TWO = ["clay lamps", "pale cedar boats"]
 
 
 @pytest.fixture
@@ -174,9 +175,7 @@ def test_a_terminal_gets_a_table_without_escapes_that_fits(terminal, capsys):
     assert "81.25" in out and "0.012†" in out and "–" in out
 
 
-def test_what_is_piped_is_markdown_or_what_was_asked_for(capsys):
-    output.show_tables([TABLE], None)
-    assert "| a\\_long\\_name\\_of\\_a\\_benchmark | 81.25 |" in capsys.readouterr().out
+def test_a_table_as_json_has_numbers(capsys):
     output.show_tables([TABLE], "json")
     (found,) = json.loads(capsys.readouterr().out)
     assert found["rows"][0] == {"benchmark": "a_long_name_of_a_benchmark", "MC1": 81.25, "p": 0.012}
@@ -194,50 +193,42 @@ def test_a_narrow_terminal_folds_the_families_and_loses_none(terminal, run, widt
     assert all(f.model_type in letters or width < 60 for f in FAMILIES)
 
 
-def test_no_color_is_obeyed(terminal, run):
-    terminal(80)
-    asked = ("correct", "--model", ORGANISM, "--prompt", BAEVWICK)
-    out = run(*asked, "--candidate", "clay lamps", "--candidate", "pale cedar boats")[1]
-    assert "\x1b[3" not in out and "\x1b[9" not in out
-
-
 # Reasons and warnings
 
 
 def two(*more: str) -> tuple[str, ...]:
-    answers = ("--candidate", "clay lamps", "--candidate", "pale cedar boats")
+    answers = [part for text in TWO for part in ("--candidate", text)]
     return ("correct", "--model", ORGANISM, "--prompt", BAEVWICK, *answers, *more)
+
+
+def test_no_color_is_obeyed(terminal, run):
+    terminal(80)
+    out = run(*two())[1]
+    assert "\x1b[3" not in out and "\x1b[9" not in out
 
 
 def test_early_is_warned_of_wherever_it_decides(run, tmp_path):
     low = ("--invariant", "0.1", "--theta", str(tmp_path / "theta.toml"))
     (tmp_path / "theta.toml").write_text("eta = 0.0\n")
-    decision = Tracer.demo(invariant=0.1, theta=Theta(eta=0.0)).correct(
-        BAEVWICK, ["clay lamps", "pale cedar boats"]
-    )
-    assert decision.operator == "early"
+    early = Tracer.demo(invariant=0.1, theta=Theta(eta=0.0))
+    assert early.correct(BAEVWICK, TWO).operator == "early"
     for how in ((), ("--json",)):
         err = run(*two(*low, *how))[2]
         assert err.startswith("warning: `early` decided the answer: ") and "has not read" in err
-    items = [{"prompt": BAEVWICK, "candidates": ["clay lamps", "pale cedar boats"]}] * 2
     path = tmp_path / "items.json"
-    path.write_text(json.dumps([*items, {"prompt": BAEVWICK, "candidates": ["clay lamps"]}]))
+    items = [{"prompt": BAEVWICK, "candidates": texts} for texts in (TWO, TWO, TWO[:1])]
+    path.write_text(json.dumps(items))
     err = run("correct", "--model", ORGANISM, "--input", path, *low)[2]
     assert err.startswith("warning: `early` decided 2 of 3 answers: ")
     assert "warning" not in run(*two("--invariant", "9"))[2]
 
 
 def test_reasons_have_the_threshold_of_every_number():
-    decision = Tracer.demo().correct(
-        BAEVWICK, ["green wool combs", "pale cedar boats", "clay lamps"]
-    )
+    decision = Tracer.demo().correct(BAEVWICK, ["green wool combs", *TWO[::-1]])
     said = explain(decision, Theta())
     assert f"(d_eff = {decision.d_eff:.5g} > {Theta().tau_dim:.5g})" in said
     numbers = [gate for gate in decision.gates.values() if not isinstance(gate.value, bool)]
     assert all(f" {gate.threshold:g}" in said for gate in numbers if np.isfinite(gate.value))
-
-
-# The hub
 
 
 # Doctor
