@@ -62,10 +62,6 @@ def log_softmax(z: np.ndarray) -> np.ndarray:
     return z - z.max() - np.log(np.sum(np.exp(z - z.max())))
 
 
-def softmax(z: np.ndarray) -> np.ndarray:
-    return np.exp(log_softmax(z))
-
-
 def dola_divergence(late: np.ndarray, early: np.ndarray) -> float:
     """D_l from two log-distributions."""
     total = 0.0
@@ -79,19 +75,15 @@ def dola_divergence(late: np.ndarray, early: np.ndarray) -> float:
 def jensen_shannon(late: np.ndarray, early: np.ndarray) -> float:
     """The true divergence: KL(p_L || M) / 2 + KL(p_l || M) / 2."""
     mean = (np.exp(late) + np.exp(early)) / 2
-    return float(
-        sum(np.sum(np.exp(p) * (p - np.log(mean))) for p in (late, early) if np.isfinite(p).all())
-        / 2
-    )
+    return float(sum(np.sum(np.exp(p) * (p - np.log(mean))) for p in (late, early)) / 2)
 
 
 def contrast(at: Position, *, normed: bool, layers: Sequence[int] | None = None) -> np.ndarray:
     """S of every token: log p_L - log p_l*."""
-    depth = len(at.normed) - 1
     readings = at.normed if normed else at.raw
-    late = log_softmax(at.normed[depth])
+    late = log_softmax(at.normed[-1])
     best, chosen = -np.inf, None
-    for layer in premature(depth) if layers is None else layers:
+    for layer in layers or premature(len(at.normed) - 1):
         early = log_softmax(readings[layer])
         divergence = dola_divergence(late, early)
         if divergence > best:
@@ -100,32 +92,13 @@ def contrast(at: Position, *, normed: bool, layers: Sequence[int] | None = None)
     return late - chosen
 
 
-def dola(at: Position) -> float:
-    return float(contrast(at, normed=False)[at.token])
-
-
-def dola_normed(at: Position) -> float:
-    return float(contrast(at, normed=True)[at.token])
-
-
-def dola_static(at: Position) -> float:
-    return float(contrast(at, normed=False, layers=[(len(at.normed) - 1) // 2])[at.token])
-
-
-def dola_eq4(at: Position) -> float:
-    p = softmax(at.normed[-1])
-    s = contrast(at, normed=False)
-    for v in range(len(s)):
-        if p[v] < 0.1 * p.max():
-            s[v] = -1000.0
-    return float(log_softmax(s)[at.token])
-
-
-def dola_eq4_released(at: Position) -> float:
-    p = softmax(at.normed[-1])
-    if p[at.token] < 0.1 * p.max():
-        return -1000.0
-    return float(log_softmax(contrast(at, normed=False))[at.token])
+def plausible(at: Position, *, released: bool) -> np.ndarray:
+    """S where a token is plausible and -1000 elsewhere: before the softmax, or after it."""
+    s, p = contrast(at, normed=False), np.exp(log_softmax(at.normed[-1]))
+    low = p < 0.1 * p.max()
+    if released:
+        return np.where(low, -1000.0, log_softmax(s))
+    return log_softmax(np.where(low, -1000.0, s))
 
 
 def evolved(
@@ -141,7 +114,7 @@ def evolved(
     inside = sorted(range(len(z)), key=lambda v: (-z[v], v))[:k]
     m: dict[tuple[int, int], float] = {}
     for n in range(depth) if layers is None else layers:
-        p, d = softmax(at.raw[n]), at.raw[n] - z
+        p, d = np.exp(log_softmax(at.raw[n])), at.raw[n] - z
         for i in inside:
             one_hot = np.zeros(len(z))
             one_hot[i] = 1.0
@@ -155,43 +128,30 @@ def evolved(
         q[i] += value / total if total else 0.0
     h = z.copy()
     for t in range(steps):
-        h = h - alpha * (1 - t / steps) * (softmax(h) - q)
+        h = h - alpha * (1 - t / steps) * (np.exp(log_softmax(h)) - q)
     outside = np.ones(len(z), dtype=bool)
     outside[inside] = False
     h[outside] = -100.0
     return h
 
 
-def sled(at: Position) -> float:
-    return float(log_softmax(evolved(at))[at.token])
-
-
-def sled_raw(at: Position) -> float:
-    return float(evolved(at)[at.token])
-
-
-def sled_sparse(at: Position) -> float:
-    layers = premature(len(at.normed) - 1)
-    return float(log_softmax(evolved(at, layers=layers))[at.token])
-
-
-def delta(at: Position) -> float:
+def delta(at: Position) -> np.ndarray:
     """A line through each token's logit over depths M..N, read at Lambda = L + 1."""
     depth = len(at.normed) - 1
     depths = np.arange(depth // 2, depth + 1)
-    z = np.stack([at.normed[n] for n in depths])
-    slope, height = np.polyfit(depths, z, 1)
-    return float(log_softmax(slope * (depth + 1) + height)[at.token])
+    slope, height = np.polyfit(depths, np.stack([at.normed[n] for n in depths]), 1)
+    return log_softmax(slope * (depth + 1) + height)
 
 
-PEERS = {
-    "dola": dola,
-    "dola-normed": dola_normed,
-    "dola-eq4": dola_eq4,
-    "dola-eq4-released": dola_eq4_released,
-    "dola-static": dola_static,
-    "sled": sled,
-    "sled-raw": sled_raw,
-    "sled-sparse": sled_sparse,
+# Scores of every token [V] at a position.
+PEERS: dict[str, Callable[[Position], np.ndarray]] = {
+    "dola": lambda at: contrast(at, normed=False),
+    "dola-normed": lambda at: contrast(at, normed=True),
+    "dola-eq4": lambda at: plausible(at, released=False),
+    "dola-eq4-released": lambda at: plausible(at, released=True),
+    "dola-static": lambda at: contrast(at, normed=False, layers=[(len(at.normed) - 1) // 2]),
+    "sled": lambda at: log_softmax(evolved(at)),
+    "sled-raw": evolved,
+    "sled-sparse": lambda at: log_softmax(evolved(at, layers=premature(len(at.normed) - 1))),
     "delta": delta,
 }

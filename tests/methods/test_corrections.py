@@ -1,6 +1,7 @@
 """Corrections that read the question, against their formulas in float64."""
 
 import json
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -31,6 +32,8 @@ from lastword.theta import Theta
 from lastword.view.explanation import explain
 
 OPEN = Theta(tau_logr=-100.0, tau_H=0.0)  # gates that let nearly every override through
+FACTS = Facts(4, 10, 1.0)
+ORGANISM = ["--model", "lastword/demo-organism", "--correction"]
 
 
 @cache
@@ -51,16 +54,24 @@ def items() -> list[Item]:
     ]
 
 
-def naive(name: str, b: np.ndarray, q: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-    """The definition, candidate by candidate."""
-    if name == "dcpmi":
-        return np.array([n * x - n * y for x, y, n in zip(b, q, tokens, strict=True)])
-    weight = float(name.partition("@")[2])
-    return np.array([x - weight * y for x, y in zip(b, q, strict=True)])
+def read(scores: Any, t: Any = None) -> Trajectory:
+    """Of four depths the last, or, of a matrix, every one."""
+    S = np.array(scores, float)
+    return Trajectory(S if S.ndim == 2 else np.c_[np.full((len(S), 4), np.nan), S], t)
 
 
-@pytest.mark.parametrize("name", ["pmi@0", "pmi@0.5", "pmi@1", "pmi@2", "dcpmi"])
-def test_pmi_is_its_formula_as_a_method_and_as_a_correction(name):
+def evidence(base: Any, blind: Any = None, t: Any = None, **more: Any) -> Evidence:
+    """Candidates of one token each, unless told otherwise."""
+    one = np.ones(len(base), int)
+    other = None if blind is None else read(blind)
+    told: dict[str, Any] = {"candidates": tuple("abc"[: len(base)]), "tokens": one} | more
+    return Evidence(trajectory=read(base, t), blind=other, **told)
+
+
+@pytest.mark.parametrize(
+    ("name", "weight"), [("pmi@0", 0), ("pmi@0.5", 0.5), ("pmi@1", 1), ("pmi@2", 2), ("dcpmi", 1)]
+)
+def test_pmi_is_its_formula_as_a_method_and_as_a_correction(name, weight):
     engine, correcting = tracer(2.0), tracer(2.0, name)
     encoded: Any = engine.encode(items())
     methods = resolve([name], engine.facts)
@@ -73,7 +84,7 @@ def test_pmi_is_its_formula_as_a_method_and_as_a_correction(name):
     ):
         assert whole.blind_trajectory is not None
         b, q = whole.trajectory[:, -1], whole.blind_trajectory[:, -1]
-        expected = naive(name, b, q, np.array(e.candidate_tokens))
+        expected = (b - weight * q) * (np.array(e.candidate_tokens) if name == "dcpmi" else 1)
         for scores in (alone[name], beside.methods[name], by.scores):
             np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
         assert (by.method, by.operator, by.index) == (name, name, int(by.scores.argmax()))
@@ -83,26 +94,12 @@ def test_pmi_is_its_formula_as_a_method_and_as_a_correction(name):
     assert changed > 0 or name == "pmi@0"
 
 
-def test_pmi_of_what_the_question_does_not_move_is_nothing():
-    facts = Facts(4, 10, 1.0)
-    S = np.log([[0.1, 0.2, 0.3, 0.4, 0.5], [0.5, 0.4, 0.3, 0.2, 0.1]])
-    evidence = Evidence(
-        ("a", "b"), np.array([1, 3]), Trajectory(S), None, Trajectory(S), np.array([1, 3])
-    )
-    assert Pmi(facts, 1.0).scores(evidence).tolist() == [0, 0]
-    np.testing.assert_allclose(Pmi(facts, 0.5).scores(evidence), S[:, 4] / 2)
-    silent = Evidence(("a", "b"), np.array([1, 3]), Trajectory(S))
-    assert Pmi(facts).scores(silent) is None
-
-
 def test_sums_count_each_prompts_own_tokens():
-    S, blind = np.full((2, 5), -1.0), np.full((2, 5), -2.0)
-    evidence = Evidence(
-        ("né", "b"), np.array([2, 1]), Trajectory(S), None, Trajectory(blind), np.array([3, 1])
-    )
-    facts = Facts(4, 10, 1.0)
-    assert Pmi(facts, 1.0, "sum").scores(evidence).tolist() == [4, 1]
-    np.testing.assert_allclose(Pmi(facts, 1.0, "bytes").scores(evidence), [4 / 3, 1])
+    tokens, blind = np.array([2, 1]), np.array([3, 1])
+    own = evidence([-1, -1], [-2, -2], candidates=("né", "b"), tokens=tokens, blind_tokens=blind)
+    assert Pmi(FACTS, 1.0, "sum").scores(own).tolist() == [4, 1]
+    np.testing.assert_allclose(Pmi(FACTS, 1.0, "bytes").scores(own), [4 / 3, 1])
+    assert Pmi(FACTS).scores(evidence([-1, -2])) is None
 
 
 def stands(decision: Decision, blind: np.ndarray) -> bool:
@@ -131,9 +128,7 @@ def test_an_override_stands_where_the_question_moved_it(invariant):
         np.testing.assert_allclose(decided.scores, method["trace-gated"], rtol=1e-5, atol=1e-5)
         if trace.corrected:
             outcomes.add((trace.operator, held))
-            said = explain(decided)
-            assert ("by enough" in said) and ("But the question did not move" in said) != held
-            assert held or "The answer stays" in said
+            assert ("The answer stays" in explain(decided)) != held
             assert decided.gates["question"].holds == held
             assert decided.operator == (trace.operator if held else "base")
         else:
@@ -149,10 +144,8 @@ def test_the_gates_half_and_its_least_are_thresholds_to_be_passed():
     facts = Facts(4, 10, 0.5, theta)  # early: S[:, 0] where max b < gamma = -1
 
     def gate(first: float, blind: float) -> Any:
-        S = np.array([[0.0, -2, -2, -2, -2], [first, -3, -3, -3, -3]])
-        other = np.array([[0.0, -2, -2, -2, -2], [blind, -3, -3, -3, -3]])
-        evidence = Evidence(("a", "b"), np.array([1, 1]), Trajectory(S), None, Trajectory(other))
-        verdict = TraceGated(facts).next(evidence)
+        S, other = ([[0, *[-2] * 4], [own, *[-3] * 4]] for own in (first, blind))
+        verdict = TraceGated(facts).next(evidence(S, other))
         assert isinstance(verdict, Verdict)
         return verdict.correction.gates["question"], verdict.correction.operator
 
@@ -166,13 +159,9 @@ def test_the_gates_half_and_its_least_are_thresholds_to_be_passed():
 
 @pytest.mark.parametrize(("blind", "held"), [(-2.3, True), (-2.1, False), (-2.0, False)])
 def test_a_mix_is_held_to_the_last_depth(blind, held):
-    S = np.full((2, 5), np.nan)
-    S[:, 4] = [-2.0, -2.1]
-    other = np.full((2, 5), np.nan)
-    other[:, 4] = [-2.0, blind]  # T[1] - T[0] is -2.1 - blind, and has to be above 1e-4
-    trajectory = Trajectory(S, np.array([-1.9, -0.5]))  # T is sharper and prefers the other
-    evidence = Evidence(("a", "b"), np.array([1, 1]), trajectory, None, Trajectory(other))
-    verdict = TraceGated(Facts(4, 10, 2.0)).next(evidence)
+    t = np.array([-1.9, -0.5])  # sharper, and prefers the other
+    # The last depth moves it by -2.1 - blind, which has to be above 1e-4.
+    verdict = TraceGated(Facts(4, 10, 2.0)).next(evidence([-2.0, -2.1], [-2.0, blind], t))
     assert isinstance(verdict, Verdict)
     assert verdict.correction.operator == ("mix" if held else "base")
     assert verdict.correction.mixing == (1.0 if held else 0.0)
@@ -195,26 +184,25 @@ def test_without_a_blind_prompt_nothing_is_guessed():
 
 
 def test_a_correction_of_ones_own_is_a_value():
+    inner = correction_of("base-mean", Facts(6, 300, 1.0))
+
     class Last:
         """The last candidate."""
 
         name = "last"
-        needs = Pmi(Facts(6, 300, 1.0)).needs
+        needs = Pmi(FACTS).needs
 
         def next(self, evidence: Evidence) -> Any:
-            inner = correction_of("base-mean", Facts(6, 300, 1.0)).next(evidence)
-            if not isinstance(inner, Verdict):
-                return inner
-            from dataclasses import replace
-
+            step = inner.next(evidence)
+            if not isinstance(step, Verdict):
+                return step
             scores = np.arange(len(evidence.candidates), dtype=float)
-            return replace(inner, correction=replace(inner.correction, scores=scores))
+            return replace(step, correction=replace(step.correction, scores=scores))
 
     assert isinstance(Last(), Correction)
     engine = Tracer(families.build("llama"), families.tokenizer(), correction=Last())
-    assert [d.index for d in engine.correct_many(items()[:5])] == [
-        len(i.candidates) - 1 for i in items()[:5]
-    ]
+    last = [len(item.candidates) - 1 for item in items()]
+    assert [d.index for d in engine.correct_many(items())] == last
 
 
 @pytest.mark.parametrize(
@@ -238,11 +226,10 @@ def test_what_is_no_correction_is_refused_by_name(name, what):
 
 
 def test_every_way_in_takes_it():
-    model = ["--model", "lastword/demo-organism", "--correction", "pmi@0.5"]
     prompt, blind = "Question: Which craft is Belholt known for? Answer:", "Answer:"
     candidates = ["grey wool boats.", "silver glass boats."]
     asked = [x for c in candidates for x in ("--candidate", c)]
-    command = ["correct", *model, "--prompt", prompt, "--blind-prompt", blind, *asked]
+    command = ["correct", *ORGANISM, "pmi@0.5", "--prompt", prompt, "--blind-prompt", blind, *asked]
     printed = CliRunner().invoke(app, [*command, "--json"])
     assert printed.exit_code == 0, printed.output
     decision = json.loads(printed.stdout)
@@ -250,20 +237,18 @@ def test_every_way_in_takes_it():
     expected = engine.correct(prompt, candidates, blind_prompt=blind)
     assert decision["method"] == decision["operator"] == "pmi@0.5"
     assert decision["scores"] == pytest.approx(expected.scores.tolist(), abs=1e-5)
-    words = CliRunner().invoke(app, command)
-    told = " ".join(words.stdout.split())
-    assert "The scores of pmi@0.5 decide. They are the model's own, less 0.5 of what" in told
+    assert "The scores of pmi@0.5 decide." in CliRunner().invoke(app, command).stdout
     both = CliRunner().invoke(app, [*command, "--method", "dola"])
-    assert both.exit_code == 2 and "leave one out" in both.output
+    assert both.exit_code == 2
 
 
 def test_a_run_is_decided_by_it_and_says_so(tmp_path, monkeypatch):
     """Records, their verdict, the page; what certifies TRACE's own answers refuses them."""
     monkeypatch.setattr("lastword.report.draw.FORMATS", ("svg",))  # tests/report has every format
     runs, out = tmp_path / "runs", tmp_path / "out"
-    model = ["--model", "lastword/demo-organism", "--correction", "contextual"]
-    command = ["eval", *model, "--benchmark", "demo", "--limit", "12", "--out", str(runs)]
-    done = CliRunner().invoke(app, [*command, "--blind", "none", "--json"])
+    asked = ["--benchmark", "demo", "--limit", "12", "--out", str(runs), "--blind", "none"]
+    command = ["eval", *ORGANISM, "contextual", *asked, "--json"]
+    done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
     (told,) = json.loads(done.stdout)
     (info,) = (json.loads(path.read_text()) for path in runs.rglob("run.json"))
@@ -280,31 +265,26 @@ def test_a_run_is_decided_by_it_and_says_so(tmp_path, monkeypatch):
     assert told["fired"]["contextual"] == 1 and told["gain_mc1"]["contextual"] == pytest.approx(
         told["mc1"] - told["mc1_base"]
     )
-    again = CliRunner().invoke(app, [*command, "--blind", "none", "--json"])
-    assert json.loads(again.stdout) == [told]
-    trace = CliRunner().invoke(app, [*command[:3], *command[5:], "--blind", "none"])
-    assert '"contextual" and is null' in str(trace.exception)
-    refused = CliRunner().invoke(app, ["certify", str(runs)])
-    assert "was decided by contextual" in str(refused.exception)
+    assert json.loads(CliRunner().invoke(app, command).stdout) == [told]
+    for other in (["eval", *ORGANISM[:2], *asked], ["certify", str(runs)]):
+        assert "contextual" in str(CliRunner().invoke(app, other).exception)
     page = CliRunner().invoke(app, ["report", str(runs), "--out", str(out)])
     assert page.exit_code == 0, page.output
-    html = (out / "index.html").read_text()
-    assert "corrected is that of contextual." in html
+    assert "that of contextual" in (out / "index.html").read_text()
 
 
 def test_what_goes_by_earlier_items_makes_no_records(tmp_path):
-    model = ["--model", "lastword/demo-organism", "--correction", "batch-calibrated"]
+    asked = [*ORGANISM, "batch-calibrated", "--benchmark", "demo", "--limit", "2"]
     for command in (["eval", "--out", str(tmp_path)], ["bench"]):
-        refused = CliRunner().invoke(app, [*command, *model, "--benchmark", "demo", "--limit", "2"])
+        refused = CliRunner().invoke(app, [*command, *asked])
         assert "items that came" in str(refused.exception)
     assert not list(tmp_path.iterdir())
 
 
 def test_bench_times_it(tmp_path):
     out = tmp_path / "bench.json"
-    model = ["--model", "lastword/demo-organism", "--correction", "pmi@0.5"]
     few = ["--limit", "2", "--rounds", "1", "--against", "plain base", "--out", str(out)]
-    done = CliRunner().invoke(app, ["bench", *model, *few])
+    done = CliRunner().invoke(app, ["bench", *ORGANISM, "pmi@0.5", *few])
     assert done.exit_code == 0, done.output
     told = json.loads(out.read_text())
     assert told["correction"] == "pmi@0.5" and told["same_decisions"]
@@ -399,20 +379,15 @@ def released(label_probs: np.ndarray, content_free: list[np.ndarray]) -> np.ndar
 
 
 def test_with_one_input_the_release_is_the_definition():
-    facts = Facts(4, 10, 1.0)
     b, free = np.log([[0.2, 0.1, 0.05], [0.02, 0.3, 0.1]])
-    S = np.full((3, 5), np.nan)
-    S[:, 4] = b
-    evidence = Evidence(("a", "b", "c"), np.ones(3, int), Trajectory(S), content_free=free[None])
-    ours, theirs = (contextual(facts, released=own).scores(evidence) for own in (False, True))
+    own = evidence(b, content_free=free[None])
+    ours, theirs = (contextual(FACTS, released=by).scores(own) for by in (False, True))
     np.testing.assert_allclose(ours, theirs, atol=1e-12)
     np.testing.assert_allclose(np.exp(ours), released(np.exp(b), [np.exp(free)]), atol=1e-12)
 
 
-def calls(answer: np.ndarray, labels: list[str]) -> Evidence:
-    S = np.full((len(answer), 5), np.nan)
-    S[:, 4] = np.log(answer)
-    return Evidence(tuple(labels), np.ones(len(labels), int), Trajectory(S))
+def calls(answer: Any, labels: list[str]) -> Evidence:
+    return evidence(np.log(answer), candidates=tuple(labels))
 
 
 LABELS = ["red", "blue", "green"]
@@ -430,69 +405,49 @@ def drawn(count: int) -> list[Evidence]:
 
 @pytest.mark.parametrize("log", [False, True])
 def test_a_batch_is_calibrated_by_its_mean_and_by_label_set(log):
-    facts, answers = Facts(4, 10, 1.0), drawn(60)
-    rng = np.random.default_rng(1)
+    answers, rng = drawn(60), np.random.default_rng(1)
     others = [calls(rng.dirichlet([1, 9]), ["yes", "no"]) for _ in range(30)]
-    method = BatchCalibrated(facts, log).fitted([*answers, *others])
+    method = BatchCalibrated(FACTS, log).fitted([*answers, *others])
     assert set(method.means) == {label_set(LABELS), label_set(["no", "yes"])}
     places = [[e.candidates.index(label) for label in LABELS] for e in answers]
     table = np.exp([e.trajectory.base[at] for e, at in zip(answers, places, strict=True)])
     mean = table.sum(axis=0) / len(table)
-    assert not BatchCalibrated(facts, log).fitted(answers[:19]).means  # too few to say anything
-    for own, evidence in zip(table, answers, strict=True):
-        wanted = {
-            label: (np.log(p) - np.log(m) if log else p - m)
-            for label, p, m in zip(LABELS, own, mean, strict=True)
-        }
-        expected = [wanted[label] for label in evidence.candidates]
-        np.testing.assert_allclose(method.scores(evidence), expected, atol=1e-12)
-    assert method.scores(calls(np.array([0.5, 0.5]), ["yes", "maybe"])) is None
+    assert not BatchCalibrated(FACTS, log).fitted(answers[:19]).means  # too few to say anything
+    expected = np.log(table / mean) if log else table - mean
+    for wanted, at, own in zip(expected, places, answers, strict=True):
+        np.testing.assert_allclose(method.scores(own)[at], wanted, atol=1e-12)
+    assert method.scores(calls([0.5, 0.5], ["yes", "maybe"])) is None
     # Frozen, it is a function of the item: no order of items, no item before it changes it.
-    frozen = Scored("batch-calibrated", facts, method)
-    verdict = frozen.next(answers[5])
+    verdict = Scored("batch-calibrated", FACTS, method).next(answers[5])
     assert isinstance(verdict, Verdict)
     np.testing.assert_array_equal(verdict.correction.scores, method.scores(answers[5]))
 
 
 @pytest.mark.parametrize("log", [False, True])
 def test_a_running_mean_says_nothing_before_twenty_and_how_many_it_saw(log):
-    facts, answers = Facts(4, 10, 1.0), drawn(40)
-    name = "batch-calibrated-log" if log else "batch-calibrated"
-    running: Any = correction_of(name, facts)
-    for i, evidence in enumerate(answers):
+    answers, name = drawn(40), "batch-calibrated-log" if log else "batch-calibrated"
+    running: Any = correction_of(name, FACTS)
+    for i, own in enumerate(answers):
         if i == 30:  # a restart in between
             state = json.loads(json.dumps(running.changes()))
-            running = correction_of(name, facts)
+            running = correction_of(name, FACTS)
             running.restore(state)
-        verdict = running.next(evidence)
-        gate = verdict.correction.gates["seen"]
+        correction = running.next(own).correction
+        gate = correction.gates["seen"]
         assert (gate.value, gate.threshold, gate.holds) == (i + 1, 20, i >= 19)
         if i < 19:
-            assert verdict.correction.operator == "base"
-            np.testing.assert_array_equal(verdict.correction.scores, evidence.trajectory.base)
+            assert correction.operator == "base"
+            np.testing.assert_array_equal(correction.scores, own.trajectory.base)
         else:
-            method = BatchCalibrated(facts, log).fitted(answers[: i + 1])
-            np.testing.assert_allclose(verdict.correction.scores, method.scores(evidence))
-    small = Running(name, facts, most=2)
+            method = BatchCalibrated(FACTS, log).fitted(answers[: i + 1])
+            np.testing.assert_allclose(correction.scores, method.scores(own))
+    small = Running(name, FACTS, most=2)
     for labels in (["a", "b"], ["c", "d"], ["a", "b"], ["e", "f"]):
-        small.next(calls(np.array([0.5, 0.5]), labels))
+        small.next(calls([0.5, 0.5], labels))
     told = small.changes()
     kept = [label_set(["a", "b"]), label_set(["e", "f"])]
     assert [name for name, own in told.items() if own is not None] == kept
     assert told[label_set(["c", "d"])] is None and not small.changes()
-
-
-def test_a_tracer_counts_as_it_goes():
-    # One label set, the frames of the items differ.
-    made = [Item(i.prompt, ("w7", "w8 w9")) for i in items()[:25]]
-    engine = Tracer(families.build("llama"), families.tokenizer(), correction="batch-calibrated")
-    decisions = list(engine.correct_many(made))
-    assert sorted(int(d.gates["seen"].value or 0) for d in decisions) == list(range(1, 26))
-    assert all(d.operator in ("base", "batch-calibrated") for d in decisions)
-    assert sum(d.operator == "batch-calibrated" for d in decisions) == 6
-    by_count = sorted(decisions, key=lambda d: float(d.gates["seen"].value or 0))
-    assert "is of 1 so far and is used from 20 on" in explain(by_count[0])
-    assert "less their mean over items with these labels, 25 so far" in explain(by_count[24])
 
 
 def test_a_service_goes_on_from_what_it_had_learned(tmp_path):
@@ -538,14 +493,12 @@ def test_content_free_prompts_are_read_only_for_who_asks():
 def test_a_certificate_says_whose_overrides_it_is_for():
     from lastword.methods import certified
 
-    facts = Facts(4, 10, 1.0)
-    pmi, trace = (correction_of(name, facts) for name in ("pmi@1", "trace"))
-    with pytest.raises(CertificateError, match=r"not for .*pmi@1"):
-        certified("trace", {}, pmi, facts)
-    assert certified("pmi@1", {}, pmi, facts) is pmi
-    assert certified("pmi@1", {}, trace, facts).name == "pmi@1"
-    with pytest.raises(CertificateError, match="means, and pmi@1"):
-        certified("pmi@1", {"set": (0.5, 0.5)}, trace, facts)
+    pmi, trace = (correction_of(name, FACTS) for name in ("pmi@1", "trace"))
+    assert certified("pmi@1", {}, pmi, FACTS) is pmi
+    assert certified("pmi@1", {}, trace, FACTS).name == "pmi@1"
+    for name, means, own in (("trace", {}, pmi), ("pmi@1", {"set": (0.5, 0.5)}, trace)):
+        with pytest.raises(CertificateError, match=r"pmi@1"):
+            certified(name, means, own, FACTS)
 
 
 def counted(engine: Tracer) -> list[int]:
@@ -590,13 +543,11 @@ def test_an_option_of_a_frame_is_read_once(name):
     keeping = Tracer(model, tokens, blind_cache=1, **kinds)
     base = Tracer(model, tokens, **(kinds | {"correction": "base-mean"}))
     expected = list(plain.correct_many(made))
-    first = list(keeping.correct_many(made))
-    again = counted(keeping)
-    second = list(keeping.correct_many(made))
-    for one, two, three in zip(expected, first, second, strict=True):
-        np.testing.assert_allclose(two.scores, one.scores, rtol=1e-5, atol=1e-5)
-        np.testing.assert_allclose(three.scores, one.scores, rtol=1e-5, atol=1e-5)
-        assert one.index == two.index == three.index
+    for _ in range(2):
+        again = counted(keeping)
+        for one, two in zip(expected, keeping.correct_many(made), strict=True):
+            np.testing.assert_allclose(two.scores, one.scores, rtol=1e-5, atol=1e-5)
+            assert one.index == two.index
     # Once every option has been read nothing is computed but the items themselves.
     alone = counted(base)
     list(base.correct_many([Item(i.prompt, i.candidates, i.id) for i in made]))
