@@ -41,16 +41,17 @@ def test_items_are_what_the_records_say(tmp_path):
     assert sample.failed == 3 and len(sample.items) == len(counted) < len(records) - 3
     for place, (_, row) in enumerate(counted.iterrows()):
         scores, base = np.array(row["scores"]), np.array(row["base_scores"])
-        first, second = sorted(scores)[-2:][::-1]
-        assert sample.items.mc1[place] == row["mc1"]
-        assert sample.items.mc1_base[place] == row["mc1_base"]
-        assert sample.items.overrides[place] == (np.argmax(scores) != np.argmax(base))
-        assert sample.items.operators[place] == row["operator"]
-        assert sample.items.margins[place] == pytest.approx(first - second)
-        top = 1 / np.exp(scores - scores.max()).sum()
-        assert sample.items.confidence[place] == pytest.approx(top)
-        top = 1 / np.exp(base - base.max()).sum()
-        assert sample.items.base_confidence[place] == pytest.approx(top)
+        expected = {
+            "mc1": row["mc1"],
+            "mc1_base": row["mc1_base"],
+            "overrides": np.argmax(scores) != np.argmax(base),
+            "operators": row["operator"],
+            "margins": pytest.approx(np.subtract(*sorted(scores)[:-3:-1])),
+            "confidence": pytest.approx(1 / np.exp(scores - scores.max()).sum()),
+            "base_confidence": pytest.approx(1 / np.exp(base - base.max()).sum()),
+        }
+        for name, value in expected.items():
+            assert getattr(sample.items, name)[place] == value, name
 
 
 def test_a_certificate_says_what_it_is_for_and_carries_what_is_watched(tmp_path):
@@ -98,10 +99,14 @@ def test_a_certificate_is_for_one_model_and_one_theta(tmp_path):
 
 def test_what_is_not_whole_or_was_certified_is_refused(tmp_path):
     written(tmp_path, "halueval-qa")
-    rewrite(tmp_path, certificate={"policy": "x"})
-    with pytest.raises(RecordError, match="under a certificate"):
-        read_sample(tmp_path)
-    rewrite(tmp_path, certificate=None)
+    for changes, said in (
+        ({"certificate": {"policy": "x"}}, "under a certificate"),
+        ({"certificate": None, "invariant": 0.3}, r"I\(M\) is not the run's"),
+    ):
+        rewrite(tmp_path, **changes)
+        with pytest.raises(RecordError, match=said):
+            read_sample(tmp_path)
+    rewrite(tmp_path, invariant=2.0)
     next(tmp_path.rglob("part-00000.parquet")).unlink()
     with pytest.raises(RecordError, match="is not finished: 8 of 120"):
         read_sample(tmp_path)
@@ -119,74 +124,34 @@ def test_statistics_are_of_what_trace_wanted(tmp_path):
     assert {"gate_changes", "gate_invariant"} & set(plain) == set()
 
 
-def test_nothing_is_a_sample_too():
-    records = synthetic_cell("org/m", "halueval-qa", 4)
-    assert len(labelled([records[:0]])) == 0
-
-
-def nan_inside(row):
-    row["trajectory"][0][2] = float("nan")
-
-
-def one_depth_less(row):
-    row["trajectory"] = np.delete(np.array(row["trajectory"].tolist()), 3, axis=1)
-
-
-def swapped_depths(row):
-    S = np.array(row["trajectory"].tolist())
-    row["trajectory"] = S[:, [1, 0, *range(2, S.shape[1])]][:, ::-1]
-
-
-def another_answer(row):
-    row["index"] = (row["index"] + 1) % len(row["scores"])
-
-
-def another_d_eff(row):
-    row["d_eff"] = 1.5 if row["d_eff"] != 1.5 else 1.6
-
-
-def judged_right(row):
-    row["mc1"] = 1.0 - row["mc1"]
-
-
 @pytest.mark.parametrize(
-    ("edit", "said"),
+    ("name", "edit", "said"),
     [
-        (nan_inside, "no number"),
-        (one_depth_less, "depths of its run"),
-        (swapped_depths, "not the last depth|not the trajectory's|not the rule's"),
-        (another_answer, "the answer is not the rule's"),
-        (another_d_eff, "d_eff is not the trajectory's"),
-        (judged_right, "mc1 is another"),
+        ("trajectory", lambda S: np.where(S == S[0, 2], np.nan, S), "no number"),
+        ("trajectory", lambda S: np.delete(S, 3, axis=1), "depths of its run"),
+        ("trajectory", lambda S: S[:, ::-1], "not the last depth|not the trajectory's"),
+        ("index", lambda index: 1 - index, "the answer is not the rule's"),
+        ("d_eff", lambda d_eff: d_eff + 0.1, "d_eff is not the trajectory's"),
+        ("mc1", lambda mc1: 1.0 - mc1, "mc1 is another"),
     ],
 )
-def test_an_edited_record_is_refused_by_name_of_the_item(tmp_path, edit, said):
+def test_an_edited_record_is_refused_by_name_of_the_item(tmp_path, name, edit, said):
     records = synthetic_cell(benchmark="halueval-qa", items=60)
-    place = 17
-    row = records.iloc[place].to_dict()
-    row["trajectory"] = np.array(np.array(row["trajectory"]).tolist())
-    edit(row)
-    for name, value in row.items():
-        records.at[records.index[place], name] = value
+    records.at[17, name] = edit(records.at[17, name])
     write_cells(records, tmp_path)
     with pytest.raises(RecordError, match=said) as caught:
         read_sample(tmp_path)
-    assert f"item {row['id']}:" in str(caught.value)
+    assert f"item {records.at[17, 'id']}:" in str(caught.value)
 
 
 def blind_cell(items: int = 40):
     """A cell whose items share one frame, read once without the question."""
     records = synthetic_cell(benchmark="halueval-qa", items=items)
-    rng = np.random.default_rng(3)
-    read = {n: rng.normal(size=(n, 9)) for n in {len(c) for c in records["candidates"]}}
-    widths = [len(c) for c in records["candidates"]]
-    depths = [len(S[0]) for S in records["trajectory"]]
-    records["candidates"] = [tuple(f"c{j}" for j in range(n)) for n in widths]
-    records["blind_trajectory"] = [
-        read[n][:, :1].repeat(d, axis=1).tolist() for n, d in zip(widths, depths, strict=True)
-    ]
-    records["blind_scores"] = [read[n][:, 0].tolist() for n in widths]
-    records["content_free_scores"] = [read[n][:, 1:4].T.tolist() for n in widths]
+    read = np.random.default_rng(3).normal(size=(2, 4))
+    records["candidates"] = [("c0", "c1")] * items
+    records["blind_trajectory"] = [read[:, :1].repeat(13, axis=1).tolist()] * items
+    records["blind_scores"] = [read[:, 0].tolist()] * items
+    records["content_free_scores"] = [read[:, 1:].T.tolist()] * items
     return records
 
 
@@ -215,8 +180,7 @@ def test_blind_readings_are_not_believed_either(tmp_path, name, said):
 
 def test_depths_that_are_dropped_everywhere_are_refused(tmp_path):
     records = synthetic_cell(benchmark="halueval-qa", items=30)
-    short = [np.delete(np.array(S.tolist()), 3, axis=1).tolist() for S in records["trajectory"]]
-    records["trajectory"] = short
+    records["trajectory"] = [np.delete(S, 3, axis=1) for S in records["trajectory"]]
     write_cells(records, tmp_path)
     read_sample(tmp_path)
     rewrite(tmp_path, depth=12)
@@ -224,12 +188,14 @@ def test_depths_that_are_dropped_everywhere_are_refused(tmp_path):
         read_sample(tmp_path)
 
 
-def test_an_item_that_failed_counts_as_broken(tmp_path):
-    items = labelled([synthetic_cell(benchmark="halueval-qa", items=60)])
+def test_an_item_that_failed_counts_as_broken():
+    cell = synthetic_cell(benchmark="halueval-qa", items=60)
+    assert len(labelled([cell[:0]])) == 0
+    items = labelled([cell])
     whole = claims(items, "mix", Terms())
     failing = claims(items, "mix", Terms(), failed=3)
-    for one, other in zip(whole, failing, strict=True):
-        a, b = (Evidence.of(c.base, c.shown, c.groups, 1.0, c.changed) for c in (one, other))
+    for pair in zip(whole, failing, strict=True):
+        a, b = (Evidence.of(c.base, c.shown, c.groups, 1.0, c.changed) for c in pair)
         assert (b.items, b.broken, b.groups) == (a.items + 3, a.broken + 3, a.groups + 3)
         assert b.fixed == a.fixed
 
@@ -237,11 +203,8 @@ def test_an_item_that_failed_counts_as_broken(tmp_path):
 def test_records_without_their_texts_are_copies_where_they_score_alike(tmp_path):
     records = synthetic_cell(benchmark="halueval-qa", items=30)
     records = pd.concat([records, records.iloc[:5]], ignore_index=True)
-    records["id"] = [str(i) for i in range(35)]
-    records["place"] = range(35)
-    records["prompt"] = ""
-    records["candidates"] = [("x", "xx")] * 35
-    write_cells(records, tmp_path)
+    own = {"id": list(map(str, range(35))), "place": range(35), "prompt": ""}
+    write_cells(records.assign(**own, candidates=[("x", "xx")] * 35), tmp_path)
     assert read_sample(tmp_path).items.group_count == 30
 
 
@@ -255,13 +218,6 @@ COMMITTED = sorted(
 def test_records_of_ours_follow_from_their_trajectories(run):
     sample = read_sample(locate(str(run.parent)), methods=None)
     assert sample.items.group_count > 0.7 * len(sample.items) > 0
-
-
-def test_an_edited_run_is_refused(tmp_path):
-    written(tmp_path, "halueval-qa")
-    rewrite(tmp_path, invariant=0.3)
-    with pytest.raises(RecordError, match="I\\(M\\) is not the run's"):
-        read_sample(tmp_path)
 
 
 def test_items_that_name_a_group_and_pairs_belong_together(tmp_path):

@@ -24,18 +24,15 @@ from lastword.trust.summary import summary
 from lastword.trust.terms import Terms
 
 LABELS = ("clay lamps", "green wool combs", "pale cedar oars", "copper masks")
+LONGEST = 1
 FAMILY = ("trace", "trace-gated", "pmi@0.25", "pmi@0.5", "pmi@1", "batch-calibrated")
-
-
-def of_labels(count: int) -> list[Item]:
-    """Questions over one label set."""
-    asked = list({item.prompt: item for item in world_items()}.values())[:count]
-    return [Item(i.prompt, LABELS, id=i.id, blind_prompt=i.blind_prompt) for i in asked]
 
 
 @pytest.fixture(scope="module")
 def asked():
-    return of_labels(150)
+    """Questions over one label set."""
+    once = list({item.prompt: item for item in world_items()}.values())[:150]
+    return [Item(i.prompt, LABELS, id=i.id, blind_prompt=i.blind_prompt) for i in once]
 
 
 @pytest.fixture(scope="module")
@@ -114,11 +111,7 @@ def test_the_choice_is_what_runs_under_the_certificate(by_pmi, asked):
         assert stands.index == (was.index if lets else was.base_index)
     with pytest.raises(CertificateError, match=r"overrides by pmi@1, not for those of pmi@0\.5"):
         Tracer.demo(certificate=read, correction="pmi@0.5")
-    lines = summary(finding, "m", ["b"], 0)
-    assert lines[0].startswith(
-        "tried: 20 policies of trace (decisive and early), trace-gated, pmi@0.25,"
-    )
-    assert lines[1].startswith("allowed: overrides by pmi@1")
+    assert summary(finding, "m", ["b"], 0)[1].startswith("allowed: overrides by pmi@1")
     with pytest.raises(CertificateError, match="not hold the policies of its methods"):
         Certificate.from_dict(certificate.to_dict() | {"terms": {"alpha": 0.1}})
 
@@ -153,25 +146,19 @@ def test_controls_go_through_the_same_test(by_pmi):
     assert told.worth["longest"] < finding.chosen.gain and told.flips < 0.05
     frame = load_records(by_pmi)
     # What takes the longest label fixes and breaks this many: it may be certified only if it gains.
-    longest = int(np.argmax([len(label) for label in LABELS]))
-    base = [int(np.argmax(b)) for b in frame["base_scores"]]
-    truth = [int(np.argmax(t)) for t in frame["truthful"]]
-    fixed = sum(t == longest != b for t, b in zip(truth, base, strict=True))
-    broken = sum(t == b != longest for t, b in zip(truth, base, strict=True))
-    assert (told.worth["longest"] > 0) <= (fixed > broken)
+    base, truth = (np.array([np.argmax(u) for u in frame[c]]) for c in ("base_scores", "truthful"))
+    fixed = (truth == LONGEST) & (base != LONGEST)
+    broken = (truth == base) & (base != LONGEST)
+    assert (told.worth["longest"] > 0) <= (fixed.sum() > broken.sum())
     # Where a control is worth as much, that comes first.
     equal = Beside(dict.fromkeys(told.worth, 0.0) | {"longest": finding.chosen.gain}, 0.2)
-    first, *rest = summary(finding, "m", ["b"], 0, equal)
-    assert first.startswith(
-        "warning: longest and random flips in 20% of draws would certify as much"
-    )
-    assert rest[-1].startswith("controls: answers that do not read the question would")
+    first, *_ = summary(finding, "m", ["b"], 0, equal)
+    assert first.startswith("warning: longest and random flips in 20% of draws")
     assert not any(line.startswith("warning") for line in summary(finding, "m", ["b"], 0, told))
 
 
 def test_where_wording_gives_the_truth_away_the_control_certifies_as_much(tracer, asked, tmp_path):
-    longest = int(np.argmax([len(label) for label in LABELS]))
-    runs = recorded(tracer, asked, [longest] * len(asked), tmp_path)
+    runs = recorded(tracer, asked, [LONGEST] * len(asked), tmp_path)
     sample = read_sample(runs, methods=("pmi@0.25", "pmi@0.5", "pmi@1"))
     finding = certify(sample.items, sample.scalar, Terms(0.3, methods=sample.methods))
     told = beside(finding, sample.items, sample.cells, sample.scalar)

@@ -44,13 +44,11 @@ def test_a_test_goes_on_where_it_stood():
     reference = {"confidence": rng.random(30), "d_eff": rng.random(30)}
     stream = [{"confidence": rng.random(), "d_eff": rng.random()} for _ in range(60)]
     whole, first, second = (Drift(reference, 0.05) for _ in range(3))
-    for values in stream:
+    for place, values in enumerate(stream):
         whole.see(values)
-    for values in stream[:25]:
-        first.see(values)
-    second.resume({n: [v[n] for v in stream[:25]] for n in reference}, first.state())
-    for values in stream[25:]:
-        second.see(values)
+        if place == 25:
+            second.resume({n: [v[n] for v in stream[:25]] for n in reference}, first.state())
+        (first if place < 25 else second).see(values)
     assert second.state() == whole.state()
     assert whole.state()["wealth"] != first.state()["wealth"]
 
@@ -58,11 +56,10 @@ def test_a_test_goes_on_where_it_stood():
 def test_after_the_window_a_test_starts_again(monkeypatch):
     monkeypatch.setattr(drift, "WINDOW", 50)
     test, fresh = Martingale([0.0, 1.0], seed=1), Martingale([0.0, 1.0], seed=1)
-    values = np.random.default_rng(5).random(60)
-    for value in values:
+    for place, value in enumerate(np.random.default_rng(5).random(60)):
         test.see(value)
-    for value in values[50:]:
-        fresh.see(value)
+        if place >= 50:
+            fresh.see(value)
     assert test.seen == 10 and np.array_equal(test.wealth, fresh.wealth)
 
 

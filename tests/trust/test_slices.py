@@ -33,13 +33,9 @@ def test_a_slice_that_breaks_too_much_is_named_though_the_whole_passes():
     good, bad = slices(items, names, finding)[::-1]
     assert (good.name, good.items, good.fixed, good.broken) == ("good", 1000, 60, 0)
     assert (bad.name, bad.items, bad.fixed, bad.broken) == ("bad", 50, 0, 12)
-    assert good.holds and not good.exceeds
-    assert bad.exceeds and not bad.holds
+    assert good.holds and not good.exceeds and bad.exceeds and not bad.holds
     said = sliced([bad, good], "truth", TERMS)
-    assert said == (
-        "by truth, 2 slices: at most 5% broken is shown of good alone; "
-        "warning: more than that in bad (12 of 50)"
-    )
+    assert "of good alone; warning" in said and said.endswith("in bad (12 of 50)")
 
 
 def test_the_levels_are_holms():
@@ -68,8 +64,7 @@ def test_copies_in_a_group_count_once():
 
 def test_nothing_is_said_where_nothing_is_let_through():
     items, names = population(a=(0, 0, 300))
-    finding = certify(items, "mix", TERMS)
-    assert slices(items, names, finding) == []
+    assert slices(items, names, certify(items, "mix", TERMS)) == []
     assert sliced([], "group", TERMS) == "by group: nothing is allowed anywhere"
 
 
