@@ -19,6 +19,7 @@ from lastword.probes.state import fit_state
 from lastword.probes.trajectory import TrajectoryProbe, features_of, fit_trajectory
 
 TEMPLATE = template_of("decide/plain")
+NAME = template_name(TEMPLATE.to_dict())
 QUESTION = Choice("What is it about?", ["animal", "money"])
 ANIMALS = ["the red fox runs home", "a cat sleeps here", "dogs bark loudly", "birds sing in trees"]
 MONEY = ["pay the bill today", "the invoice is late", "send money to the bank", "costs rise a lot"]
@@ -34,8 +35,7 @@ def tracer():
 def probe_of(tracer, pooling="mean", question=QUESTION, labels=LABELS):
     states = read_states(tracer, TEXTS, question, TEMPLATE, (pooling,))
     fit = fit_state(states, labels, poolings=(pooling,))
-    name = template_name(TEMPLATE.to_dict())
-    return Probe(question, name, tracer.subject, fit.probe, len(labels), figures={"right": 0.5})
+    return Probe(question, NAME, tracer.subject, fit.probe, len(labels), figures={"right": 0.5})
 
 
 @pytest.fixture(scope="module")
@@ -77,26 +77,19 @@ def damages(raw: bytes):
         text = json.dumps(own).encode()
         return len(text).to_bytes(8, "little") + text + raw[8 + length :]
 
-    yield b""
-    yield raw[:40]
-    yield raw[:-4]
-    yield b"PK\x03\x04" + raw
-    yield raw[:-8] + np.float64(np.nan).tobytes()
-    for changes in (
-        {"schema": 9},
-        {"classes": None},
-        {"temperature": 0},
-        {"temperature": "1"},
-        {"classes": ["animal", "animal"]},
-        {"classes": ["animal", "music"]},
-        {"classes": ["animal"]},
-        {"depth": -1},
-        {"depth": "3"},
-        {"pooling": "max"},
-        {"question": {"type": "choice"}},
-        {"subject": None},
-    ):
-        yield with_facts(**changes)
+    nan = raw[:-8] + np.float64(np.nan).tobytes()
+    yield from (b"", raw[:40], raw[:-4], b"PK\x03\x04" + raw, nan)
+    classes = (None, ["animal", "animal"], ["animal", "music"], ["animal"])
+    wrong = {
+        "schema": [9],
+        "classes": classes,
+        "temperature": [0, "1"],
+        "depth": [-1, "3"],
+        "pooling": ["max"],
+        "question": [{"type": "choice"}],
+        "subject": [None],
+    }
+    yield from (with_facts(**{name: value}) for name, own in wrong.items() for value in own)
 
 
 def test_every_damaged_file_is_one_line(tmp_path, probe):
@@ -135,21 +128,18 @@ def test_an_answer_is_the_same_to_the_bit_whatever_else_is_asked(tracer):
     ours = Tracer.demo(probes=probes)
     questions = {"topic": QUESTION, "size": size, "free": Choice("Old?", ["yes", "no"])}
     together = [*ours.decide_many(TEXTS, questions)]
-    for name, question in list(questions.items())[:2]:
-        for one, all_ in zip(ours.decide_many(TEXTS, {name: question}), together, strict=True):
+    for name in ("topic", "size"):
+        alone = ours.decide_many(TEXTS, {name: questions[name]})
+        for one, all_ in zip(alone, together, strict=True):
             assert one[name].probabilities.tolist() == all_[name].probabilities.tolist()
 
 
-def test_layers_above_the_deepest_probe_are_not_computed(tracer, probe):
+def test_layers_above_the_deepest_probe_are_not_computed(probe):
     ours = Tracer.demo(probes=[probe])
-    blocks, runs = ours.backbone.parts.blocks, []
-    handles = [
+    runs = []
+    for i, block in enumerate(ours.backbone.parts.blocks):
         block.register_forward_hook(lambda *_, i=i: runs.append(i))
-        for i, block in enumerate(blocks)
-    ]
     ours.decide("a horse eats hay", {"topic": QUESTION})
-    for handle in handles:
-        handle.remove()
     assert max(runs, default=-1) < max(probe.fit.depth, 1)
 
 
@@ -166,10 +156,9 @@ def test_another_model_or_template_is_refused_by_name(probe):
         Tracer.demo(probes=[probe]).decide("x", {"q": QUESTION}, template="decide/listed")
 
 
-def test_a_text_that_cannot_be_read_is_named(tracer):
-    ours = Tracer.demo(probes=[probe_of(tracer)])
+def test_a_text_that_cannot_be_read_is_named(probe):
     with pytest.raises(ItemError, match="1"):
-        [*ours.decide_many(["short", "word " * 5000], {"q": QUESTION})]
+        [*Tracer.demo(probes=[probe]).decide_many(["short", "word " * 5000], {"q": QUESTION})]
 
 
 def test_a_stacked_probe_weighs_the_models_own_scores(tmp_path, tracer):
@@ -181,8 +170,7 @@ def test_a_stacked_probe_weighs_the_models_own_scores(tmp_path, tracer):
     base, blind = (np.stack([getattr(d, n) for d in own]) for n in ("base_scores", "blind_scores"))
     options = ("money", "music", "animal")
     stacked = fit_stacked(fit, LABELS, options, base, blind, TEXTS).probe
-    name = template_name(TEMPLATE.to_dict())
-    Probe(wide, name, tracer.subject, stacked, len(LABELS)).write(tmp_path / "s.probe.safetensors")
+    Probe(wide, NAME, tracer.subject, stacked, len(LABELS)).write(tmp_path / "s.probe.safetensors")
     ours = Tracer.demo(probes=[tmp_path / "s.probe.safetensors"])
     turned = Choice("What is it about?", ["animal", "music", "money"])
     answers = [own["q"] for own in ours.decide_many(TEXTS, {"q": turned})]
@@ -213,9 +201,8 @@ def test_a_trajectory_probe_answers_options_of_any_kind(tmp_path, tracer):
     tokens = [own.candidate_tokens for own in tracer.encode(items)]
     features = [*map(features_of, read, tokens)]
     fit = fit_trajectory(features, [0, 1, 2, 0, 1, 2]).probe
-    name = template_name(TEMPLATE.to_dict())
     path = tmp_path / "t.probe.safetensors"
-    Probe(asked[0], name, tracer.subject, fit, len(texts)).write(path)
+    Probe(asked[0], NAME, tracer.subject, fit, len(texts)).write(path)
     ours = Tracer.demo(probes=[path])
     for text, question, x, own in zip(texts, asked, features, read, strict=True):
         answer = ours.decide(text, {"goods": question})["goods"]
@@ -226,13 +213,10 @@ def test_a_trajectory_probe_answers_options_of_any_kind(tmp_path, tracer):
         assert answer.corrected == (p.argmax() != own.base_index)
         assert "likeness" not in answer.to_dict()
     assert ours.decide("x", {"q": Choice("Another?", goods)})["q"].method == "base"
-    path.write_bytes(Probe(asked[0], name, tracer.subject, shallow(fit), 6).to_bytes())
+    shallow = TrajectoryProbe(fit.scale[2:], fit.weights[2:], fit.temperature)
+    other = Tracer.demo(probes=[Probe(asked[0], NAME, tracer.subject, shallow, 6)])
     with pytest.raises(InputError, match="fit it again"):
-        Tracer.demo(probes=[path]).decide("x", {"q": asked[0]})
-
-
-def shallow(fit):
-    return TrajectoryProbe(fit.scale[2:], fit.weights[2:], fit.temperature)
+        other.decide("x", {"q": asked[0]})
 
 
 def test_an_option_without_labels_has_no_probability(tracer):

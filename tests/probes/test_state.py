@@ -84,18 +84,11 @@ def test_permuted_labels_are_told_at_chance():
     assert abs(np.mean(rights) - 1 / 3) < 3 * error
 
 
-@pytest.mark.parametrize("labels", [["a"] * 4, ["a", "a", "a", "b"]])
-def test_classes_that_cannot_be_fitted_are_refused(labels):
+@pytest.mark.parametrize(("labels", "value"), [("aaaa", 0), ("aaab", 0), ("aabb", np.nan)])
+def test_what_cannot_be_fitted_is_refused(labels, value):
     with pytest.raises(InputError):
-        fit_state(np.zeros((4, 1, 1, 3), np.float32), labels)
+        fit_state(np.full((4, 1, 1, 3), value, np.float32), list(labels))
     assert few(["a", "b", "b"]) == ["a"]
-
-
-def test_states_that_are_not_finite_are_refused():
-    states, labels = planted()
-    states[3, 0, 0, 0] = np.nan
-    with pytest.raises(InputError):
-        fit_state(states, labels)
 
 
 @pytest.mark.parametrize("width", [5, 60])

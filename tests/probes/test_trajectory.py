@@ -31,46 +31,32 @@ def test_the_feature_that_tells_is_found():
     assert np.mean(np.array(answers) == rights) > 0.8
 
 
-def test_order_changes_no_bit():
+def test_order_of_items_changes_no_bit_and_options_may_change_places():
     items, truths = planted()
     order = np.random.default_rng(0).permutation(len(items))
-    one = fit_trajectory(items, truths)
-    other = fit_trajectory([items[i] for i in order], [truths[i] for i in order])
-    assert np.array_equal(one.probe.weights, other.probe.weights)
-    assert one.probe.temperature == other.probe.temperature
-
-
-def test_options_may_change_places():
-    items, truths = planted()
     probe = fit_trajectory(items, truths).probe
+    other = fit_trajectory([items[i] for i in order], [truths[i] for i in order]).probe
+    assert np.array_equal(probe.weights, other.weights)
+    assert probe.temperature == other.temperature
     turned = [int(probe.scores(x[::-1]).argmax()) for x in items]
     assert turned == [len(x) - 1 - int(probe.scores(x).argmax()) for x in items]
 
 
-def test_the_weights_are_where_the_slope_is_zero():
+@pytest.mark.parametrize(("options", "sure", "penalty"), [(4, 0, 2.0), (77, 9, 0.1)])
+def test_the_weights_are_where_the_slope_is_zero(options, sure, penalty):
+    """With many options that are all but sure too."""
     rng = np.random.default_rng(0)
-    x, present = rng.standard_normal((30, 4, 3)), np.ones((30, 4), bool)
-    target = np.eye(4)[rng.integers(4, size=30)]
-    w = conditional_logit(x, present, target, 2.0)
+    truths = rng.integers(options, size=200)
+    x, target = rng.standard_normal((200, options, 2)), np.eye(options)[truths]
+    x[np.arange(200), truths] += np.stack([rng.choice([0, sure], 200), np.ones(200)], axis=1)
+    w = conditional_logit(x, np.ones((200, options), bool), target, penalty)
     p = np.exp(x @ w) / np.exp(x @ w).sum(axis=1, keepdims=True)
-    assert_allclose(np.einsum("io,iof->f", target - p, x), 2.0 * w, atol=1e-6)
-
-
-def test_many_options_that_are_all_but_sure_do_not_throw_the_weights_off():
-    rng = np.random.default_rng(0)
-    truths = rng.integers(77, size=200)
-    x, target = rng.standard_normal((200, 77, 2)), np.eye(77)[truths]
-    x[np.arange(200), truths] += np.stack([rng.choice([0, 9], 200), np.ones(200)], axis=1)
-    w = conditional_logit(x, np.ones((200, 77), bool), target, 0.1)
-    powers = np.exp(x @ w)
-    p = powers / powers.sum(axis=1, keepdims=True)
-    assert_allclose(np.einsum("io,iof->f", target - p, x), 0.1 * w, atol=1e-6)
+    assert_allclose(np.einsum("io,iof->f", target - p, x), penalty * w, atol=1e-6)
 
 
 def test_too_few_items_are_refused():
-    items, truths = planted(count=3)
     with pytest.raises(InputError):
-        fit_trajectory(items, truths)
+        fit_trajectory(*planted(count=3))
 
 
 def test_features_are_every_depth_both_ways_t_and_lengths():
