@@ -6,6 +6,7 @@ from dataclasses import asdict
 import numpy as np
 import pandas as pd
 import pytest
+import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import synthetic_cell, synthetic_grid, write_cells
@@ -104,42 +105,26 @@ def test_characters_are_counted_not_bytes():
 @pytest.mark.parametrize("blind", ["base", "all"])
 def test_readings_are_those_of_each_record(blind):
     (cell,) = cells(synthetic_cell(items=80, blind=blind, failed=2))
-    theta, found = Theta(), read(cell, Theta())
+    found, scalar = read(cell, Theta()), Theta(tau_dim=99.0)
     for place, item in enumerate(cell.items.to_dict("records")):
         S, t, count = item["trajectory"], item["t_scores"], len(item["t_scores"])
-        b, window = S[:, -1], S[:, theta.window(S.shape[1] - 1)]
-        layer = int(item["decisive_layer"]) if item["decisive_layer"] >= 0 else sharpest(S, theta)
-        X = window - window.mean(axis=0)
-        squared = np.linalg.svd(X, compute_uv=False) ** 2  # another road than the Gram matrix
-        ordered, by_t = np.sort(b)[::-1], np.sort(t)[::-1]
-        gaps = np.diff(np.sort(window, axis=0)[-2:], axis=0)
-        q = S[:, layer] - np.log(np.exp(S[:, layer]).sum())
-        expected = {
-            "d_eff": squared.sum() ** 2 / (squared**2).sum(),
-            "log_ratio": np.log(gaps.max() / max(ordered[0] - ordered[1], theta.delta_r)),
-            "sharper": (by_t[0] - by_t[1]) - (ordered[0] - ordered[1]),
-            "shift": t[b.argmax()] - b.max(),
-            "confidence": b.max(),
-            "changes": q.argmax() != b.argmax(),
-        }
-        for name, value in expected.items():
+        spatial = reference.decide(S, t, Theta(tau_dim=0.5), 2.0)
+        gates = spatial.gates
+        for invariant in (2.0, 0.5):  # mix, early
+            gates |= reference.decide(S, t, scalar, invariant).gates
+        names = {"log_ratio": "log_margin_ratio"}
+        for name in ("changes", "log_ratio", "sharper", "shift", "confidence"):
+            value, _ = gates[names.get(name, name)]
             assert getattr(found, name)[place] == pytest.approx(value, rel=1e-9), name
+        assert found.d_eff[place] == pytest.approx(spatial.d_eff, rel=1e-9)
+        layer = spatial.decisive_layer
+        q = reference.log_softmax(S[:, layer])
         np.testing.assert_allclose(found.decisive[place, :count], q, atol=1e-12)
         assert found.present[place].sum() == count
         for operator, depth in zip(found.moved, (layer, -1, 0), strict=True):
             own = found.moved[operator][place, :count]
             known = item.get("blind_trajectory") if blind == "all" else S * np.nan
             np.testing.assert_allclose(own, (S - known)[:, depth])
-
-
-def sharpest(S, theta):
-    """l* by the definition, a depth at a time."""
-    said = []
-    for u in S[:, 1:].T:
-        pi = np.exp(u) / np.exp(u).sum()
-        top = np.sort(u)[::-1]
-        said.append((top[0] - top[1]) / (-(pi * np.log(pi)).sum() + theta.eps_H))
-    return 1 + int(np.argmax(said))
 
 
 @pytest.fixture(scope="module")
@@ -169,27 +154,27 @@ def both(runs, monkeypatch):
 def test_cells_on_disk_say_what_whole_records_say(both):
     for stored_cell, held in both:
         assert (stored_cell.model, stored_cell.benchmark) == (held.model, held.benchmark)
-        np.testing.assert_equal(vars(summarise(stored_cell)), vars(summarise(held)))
-        np.testing.assert_equal(dict(stored_cell.wordings), dict(held.wordings))
         assert held.wordings["shortest"] > 0
-        beside, expected_beside = (controls(cell) for cell in (stored_cell, held))
-        np.testing.assert_equal(beside.oracle, expected_beside.oracle)
-        np.testing.assert_equal(beside.blind_oracle, expected_beside.blind_oracle)
-        for blind in (False, True):
-            known, expected = (read(c, Theta(), blind=blind) for c in (stored_cell, held))
-            np.testing.assert_equal(vars(known), vars(expected))
-        ours, theirs = (dependence(c, Theta()) for c in (stored_cell, held))
-        np.testing.assert_equal(vars(ours), vars(theirs))
+        for said in (
+            lambda cell: vars(summarise(cell)),
+            lambda cell: dict(cell.wordings),
+            lambda cell: controls(cell).oracle,
+            lambda cell: controls(cell).blind_oracle,
+            lambda cell: vars(read(cell, Theta())),
+            lambda cell: vars(read(cell, Theta(), blind=True)),
+            lambda cell: vars(dependence(cell, Theta())),
+        ):
+            np.testing.assert_equal(said(stored_cell), said(held))
 
 
 def test_cells_on_disk_have_the_same_ablations_and_figures(both):
-    on_disk, in_memory = zip(*both, strict=True)
-    tables = [necessity([read(c, Theta()) for c in own], Theta()) for own in (on_disk, in_memory)]
+    sides = [*zip(*both, strict=True)]  # on disk, in memory
+    tables = [necessity([read(c, Theta()) for c in own], Theta()) for own in sides]
     np.testing.assert_equal(*([vars(row) for row in rows] for rows in tables))
     for operator in ("mix", "early", "decisive"):
-        records = [representative(own, operator) for own in (on_disk, in_memory)]
+        records = [representative(own, operator) for own in sides]
         np.testing.assert_equal(*(record and asdict(record) for record in records))
-    np.testing.assert_equal(*([asdict(r) for r in hardest(own)] for own in (on_disk, in_memory)))
+    np.testing.assert_equal(*([asdict(record) for record in hardest(own)] for own in sides))
 
 
 def test_of_a_cell_on_disk_only_what_is_counted_is_in_memory(both):
