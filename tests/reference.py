@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from statistics import fmean, pstdev
 from typing import Any
 
 import numpy as np
@@ -36,10 +37,8 @@ class InDouble(TorchFunctionMode):
 def in_double(model: Any) -> Any:
     """A float64 copy of a model with eager attention, as if it had just been loaded."""
     twin = copy.deepcopy(model).double()
-    if hasattr(twin, "set_attn_implementation"):
-        twin.set_attn_implementation("eager")
-    if hasattr(twin, "set_experts_implementation"):
-        twin.set_experts_implementation("eager")
+    for setter in ("set_attn_implementation", "set_experts_implementation"):
+        getattr(twin, setter, str)("eager")
     return twin.eval()
 
 
@@ -131,10 +130,8 @@ def candidate_scores(z: np.ndarray, tokens: Sequence[int]) -> list[float]:
     """s_l for every depth: the mean log-probability of the tokens (method, section 2)."""
     scores = []
     for at_depth in z:
-        total = 0.0
-        for row, token in zip(at_depth, tokens, strict=True):
-            total += float(log_softmax(row)[token])
-        scores.append(total / len(tokens))
+        rows = zip(at_depth, tokens, strict=True)
+        scores.append(sum(float(log_softmax(row)[v]) for row, v in rows) / len(tokens))
     return scores
 
 
@@ -150,15 +147,8 @@ def window(theta: Any, L: int) -> list[int]:
 
 def effective_dimension(S_mid: np.ndarray) -> float:
     """(sum of eigenvalues)^2 / sum of their squares, of the centred window's Gram matrix."""
-    n, depths = S_mid.shape
-    if n == 2 or n == 1:
-        return 1.0
-    X = np.zeros((n, depths))
-    for column in range(depths):
-        mean = sum(S_mid[i, column] for i in range(n)) / n
-        for i in range(n):
-            X[i, column] = S_mid[i, column] - mean
-    if not X.any():
+    X = S_mid - np.mean(S_mid, axis=0)
+    if len(X) <= 2 or not X.any():
         return 1.0
     eigenvalues = np.linalg.eigvalsh(X @ X.T)
     return float(sum(eigenvalues) ** 2 / sum(e * e for e in eigenvalues))
@@ -172,21 +162,13 @@ def margin(v: Sequence[float]) -> float:
 
 def entropy(v: np.ndarray) -> float:
     """Entropy of softmax(v) in nats, 0 log 0 = 0."""
-    total = 0.0
-    for log_pi in log_softmax(v):
-        pi = math.exp(log_pi)
-        if pi > 0:
-            total -= pi * log_pi
-    return total
+    pairs = [(math.exp(log_pi), log_pi) for log_pi in log_softmax(v)]
+    return -sum(pi * log_pi for pi, log_pi in pairs if pi > 0)
 
 
 def first_argmax(v: Sequence[float]) -> int:
     """The lowest place of the largest value."""
-    best = 0
-    for i, value in enumerate(v):
-        if value > v[best]:
-            best = i
-    return best
+    return max(range(len(v)), key=lambda i: v[i])
 
 
 # --- method, section 5: the trajectory scorer ---------------------------------------------------
@@ -249,10 +231,8 @@ def mixing_weight(h: float, inside: bool, scorer: Any) -> float:
     """alpha of one token, under both switches of the scorer."""
     if not inside and scorer.outside == "final":
         return 0.0
-    if not inside and scorer.outside == "floor":
-        h = 0.0
-    if not inside and scorer.outside == "clip":
-        h = min(max(h, 0.0), 1.0)
+    if not inside:
+        h = 0.0 if scorer.outside == "floor" else min(max(h, 0.0), 1.0)
     sigmoid = 1 / (1 + math.exp(-scorer.gamma_alpha * (h - 0.5)))
     floor = scorer.lambda_0 if scorer.floor == "anchor" else 0.0
     return floor + (1 - scorer.lambda_0) * sigmoid
@@ -280,10 +260,8 @@ def mixed_logits(z: np.ndarray, scorer: Any) -> np.ndarray:
 
 def trajectory_score(z: np.ndarray, tokens: Sequence[int], scorer: Any) -> float:
     """t of one candidate: mean log-softmax(z_T) at its own tokens."""
-    total = 0.0
-    for place, token in enumerate(tokens):
-        total += float(log_softmax(mixed_logits(z[:, place], scorer))[token])
-    return total / len(tokens)
+    mixed = [log_softmax(mixed_logits(z[:, place], scorer)) for place in range(len(tokens))]
+    return float(sum(row[v] for row, v in zip(mixed, tokens, strict=True)) / len(tokens))
 
 
 # --- method, section 7: the invariant -----------------------------------------------------------
@@ -292,8 +270,7 @@ def trajectory_score(z: np.ndarray, tokens: Sequence[int], scorer: Any) -> float
 def rcv(rows: np.ndarray) -> float:
     """Population standard deviation over mean of the row norms."""
     norms = [math.sqrt(sum(float(x) ** 2 for x in row)) for row in rows]
-    mean = sum(norms) / len(norms)
-    return math.sqrt(sum((norm - mean) ** 2 for norm in norms) / len(norms)) / mean
+    return pstdev(norms) / fmean(norms)
 
 
 def invariant(weights: dict[str, np.ndarray], L: int, theta: Any, *, offset: float = 0.0) -> float:
@@ -312,7 +289,7 @@ def invariant(weights: dict[str, np.ndarray], L: int, theta: Any, *, offset: flo
     output = weights[f"layers.{m}.self_attn.o_proj"]
     if theta.invariant.output_rows == "input":
         output = output.T
-    phi_N = sum(abs(float(w)) for w in norm) / len(norm)
+    phi_N = fmean(abs(float(w)) for w in norm)
     phi_K = rcv(weights[f"layers.{e}.self_attn.k_proj"])
     early, middle = (weights[f"layers.{i}.self_attn.v_proj"] for i in (e, m))
     return phi_N * rcv(output) / (phi_K * rcv(early) / rcv(middle))
@@ -431,7 +408,7 @@ def read_item(
 ) -> list[tuple[np.ndarray, list[int]]]:
     """Logits [depths, tokens, vocab] and tokens of each candidate: all that the model gives."""
     pairs = zip(sequences, boundaries, strict=True)
-    return [read_candidate(model, blocks, sequence, boundary) for sequence, boundary in pairs]
+    return [read_candidate(model, blocks, *pair) for pair in pairs]
 
 
 # --- method, section 2: text to tokens ----------------------------------------------------------
