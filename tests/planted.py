@@ -37,11 +37,9 @@ def factors_of(role: str, block: int, count: int) -> list[int]:
 
 
 def rows_of(role: str, block: int, count: int, columns: int = WIDTH) -> Rows:
-    rows = []
+    rows = [[0.0] * columns for _ in range(count)]
     for i, k in enumerate(factors_of(role, block, count)):
-        row = [0.0] * columns
-        row[i % columns], row[(i + 1) % columns] = 3.0 * k, 4.0 * k
-        rows.append(row)
+        rows[i][i % columns], rows[i][(i + 1) % columns] = 3.0 * k, 4.0 * k
     return rows
 
 
@@ -112,12 +110,12 @@ def write(
     if shards == 1:
         save_file(tensors, folder / "model.safetensors")
         return folder
-    names = sorted(tensors)
-    files = {
-        n: f"model-{i % shards + 1:05d}-of-{shards:05d}.safetensors" for i, n in enumerate(names)
-    }
-    for file in sorted(set(files.values())):
-        save_file({n: tensors[n] for n in names if files[n] == file}, folder / file)
+    names, files = sorted(tensors), {}
+    for shard in range(shards):
+        file = f"model-{shard + 1:05d}-of-{shards:05d}.safetensors"
+        own = {n: tensors[n] for n in names[shard::shards]}
+        save_file(own, folder / file)
+        files |= dict.fromkeys(own, file)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
     return folder
 
@@ -200,6 +198,7 @@ _PLAIN = {
 _MHA = {"num_hidden_layers": DEPTH, "hidden_size": WIDTH, "num_attention_heads": HEADS}
 _GPT = {"n_layer": DEPTH, "n_embd": WIDTH, "n_head": HEADS}
 _ALL_HEADS = {"k_rows": HEADS * SIZE, "v_rows": HEADS * SIZE}
+_ONE_HEAD = {"k_rows": SIZE, "v_rows": SIZE}
 _VISION = {
     f"vision_tower.vision_model.encoder.layers.{block}.self_attn.{name}.weight": [[1.0, 2.0]] * 3
     for block in range(DEPTH)
@@ -208,6 +207,18 @@ _VISION = {
 _FALCON = ("self_attention.query_key_value", "self_attention.dense")
 _NEOX = ("attention.query_key_value", "attention.dense")
 _AT_H = {"blocks": "transformer.h.", "norm": "transformer.ln_f.weight"}
+
+
+def _wrapper(stem: str, outer: str, inner: str, config: dict[str, Any]) -> Layout:
+    """A text model beside a tower of vision."""
+    return Layout(
+        {"model_type": outer, "text_config": config | {"model_type": inner}},
+        separate("self_attn", "o_proj"),
+        blocks=f"{stem}.layers.",
+        norm=f"{stem}.norm.weight",
+        decoys=_VISION,
+    )
+
 
 LAYOUTS: dict[str, Layout] = {
     "llama": Layout(_PLAIN | {"model_type": "llama"}, separate("self_attn", "o_proj")),
@@ -229,27 +240,10 @@ LAYOUTS: dict[str, Layout] = {
         **_AT_H,
         **_ALL_HEADS,
     ),
-    "wrapper-inside": Layout(
-        {"model_type": "gemma3", "text_config": _PLAIN | {"model_type": "gemma3_text"}},
-        separate("self_attn", "o_proj"),
-        blocks="language_model.model.layers.",
-        norm="language_model.model.norm.weight",
-        decoys=_VISION,
-    ),
-    "wrapper-outside": Layout(
-        {"model_type": "mistral3", "text_config": _PLAIN | {"model_type": "ministral3"}},
-        separate("self_attn", "o_proj"),
-        blocks="model.language_model.layers.",
-        norm="model.language_model.norm.weight",
-        decoys=_VISION,
-    ),
-    "wrapper-silent": Layout(  # LLaVA 1.5's text_config leaves what it has in common unsaid
-        {"model_type": "llava", "text_config": {"model_type": "llama"}},
-        separate("self_attn", "o_proj"),
-        blocks="language_model.model.layers.",
-        norm="language_model.model.norm.weight",
-        decoys=_VISION,
-    ),
+    "wrapper-inside": _wrapper("language_model.model", "gemma3", "gemma3_text", _PLAIN),
+    "wrapper-outside": _wrapper("model.language_model", "mistral3", "ministral3", _PLAIN),
+    # LLaVA 1.5's text_config leaves what it has in common unsaid.
+    "wrapper-silent": _wrapper("language_model.model", "llava", "llama", {}),
     "phi3": Layout(
         _PLAIN | {"model_type": "phi3"}, rowwise("self_attn.qkv_proj", "self_attn.o_proj", KV)
     ),
@@ -275,8 +269,7 @@ LAYOUTS: dict[str, Layout] = {
         _MHA | {"model_type": "falcon", "multi_query": True},
         rowwise(*_FALCON, 1),
         **_AT_H,
-        k_rows=SIZE,
-        v_rows=SIZE,
+        **_ONE_HEAD,
     ),
     "falcon-40b": Layout(
         _MHA | {"model_type": "falcon", "new_decoder_architecture": True, "num_kv_heads": KV},
@@ -300,8 +293,7 @@ LAYOUTS: dict[str, Layout] = {
         _GPT | {"model_type": "gpt_bigcode", "multi_query": True},
         rowwise("attn.c_attn", "attn.c_proj", 1),
         **_AT_H,
-        k_rows=SIZE,
-        v_rows=SIZE,
+        **_ONE_HEAD,
     ),
     "deepseek_v3": Layout(
         _MHA

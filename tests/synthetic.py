@@ -62,14 +62,16 @@ def synthetic_cell(
     theta = theta or Theta()
     rows = []
     for place, shape in enumerate(_shapes(benchmark, items, rng)):
-        row = _text(shape, place, rng) | {"model": model, "benchmark": benchmark}
-        row |= {"kind": shape.kind, "place": place, "group": place // 8}
+        row = _text(shape, place, rng) | {"benchmark": benchmark, "kind": shape.kind}
+        row |= {"place": place, "group": place // 8}
         rows.append(row | (_failure() if place < failed else _read(row, depth, blind, rng)))
     for row in rows:
         if row["error"] is None:
             row |= _decide(row, invariant, theta)
             row |= _score(row)
-    return _as_read_from_disk(rows)
+    # As `load_records` gives them.
+    info = {"model": model, "template": {"name": "synthetic"}}
+    return to_frame(to_table(rows), info)
 
 
 def synthetic_grid(
@@ -243,10 +245,3 @@ def _as_written(row: dict[str, Any]) -> dict[str, Any]:
             value = None
         written[name] = value
     return written
-
-
-def _as_read_from_disk(rows: list[dict[str, Any]]) -> pd.DataFrame:
-    """The rows as `load_records` gives them."""
-    info = {"model": rows[0].pop("model"), "template": {"name": "synthetic"}}
-    rows = [{k: v for k, v in row.items() if k != "model"} for row in rows]
-    return to_frame(to_table(rows), info)

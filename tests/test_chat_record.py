@@ -42,37 +42,33 @@ def test_a_tracer_describes_its_conversation():
 
 
 @pytest.fixture
-def talks(tmp_path: Path) -> Path:
+def asked(tmp_path: Path) -> tuple[object, ...]:
     """A benchmark of two conversations, and a model whose tokenizer has a template."""
     build("llama").save_pretrained(tmp_path / "model")
     talker(SWITCH).save_pretrained(tmp_path / "model")
     answers = {"candidates": ["w7", "w9 w5"], "truthful": [True, False]}
     rows = [{key: TALK} | answers for key in ("messages", "prompt")]
     (tmp_path / "talks.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    return tmp_path
+    (tmp_path / "items.jsonl").write_text(json.dumps({"prompt": "w4 w9"} | answers))
+    return ("eval", "--model", tmp_path / "model", "--benchmark", f"jsonl:{tmp_path}/talks.jsonl")
 
 
-def test_a_file_of_conversations_is_a_benchmark(run, talks):
-    asked = ("eval", "--model", talks / "model", "--benchmark", f"jsonl:{talks}/talks.jsonl")
-    code, out, err = run(*asked, "--out", talks / "runs", "--json")
+def test_a_file_of_conversations_is_a_benchmark(run, asked, tmp_path):
+    code, out, err = run(*asked, "--out", tmp_path / "runs", "--json")
     assert code == 0, err
-    records = lastword.load_records(talks / "runs")
+    records = lastword.load_records(tmp_path / "runs")
     tracer = Tracer(build("llama"), talker(SWITCH))
-    expected = tracer.correct(TALK, ["w7", "w9 w5"])
+    expected = tracer.correct(TALK, ["w7", "w9 w5"]).base_scores
     assert records["error"].isna().all() and records["blind_scores"].isna().all()
     assert len(records) == 2
-    for _, row in records.iterrows():
-        assert list(row["base_scores"]) == pytest.approx(expected.base_scores.tolist(), abs=1e-5)
-    written = json.loads(next((talks / "runs").rglob("run.json")).read_text())
+    for scores in records["base_scores"]:
+        assert scores == pytest.approx(expected, abs=1e-5)
+    written = json.loads(next((tmp_path / "runs").rglob("run.json")).read_text())
     assert written["chat"] == describe_chat(tracer.tokenizer, Chat())
     shown = run(*asked, "--show-prompt")[1]
     assert "user w4 w9 assistant w5 user w6 assistant" in shown and "chat template" in shown
-
-
-def test_a_template_that_writes_text_is_refused_for_conversations(run, talks):
-    (talks / "qa.jinja").write_text("Question: {{ prompt }}")
-    asked = ("eval", "--model", talks / "model", "--benchmark", f"jsonl:{talks}/talks.jsonl")
-    code, _, err = run(*asked, "--template", talks / "qa.jinja")
+    (tmp_path / "qa.jinja").write_text("Question: {{ prompt }}")
+    code, _, err = run(*asked, "--template", tmp_path / "qa.jinja")
     assert code == 1 and "user/qa goes with prompts of text" in err
 
 
@@ -81,10 +77,8 @@ def test_a_row_has_a_prompt_or_messages():
         Item.from_dict({"prompt": "p", "messages": TALK, "candidates": ["a"]})
 
 
-def test_show_prompt_shows_system_message_template_and_thinking(run, talks):
-    row = {"prompt": "w4 w9", "candidates": ["w7", "w9 w5"], "truthful": [True, False]}
-    (talks / "items.jsonl").write_text(json.dumps(row) + "\n")
-    command = ("eval", "--model", talks / "model", "--benchmark", f"jsonl:{talks}/items.jsonl")
+def test_show_prompt_shows_system_message_template_and_thinking(run, asked, tmp_path):
+    command = (*asked[:-1], f"jsonl:{tmp_path}/items.jsonl")
     code, out, _ = run(*command, "--chat-template", "--system", "w3 w3", "--show-prompt")
     assert code == 0 and "thinking off; system message: w3 w3" in out
     assert "--- prompt\nsystem w3 w3 user w4 w9 assistant <think></think> \n" in out

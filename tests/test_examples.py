@@ -46,11 +46,15 @@ def test_every_example_is_run_here():
     assert there == {"guard.py", "harness.py", "router.py"}
 
 
+def tickets() -> list[dict[str, str]]:
+    with (EXAMPLES / "tickets.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
 @pytest.mark.parametrize("probed", [False, True])
 def test_router(run, probed):
     """The model answers, or a probe does that defers what is like no labelled ticket."""
-    with (EXAMPLES / "tickets.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = tickets()
     asked = {"team": read_questions(EXAMPLES / "questions.yaml")["team"]}
     tracer = Tracer.demo(overflow="truncate")
     if probed:
@@ -74,8 +78,7 @@ def test_router(run, probed):
 
 
 def test_tickets_differ_by_what_they_mean_and_not_by_their_words():
-    with (EXAMPLES / "tickets.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = tickets()
     assert len({row["text"] for row in rows}) == len({row["id"] for row in rows}) == 300
     labelled = [row for row in rows if row["team"]]
     texts, teams = np.array([[row["text"], row["team"]] for row in labelled]).T
@@ -123,12 +126,9 @@ def test_harness(run):
     found = dict(re.findall(r"^(\S+) +acc (\d\.\d+)$", out, flags=re.MULTILINE))
     asked = items()[:40]
     known = list(Tracer.demo().correct_many(asked))
-    for method, places in {
-        "base-mean": [d.base_index for d in known],
-        "trace": [d.index for d in known],
-    }.items():
-        right = sum(i.truthful[place] for i, place in zip(asked, places, strict=True))
-        assert float(found[method]) == pytest.approx(right / 40, abs=0.001)
+    for method, index in {"base-mean": "base_index", "trace": "index"}.items():
+        right = [i.truthful[getattr(d, index)] for i, d in zip(asked, known, strict=True)]
+        assert float(found[method]) == pytest.approx(sum(right) / 40, abs=0.001)
     assert set(found) == {"base-sum", "base-mean", "trace"}
 
 

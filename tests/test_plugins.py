@@ -62,24 +62,20 @@ def test_a_benchmark_outside_the_tree_is_one_of_the_table(install):
 
 def test_a_correction_outside_the_tree_decides(install):
     install("correction")
-    surer = correction_of("surer", Facts(2, 10, 1.0))
+    surer, tokens = correction_of("surer", Facts(2, 10, 1.0)), np.array([1, 1])
+    S, other = np.full((2, 3), np.nan), np.full((2, 3), np.nan)
 
-    def decided(base: list[float], blind: list[float]) -> list[float]:
-        S, other = np.full((2, 3), np.nan), np.full((2, 3), np.nan)
-        tokens = np.array([1, 1])
-        steps: list[Step] = []
-        while True:
-            seen, unseen = Trajectory(S), Trajectory(other)
-            answer = surer.next(Evidence(("a", "b"), tokens, seen, None, unseen, tokens))
-            if isinstance(answer, Verdict):
-                assert steps == [Step(frozenset([2]), blind=frozenset([2]))]
-                assert answer.correction.operator == "surer"
-                return answer.correction.scores.tolist()
-            steps.append(answer)
-            S[:, 2], other[:, 2] = base, blind
+    def next_of() -> Step | Verdict:
+        seen, unseen = Trajectory(S), Trajectory(other)
+        return surer.next(Evidence(("a", "b"), tokens, seen, None, unseen, tokens))
 
-    assert decided([-1.0, -2.0], [-1.0, -2.75]) == [0.0, 0.75]
-    assert decided([-1.0, -2.0], [-1.0, -2.5]) == [-1.0, -2.0]
+    assert next_of() == Step(frozenset([2]), blind=frozenset([2]))
+    S[:, 2] = [-1.0, -2.0]
+    for blind, scores in ((-2.75, [0.0, 0.75]), (-2.5, [-1.0, -2.0])):
+        other[:, 2] = [-1.0, blind]
+        verdict = next_of()
+        assert isinstance(verdict, Verdict) and verdict.correction.operator == "surer"
+        assert verdict.correction.scores.tolist() == scores
 
 
 def test_a_method_outside_the_tree_scores(install):
@@ -99,11 +95,7 @@ def test_a_method_outside_the_tree_scores(install):
     ("group", "line", "what"),
     [
         ("benchmarks", "other = lastword_sums:SUMS", "other no Benchmark"),
-        (
-            "benchmarks",
-            "demo = lastword_sums:SUMS",
-            "demo, which is taken",
-        ),
+        ("benchmarks", "demo = lastword_sums:SUMS", "demo, which is taken"),
         ("benchmarks", "sums = lastword_sums:NONE", "benchmark sums of"),
         ("methods", "bad = broken_module:make", "method bad of"),
         ("methods", "dola = broken_module:make", "dola, which is taken"),

@@ -36,13 +36,13 @@ def scores(source: Any) -> list[float]:
         lambda: ROWS,
         lambda: iter(ROWS),
         lambda: [(i.prompt, list(i.candidates)) for i in ITEMS],
-        lambda: pd.DataFrame(ROWS),
         lambda: pd.DataFrame([r | {"candidates": np.array(r["candidates"])} for r in ROWS]),
+        lambda: to_frame(tracer().correct_many(ITEMS)).assign(prompt=[i.prompt for i in ITEMS]),
         lambda: Dataset.from_list(ROWS),
         lambda: Dataset.from_list(ROWS).to_iterable_dataset(),
         lambda: (row for row in Dataset.from_list(ROWS)),
     ],
-    ids="dicts stream pairs pandas arrays dataset iterable rows".split(),
+    ids="dicts stream pairs arrays frame dataset iterable rows".split(),
 )
 def test_rows_are_answered_as_the_items_that_they_are(make):
     assert scores(make()) == pytest.approx(known(), abs=1e-5)
@@ -93,16 +93,3 @@ def test_a_frame_has_a_row_a_decision_and_a_column_a_number():
             assert row[f"gates.{name}.threshold"] == gate.threshold
             assert row[f"gates.{name}.holds"] == gate.holds or gate.holds is None
     assert len(to_frame([])) == 0
-    joined = frame.assign(prompt=[i.prompt for i in ITEMS])
-    assert scores(joined) == pytest.approx(known(), abs=1e-5)
-
-
-def test_a_data_set_is_mapped_through_a_tracer():
-    def answered(batch):
-        pairs = zip(batch["prompt"], batch["candidates"], strict=True)
-        return {"answer": [decision.answer for decision in tracer().correct_many(pairs)]}
-
-    mapped = Dataset.from_list(ROWS).map(
-        answered, batched=True, batch_size=2, new_fingerprint="answered"
-    )
-    assert mapped["answer"][:] == [d.answer for d in tracer().correct_many(ITEMS)]

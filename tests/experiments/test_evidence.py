@@ -67,11 +67,8 @@ def test_kept_records_carry_no_text():
     from lastword import load_records
 
     records = load_records(KEPT)
-    assert (
-        set(records["run"])
-        == {root.name for root in KEPT.iterdir()}
-        == {"own", "chat", "jobs", "peers"}
-    )
+    runs = {"own", "chat", "jobs", "peers"}
+    assert set(records["run"]) == {root.name for root in KEPT.iterdir()} == runs
     assert set("".join(c for texts in records["candidates"] for c in texts)) <= {"x", "é"}
     assert set(records["prompt"]) == {""}
     assert records["question"].isna().all()
