@@ -25,7 +25,7 @@ def mcp(
     """Give an agent your questions as tools, by the Model Context Protocol."""
     from lastword.decisions import read_questions
     from lastword.decisions.file import named_probes
-    from lastword.service.mcp import mcp_server
+    from lastword.integrations.mcp import mcp_server
 
     sets = [read_questions(path) for path in questions]
     probes = [probe for path in questions for probe in named_probes(path)]

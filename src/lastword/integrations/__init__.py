@@ -1,1 +1,1 @@
-"""lastword where people already are: lm-evaluation-harness, scikit-learn."""
+"""lastword where people already are: lm-evaluation-harness, scikit-learn, agents by MCP."""

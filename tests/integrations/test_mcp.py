@@ -11,15 +11,24 @@ from typing import Any
 
 import pytest
 
-from lastword import Choice, Predicate, Tracer
+from lastword import Choice, Predicate, ProbeClassifier, Tracer
 from lastword.decisions import write_questions
 from lastword.errors import InputError
+from lastword.probes import Probe
 
 mcp = pytest.importorskip("mcp")
 TEXT = "The invoice is late."
 TOPIC = Choice("What is it about?", ["animal", "money"])
 ASKED = {"topic": TOPIC, "angry": Predicate("The writer is angry.")}
 COMMAND = ["-m", "lastword", "mcp", "--model", "lastword/demo-organism", "--questions"]
+
+
+@pytest.fixture(scope="module")
+def topic() -> Probe:
+    texts = ["the red fox runs", "a cat sleeps here", "pay the bill now", "the invoice is late"]
+    labels = ["animal", "animal", "money", "money"]
+    probe: Probe = ProbeClassifier(Tracer.demo(), TOPIC.instructions).fit(texts, labels).probe_
+    return probe
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +90,7 @@ def test_a_file_of_questions_is_a_tool(questions, topic, transport):
 
 
 def test_two_files_of_one_name_are_refused():
-    from lastword.service.mcp import mcp_server
+    from lastword.integrations.mcp import mcp_server
 
     tracer = Tracer.demo()
     ready = tracer.prepare(ASKED)
