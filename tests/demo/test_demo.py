@@ -136,7 +136,3 @@ def test_shipped_weights_are_of_the_recipe_and_the_control_differs_in_the_tuned_
 def test_an_unknown_name_is_refused_with_the_known_ones():
     with pytest.raises(InputError, match="no embedded model 'organ'; known: organism, control"):
         demo.load("organ")
-
-
-def test_the_package_data_stays_small():
-    assert sum(f.stat().st_size for f in FOLDER.rglob("*") if f.is_file()) <= 12e6

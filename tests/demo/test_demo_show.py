@@ -14,7 +14,6 @@ from decided import decided
 from rich.console import Console
 
 from lastword.benchmarks.demo import items
-from lastword.cli import main
 from lastword.demo.outcome import BROKEN, GATED, REPAIRED, STAYS, answer, examples, judge
 from lastword.demo.page import write_page
 from lastword.demo.show import show
@@ -58,14 +57,10 @@ def test_examples_are_the_first_by_rule_and_absent_where_there_is_none():
     assert examples(some, REPAIRED, BROKEN, GATED) == firsts
     assert examples([LOST, STOPPED, RIGHT], STAYS) == {STAYS: STOPPED}
     assert examples([RIGHT], REPAIRED, BROKEN, GATED) == {}
-
-
-@pytest.mark.parametrize("layer", [1, 2, 3])
-def test_what_depths_1_and_2_decide_is_no_example(layer):
-    shallow = replace(WON, decision=replace(WON.decision, decisive_layer=layer))
-    assert examples([EARLY, shallow], REPAIRED, BROKEN) == (
-        {REPAIRED: shallow} if layer == 3 else {}
-    )
+    for layer in (1, 2, 3):  # what depths 1 and 2 decide is no example
+        shallow = replace(WON, decision=replace(WON.decision, decisive_layer=layer))
+        expected = {REPAIRED: shallow} if layer == 3 else {}
+        assert examples([EARLY, shallow], REPAIRED, BROKEN) == expected
 
 
 def apart(outcomes):
@@ -75,10 +70,6 @@ def apart(outcomes):
 
 def tale(outcomes, alpha=0.05):
     return story(ORGANISM, Tracer.demo("organism"), apart(outcomes), Terms(alpha=alpha))
-
-
-def decisions_of(story):
-    return {rule: outcome.decision for rule, outcome in story.examples.items()}
 
 
 SURE = judged((-2.0, -1.0), (-0.1, -9.0), "decisive", changes=True)  # by 8.9 nats
@@ -93,7 +84,8 @@ def many():
 def test_the_story_is_the_certificates():
     told = tale(many(), alpha=0.02)
     assert told.finding.policy.margin == 3
-    assert decisions_of(told) == {CERTIFIED: SURE.decision, WITHHELD: DOUBTFUL.decision}
+    chosen = {rule: outcome.decision for rule, outcome in told.examples.items()}
+    assert chosen == {CERTIFIED: SURE.decision, WITHHELD: DOUBTFUL.decision}
     assert (told.corrected.fixed, told.corrected.broken) == (40, 15)
     assert (told.certified.fixed, told.certified.broken) == (40, 0)
     assert told.base == 460 / 500 and told.chance == 0.5
@@ -104,7 +96,8 @@ def test_the_story_is_the_certificates():
 def test_where_nothing_is_certified_the_story_says_so():
     told = tale([WON, LOST, *([RIGHT] * 298)])
     assert told.finding.chosen is None and told.certified.right == told.base
-    assert decisions_of(told) == {REPAIRED: WON.decision, WITHHELD: LOST.decision}
+    chosen = {rule: outcome.decision for rule, outcome in told.examples.items()}
+    assert chosen == {REPAIRED: WON.decision, WITHHELD: LOST.decision}
     assert told.headline.endswith("its certificate keeps it off")
 
 
@@ -112,12 +105,6 @@ def stories():
     part = replace(ORGANISM, title="a <title>", note="a <note>")
     told = replace(tale([WON, LOST, *([RIGHT] * 298)]), part=part)
     return [replace(told, examples={REPAIRED: WON, BROKEN: LOST})]
-
-
-def box(node):
-    found = node.bounding_box()
-    assert found is not None
-    return found
 
 
 def test_the_page_needs_no_network_and_escapes_candidates(chromium, tmp_path):
@@ -135,8 +122,8 @@ def test_the_page_needs_no_network_and_escapes_candidates(chromium, tmp_path):
         assert view.locator(".item .bar.after .share").first.inner_text() == "100.0%"
         assert view.locator(".item").nth(1).locator(".window, .chosen").count() == 4
         chart = view.locator(".effects").bounding_box()
-        assert chart is not None and chart["y"] + chart["height"] < view.viewport_size["height"]
-        widths = [bar["width"] for bar in map(box, view.locator(".effects .fill").all())]
+        assert chart["y"] + chart["height"] < view.viewport_size["height"]
+        widths = [bar.bounding_box()["width"] for bar in view.locator(".effects .fill").all()]
         assert widths[2] == pytest.approx(2 * widths[0], rel=0.01)  # nearly 1 beside 1/2
         assert_accessible(view)
         watched.assert_quiet()
@@ -149,10 +136,6 @@ def test_the_demo_needs_nothing_of_the_eval_extra():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert not {"pandas", "pyarrow", "matplotlib", "datasets"} & set(done.stdout.split())
     assert "lastword.report.document" in done.stdout
-
-
-def unwatched(decisions, *_):
-    return decisions
 
 
 def shown(page, parts, **options):
@@ -179,7 +162,7 @@ def test_the_demo_parts_a_repair_from_a_break_in_25_lines(tmp_path):
     assert re.search(r"allowed +overrides by", words) and "every item" in words
     assert page.name in "".join(text.split())  # a long path folds
     assert set(figures["organism"]["examples"]) == {CERTIFIED, WITHHELD}
-    again = answer(Tracer.demo("organism"), items(), unwatched, "decide")
+    again = answer(Tracer.demo("organism"), items(), lambda decisions, *_: decisions, "decide")
     gains, effect = [o.gain for o in again], figures["organism"]["corrected"]
     assert effect["fixed"] == sum(g > 0 for g in gains)
     assert effect["broken"] == sum(g < 0 for g in gains)
@@ -209,46 +192,38 @@ def test_a_long_answer_is_cut_in_the_terminal():
 
 
 def test_outcomes_keep_the_order_of_the_items(few):
-    answered = answer(Tracer.demo("organism"), few.items(), unwatched)
+    answered = answer(Tracer.demo("organism"), few.items(), lambda decisions, *_: decisions)
     ids = [item.id for item in few.items()]
     assert [o.item.id for o in answered] == [o.decision.id for o in answered] == ids
 
 
 @pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    """Run `lastword demo`: the models that were to be shown, and what it printed."""
+def names(monkeypatch, tmp_path):
+    """Of the models that were to be shown."""
+    shown: list[str] = []
 
-    def call(*arguments):
-        names: list[str] = []
+    def show(console, page, parts, advice, watch, verdict):
+        shown[:] = [part.name for part in parts]
+        return {"organism": {"items": 1}}
 
-        def show(console, page, parts, advice, watch, verdict):
-            names.extend(part.name for part in parts)
-            return {"organism": {"items": 1}}
-
-        monkeypatch.setattr("lastword.demo.show.show", show)
-        page = tmp_path / "demo.html"
-        monkeypatch.setattr(sys, "argv", ["lastword", "demo", "--page", str(page), *arguments])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        assert stop.value.code == 0
-        return names, *capsys.readouterr()
-
-    return call
+    monkeypatch.setattr("lastword.demo.show.show", show)
+    monkeypatch.chdir(tmp_path)
+    return shown
 
 
-def test_without_the_file_a_line_says_how_to_get_it(run, monkeypatch, tmp_path):
+def test_without_the_file_a_line_says_how_to_get_it(run, names, monkeypatch, tmp_path):
     monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(named, "find_spec", lambda _: None)
-    assert run() == (["Organism"], "", "")
-    names, out, err = run("--all")
-    assert (names, err) == (["Organism"], "")
+    assert (run("demo"), names) == ((0, "", ""), ["Organism"])
+    code, out, err = run("demo", "--all")
+    assert (code, err, names) == (0, "", ["Organism"])
     assert out.startswith("Without a real model: ") and "`lastword get smollm2-135m`" in out
-    names, out, err = run("--all", "--json")
-    assert err.startswith("Without a real model: ")
+    code, out, err = run("demo", "--all", "--json")
+    assert code == 0 and err.startswith("Without a real model: ")
     assert json.loads(out) == {"organism": {"items": 1}}
 
 
-def test_the_real_model_comes_second(run, monkeypatch):
+def test_the_real_model_comes_second(run, names, monkeypatch):
     stand_in = replace(REAL, model="lastword/demo-organism")
     monkeypatch.setattr("lastword.demo.story.REAL", stand_in)
-    assert run("--all") == (["Organism", "smollm2-135m"], "", "")
+    assert (run("demo", "--all"), names) == ((0, "", ""), ["Organism", "smollm2-135m"])

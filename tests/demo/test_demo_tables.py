@@ -38,14 +38,10 @@ def test_the_explorers_examples_are_the_first_of_their_sort():
     assert [firsts[rule] for rule in (REPAIRED, BROKEN, STAYS)] == [e["prompt"] for e in shown]
 
 
-def unwatched(decisions, *_):
-    return decisions
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["organism", "control"])
 def test_the_organism_still_answers_so(name):
-    outcomes = answer(Tracer.demo(name), items(), unwatched, "decide")
+    outcomes = answer(Tracer.demo(name), items(), lambda decisions, *_: decisions, "decide")
     for form in ("multi", "binary"):
         some, kept = [o for o in outcomes if form in str(o.item.id)], ORGANISMS[name][form]
         before, after = (mean([getattr(o, m) for o in some]) for m in ("mc1_base", "mc1"))
@@ -58,7 +54,8 @@ def test_the_organism_still_answers_so(name):
 def test_the_real_model_still_answers_so(once):
     items = PART.items()
     assert len(REAL["answers"]) == len(REAL["base_answers"]) == len(items)
-    outcomes = answer(once(LoadOptions(PART.model)), items[:24], unwatched)
+    real = once(LoadOptions(PART.model))
+    outcomes = answer(real, items[:24], lambda decisions, *_: decisions)
     found = [[str(o.decision.base_index), str(o.decision.index)] for o in outcomes]
     kept = zip(REAL["base_answers"][:24], REAL["answers"][:24], strict=True)
     assert found == [list(pair) for pair in kept]

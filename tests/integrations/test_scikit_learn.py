@@ -113,12 +113,7 @@ def test_the_oldest_states_go(tracer, passes, monkeypatch):
 
 def test_a_clone_shares_the_model_and_a_name_is_opened_once(tracer, monkeypatch):
     opened: list[Any] = []
-
-    def give(options: Any) -> Tracer:
-        opened.append(options)
-        return tracer
-
-    monkeypatch.setattr(Tracer, "open", give)
+    monkeypatch.setattr(Tracer, "open", lambda options: opened.append(options) or tracer)
     scikit_learn._opened.cache_clear()
     assert clone(ProbeClassifier(tracer)).model is tracer
     own = ProbeClassifier("lastword/demo-organism")
@@ -139,12 +134,8 @@ def test_what_cannot_be_fitted_is_one_line_and_nothing_is_read(tracer, passes):
     own = ProbeClassifier(tracer)
     with pytest.raises(InputError, match="'bird', 'cat'"):
         own.fit(TEXTS[:4], ["cat", "dog", "dog", "bird"])
-    for texts, labels in [
-        (TEXTS, LABELS[1:]),
-        (TEXTS, ["one"] * len(TEXTS)),
-        ("text", LABELS[:4]),
-        (np.array([TEXTS]).T, LABELS),
-    ]:
+    wrong = [(TEXTS, LABELS[1:]), (TEXTS, ["one"] * len(TEXTS)), ("text", LABELS[:4])]
+    for texts, labels in [*wrong, (np.array([TEXTS]).T, LABELS)]:
         with pytest.raises(InputError) as refusal:
             own.fit(texts, labels)
         assert "\n" not in str(refusal.value)
@@ -156,15 +147,10 @@ def test_what_cannot_be_fitted_is_one_line_and_nothing_is_read(tracer, passes):
 
 def made_up(count: int) -> tuple[list[str], list[str]]:
     """Texts of two kinds, told apart by one of their words."""
-    words = {
-        "animal": "fox cat dog bird horse".split(),
-        "money": "bill bank price cost rent".split(),
-    }
-    rng = np.random.default_rng(0)
-    labels = [["animal", "money"][i % 2] for i in range(count)]
-    return [
-        f"note {i} on the {rng.choice(words[label])} today" for i, label in enumerate(labels)
-    ], labels
+    words = {"animal": "fox cat dog bird horse", "money": "bill bank price cost rent"}
+    rng, labels = np.random.default_rng(0), ["animal", "money"] * (count // 2)
+    drawn = [rng.choice(words[label].split()) for label in labels]
+    return [f"note {i} on the {word} today" for i, word in enumerate(drawn)], labels
 
 
 def test_what_is_promised_is_judged_by_texts_that_did_not_make_the_probe(tracer, tmp_path):
