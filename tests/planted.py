@@ -110,7 +110,8 @@ def write(
     if shards == 1:
         save_file(tensors, folder / "model.safetensors")
         return folder
-    names, files = sorted(tensors), {}
+    names = sorted(tensors)
+    files: dict[str, str] = {}
     for shard in range(shards):
         file = f"model-{shard + 1:05d}-of-{shards:05d}.safetensors"
         own = {n: tensors[n] for n in names[shard::shards]}

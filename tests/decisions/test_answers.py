@@ -50,7 +50,7 @@ def scored(question, scores: list[float], temperature: float | None = None):
 
 def held(**facts):
     """A certificate that lets every decision stand as it is, unless told otherwise."""
-    given = {"templates": (), "questions": (), "threshold": None, "calibration": None}
+    given: dict = {"templates": (), "questions": (), "threshold": None, "calibration": None}
     given |= {"obey": lambda decision: decision, "check_template": lambda template: None}
     return SimpleNamespace(**given | facts)
 

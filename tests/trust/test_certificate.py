@@ -213,13 +213,10 @@ def test_a_method_that_learns_without_labels_brings_what_it_learned():
         certificate(GOOD.subject, policy, terms, 30, 2)
     made = certificate(GOOD.subject, policy, terms, 30, 2, means={"0a": (0.5, 0.5)})
     table = made.to_dict()
-    for changes in (
-        {"policy": {"operators": ["pmi@1"], "margin": 0.0, "method": "pmi@1"}},
-        {"means": {"0a": [0.9, 0.1]}},
-        {"means": {}},
-    ):
+    other = {"operators": ["pmi@1"], "margin": 0.0, "method": "pmi@1"}
+    for part, value in (("policy", other), ("means", {"0a": [0.9, 0.1]}), ("means", {})):
         with pytest.raises(CertificateError):
-            Certificate.from_dict(table | changes)
+            Certificate.from_dict(table | {part: value})
 
 
 def marked(**changes):

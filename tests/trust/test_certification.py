@@ -141,7 +141,7 @@ def test_an_edited_record_is_refused_by_name_of_the_item(tmp_path, name, edit, s
     write_cells(records, tmp_path)
     with pytest.raises(RecordError, match=said) as caught:
         read_sample(tmp_path)
-    assert f"item {records.at[17, 'id']}:" in str(caught.value)
+    assert f"item {records['id'][17]}:" in str(caught.value)
 
 
 def blind_cell(items: int = 40):
@@ -203,8 +203,9 @@ def test_an_item_that_failed_counts_as_broken():
 def test_records_without_their_texts_are_copies_where_they_score_alike(tmp_path):
     records = synthetic_cell(benchmark="halueval-qa", items=30)
     records = pd.concat([records, records.iloc[:5]], ignore_index=True)
-    own = {"id": list(map(str, range(35))), "place": range(35), "prompt": ""}
-    write_cells(records.assign(**own, candidates=[("x", "xx")] * 35), tmp_path)
+    own: dict = {"id": list(map(str, range(35))), "place": range(35), "prompt": ""}
+    own["candidates"] = [("x", "xx")] * 35
+    write_cells(records.assign(**own), tmp_path)
     assert read_sample(tmp_path).items.group_count == 30
 
 

@@ -52,7 +52,9 @@ def at_most(k: int, n: int, p: float) -> float:
     return sum(comb(n, i) * p**i * (1 - p) ** (n - i) for i in range(k + 1))
 
 
-def outcomes(data: Labelled, operators: tuple[str, ...], margin: float) -> list[tuple[bool, ...]]:
+def outcomes(
+    data: Labelled, operators: tuple[str, ...], margin: float
+) -> list[tuple[bool, bool, bool]]:
     """Of each item: broken, fixed, and whether the base is right."""
     found = []
     for i in range(len(data)):
@@ -422,7 +424,8 @@ def looked_at(looks: int, spent: int) -> float:
     total, wrong = np.zeros((2, REDRAWS, len(FAMILY)), int), np.zeros(REDRAWS, bool)
     for look in range(looks):
         total += population.counts([*FAMILY], 200, REDRAWS, np.random.default_rng((9, look)))
-        wrong |= places_of(of_counts(*total, 200 * (look + 1)), terms, FAMILY) >= 0
+        evidence = of_counts(total[0], total[1], 200 * (look + 1))
+        wrong |= places_of(evidence, terms, FAMILY) >= 0
     return float(wrong.mean())
 
 

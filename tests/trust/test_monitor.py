@@ -61,12 +61,12 @@ def test_the_alarm_stays_and_counts_that_are_none_are_refused():
     for wrong in (
         {"alpha": 0.0},
         {"delta": 1.0},
-        {"broken": 3},
+        {"broken": 505},
         {"slip": (0.0,)},
         {"wealth": (0.0,)},
     ):
         with pytest.raises(InputError):
-            Monitor(**{"alpha": 0.1, "delta": 0.1, "labelled": 2} | wrong)
+            Monitor(**vars(monitor) | wrong)
 
 
 def alarms(rate: float, alpha: float, stakes: np.ndarray, streams: int = 200) -> np.ndarray:
