@@ -1,6 +1,7 @@
 """Benchmarks: what each holds, under which template, from where, and what is refused."""
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -9,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 from published_sets import (
     PUBLISHED,
@@ -22,7 +24,6 @@ from published_sets import (
     write_all,
 )
 
-from lastword import benchmarks
 from lastword.benchmarks import BENCHMARKS, find, templates_for, truthfulqa
 from lastword.benchmarks.template import Template
 from lastword.errors import InputError, ItemError
@@ -65,14 +66,13 @@ def test_the_contract_of_every_benchmark(name, data):
     assert recorded["licence"] and recorded["citation"] and recorded["source"]
     assert len(recorded["fingerprint"]) == 64
     assert json.dumps(recorded)
-
-
-@pytest.mark.parametrize("name", BENCHMARKS)
-def test_no_blind_leaves_the_rest_as_it_is(name, data):
-    loaded, template = find(name).load(data, limit=3), plain_template(name)
-    blind, sighted = loaded.items(template), loaded.items(template, blind=False)
-    assert [i.blind_prompt for i in sighted] == [None] * len(blind)
-    assert [(i.prompt, i.candidates) for i in sighted] == [(i.prompt, i.candidates) for i in blind]
+    sighted = loaded.items(plain_template(name), blind=False)
+    assert [i.blind_prompt for i in sighted] == [None] * len(items)
+    assert [(i.prompt, i.candidates) for i in sighted] == [(i.prompt, i.candidates) for i in items]
+    own = find(name)
+    assert own.name == name
+    named = [own.template(variant).name for variant in own.templates if variant != "qa6"]
+    assert named == [f"{name}/{variant}" for variant in own.templates if variant != "qa6"]
 
 
 def test_a_truthfulqa_question_is_two_items_with_one_prompt(data):
@@ -87,53 +87,45 @@ def test_a_truthfulqa_question_is_two_items_with_one_prompt(data):
     assert sum(len(i.candidates) == 2 for i in items[::2]) == 43
 
 
-@pytest.mark.parametrize(("pairs", "version"), [(43, "v0"), (40, "v1")])
-def test_truthfulqa_names_its_version(tmp_path, pairs, version):
-    path = write(tmp_path / "mc.json", truthfulqa_rows(pairs))
-    assert find("truthfulqa").load(path).version == version
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let `datasets` load what this returns."""
+
+    def of(load_dataset: Callable[..., Any]) -> None:
+        monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+
+    return of
 
 
-def test_the_hub_and_a_file_have_one_fingerprint(tmp_path, monkeypatch):
+def test_the_hub_and_a_file_have_one_fingerprint(tmp_path, hub):
     rows = truthfulqa_rows()
-    asked = []
-
-    def load_dataset(*args: str) -> dict[str, Rows]:
-        asked.append(args)
-        return {"validation": as_on_the_hub(rows)}
-
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
-    hub = find("truthfulqa").load()
+    there = {("truthfulqa/truthful_qa", "multiple_choice"): rows}
+    hub(lambda *name: {"validation": as_on_the_hub(there[name])})
+    published = find("truthfulqa").load()
     local = find("truthfulqa").load(write(tmp_path / "mc.json", rows))
-    assert asked == [("truthfulqa/truthful_qa", "multiple_choice")]
-    assert hub.source == "hub:truthfulqa/truthful_qa/multiple_choice"
+    assert published.source == "hub:truthfulqa/truthful_qa/multiple_choice"
     assert local.source == "mc.json"
-    assert hub.fingerprint == local.fingerprint
+    assert published.fingerprint == local.fingerprint and local.version == "v0"
+    newer = write(tmp_path / "v1.json", truthfulqa_rows(40))
+    assert find("truthfulqa").load(newer).version == "v1"
     rows[500]["mc2_targets"]["another"] = 0
     assert find("truthfulqa").load().fingerprint != local.fingerprint
 
 
-def test_halueval_takes_the_first_500_of_the_hubs_rows(monkeypatch):
+def test_halueval_takes_the_first_500_of_the_hubs_rows(hub):
     from datasets import Dataset, DatasetDict
 
-    split = Dataset.from_list(qa_rows(640))
-    double = SimpleNamespace(load_dataset=lambda *_: DatasetDict({"data": split}))
-    monkeypatch.setitem(sys.modules, "datasets", double)
+    split = DatasetDict({"data": Dataset.from_list(qa_rows(640))})
+    hub(lambda *_: split)
     loaded = find("halueval-qa").load()
     assert [e.id for e in loaded.examples] == [str(i) for i in range(500)]
 
 
-@pytest.mark.parametrize("suffix", ["json", "jsonl", "parquet"])
-def test_the_files_layout_does_not_matter(tmp_path, suffix):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    path = tmp_path / f"qa.{suffix}"
-    if suffix == "parquet":
-        pq.write_table(pa.Table.from_pylist(qa_rows()), path)
-    else:
-        write(path, qa_rows(), lines=suffix == "jsonl")
-    reference = find("halueval-qa").load(write(tmp_path / "other.json", qa_rows(777)))
-    assert find("halueval-qa").load(path).fingerprint == reference.fingerprint
+def test_the_files_layout_does_not_matter(tmp_path):
+    paths = [write(tmp_path / f"{count}.json", qa_rows(count)) for count in (500, 777)]
+    paths += [write(tmp_path / "qa.jsonl", qa_rows(), lines=True), tmp_path / "qa.parquet"]
+    pd.DataFrame(qa_rows()).to_parquet(paths[-1])
+    assert len({find("halueval-qa").load(path).fingerprint for path in paths}) == 1
 
 
 def test_halueval_strips_every_field_and_keeps_the_knowledge_when_blind(data):
@@ -169,25 +161,14 @@ def test_factor_goes_on_where_the_prefix_ends(data):
     assert (full.prompt, full.blind_prompt) == ("Before.\nText 1.\n", "\n")
 
 
-def test_truthfulqa_binary_reads_the_csv_and_the_hubs_names(data, monkeypatch):
+def test_truthfulqa_binary_reads_the_csv_and_the_hubs_names(data, hub):
     loaded = find("truthfulqa-binary").load(data)
     item = loaded.items(plain_template("truthfulqa-binary"))[3]
     assert loaded.version == "12 questions" and item.prompt.endswith("Q: Question 3?\nA:")
     assert item.candidates == ("right, 3", 'wrong "3"') and item.truthful == (True, False)
     rows = [{k.lower().replace(" ", "_"): v for k, v in row.items()} for row in binary_rows()]
-    hub = SimpleNamespace(load_dataset=lambda *_: {"validation": rows})
-    monkeypatch.setitem(sys.modules, "datasets", hub)
+    hub(lambda *_: {"validation": rows})
     assert find("truthfulqa-binary").load().fingerprint == loaded.fingerprint
-
-
-@pytest.mark.parametrize(
-    "text", ['Question\n"open', "Question,Best Answer\na,b,c,d\n", "Question\n"]
-)
-def test_a_csv_that_is_cut_or_ragged_is_refused(tmp_path, text):
-    path = tmp_path / "x.csv"
-    path.write_text(text)
-    with pytest.raises(InputError, match=r"x\.csv"):
-        find("truthfulqa-binary").load(path)
 
 
 def _spoil(field: str, value: Any) -> Callable[[Rows], None]:
@@ -225,15 +206,19 @@ def test_rows_that_are_not_the_benchmark_are_refused(tmp_path, name, spoil, mess
         find(name).load(write(tmp_path / "x.json", rows))
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", "[1]", '"text"', "[" * 100_000])
-def test_a_file_that_holds_no_rows_is_refused(tmp_path, text):
-    path = tmp_path / "x.json"
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("x.json", text) for text in ("", "[]", "{", "[1]", '"text"', "[" * 100_000)]
+    + [("x.csv", f"Question{text}") for text in ('\n"open', ",Best Answer\na,b,c,d\n", "\n")],
+)
+def test_a_file_that_holds_no_rows_is_refused(tmp_path, name, text):
+    path = tmp_path / name
     path.write_text(text)
-    with pytest.raises(InputError, match=r"x\.json"):
-        find("halueval-qa").load(path)
+    with pytest.raises(InputError, match=re.escape(name)):
+        find("halueval-qa" if name == "x.json" else "truthfulqa-binary").load(path)
 
 
-def test_missing_data_is_named(tmp_path, monkeypatch):
+def test_missing_data_is_named(tmp_path, hub):
     with pytest.raises(InputError, match="no file or folder"):
         find("truthfulqa").load(tmp_path / "none")
     with pytest.raises(InputError, match="no benchmark 'trivia'; known: truthfulqa"):
@@ -242,7 +227,7 @@ def test_missing_data_is_named(tmp_path, monkeypatch):
     def offline(*_: str) -> None:
         raise ConnectionError("no\nnetwork")
 
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=offline))
+    hub(offline)
     with pytest.raises(InputError, match="from the hub: no network; .* --data a local file"):
         find("truthfulqa").load()
 
@@ -250,9 +235,9 @@ def test_missing_data_is_named(tmp_path, monkeypatch):
 def test_limit_and_seed_choose_whole_questions(data):
     benchmark = find("truthfulqa")
     assert [e.id for e in benchmark.load(data, limit=1).examples] == ["0/mc1", "0/mc2"]
-    drawn = [e.id for e in benchmark.load(data, limit=30, seed=1).examples]
-    again = [e.id for e in benchmark.load(data, limit=30, seed=1).examples]
-    other = [e.id for e in benchmark.load(data, limit=30, seed=2).examples]
+    drawn, again, other = (
+        [e.id for e in benchmark.load(data, limit=30, seed=seed).examples] for seed in (1, 1, 2)
+    )
     places = [int(i.split("/")[0]) for i in drawn]
     assert drawn == again != other
     assert len(drawn) == 60 and places == sorted(places) and max(places) > 30
@@ -316,15 +301,12 @@ def test_templates_by_name_and_by_file(tmp_path):
     file = tmp_path / "short.jinja"
     file.write_text("{{ question }} ->\n")
     named = templates_for(chosen, ["truthfulqa/own6", "truthfulqa/zero-shot", str(file)])
-    assert [t.name for t in named["truthfulqa"]] == [
-        "truthfulqa/own6",
-        "truthfulqa/zero-shot",
-        "user/short",
-    ]
-    assert [t.name for t in named["halueval-qa"]] == ["user/short"]
+    names = {benchmark: [t.name for t in own] for benchmark, own in named.items()}
+    assert names["truthfulqa"] == ["truthfulqa/own6", "truthfulqa/zero-shot", "user/short"]
+    assert names["halueval-qa"] == ["user/short"]
     assert named["halueval-qa"][0].render({"question": "Why?"}) == "Why? ->"
-    only = templates_for(chosen, ["truthfulqa/own6"])
-    assert [t.name for t in only["halueval-qa"]] == ["halueval-qa/knowledge"]
+    (usual,) = templates_for(chosen, ["truthfulqa/own6"])["halueval-qa"]
+    assert usual.name == "halueval-qa/knowledge"
     for wrong in ("truthfulqa/qa7", "halueval-sum/document", "missing.jinja"):
         with pytest.raises(InputError, match="known: .*truthfulqa/own6"):
             templates_for(chosen, [wrong])
@@ -333,14 +315,11 @@ def test_templates_by_name_and_by_file(tmp_path):
 def test_a_template_is_chosen_by_the_name_that_records_have(tmp_path):
     files = [f"jsonl:{tmp_path / name}.jsonl" for name in ("mine", "yours")]
     chosen = [*map(find, files), find("everyday")]
+    expected = dict.fromkeys(["jsonl:mine", "jsonl:yours"], ["jsonl/prompt"])
+    expected["everyday"] = [find("everyday").template().name]
     for names in ([], ["jsonl/prompt"], ["jsonl:mine/prompt"]):
         templates = templates_for(chosen, names)
-        recorded = {name: [t.name for t in each] for name, each in templates.items()}
-        assert recorded == {
-            "jsonl:mine": ["jsonl/prompt"],
-            "jsonl:yours": ["jsonl/prompt"],
-            "everyday": [find("everyday").template().name],
-        }
+        assert {name: [t.name for t in each] for name, each in templates.items()} == expected
     with pytest.raises(InputError, match="no template jsonl:mine/qa"):
         templates_for(chosen, ["jsonl/qa"])
 
@@ -383,11 +362,8 @@ def test_templates_that_cannot_be_told_apart_or_give_no_item(data, tmp_path):
 def test_the_published_files_are_what_they_should_be():
     v0 = find("truthfulqa").load(SHARED)
     assert v0.version == "v0" and v0.source == "mc_task.v0.json"
-    first = [e for e in v0.examples if e.kind == "mc1"]
-    second = [e for e in v0.examples if e.kind == "mc2"]
-    sizes = [len(e.candidates) for e in first]
-    assert (sizes.count(2), max(sizes)) == (43, 13)
-    assert sum(len(e.candidates) == 2 for e in second) == 11
+    sizes = [[len(e.candidates) for e in v0.examples if e.kind == kind] for kind in ("mc1", "mc2")]
+    assert (sizes[0].count(2), max(sizes[0]), sizes[1].count(2)) == (43, 13, 11)
     v1 = find("truthfulqa").load(SHARED / "truthfulqa" / "mc_task.v1.json")
     assert v1.version == "v1" and v1.fingerprint != v0.fingerprint
     qa = find("halueval-qa").load(SHARED)
@@ -408,11 +384,3 @@ def test_shots_are_answered_and_hold_no_question_of_the_benchmark():
     ours = [line.removeprefix("Q: ") for line in prompt.splitlines() if line.startswith("Q: ")]
     theirs = {e.fields["question"] for e in find("truthfulqa").load(SHARED).examples}
     assert len(ours) == 7 and not theirs & set(ours)
-
-
-def test_the_table_lists_every_benchmark_under_its_name():
-    assert all(name == b.name for name, b in benchmarks.BENCHMARKS.items())
-    for b in benchmarks.BENCHMARKS.values():
-        for variant in b.templates:
-            if variant != "qa6":
-                assert b.template(variant).name == f"{b.name}/{variant}"

@@ -50,19 +50,19 @@ def test_a_set_by_its_columns(folder):
 
 
 @pytest.mark.parametrize(
-    ("answer", "truthful"),
+    ("answer", "right"),
     [
-        (1, (False, True, False)),
-        ("B", (False, True, False)),
-        ("b", (False, True, False)),
-        (["a", "c"], (True, False, True)),
-        ([False, True, True], (False, True, True)),
-        ([0, 2], (True, False, True)),
+        (1, "b"),
+        ("B", "b"),
+        ("b", "b"),
+        (["a", "c"], "ac"),
+        ([False, True, True], "bc"),
+        ([0, 2], "ac"),
     ],
 )
-def test_the_right_answer_as_place_letter_text_or_labels(folder, answer, truthful):
+def test_the_right_answer_as_place_letter_text_or_labels(folder, answer, right):
     row = MMLU[0] | {"answer": answer}
-    assert truths(folder([row]), PLAIN) == [truthful]
+    assert truths(folder([row]), PLAIN) == [tuple(c in right for c in "abc")]
 
 
 def test_candidates_inside_a_column_or_in_one_each(folder):
