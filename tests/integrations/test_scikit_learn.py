@@ -113,7 +113,12 @@ def test_the_oldest_states_go(tracer, passes, monkeypatch):
 
 def test_a_clone_shares_the_model_and_a_name_is_opened_once(tracer, monkeypatch):
     opened: list[Any] = []
-    monkeypatch.setattr(Tracer, "open", lambda options: opened.append(options) or tracer)
+
+    def opening(options: Any) -> Tracer:
+        opened.append(options)
+        return tracer
+
+    monkeypatch.setattr(Tracer, "open", opening)
     scikit_learn._opened.cache_clear()
     assert clone(ProbeClassifier(tracer)).model is tracer
     own = ProbeClassifier("lastword/demo-organism")
