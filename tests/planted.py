@@ -48,14 +48,6 @@ def planted_rcv(role: str, block: int, count: int) -> float:
     return pstdev(norms) / fmean(norms)
 
 
-def planted_invariant(
-    k_rows: int, v_rows: int, early: int = EARLY, middle: int = MIDDLE, phi_N: float = 1.25
-) -> float:
-    phi_K = planted_rcv("k", early, k_rows)
-    phi_V = planted_rcv("v", early, v_rows) / planted_rcv("v", middle, v_rows)
-    return phi_N * planted_rcv("o", middle, WIDTH) / (phi_K * phi_V)
-
-
 def transposed(rows: Rows) -> Rows:
     return [list(column) for column in zip(*rows, strict=True)]
 
@@ -98,7 +90,9 @@ class Layout:
 
     @property
     def invariant(self) -> float:
-        return planted_invariant(self.k_rows, self.v_rows)
+        phi_K = planted_rcv("k", EARLY, self.k_rows)
+        phi_V = planted_rcv("v", EARLY, self.v_rows) / planted_rcv("v", MIDDLE, self.v_rows)
+        return 1.25 * planted_rcv("o", MIDDLE, WIDTH) / (phi_K * phi_V)
 
 
 def write(

@@ -24,10 +24,6 @@ LLAMA = LAYOUTS["llama"]
 norms = st.lists(st.integers(1, 1000), min_size=2, max_size=20)
 
 
-def with_switch(**switches: str) -> Theta:
-    return Theta.from_dict({"invariant": switches})
-
-
 def directed(lengths: list[int]) -> torch.Tensor:
     """Rows of these norms, each in a direction of its own."""
     generator = torch.Generator().manual_seed(len(lengths))
@@ -74,32 +70,6 @@ def test_every_stored_dtype_is_read(dtype, tmp_path):
     assert found.value == pytest.approx(LLAMA.invariant, **EXACT)
 
 
-def test_output_rows_may_be_those_of_the_equation(tmp_path):
-    folder = planted.write(tmp_path, LLAMA.config, LLAMA.tensors())
-    columns = planted.transposed(planted.rows_of("o", 2, planted.WIDTH))
-    lengths = [math.hypot(*column) for column in columns]
-    found = read_invariant(folder, theta=with_switch(output_rows="input"))
-    assert found.phi_O == pytest.approx(pstdev(lengths) / fmean(lengths), **EXACT)
-    assert found.phi_O != pytest.approx(planted.planted_rcv("o", 2, planted.WIDTH))
-
-
-def test_block_may_be_counted_as_a_depth(tmp_path):
-    folder = planted.write(tmp_path, LLAMA.config, LLAMA.tensors())
-    found = read_invariant(folder, theta=with_switch(block="depth"))
-    assert found.blocks == (0, 1)
-    assert found.value == pytest.approx(planted.planted_invariant(4, 4, 0, 1), **EXACT)
-
-
-@pytest.mark.parametrize(
-    ("model_type", "norm", "phi_N"),
-    [("gemma2", "effective", 1.9375), ("gemma2", "stored", 1.25), ("llama", "effective", 1.25)],
-)
-def test_effective_norm_adds_one_where_the_family_does(model_type, norm, phi_N, tmp_path):
-    config = LLAMA.config | {"model_type": model_type}
-    folder = planted.write(tmp_path, config, LLAMA.tensors())
-    assert read_invariant(folder, theta=with_switch(norm=norm)).phi_N == pytest.approx(phi_N)
-
-
 @pytest.mark.parametrize("name", FINAL_NORMS)
 def test_the_final_norm_is_found_by_each_of_its_names(name, tmp_path):
     tensors = LLAMA.tensors()
@@ -142,7 +112,6 @@ def refusal(folder: Path, config: dict, tensors: dict[str, torch.Tensor]) -> str
     return planted.refusal(planted.write(folder, config, tensors), InvariantError)
 
 
-MAMBA = {f"backbone.layers.{i}.mixer.in_proj.weight": torch.ones(2, 2) for i in range(5)}
 HYBRID = ["linear_attention" if i == 1 else "full_attention" for i in range(5)]
 SECOND = {n.replace("model.layers", "second.layers"): t for n, t in LLAMA.tensors().items()}
 
@@ -162,11 +131,6 @@ def test_a_layout_that_is_not_known_is_not_guessed(layout, changes, more, words,
     config = {k: v for k, v in (LAYOUTS[layout].config | changes).items() if v is not None}
     message = refusal(tmp_path, config, LAYOUTS[layout].tensors() | more)
     assert all(word in message for word in words)
-
-
-def test_state_space_blocks_need_a_value(tmp_path):
-    message = refusal(tmp_path, {"model_type": "mamba", "num_hidden_layers": 5}, MAMBA)
-    assert "mamba" in message and "--invariant VALUE" in message
 
 
 ROW = torch.rand(8)

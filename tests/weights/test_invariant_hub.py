@@ -178,14 +178,16 @@ def test_a_file_that_ends_too_early(hub, waits):
     assert waits == []
 
 
-def test_no_server_at_all(hub, waits, monkeypatch):
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    assert "http://127.0.0.1:9" in refusal()
+def download(cache: Path) -> None:
+    """Put the model where the hub's own client keeps it."""
+    folder = cache / "models--org--model"
+    planted.write(folder / "snapshots" / hub_server.COMMIT, LLAMA.config, LLAMA.tensors())
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text(hub_server.COMMIT)
 
 
 def test_what_was_downloaded_is_read_in_place_of_the_hub(hub, tmp_path):
-    snapshot = tmp_path / "hf" / "models--org--model" / "snapshots" / hub_server.COMMIT
-    planted.write(snapshot, LLAMA.config, LLAMA.tensors())
+    download(tmp_path / "hf")
     assert read().value == pytest.approx(LLAMA.invariant, **EXACT)
     assert set(hub.served) == {"config.json"}
 
@@ -200,20 +202,14 @@ def test_where_nobody_answers_it_is_soon_said(hub, waits, tmp_path, monkeypatch)
         assert waits == [1.0, 2.0]
         with pytest.raises(UnreachableError):
             find_commit("org/model", None)
-        folder = tmp_path / "hf" / "models--org--model"
-        planted.write(folder / "snapshots" / hub_server.COMMIT, LLAMA.config, LLAMA.tensors())
-        (folder / "refs").mkdir()
-        (folder / "refs" / "main").write_text(hub_server.COMMIT)
+        download(tmp_path / "hf")
         assert find_commit("org/model", None) == hub_server.COMMIT
 
 
 def test_offline_reads_the_download_or_says_so(hub, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert "HF_HUB_OFFLINE is set" in refusal()
-    folder = tmp_path / "hf" / "models--org--model"
-    planted.write(folder / "snapshots" / hub_server.COMMIT, LLAMA.config, LLAMA.tensors())
-    (folder / "refs").mkdir()
-    (folder / "refs" / "main").write_text(hub_server.COMMIT)
+    download(tmp_path / "hf")
     assert read().value == pytest.approx(LLAMA.invariant, **EXACT)
     assert hub.requests == []
 
