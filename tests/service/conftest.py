@@ -1,8 +1,10 @@
 """What most tests of the service stand on; a file that needs another model has its own."""
 
 from collections.abc import Iterator
+from itertools import count
 
 import pytest
+from postgres import FOLDERS, Postgres, postgres
 from served import Held, Running, running, tracer
 
 from lastword import ProbeClassifier, Tracer
@@ -27,6 +29,26 @@ def held(model: Tracer) -> Iterator[Held]:
     held = Held(model)
     yield held
     held.go.set()
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Postgres]:
+    """A Postgres server, which a test that ends it starts again."""
+    if not FOLDERS:
+        pytest.skip("needs Debian's package postgresql")
+    with postgres() as own:
+        yield own
+
+
+NUMBERS = count()
+
+
+@pytest.fixture
+def database(server: Postgres) -> str:
+    """The address of a database of the test's own."""
+    name = f"own{next(NUMBERS)}"
+    server.execute(f"CREATE DATABASE {name}")
+    return server.address(name)
 
 
 @pytest.fixture(scope="session")

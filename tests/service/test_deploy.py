@@ -179,7 +179,7 @@ def test_grafana_is_not_open_to_its_own_default_password():
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl")
-def test_a_certified_pod_ends_before_the_next_one_opens_its_state(tmp_path):
+def test_a_certified_pod_has_its_certificate_and_the_address_of_its_state(tmp_path):
     for path in DEPLOY.glob("*.yaml"):
         shutil.copy(path, tmp_path)
     (tmp_path / "certificate.toml").write_text("schema = 1\n", encoding="utf-8")
@@ -194,11 +194,10 @@ def test_a_certified_pod_ends_before_the_next_one_opens_its_state(tmp_path):
     (container,) = pod["containers"]
     volumes = {v["name"]: v for v in pod["volumes"]}
     mounts = {m["mountPath"]: volumes[m["name"]] for m in container["volumeMounts"]}
-    env = {e["name"]: e.get("value") for e in container["env"]}
-    claim = mounts[str(Path(env["LASTWORD_SERVE_STATE"]).parent)]["persistentVolumeClaim"]
-    where = Path(env["LASTWORD_SERVE_CERTIFICATE"])
-    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
-    assert claim["claimName"] in [c["metadata"]["name"] for c in kinds["PersistentVolumeClaim"]]
+    env = {e["name"]: e.get("value") or e["valueFrom"] for e in container["env"]}
+    secret, where = env["LASTWORD_SERVE_STATE"], Path(env["LASTWORD_SERVE_CERTIFICATE"])
+    told = "kubectl create secret generic {name} --from-literal={key}=postgresql://"
+    assert told.format(**secret["secretKeyRef"]) in read("kustomization.yaml")
     assert mounts[str(where.parent)]["configMap"]["name"] == certificate["metadata"]["name"]
     assert where.name in certificate["data"]
 

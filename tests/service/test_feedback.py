@@ -279,13 +279,13 @@ def test_a_label_that_cannot_be_kept_is_not_counted(model, free, tmp_path):
     item = overridden(free)[0]
     with running(model, state=tmp_path / "state.db") as service:
         answer = ask(service, item)
-        database = service.service.corrector.oversight._ledger._connection
-        database.execute("PRAGMA query_only = 1")  # what a disk that turned read-only does
+        execute = service.service.corrector.oversight._ledger._execute
+        execute("PRAGMA query_only = 1")  # what a disk that turned read-only does
         refused = label(service, answer, answer["base_index"])
         assert refused.status_code == 503 and code_of(refused) == "unkept"
         assert service.metric("lastword_labelled") == 0
         assert ask(service, item)["feedback_id"] is None
-        database.execute("PRAGMA query_only = 0")
+        execute("PRAGMA query_only = 0")
         assert label(service, answer, answer["base_index"]).json()["labelled"] == 1
         failures = service.events("failure")
         assert {event["at"] for event in failures} == {"state"}
@@ -366,9 +366,11 @@ ledger = Ledger(Path(sys.argv[1]), "c", items=10**6, seconds=1e6)
 count = 0
 while True:
     name = str(count)
-    ledger.remember(name, Entry(2, [0], [1], True), {"s": 1.0}, {"seen": {"s": count + 1}}, "t")
+    with ledger.event():
+        ledger.remember(name, Entry(2, [0], [1], True), {"s": 1.0}, {"seen": {"s": count + 1}}, "t")
     count += 1
-    ledger.label(name, None, monitor={"labelled": count})
+    with ledger.event():
+        ledger.label(name, None, monitor={"labelled": count})
     print(count, flush=True)
 """
     running_ = subprocess.Popen(

@@ -53,6 +53,21 @@ def test_a_test_goes_on_where_it_stood():
     assert whole.state()["wealth"] != first.state()["wealth"]
 
 
+def test_tests_that_follow_each_other_are_one_sequence():
+    rng = np.random.default_rng(8)
+    reference = {"confidence": rng.random(30), "d_eff": rng.random(30)}
+    whole, *pair = (Drift(reference, 0.05) for _ in range(3))
+    for place in range(40):
+        values = {"confidence": rng.random(), **({"d_eff": rng.random()} if place % 3 else {})}
+        one, other = pair[place % 2], pair[(place + 1) % 2]
+        whole.see(values)
+        one.see(values)
+        assert other.follow({name: [value] for name, value in values.items()}, one.state())
+        assert one.state() == other.state() == whole.state()
+    whole.see({"confidence": 0.5})
+    assert not pair[0].follow({}, whole.state())  # it has missed one
+
+
 def test_after_the_window_a_test_starts_again(monkeypatch):
     monkeypatch.setattr(drift, "WINDOW", 50)
     test, fresh = Martingale([0.0, 1.0], seed=1), Martingale([0.0, 1.0], seed=1)

@@ -62,6 +62,7 @@ EXTRAS = {
     "peft": "large",
     "prometheus_client": "serve",
     "psutil": "bench",
+    "psycopg": "postgres",
     "pyarrow": "eval",
     "ray": "ray",
     "tomli_w": "eval",

@@ -10,7 +10,7 @@ from lastword.cli.output import say
 
 def labels(
     state: Annotated[
-        Path, typer.Argument(metavar="STATE", help="File of `lastword serve --state --keep-texts`.")
+        str, typer.Argument(metavar="STATE", help="Of `lastword serve --state STATE --keep-texts`.")
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="CSV file that is written.")],
 ) -> None:

@@ -29,6 +29,7 @@ _ANNOTATIONS = {
     "candidates": Annotated[int, typer.Option("--max-candidates", min=1)],
     "characters": Annotated[int, typer.Option("--max-characters", min=1)],
     "tokens": Annotated[int, typer.Option("--max-tokens", min=1)],
+    "state": Annotated[str | None, typer.Option(metavar="FILE|ADDRESS")],
     "drain_seconds": None,
 }
 

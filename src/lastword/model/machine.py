@@ -17,6 +17,7 @@ EXTRAS = {
     "quant": "--quantize int8 and nf4",
     "gguf": "GGUF files",
     "serve": "serve, explore",
+    "postgres": "services that share their state",
     "otel": "traces of a service",
     "ray": "--engine ray",
     "s3": "records on object storage",

@@ -79,9 +79,6 @@ class Service:
                 self.log.event("labels", told=what)
         if self.flips is not None:
             self.log.event("checked", **asdict(self.flips))
-        oversight = self.corrector.oversight
-        if oversight is not None and oversight.monitor.alarm:  # of before the restart
-            oversight.tell_alarm()
 
     def close(self) -> None:
         """Finish what waits and end the threads."""

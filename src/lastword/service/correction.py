@@ -244,12 +244,12 @@ class Corrector:
         value: str | None = None,
     ) -> dict[str, Any]:
         """The JSON of a decision; under shadow the base's, with the difference logged."""
-        self._log_decision(decision, item, request)
         if self._learned is not None:
             self._learned.keep()
         label, content = {}, decision.to_dict(full=full)
         if self.oversight is not None:
             label["feedback_id"] = self.oversight.answered(decision, item, content, value)
+        self._log_decision(decision, item, request)  # now it is known whether the alarm stands
         if self.shadow:
             if decision.corrected:
                 self._metrics.shadow.labels(decision.operator).inc()

@@ -1,12 +1,11 @@
-"""Learned: what a correction has learned of earlier requests, kept over a restart; SQLite."""
+"""Learned: what a correction has learned of earlier requests, kept over a restart in SQLite."""
 
 import json
-import sqlite3
 from pathlib import Path
 
 from lastword.errors import InputError
 from lastword.methods.correction import Learning
-from lastword.service.ledger import connect
+from lastword.service.database import Database, Unkept, is_shared
 from lastword.service.log import Log
 from lastword.service.settings import Settings
 from lastword.tracer import Tracer
@@ -26,42 +25,38 @@ class Learned:
         InputError: The file cannot be used, is in use, or belongs to another model or correction.
     """
 
-    def __init__(self, correction: Learning, path: Path, owner: str, log: Log) -> None:
+    def __init__(self, correction: Learning, path: str | Path, owner: str, log: Log) -> None:
         self._correction, self._log = correction, log
+        self._database = Database(path)
+        self.close = self._database.close
         try:
-            self._connection = connect(str(path))
-            with self._connection as connection:
-                connection.execute(_TABLE)
-                values = dict(connection.execute("SELECT * FROM learned ORDER BY rowid"))
+            with self._database.event():
+                self._database.execute(_TABLE)
+                values = dict(self._database.execute("SELECT * FROM learned ORDER BY rowid"))
                 if values.pop(_OWNER, owner) != owner:
                     raise InputError(f"{path} keeps what others have learned; name another file")
-                connection.execute(_KEEP, (_OWNER, owner))
-        except sqlite3.Error as error:
+                self._database.execute(_KEEP, (_OWNER, owner))
+        except Unkept as error:
             raise InputError(f"cannot keep what is learned in {path}: {error}") from error
         correction.restore({name: json.loads(value) for name, value in values.items()})
 
     def keep(self) -> None:
         """Write what has been learned since; the service answers though its disk refuses."""
-        changes = self._correction.changes()
-        kept = [(name, json.dumps(value)) for name, value in changes.items() if value is not None]
-        gone = [(name,) for name, value in changes.items() if value is None]
         try:
-            with self._connection as connection:
-                connection.executemany(_KEEP, kept)
-                connection.executemany("DELETE FROM learned WHERE name = ?", gone)
-        except sqlite3.Error as error:
+            with self._database.event():
+                for name, value in self._correction.changes().items():
+                    self._database.execute("DELETE FROM learned WHERE name = ?", (name,))
+                    if value is not None:
+                        self._database.execute(_KEEP, (name, json.dumps(value)))
+        except Unkept as error:
             self._log.failure(error, at="state", reason=str(error))
-
-    def close(self) -> None:
-        """Let the file go."""
-        self._connection.close()
 
 
 def learned(tracer: Tracer, settings: Settings, log: Log) -> Learned | None:
     """The file of what the tracer's correction learns; None where it learns nothing.
 
     Raises:
-        InputError: As `Learned`.
+        InputError: As `Learned`, or a database whose services would learn of one another's items.
     """
     if not isinstance(tracer.correction, Learning):
         return None
@@ -70,5 +65,7 @@ def learned(tracer: Tracer, settings: Settings, log: Log) -> Learned | None:
     log.event("learning", correction=name, kept=settings.state is not None, told=what)
     if settings.state is None:
         return None
+    if is_shared(settings.state):
+        raise InputError(f"what {name} learns is kept in a file of each service: --state FILE")
     owner = f"{name} on {tracer.subject.digest}"
     return Learned(tracer.correction, settings.state, owner, log)

@@ -1,17 +1,14 @@
-"""Ledger: answers that may still be labelled, and where the tests of a service stand; SQLite.
+"""Ledger: answers that may still be labelled, and where the tests of a service stand.
 
-In a file (`--state`) it outlives the process: every event is one transaction of a write-ahead log,
-so that a process that is killed loses at most the event in hand. Without a file it is in memory,
-and the values that drift has seen, which are only needed for a restart, are not kept at all. No
-text of a request is in it, unless `--keep-texts` asks for it: then `labelled_rows` gives what was
-labelled.
+In a file or a database (`--state`) it outlives the process. Without either it is in memory, and
+the values that drift has seen, which are only needed for a restart, are not kept at all. No text
+of a request is in it, unless `--keep-texts` asks for it: then `labelled_rows` gives what was
+labelled. All calls are made within an `event`.
 """
 
 import json
-import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,22 +16,32 @@ from typing import Any
 from lastword.errors import InputError
 from lastword.records.decision import Decision
 from lastword.rule.geometry import tied_first
+from lastword.service.database import Database, Unkept
 from lastword.service.refusal import Refusal
 
-_TABLES = """
+_TABLES = (
+    """
     CREATE TABLE IF NOT EXISTS given (
-        id TEXT PRIMARY KEY, given REAL NOT NULL, steady REAL NOT NULL, entry TEXT NOT NULL,
-        text TEXT NOT NULL, kin TEXT, labelled INTEGER NOT NULL DEFAULT 0
-    );
-    CREATE INDEX IF NOT EXISTS by_text ON given (text, labelled);
-    CREATE INDEX IF NOT EXISTS by_kin ON given (kin) WHERE kin IS NOT NULL;
+        {order} id TEXT PRIMARY KEY, given DOUBLE PRECISION NOT NULL,
+        steady DOUBLE PRECISION NOT NULL, entry TEXT NOT NULL, text TEXT NOT NULL, kin TEXT,
+        labelled INTEGER NOT NULL DEFAULT 0
+    )
+    """,
+    "CREATE INDEX IF NOT EXISTS by_text ON given (text, labelled)",
+    "CREATE INDEX IF NOT EXISTS by_kin ON given (kin) WHERE kin IS NOT NULL",
+    """
     CREATE TABLE IF NOT EXISTS texts (
         id TEXT PRIMARY KEY REFERENCES given (id) ON DELETE CASCADE, content TEXT NOT NULL
-    );
-    CREATE TABLE IF NOT EXISTS labels (id TEXT PRIMARY KEY, content TEXT NOT NULL);
-    CREATE TABLE IF NOT EXISTS seen (statistic TEXT NOT NULL, value REAL NOT NULL);
-    CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-"""
+    )
+    """,
+    "CREATE TABLE IF NOT EXISTS labels ({order} id TEXT PRIMARY KEY, content TEXT NOT NULL)",
+    """
+    CREATE TABLE IF NOT EXISTS seen (
+        {order} statistic TEXT NOT NULL, value DOUBLE PRECISION NOT NULL
+    )
+    """,
+    "CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+)
 # The answers before the oldest that is young by either clock; those stand in the order of their
 # coming, so that no more are looked at than go.
 _AGED = """
@@ -43,11 +50,12 @@ _AGED = """
     )
 """
 _BEYOND = "DELETE FROM given WHERE rowid <= (SELECT MAX(rowid) FROM given) - ?"
+_SAVE = "INSERT INTO state VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 # Answers, texts, labels, labelled texts. A text that was asked three times is three answers and one
 # group: the tests take one label of it (`first`), for the others would say the same thing again.
 _COUNTS = """
-    SELECT COUNT(*), COUNT(DISTINCT text), TOTAL(labelled),
-        COUNT(DISTINCT text) FILTER (WHERE labelled) FROM given
+    SELECT COUNT(*), COUNT(DISTINCT text), COUNT(*) FILTER (WHERE labelled = 1),
+        COUNT(DISTINCT text) FILTER (WHERE labelled = 1) FROM given
 """
 
 
@@ -78,25 +86,11 @@ class Entry:
         return self.overridden and before and not after, self.overridden and after and not before
 
 
-def connect(name: str) -> sqlite3.Connection:
-    """A database of one service at a time, whose callers take turns by a lock of their own.
-
-    Raises:
-        sqlite3.Error: It cannot be used, or is in use.
-    """
-    connection = sqlite3.connect(name, timeout=1, check_same_thread=False)
-    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = NORMAL")  # else each answer waits for the disk
-    connection.execute("PRAGMA foreign_keys = ON")
-    return connection
-
-
 class Ledger:
-    """Answers and state of one service under one certificate.
+    """Answers and state of the services under one certificate.
 
     Args:
-        path: The file; None keeps all in memory.
+        state: The file or the database's address; None keeps all in memory.
         certificate: Fingerprint of the certificate.
         items: Most answers that are remembered.
         seconds: How long one is remembered, by both clocks: either alone may stand wrong.
@@ -105,16 +99,18 @@ class Ledger:
 
     Attributes:
         fault: Why a file that can be read takes nothing, as on a full disk; None where it does.
+        shared: True if other services may have written since the last event.
+        event: What is done within is done as a whole, or not at all (`Database.event`).
 
     Raises:
-        InputError: The file cannot be used, is in use, or belongs to another certificate.
+        InputError: It cannot be used, is in use, or belongs to another certificate.
     """
 
-    fault: sqlite3.Error | None = None
+    fault: Unkept | None = None
 
     def __init__(
         self,
-        path: Path | None,
+        state: str | Path | None,
         certificate: str,
         *,
         items: int,
@@ -123,40 +119,35 @@ class Ledger:
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self._items, self._seconds, self._clock, self._steady = items, seconds, clock, steady
-        self._durable = path is not None
-        owner = None
+        self._durable, self._place, owner = state is not None, 0, None
+        database = Database(state)
+        self.shared, self.event, self.close = database.shared, database.event, database.close
+        self._execute = database.execute
         try:
-            self._open(":memory:" if path is None else str(path))
-            owner = self.state("certificate")
-            if owner not in (None, certificate):
-                raise InputError(
-                    f"{path} keeps the state of another certificate; name another file"
-                )
-            with self._connection:
-                self.save(certificate=certificate)
-        except sqlite3.Error as error:
+            with self.event():
+                for table in _TABLES:
+                    self._execute(table.format(order=database.order))
+                ((latest,),) = self._execute("SELECT MAX(steady) FROM given")
+                self._before = (latest or 0.0) - self._steady()
+                if (owner := self.state("certificate")) in (None, certificate):
+                    # A time, for SQLite writes nothing over itself, and a disk may be full.
+                    self.save(certificate=certificate, opened=clock())
+        except Unkept as error:
             if owner != certificate:
-                raise InputError(f"cannot keep state in {path}: {error}") from error
+                raise InputError(f"cannot keep state in {database.name}: {error}") from error
             self.fault = error
-
-    def _open(self, name: str) -> None:
-        self._connection = connect(name)
-        self._connection.executescript(_TABLES)
-        (latest,) = self._connection.execute("SELECT MAX(steady) FROM given").fetchone()
-        self._before = (latest or 0.0) - self._steady()
+        if owner not in (None, certificate):
+            self.close()
+            what = "keeps the state of another certificate; name another"
+            raise InputError(f"{database.name} {what}")
 
     def _oldest(self) -> tuple[float, float]:
         """When what is just remembered was given, by either clock."""
         return self._clock() - self._seconds, self._before + self._steady() - self._seconds
 
-    def close(self) -> None:
-        """Let the file go."""
-        self._connection.close()
-
     def knows(self, text: str) -> bool:
         """True if an answer to the same text is remembered."""
-        row = "SELECT 1 FROM given WHERE text = ? LIMIT 1"
-        return self._connection.execute(row, (text,)).fetchone() is not None
+        return bool(self._execute("SELECT 1 FROM given WHERE text = ? LIMIT 1", (text,)))
 
     def remember(
         self,
@@ -178,20 +169,23 @@ class Ledger:
             content: What was asked, in words, where that is to be kept.
         """
         row = (name, self._clock(), self._before + self._steady(), json.dumps(asdict(entry)), text)
-        with self._connection as connection:
-            connection.execute(
-                "INSERT INTO given (id, given, steady, entry, text) VALUES (?, ?, ?, ?, ?)", row
-            )
-            if content is not None:
-                connection.execute("INSERT INTO texts VALUES (?, ?)", (name, json.dumps(content)))
-            connection.execute(_AGED, self._oldest())
-            connection.execute(_BEYOND, (self._items,))
-            if not self._durable:
-                return
-            anew = [(name,) for name in statistics if drift["seen"].get(name) == 1]
-            connection.executemany("DELETE FROM seen WHERE statistic = ?", anew)
-            connection.executemany("INSERT INTO seen VALUES (?, ?)", statistics.items())
-            self.save(drift=drift)
+        self._execute(
+            "INSERT INTO given (id, given, steady, entry, text) VALUES (?, ?, ?, ?, ?)", row
+        )
+        if content is not None:
+            self._execute("INSERT INTO texts VALUES (?, ?)", (name, json.dumps(content)))
+        self._execute(_AGED, self._oldest())
+        self._execute(_BEYOND, (self._items,))
+        if not (self._durable and statistics):
+            return
+        for statistic in statistics:
+            if drift["seen"].get(statistic) == 1:  # its test began anew
+                self._execute("DELETE FROM seen WHERE statistic = ?", (statistic,))
+        rows = ", ".join(["(?, ?)"] * len(statistics))
+        values = [value for pair in statistics.items() for value in pair]
+        self._execute(f"INSERT INTO seen (statistic, value) VALUES {rows}", values)
+        ((self._place,),) = self._execute("SELECT MAX(rowid) FROM seen")
+        self.save(drift=drift)
 
     def find(self, name: str) -> Entry:
         """An answer that waits for its label.
@@ -199,88 +193,89 @@ class Ledger:
         Raises:
             Refusal: It was never given, is forgotten, or has its label.
         """
-        row = self._connection.execute(
+        rows = self._execute(
             "SELECT entry, labelled FROM given WHERE id = ? AND (given >= ? OR steady >= ?)",
             (name, *self._oldest()),
-        ).fetchone()
-        if row is None:
+        )
+        if not rows:
             raise Refusal(
                 "unknown_answer",
                 f"no answer with this id is remembered: {self._items} are, for "
                 f"{self._seconds:g} seconds; send feedback sooner",
             )
-        if row[1]:
+        ((entry, labelled),) = rows
+        if labelled:
             raise Refusal("repeated_feedback", "this answer has its label; the first one counts")
-        return Entry(**json.loads(row[0]))
+        return Entry(**json.loads(entry))
 
     def first(self, name: str, kin: str | None) -> bool:
         """True if no answer of the same text, or of the group that its labeller names, has one."""
-        row = self._connection.execute(
+        return not self._execute(
             "SELECT 1 FROM given WHERE labelled = 1 "
             "AND (text = (SELECT text FROM given WHERE id = ?) OR kin = ?) LIMIT 1",
             (name, kin),
-        ).fetchone()
-        return row is None
+        )
 
     def counts(self) -> dict[str, int]:
         """Count the answers that are remembered, those with labels, and the texts of each."""
         names = ("answers", "groups", "labels", "labelled_groups")
-        row = self._connection.execute(_COUNTS).fetchone()
-        return {name: int(count) for name, count in zip(names, row, strict=True)}
+        (row,) = self._execute(_COUNTS)
+        return dict(zip(names, row, strict=True))
 
     def label(self, name: str, kin: str | None, right: Sequence[int] = (), **state: Any) -> None:
-        """Mark an answer as labelled, and keep what changed by it, at once."""
-        with self._connection as connection:
-            row = "SELECT content FROM texts WHERE id = ?"
-            if (kept := connection.execute(row, (name,)).fetchone()) is not None:
-                label = json.loads(kept[0]) | {"right": list(right), "group": kin}
-                row = "INSERT INTO labels VALUES (?, ?)"
-                connection.execute(row, (name, json.dumps(label)))
-            row = "UPDATE given SET labelled = 1, kin = ? WHERE id = ?"
-            connection.execute(row, (kin, name))
-            self.save(**state)
+        """Mark an answer as labelled, and keep what changed by it."""
+        for (kept,) in self._execute("SELECT content FROM texts WHERE id = ?", (name,)):
+            label = json.loads(kept) | {"right": list(right), "group": kin}
+            row = (name, json.dumps(label))
+            self._execute("INSERT INTO labels (id, content) VALUES (?, ?)", row)
+        self._execute("UPDATE given SET labelled = 1, kin = ? WHERE id = ?", (kin, name))
+        self.save(**state)
 
     def save(self, **state: Any) -> None:
-        """Keep values by name, as JSON, within the caller's transaction."""
-        rows = [(name, json.dumps(value)) for name, value in state.items()]
-        self._connection.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", rows)
+        """Keep values by name, as JSON."""
+        for name, value in state.items():
+            self._execute(_SAVE, (name, json.dumps(value)))
 
     def state(self, name: str) -> Any:
         """A value that was kept; None where none was."""
-        row = self._connection.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
+        rows = self._execute("SELECT value FROM state WHERE name = ?", (name,))
         try:
-            return None if row is None else json.loads(row[0])
+            return json.loads(rows[0][0]) if rows else None
         except ValueError as error:
             raise InputError(f"the state has no JSON as {name}: name another --state") from error
 
-    def seen(self) -> dict[str, list[float]]:
-        """Values of each statistic since its test started."""
+    def seen(self, *, anew: bool = True) -> dict[str, list[float]]:
+        """Values of each statistic since its test started, or since this ledger saw it last."""
         values: dict[str, list[float]] = {}
-        for statistic, value in self._connection.execute("SELECT statistic, value FROM seen"):
+        row = "SELECT rowid, statistic, value FROM seen WHERE rowid > ? ORDER BY rowid"
+        for place, statistic, value in self._execute(row, (0 if anew else self._place,)):
+            self._place = place
             values.setdefault(statistic, []).append(value)
         return values
 
 
-def labelled_rows(path: Path) -> tuple[list[dict[str, str]], int]:
-    """Return the labels in a state file as rows that `lastword try` takes, and how many are left.
+def labelled_rows(state: str) -> tuple[list[dict[str, str]], int]:
+    """Return the labels in a state as rows that `lastword try` takes, and how many are left.
 
-    Answers of which more than one option was right are left out. No service may have the file open.
+    Answers of which more than one option was right are left out. No service may have a file open.
 
     Raises:
         InputError: There is no such file, it is in use, or it is none.
     """
-    if not path.is_file():
-        raise InputError(f"no state in {path}: expected the file of `lastword serve --state`")
+    database = Database(state)
+    if not database.shared and not Path(state).is_file():
+        raise InputError(f"no state in {state}: expected what `lastword serve --state` names")
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as own:
-            stored = own.execute("SELECT id, content FROM labels ORDER BY rowid").fetchall()
-    except sqlite3.Error as error:
-        raise InputError(
-            f"cannot read labels in {path}: {error}; stop the service first"
-        ) from error
-    read = {name: json.loads(content) for name, content in stored}
-    rows = [_row(name, own) for name, own in read.items() if len(own["right"]) == 1]
-    return rows, len(read) - len(rows)
+        with database.event(alone=False):
+            read = dict(database.execute("SELECT id, content FROM labels ORDER BY rowid"))
+    except Unkept as error:
+        what = "" if database.shared else "; stop the service first"
+        raise InputError(f"cannot read labels in {database.name}: {error}{what}") from error
+    finally:
+        database.close()
+    labels = {name: json.loads(content) for name, content in read.items()}
+    rows = [_row(name, own) for name, own in labels.items() if len(own["right"]) == 1]
+    return rows, len(labels) - len(rows)
 
 
 def _row(name: str, own: Mapping[str, Any]) -> dict[str, str]:

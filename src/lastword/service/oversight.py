@@ -5,14 +5,15 @@ of drift (of a certified probe's answers it is their likeness): of items of the 
 one, among those that are remembered. Who labels may name a group, of which the first label counts;
 who asks may not. Both may be looked at always. An alarm stays; under `--on-alarm shadow` correction
 is off from then on. Slipping is a warning that passes and switches nothing. What is judged is the
-certified correction, also while shadow hides it.
+certified correction, also while shadow hides it. Services that share a database are one sequence:
+each event begins with what the others have seen.
 """
 
 import hashlib
 import json
-import sqlite3
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -22,6 +23,7 @@ from lastword.errors import InputError
 from lastword.files.strict_json import strict
 from lastword.probes.answering import Asked
 from lastword.records.decision import Decision
+from lastword.service.database import PAUSE_SECONDS, Unkept
 from lastword.service.ledger import Entry, Ledger
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
@@ -37,10 +39,10 @@ Words = dict[str, Any]
 
 
 class Oversight:
-    """The monitor and the drift tests of one service, called by its loop alone.
+    """The monitor and the drift tests of a service, called by its loop alone.
 
     Raises:
-        InputError: The file of the state cannot be used.
+        InputError: The state cannot be used.
     """
 
     def __init__(
@@ -53,21 +55,19 @@ class Oversight:
             items=settings.feedback_items,
             seconds=settings.feedback_seconds,
         )
-        state = self._ledger.state("monitor") or {}
-        state |= {name: tuple(state.get(name, ())) for name in ("slip", "wealth")}
         self._terms, self._probe = certificate.terms, certificate.probe
         self._keeps_texts = settings.keep_texts
-        self.monitor = Monitor(self._terms.watched, self._terms.delta, **state)
+        self.monitor = Monitor(self._terms.watched, self._terms.delta)
         self.drift = Drift(certificate.reference, certificate.terms.delta)
-        if (state := self._ledger.state("drift")) is not None:
-            self.drift.resume(self._ledger.seen(), state)
+        with self._ledger.event():
+            self._catch_up(anew=True)
         if self._ledger.fault is not None:
             what = "answers have no feedback_id, and labels are refused, until --state has room"
             self._log.event("unkept", reason=str(self._ledger.fault), told=what)
         self._measure()
 
     def close(self) -> None:
-        """Let the file of the state go."""
+        """Let the state go."""
         self._ledger.close()
 
     def answered(
@@ -75,7 +75,8 @@ class Oversight:
     ) -> str | None:
         """Take note of an answer; the id under which its label may come.
 
-        The service answers though its disk refuses: the id is then None, and the log says why.
+        The service answers though its disk refuses, or its database is away: the id is then None,
+        and the log says why.
         """
         (text,) = marks(None, item.prompt, item.candidates, None)
         asked = (item.prompt, "") if value is None else (value, item.question or "")
@@ -102,11 +103,13 @@ class Oversight:
     ) -> str | None:
         name = uuid.uuid4().hex
         try:
-            bet = not self._ledger.knows(text)
-            seen = seen if bet else {}
-            warned = self.drift.see(seen)
-            self._ledger.remember(name, entry, seen, self.drift.state(), text, words)
-        except sqlite3.Error as error:
+            with self._ledger.event():
+                self._catch_up()
+                bet = not self._ledger.knows(text)
+                seen = seen if bet else {}
+                warned = self.drift.see(seen)
+                self._ledger.remember(name, entry, seen, self.drift.state(), text, words)
+        except Unkept as error:
             self._tell_unkept(error)
             return None
         self._measure()
@@ -120,58 +123,73 @@ class Oversight:
         """Take the label of an answer; what it says of it and of the certificate.
 
         Raises:
-            Refusal: An id that is unknown or has its label, a place that is none, or a disk that
-                does not take the label.
+            Refusal: An id that is unknown or has its label, a place that is none, or a disk or a
+                database that does not take the label.
         """
-        entry = self._ledger.find(name)
-        if not right or not all(0 <= place < entry.candidates for place in right):
-            what = f"right is a place from 0 to {entry.candidates - 1}, or several"
-            raise Refusal("invalid_body", what)
-        broken, fixed = entry.judge(right)
-        first = entry.known and self._ledger.first(name, kin)
-        watched = first and (self._terms.promise == "breaks" or broken or fixed)
-        after = self.monitor.seen(broken) if watched else self.monitor
-        counts = _counts(after)
-        state = counts | {"slip": after.slip, "wealth": after.wealth}
         try:
-            self._ledger.label(name, kin, right, monitor=state)
-        except sqlite3.Error as error:  # nothing is counted that a restart would forget
+            with self._ledger.event():
+                self._catch_up()
+                entry = self._ledger.find(name)
+                if not right or not all(0 <= place < entry.candidates for place in right):
+                    what = f"right is a place from 0 to {entry.candidates - 1}, or several"
+                    raise Refusal("invalid_body", what)
+                broken, fixed = entry.judge(right)
+                first = entry.known and self._ledger.first(name, kin)
+                watched = first and (self._terms.promise == "breaks" or broken or fixed)
+                after = self.monitor.seen(broken) if watched else self.monitor
+                counts = _counts(after)
+                state = counts | {"slip": after.slip, "wealth": after.wealth}
+                self._ledger.label(name, kin, right, monitor=state)
+        except Unkept as error:  # nothing is counted that a restart would forget
             self._tell_unkept(error)
-            what = "the label cannot be kept on disk; make room, and send it again"
-            raise Refusal("unkept", what, retry_after=60) from error
-        before, self.monitor = self.monitor, after
+            what = "the label cannot be kept, and the service's log says why; send it again"
+            raise Refusal("unkept", what, retry_after=PAUSE_SECONDS) from error
+        self._watch(after)
         self._measure()
         if not first:
             self._metrics.unbet.labels("labels").inc()
         if fixed and first:
             self._metrics.fixed.inc()
-        if after.alarm and not before.alarm:
-            self.tell_alarm()
-        if after.slipping and not before.slipping:
-            self._log.event("slipping", **counts, log_slip=round(after.log_slip, 3))
         outcome = {"overridden": entry.overridden, "was_broken": broken, "was_fixed": fixed}
         return outcome | {"counts": first} | counts | {"slipping": after.slipping}
 
     def describe(self) -> dict[str, Any]:
-        """Where monitor and drift stand, as plain JSON values."""
+        """Where monitor and drift stand, as plain JSON values; what is unknown is None."""
+        remembered = None
+        with suppress(Unkept), self._ledger.event():
+            self._catch_up()
+            remembered = self._ledger.counts()
         drift = {name: test.log_wealth for name, test in self.drift.tests.items()}
         monitor = asdict(self.monitor) | {
             "log_wealth": self.monitor.log_wealth,
             "log_slip": self.monitor.log_slip if self.monitor.slip else None,
             "slipping": self.monitor.slipping,
         }
-        remembered = self._ledger.counts()
         drifted = sorted(self.drift.warned)
         return {"monitor": monitor, "drift": drift, "drifted": drifted, "remembered": remembered}
 
-    def tell_alarm(self) -> None:
-        """Say in the log that the alarm stands, and on what it rests."""
-        monitor = self.monitor
-        self._log.event("alarm", **_counts(monitor), log_wealth=round(monitor.log_wealth, 3))
+    def _catch_up(self, *, anew: bool = False) -> None:
+        """Take over what any service has seen since the last event, or ever."""
+        if not (anew or self._ledger.shared):
+            return
+        if (state := self._ledger.state("monitor")) is not None:
+            state |= {name: tuple(state.get(name, ())) for name in ("slip", "wealth")}
+            self._watch(Monitor(self._terms.watched, self._terms.delta, **state))
+        if (state := self._ledger.state("drift")) is not None:
+            if anew or not self.drift.follow(self._ledger.seen(anew=False), state):
+                self.drift.resume(self._ledger.seen(), state)
 
-    def _tell_unkept(self, error: sqlite3.Error) -> None:
+    def _watch(self, after: Monitor) -> None:
+        """Say in the log what the monitor has come to."""
+        before, self.monitor = self.monitor, after
+        if after.alarm and not before.alarm:
+            self._log.event("alarm", **_counts(after), log_wealth=round(after.log_wealth, 3))
+        if after.slipping and not before.slipping:
+            self._log.event("slipping", **_counts(after), log_slip=round(after.log_slip, 3))
+
+    def _tell_unkept(self, error: Unkept) -> None:
         self._metrics.unkept.inc()
-        self._log.failure(error, at="state", reason=str(error))  # SQLite's words: no text is in it
+        self._log.failure(error, at="state", reason=str(error))  # a database's: no text is in it
 
     def _measure(self) -> None:
         metrics, monitor = self._metrics, self.monitor
@@ -196,8 +214,8 @@ def oversee(
     if certificate is not None:
         try:
             return Oversight(certificate, settings, metrics, log)
-        except sqlite3.Error as error:
-            raise InputError(f"cannot read the state in {settings.state}: {error}") from error
+        except Unkept as error:
+            raise InputError(f"cannot read the state: {error}") from error
     if settings.state is not None or settings.on_alarm != "log":
         raise InputError(
             "--state and --on-alarm oversee a certificate, and --state keeps what "

@@ -42,6 +42,7 @@ def _left_out(value: Any) -> None:
 
 
 Text = Annotated[str, AfterValidator(_encodable)]
+_KEY = r"^[^\x00]*$"  # Postgres takes no NUL, and no long text into an index
 # A key of somebody else's form that is refused in words where it says anything.
 Unread = Annotated[None, BeforeValidator(_left_out)]
 _EXAMPLE: dict[str, Any] = {
@@ -126,13 +127,16 @@ class FeedbackBody(
 ):
     """What was right among the candidates of an answer."""
 
-    id: Text = Field(min_length=1, description="The answer's `feedback_id`.")
+    id: Text = Field(min_length=1, pattern=_KEY, description="The answer's `feedback_id`.")
     right: (
         Annotated[int, Field(ge=0)]
         | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, fail_fast=True)]
     ) = Field(description="Place of the right candidate, or of several.")
     group: Text | None = Field(
-        None, description="What it shares with others that are not independent of it (a document)."
+        None,
+        max_length=500,
+        pattern=_KEY,
+        description="What it shares with others that are not independent of it (a document).",
     )
 
 

@@ -63,8 +63,9 @@ class Settings:
     feedback_items: Annotated[int, "Most answers that are remembered for their labels."] = 100_000
     feedback_seconds: Annotated[float, "How long an answer is remembered."] = 604_800.0  # a week
     state: Annotated[
-        Path | None,
-        "File that keeps monitor, drift and remembered answers over a restart, or the running "
+        str | Path | None,
+        "File that keeps monitor, drift and remembered answers over a restart, or postgresql:// "
+        "address of a database that does so for several services; a file may also keep the running "
         "means of --correction batch-calibrated.",
     ] = None
     keep_texts: Annotated[

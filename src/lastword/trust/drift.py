@@ -7,7 +7,7 @@ the wealth ever reaches k/delta in any of k statistics with probability at most 
 
 import random
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -47,7 +47,13 @@ class Martingale:
             values: Values since its start, in any order.
             wealth: Its `wealth`.
         """
-        self._values = array("d", sorted([*self._reference, *values]))
+        self._values = array("d", sorted([*self._reference, *map(rounded, values)]))
+        self._wealth = np.array(wealth, dtype=float)
+
+    def follow(self, values: Iterable[float], wealth: Sequence[float]) -> None:
+        """Go on where another process stands that has seen a few values more."""
+        for value in values:
+            insort(self._values, rounded(value))
         self._wealth = np.array(wealth, dtype=float)
 
     @property
@@ -128,6 +134,18 @@ class Drift:
         for name, test in self.tests.items():
             test.resume(values.get(name, ()), state["wealth"][name])
         self.warned = set(state["warned"])
+
+    def follow(self, values: Mapping[str, Iterable[float]], state: Mapping[str, Any]) -> bool:
+        """Go on where another process stands; False if its counts say that it has seen others.
+
+        Args:
+            values: Values of each statistic that these tests have not seen yet.
+            state: As `state` gave it there.
+        """
+        for name, test in self.tests.items():
+            test.follow(values.get(name, ()), state["wealth"][name])
+        self.warned = set(state["warned"])
+        return self.state()["seen"] == state["seen"]
 
 
 def statistics(decision: Mapping[str, Any]) -> dict[str, float]:

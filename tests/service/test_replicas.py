@@ -1,0 +1,223 @@
+"""Certified services that share a Postgres database: one sequence of answers and labels."""
+
+import io
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from math import log
+
+import populations
+import pytest
+from served import code_of, running
+
+from lastword import Tracer
+from lastword.benchmarks.demo import items
+from lastword.errors import InputError
+from lastword.service.app import create_app
+from lastword.service.database import Database, Unkept
+from lastword.service.log import Log
+from lastword.service.settings import Settings
+from lastword.trust.drift import statistics
+from lastword.trust.policy import Policy
+from lastword.trust.terms import Terms
+
+ASKED = [item for item in items() if len(item.candidates) > 2][:40]
+
+
+@pytest.fixture(scope="module")
+def free():
+    """What TRACE answers by itself."""
+    return list(Tracer.demo().correct_many(ASKED))
+
+
+def certified(free, **more):
+    seen = [statistics(decision.to_dict()) for decision in free]
+    names = {name for values in seen for name in values} - {"mix"}
+    reference = {n: tuple(v[n] for v in seen if n in v) for n in sorted(names)}
+    policy, terms = Policy(("decisive", "early"), 0.25), Terms(0.1, 0.05)
+    own = populations.certificate(
+        Tracer.demo().subject, policy, terms, 18, 1, 120, reference=reference, **more
+    )
+    return Tracer.demo(certificate=own)
+
+
+@pytest.fixture(scope="module")
+def model(free):
+    return certified(free)
+
+
+@pytest.fixture
+def pair(model, database):
+    """Two services on one database, which an alarm turns to the model's own answers."""
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(running(model, state=database, on_alarm="shadow")) for _ in range(2)
+        ]
+
+
+def ask(service, item):
+    body = {"prompt": item.prompt, "candidates": list(item.candidates)}
+    answer = service.client.post("/v1/correct", json=body)
+    assert answer.status_code == 200
+    return answer.json()
+
+
+def label(service, answer, right, **more):
+    body = {"id": answer["feedback_id"], "right": right} | more
+    return service.client.post("/v1/feedback", json=body)
+
+
+def oversight(service):
+    return service.client.get("/v1/model").json()["oversight"]
+
+
+def test_services_on_one_database_are_one_sequence(model, pair, free, database):
+    with running(model) as alone:
+        for place, item in enumerate([*ASKED, *ASKED[:3]]):
+            here, there = pair[place % 2], pair[(place + 1) % 2]
+            answers = [ask(service, item) for service in (here, alone)]
+            told = [
+                label(service, answer, answer["base_index"], group=f"{place // 2}").json()
+                for service, answer in zip((there, alone), answers, strict=True)
+            ]
+            assert told[0] == told[1]
+            assert code_of(label(here, answers[0], 0)) == "repeated_feedback"
+        assert oversight(alone) == oversight(pair[0]) == oversight(pair[1])
+        assert 0 < oversight(alone)["monitor"]["labelled"] < len(ASKED)
+    with running(model, state=database) as third:
+        assert oversight(third) == oversight(pair[0])
+        pair[0].service.corrector.oversight.drift.see({"confidence": 0.5})  # it loses the thread
+        ask(pair[0], items()[-1])
+        assert oversight(third) == oversight(pair[0])
+
+
+def test_an_alarm_of_one_holds_for_the_next_answer_of_another(pair, free, model, database):
+    here, there = pair
+    asked = iter([item for item, d in zip(ASKED, free, strict=True) if d.corrected])
+    told = {"alarm": False}
+    while not told["alarm"]:
+        answer = ask(here, next(asked))
+        assert answer["corrected"]
+        told = label(here, answer, answer["base_index"]).json()
+    assert there.metric("lastword_alarm") == 0
+    answer = ask(there, next(asked))
+    assert answer["method"] == "base" and not answer["corrected"]
+    for service in pair:
+        (event,) = service.events("alarm")
+        assert event["broken"] == told["broken"] and event["log_wealth"] >= log(20)
+        assert service.metric("lastword_alarm") == 1
+    assert [event["event"] for event in there.events("shadow")] == ["shadow"]
+    with running(model, state=database, on_alarm="shadow") as third:
+        assert len(third.events("alarm")) == 1 and label(third, answer, 0).status_code == 200
+
+
+def test_many_at_once_lose_nothing(pair):
+    def both(place):
+        answer = ask(pair[place % 2], ASKED[place])
+        return label(pair[(place + 1) % 2], answer, 0).status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(both, range(len(ASKED)))) == {200}
+    told = [oversight(service) for service in pair]
+    assert told[0] == told[1] and told[0]["remembered"]["labels"] == len(ASKED)
+
+
+def test_a_connection_that_was_ended_is_opened_again(server, pair):
+    answer = ask(pair[0], ASKED[0])
+    server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname ~ 'own'")
+    assert label(pair[0], answer, 0).status_code == 200
+    assert ask(pair[1], ASKED[1])["feedback_id"] is not None
+
+
+def test_a_database_that_is_away_costs_no_answer(server, pair, monkeypatch):
+    monkeypatch.setattr("lastword.service.database.PAUSE_SECONDS", 1)
+    here, there = pair
+    answer = ask(here, ASKED[0])
+    server.stop()
+    try:
+        assert ask(here, ASKED[1])["feedback_id"] is None
+        refused = label(there, answer, 0)
+        assert refused.status_code == 503 and code_of(refused) == "unkept"
+        assert refused.headers["retry-after"] == "5"
+        assert oversight(here)["remembered"] is None
+        assert here.client.get("/readyz").status_code == 200
+        assert there.metric("lastword_unkept_total") == 1
+        reasons = [event["reason"] for event in there.events("failure")]
+        assert len(reasons) == 1 and "secret" not in reasons[0]
+    finally:
+        server.start()
+    there.wait_for(lambda: label(there, answer, 0).status_code == 200)
+    here.wait_for(lambda: ask(here, ASKED[2])["feedback_id"] is not None)
+    assert oversight(here) == oversight(there)
+
+
+def test_a_server_that_hangs_costs_no_answer(server, pair, database):
+    own = f"SELECT pid FROM pg_stat_activity WHERE datname = '{database.rsplit('/', 1)[1]}'"
+    answer = ask(pair[0], ASKED[0])
+    pids = [pid for (pid,) in server.execute(own)]
+    try:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        begin = time.monotonic()
+        assert ask(pair[0], ASKED[1])["feedback_id"] is None
+        assert ask(pair[0], ASKED[2])["feedback_id"] is None
+        assert time.monotonic() - begin < 7
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+    pair[0].wait_for(lambda: label(pair[0], answer, 0).status_code == 200)
+
+
+def test_whoever_keeps_the_lock_holds_nobody_up(pair, database, monkeypatch):
+    monkeypatch.setattr("lastword.service.database.PAUSE_SECONDS", 0)
+    hung = Database(database)
+    with pytest.raises(Unkept), hung.event():
+        begin = time.monotonic()
+        ask(pair[0], ASKED[0])
+        assert 1 < time.monotonic() - begin < 4
+        pair[0].wait_for(lambda: ask(pair[0], ASKED[1])["feedback_id"] is not None)
+        hung.execute("SELECT 1")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"id": "a\0b"}, {"group": "a\0b"}, {"group": "\N{SNOWMAN}" * 501}],
+)
+def test_a_label_that_no_database_takes_is_refused(pair, body):
+    answer = ask(pair[0], ASKED[0])
+    refused = pair[0].client.post(
+        "/v1/feedback", json={"id": answer["feedback_id"], "right": 0} | body
+    )
+    assert refused.status_code == 422 and code_of(refused) == "invalid_body"
+    assert label(pair[0], answer, 0, group="\N{SNOWMAN}" * 500).status_code == 200
+
+
+def test_labels_are_read_while_services_run(model, database, tmp_path, run):
+    with running(model, state=database, keep_texts=True) as service:
+        for item in ASKED[:3]:
+            assert label(service, ask(service, item), 0).status_code == 200
+        assert run("labels", database, "--out", tmp_path / "more.csv")[0] == 0
+    lines = (tmp_path / "more.csv").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 4 and all(
+        item.candidates[0] in lines[i + 1] for i, item in enumerate(ASKED[:3])
+    )
+
+
+def test_a_database_of_another_certificate_is_refused(model, free, database):
+    with running(model, state=database):
+        pass
+    other = certified(free, date="later")
+    with pytest.raises(InputError, match="another certificate") as refused:
+        create_app(other, Settings(state=database), Log(io.StringIO()))
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("correction", [None, "batch-calibrated"])
+def test_a_state_that_cannot_be_used_is_refused_in_one_line(model, correction):
+    """No server is there; what is learned of all requests is no value that services share."""
+    own = model if correction is None else Tracer.demo(correction=correction)
+    with pytest.raises(InputError, match="refused" if correction is None else "FILE") as refused:
+        create_app(own, Settings(state="postgresql://me:secret@127.0.0.1:9/x"), Log(io.StringIO()))
+    assert "\n" not in str(refused.value) and "secret" not in str(refused.value)
