@@ -44,7 +44,7 @@ class Postgres:
         import psycopg
 
         with psycopg.connect(self.address(database), autocommit=True) as connection:
-            cursor = connection.execute(statement)  # type: ignore[call-overload]
+            cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
 
 

@@ -65,7 +65,7 @@ class Database:
 
             self._error = psycopg.Error
         self._connection: Any = None
-        self._line: socket.socket | None = None
+        self._line: Any = None  # its socket, which another thread may shut down
         self._again = 0.0
 
     @contextmanager
@@ -132,15 +132,17 @@ class Database:
         if self.shared:
             import psycopg
 
-            limits = {
-                "connect_timeout": _ATTEMPT_SECONDS,
-                "tcp_user_timeout": 1000 * _ATTEMPT_SECONDS,
-            }
-            opened = psycopg.connect(self._state, autocommit=True, **limits)
+            opened = psycopg.connect(
+                self._state,
+                autocommit=True,
+                connect_timeout=_ATTEMPT_SECONDS,
+                tcp_user_timeout=1000 * _ATTEMPT_SECONDS,
+            )
             self._line = socket.socket(fileno=os.dup(opened.fileno()))
             return opened
-        own = {"timeout": 1, "isolation_level": None, "check_same_thread": False}
-        connection = sqlite3.connect(self._state, **own)
+        connection = sqlite3.connect(
+            self._state, timeout=1, isolation_level=None, check_same_thread=False
+        )
         for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}")
         return connection

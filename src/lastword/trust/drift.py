@@ -145,7 +145,7 @@ class Drift:
         for name, test in self.tests.items():
             test.follow(values.get(name, ()), state["wealth"][name])
         self.warned = set(state["warned"])
-        return self.state()["seen"] == state["seen"]
+        return bool(self.state()["seen"] == state["seen"])
 
 
 def statistics(decision: Mapping[str, Any]) -> dict[str, float]:
