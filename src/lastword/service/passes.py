@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 
@@ -16,7 +17,8 @@ from lastword.service.worker import Job, Order, work_off
 from lastword.text.tokens import Encoded
 from lastword.tracer import Tracer
 
-TARGETS = 4096  # tokens of options in a pass: the readout holds a row of the head for each
+# Tokens of options in a pass: the readout holds a row of the head for each, and others wait for it.
+TARGETS = 1024
 
 
 @dataclass(eq=False, kw_only=True)
@@ -45,16 +47,12 @@ class Passes:
             return [first]
         questions = [order for order in orders if isinstance(order, Question)]
         alike = [order for order in questions if order.scope == first.scope]
+        counts = accumulate(order.targets for order in alike)
+        few = sum(count <= TARGETS for count in counts)
+        alike = alike[: max(few, 1)]
         groups = self._tracer.plan([order.encoded for order in alike])
         (group,) = (group for group in groups if 0 in group)
-        chosen: list[Question | Job] = [alike[0]]
-        targets = alike[0].targets
-        for order in (alike[i] for i in sorted(group) if i):
-            targets += order.targets
-            if targets > TARGETS:
-                break
-            chosen.append(order)
-        return chosen
+        return [alike[i] for i in sorted(group)]
 
     def run(self, together: Sequence[Question | Job]) -> None:
         """Decide orders together; where that fails each alone, so that one fails no other."""
