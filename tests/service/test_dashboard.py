@@ -63,15 +63,3 @@ def test_every_label_that_it_groups_or_filters_by_is_the_metrics_own():
         used = {label.strip() for group in grouped for label in group}
         used |= set(re.findall(r"(\w+)=~?\"", query))
         assert used <= known, query
-
-
-def test_panels_do_not_overlap_and_have_names_of_their_own():
-    places = [p["gridPos"] for p in BOARD["panels"]]
-    cells = [
-        (x, y)
-        for p in places
-        for x in range(p["x"], p["x"] + p["w"])
-        for y in range(p["y"], p["y"] + p["h"])
-    ]
-    assert len(cells) == len(set(cells)) and max(x for x, _ in cells) == 23
-    assert len({p["id"] for p in BOARD["panels"]}) == len(BOARD["panels"])

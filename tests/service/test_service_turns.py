@@ -196,20 +196,6 @@ def test_a_client_is_a_connection_or_whom_the_proxy_names(narrow, trusted):
     assert came == (by_client if trusted else by_connection)
 
 
-def test_a_batch_is_not_starved_by_those_who_come_alone(narrow):
-    with running(narrow) as served, ThreadPoolExecutor(4) as pool:
-        alone = [
-            pool.submit(served.client.post, "/v1/correct", json=BODY | {"id": f"s{i}"})
-            for i in range(3)
-        ]
-        batch = pool.submit(served.client.post, "/v1/correct/batch", json=batch_of(2))
-        served.wait_for(lambda: served.service.corrector.model.waiting == 4)
-        narrow.go.set()
-        assert codes_of(batch.result().text) == [None] * 2
-        assert [a.result().status_code for a in alone] == [200] * 3
-    assert "b0" in narrow.groups[0] + narrow.groups[1]
-
-
 def test_the_deadline_is_each_items_of_a_batch(narrow):
     with running(narrow, deadline_seconds=1.0) as served:
         begun = time.monotonic()

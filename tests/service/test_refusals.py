@@ -1,0 +1,225 @@
+"""What cannot be done is refused, in the form, status and code that each client knows."""
+
+import json
+from typing import Any
+from unittest.mock import ANY
+
+import pytest
+from served import BODY, code_of, running
+
+NAME = "LlamaForCausalLM"
+WORDS = BODY["candidates"]
+OPTIONS = {"type": "choice", "instructions": "w5", "choices": WORDS}
+LEVELS = {"type": "score", "instructions": "w5"}
+ELEVEN = [f"w{i}" for i in range(8, 19)]
+SAID = [{"role": "system", "content": "w4"}, {"role": "user", "content": "w5 w6 w7"}]
+# What each client sends, where to, and with which header of its own.
+FORMS: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
+    "own": ("/v1/correct", BODY, {}),
+    "openai": ("/v1/decisions", {"model": NAME, "input": "w5", "questions": [OPTIONS]}, {}),
+    "chat": ("/v1/chat/completions", {"messages": SAID, "guided_choice": WORDS}, {}),
+    "text": ("/v1/completions", {"prompt": "w5", "guided_choice": WORDS}, {}),
+    "typesafe": (
+        "/v1/systemone",
+        {
+            "model": "jev-latest",
+            "state": "w5",
+            "questions": {"q": {"type": "choice", "criteria": WORDS}},
+        },
+        {},
+    ),
+    "google": (
+        "/v1/decisions",
+        {
+            "model": f"models/{NAME}",
+            "input": "w5",
+            "questions": {"q": OPTIONS | {"criteria": dict.fromkeys(WORDS, "")}},
+        },
+        {"x-goog-api-key": "any"},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def served(model):
+    with running(model, tokens=150, body_bytes=150_000, token="letmein") as service:
+        service.client.headers["authorization"] = "Bearer letmein"
+        yield service
+
+
+def expected(form: str, status: int, code: str) -> dict[str, Any]:
+    """A refusal as a client of the form reads it."""
+    if form == "own":
+        return {"schema": 1, "error": {"code": code, "message": ANY}}
+    if form == "google":
+        names = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 404: "NOT_FOUND"}
+        return {"error": {"code": status, "message": ANY, "status": names[status]}}
+    if form == "typesafe" and status == 422:
+        return {"detail": [{"loc": ["body"], "msg": ANY, "type": code}]}
+    kind = {401: "authentication_error"}.get(status, "invalid_request_error")
+    if form == "typesafe":
+        return {"detail": {"error_type": kind, "message": ANY}}
+    kind = "not_found_error" if status == 404 else kind
+    return {"error": {"message": ANY, "type": kind, "param": None, "code": code}}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_form_is_answered_as_it_stands(served, form):
+    path, body, headers = FORMS[form]
+    assert served.client.post(path, json=body, headers=headers).status_code == 200
+    if form in ("openai", "google"):  # eleven levels are too many for one of them alone
+        levels = LEVELS | ({"criteria": ELEVEN} if form == "google" else {"levels": ELEVEN[:10]})
+        questions = {"q": levels} if form == "google" else [levels]
+        asked = body | {"questions": questions}
+        assert served.client.post(path, json=asked, headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_who_may_not_ask_is_told_in_his_own_form(served, form):
+    path, body, headers = FORMS[form]
+    headers = headers | {"authorization": "Bearer other"}
+    answer = served.client.post(path, json=body, headers=headers)
+    assert (answer.status_code, answer.headers["x-refusal"]) == (401, "unauthorised")
+    assert answer.json() == expected(form, 401, "unauthorised")
+
+
+def asking(**changes: Any) -> dict[str, Any]:
+    return {"questions": [OPTIONS | changes]}
+
+
+def named(**question: Any) -> dict[str, Any]:
+    return {"questions": {"q": question}}
+
+
+def schema(**own: Any) -> dict[str, Any]:
+    form = {"type": "json_schema", "json_schema": {"schema": own}}
+    return {"guided_choice": None, "response_format": form}
+
+
+GOOGLES = {"type": "choice", "instructions": "w5"}
+IMAGE = {"role": "user", "content": [{"type": "input_image"}]}
+UNCALLED = {"type": "function_call_output", "call_id": "x"}
+
+
+@pytest.mark.parametrize(
+    ("form", "changes", "status", "code", "where"),
+    [
+        ("own", {"candidates": []}, 422, "invalid_body", "candidates"),
+        ("own", {"candidates": "w6"}, 422, "invalid_body", "candidates"),
+        ("own", {"prompt": None}, 422, "invalid_body", "prompt"),
+        ("own", {"full": "yes"}, 422, "invalid_body", "full"),
+        ("own", {"id": {}}, 422, "invalid_body", "id"),
+        ("own", {"candidates": ["\ud800"]}, 422, "invalid_body", "candidates"),
+        ("own", {"id": "\ud800"}, 422, "invalid_body", "id"),
+        ("own", {"candidates": [" ", "w6"]}, 422, "item", "candidate 0"),
+        ("own", {"prompt": "w5\0"}, 422, "item", ""),
+        ("own", {"candidates": ["w6", "w6"]}, 422, "item", ""),
+        ("own", {"candidates": ["w6"] * 65}, 422, "too_many_candidates", "65"),
+        (
+            "own",
+            {"prompt": "w5 " * 160, "candidates": ["w6"]},
+            422,
+            "too_many_tokens",
+            "162 tokens",
+        ),
+        ("own", {"prompt": "w5 " * 500}, 422, "item", ""),
+        ("own", {"prompt": "w" * 150_000}, 413, "body_too_large", ""),
+        ("openai", {"questions": []}, 400, "invalid_body", "questions"),
+        ("openai", {"model": "gpt-6-luna"}, 404, "unknown_model", repr(NAME)),
+        ("openai", {"questions": [OPTIONS, {"type": "chioce"}]}, 400, "invalid_body", "ions.1"),
+        ("openai", {"questions": ["w5"]}, 400, "invalid_body", "questions.0"),
+        ("openai", {"questions": [OPTIONS] * 401}, 400, "invalid_body", "401 questions"),
+        ("openai", asking(choices=["w8"]), 400, "invalid_body", "questions.0"),
+        ("openai", asking(choices=["w8", "w8"]), 400, "invalid_body", "questions.0"),
+        (
+            "openai",
+            asking(choices=[{"label": "w8"}, "w9"]),
+            400,
+            "invalid_body",
+            "TEXT",
+        ),
+        ("openai", asking(choices=[1, 2]), 400, "invalid_body", "TEXT"),
+        ("openai", {"questions": [LEVELS | {"levels": ELEVEN}]}, 400, "invalid_body", "levels"),
+        ("openai", {"input": []}, 400, "invalid_body", "input"),
+        ("openai", {"input": [IMAGE]}, 400, "invalid_body", "input[0].content"),
+        ("openai", {"input": [UNCALLED]}, 400, "invalid_body", "input[0].call_id"),
+        ("openai", {"input": "w5 " * 500}, 400, "item", "needs"),
+        ("openai", {"input": "w5 " * 700}, 400, "too_many_tokens", "a request takes 600"),
+        ("openai", {"stream": True}, 400, "invalid_body", "stream"),
+        ("typesafe", {"questions": {}}, 422, "invalid_body", "questions"),
+        ("typesafe", {"model": "gpt-6-luna"}, 404, "unknown_model", repr(NAME)),
+        ("typesafe", named(type="box"), 422, "invalid_body", "questions.q: a box"),
+        ("typesafe", named(type="noul"), 422, "invalid_body", "questions.q"),
+        ("typesafe", named(type="score", criteria={"0": "w8"}), 422, "invalid_body", "questions.q"),
+        ("typesafe", named(type="score", criteria=ELEVEN), 422, "invalid_body", "questions.q"),
+        ("typesafe", {"assets": {"a": {}}}, 422, "invalid_body", "assets"),
+        ("google", {"model": "models/gpt"}, 404, "unknown_model", repr(NAME)),
+        ("google", named(**GOOGLES, criteria={" a": "", "b": ""}), 400, "invalid_body", "ions.q"),
+        ("google", named(**GOOGLES, criteria={"a\n": "", "b": ""}), 400, "invalid_body", "ions.q"),
+        ("google", named(**GOOGLES, criteria=["a", "b"]), 400, "invalid_body", "questions.q"),
+        ("google", named(**GOOGLES, criteria={"a": ""}), 400, "invalid_body", "questions.q"),
+        ("google", named(**GOOGLES, criteria=None), 400, "invalid_body", "questions.q"),
+        *(
+            (form, {"guided_choice": None} | more, 400, "no_choices", "structured_outputs")
+            for form in ("chat", "text")
+            for more in ({}, {"response_format": {"type": "text"}}, {"stream": True})
+        ),
+        ("chat", {"n": 2}, 400, "invalid_body", "n: "),
+        ("chat", {"stop": ["w6"]}, 400, "invalid_body", "stop: "),
+        ("chat", {"logit_bias": {"5": 1}}, 400, "invalid_body", "logit_bias: "),
+        ("chat", {"tools": [{}]}, 400, "invalid_body", "tools: "),
+        ("chat", {"presence_penalty": 0.5}, 400, "invalid_body", "presence_penalty: "),
+        ("chat", {"structured_outputs": {"regex": "a"}}, 400, "invalid_body", "structured_outputs"),
+        ("chat", {"structured_outputs": {"choice": ["w8"]}}, 400, "invalid_body", "2 choice lists"),
+        ("chat", {"min_p": 0.5}, 400, "invalid_body", "min_p: "),
+        ("chat", {"model": "gpt-4o"}, 404, "unknown_model", repr(NAME)),
+        ("chat", {"messages": [IMAGE]}, 400, "invalid_body", "type"),
+        ("chat", {"guided_choice": ["w6", " "]}, 400, "invalid_body", "blank"),
+        ("chat", {"guided_choice": ["w6", "w6"]}, 400, "invalid_body", "twice"),
+        ("chat", {"guided_choice": ["w6"]}, 400, "invalid_body", "expected 2 to 255"),
+        ("text", {"prompt": ["w5", "w6"]}, 400, "invalid_body", "prompt: "),
+        ("text", schema(type="array", items={"enum": WORDS}), 400, "no_choices", ""),
+    ],
+)
+def test_what_cannot_be_done_is_told(served, form, changes, status, code, where):
+    path, body, headers = FORMS[form]
+    content = json.dumps(body | changes).encode()
+    headers = headers | {"content-type": "application/json"}
+    answer = served.client.post(path, content=content, headers=headers)
+    assert (answer.status_code, answer.headers["x-refusal"]) == (status, code), answer.text
+    assert answer.json() == expected(form, status, code)
+    assert where in answer.text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"{", b"\xff\xfe", b"null", b"[" * 100_000),
+        b'{"prompt": "w5", "candidates": [' + b"1" * 5000 + b"]}",
+        b'{"prompt": "w5"}',
+        b'{"prompt": "w5", "candidates": [NaN]}',
+    ],
+)
+def test_a_body_that_is_none_is_refused(served, content):
+    headers = {"content-type": "application/json"}
+    answer = served.client.post("/v1/correct", content=content, headers=headers)
+    assert (answer.status_code, code_of(answer)) == (422, "invalid_body")
+    assert "\n" not in answer.json()["error"]["message"]
+
+
+def test_a_body_that_is_no_json_says_up_to_where_it_is(served):
+    broken = b'{"prompt": "w5", oops'
+    headers = {"content-type": "application/json"}
+    answer = served.client.post("/v1/correct", content=broken, headers=headers)
+    told = answer.json()["error"]["message"]
+    assert told.startswith(f"body, after {broken.index(b'oops')} characters: ")
+    untold = served.client.post("/v1/correct", content=broken)
+    assert (untold.status_code, code_of(untold)) == (415, "unsupported_media_type")
+
+
+def test_a_route_that_is_none_and_a_method_that_is_none(served):
+    for path in ("/", "/v1", "/gradio_api/upload", "/v1/correct/"):
+        assert code_of(served.client.get(path)) == "not_found"
+    answer = served.client.get("/v1/correct")
+    assert answer.status_code == 405 and answer.headers["allow"] == "POST"
+    assert served.client.options("/v1/correct").status_code == 405
