@@ -96,14 +96,6 @@ def test_a_conversation_is_written_by_the_models_own_template(run, one_line, mod
     assert json.loads(line)["scores"] == pytest.approx(value["scores"])
 
 
-def test_theta_of_the_run_is_used(run, model, tmp_path):
-    path = tmp_path / "theta.toml"
-    path.write_text('tau_dim = 9\n[scorer]\noutside = "clip"\n')
-    value = json.loads(run(*single(model, "--json", "--theta", str(path)))[1])
-    assert value["regime"] == "scalar"
-    assert value["theta"] == {"tau_dim": 9.0, "scorer.outside": "clip"}
-
-
 def test_an_extra_that_is_not_installed_is_named(one_line, monkeypatch, model):
     monkeypatch.setitem(sys.modules, "accelerate", None)
     command = sys.modules["lastword.cli.correct"]
@@ -242,6 +234,10 @@ def test_bench_tells_speeds_where_sums_agree(run, tmp_path, monkeypatch):
 
 def test_progress_is_shown_on_a_terminal_after_a_second_and_changes_nothing(capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
+    assert list(progress.tracked("abc", "counting letters", 3)) == ["a", "b", "c"]
+    with progress.waiting("thinking"):
+        pass
+    assert "thinking" not in (err := capsys.readouterr().err) and "letters" not in err
     monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0)
     assert list(progress.tracked(iter("abc"), "counting letters", 3)) == ["a", "b", "c"]
     with progress.waiting("thinking"):
@@ -249,14 +245,6 @@ def test_progress_is_shown_on_a_terminal_after_a_second_and_changes_nothing(caps
     out, err = capsys.readouterr()
     assert out == ""
     assert "counting letters" in err and "3/3" in err and re.search(r"thinking .*0:00:00", err)
-
-
-def test_progress_is_silent_for_what_is_quick(capsys, monkeypatch):
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    assert list(progress.tracked("abc", "counting letters", 3)) == ["a", "b", "c"]
-    with progress.waiting("thinking"):
-        pass
-    assert "letters" not in (err := capsys.readouterr().err) and "thinking" not in err
 
 
 def test_text_cannot_drive_the_terminal():

@@ -190,15 +190,6 @@ def test_a_failed_item_is_said_on_stderr(run, models, items, tmp_path):
     assert lastword.load_records(tmp_path / "cut")["truncated"].max() > 0
 
 
-def test_other_settings_in_the_same_place_are_refused(run, models, items, tmp_path):
-    assert run(*eval_(models[0], items, tmp_path))[0] == 0
-    theta = tmp_path / "theta.toml"
-    theta.write_text("tau_dim = 1.01")
-    code, out, err = run(*eval_(models[0], items, tmp_path, "--theta", theta))
-    assert (code, out) == (1, "")
-    assert "theta.tau_dim was 1.0015 and is 1.01" in err and err.count("\n") == 1
-
-
 def test_show_prompt_needs_no_weights(run, golden, models, items, tmp_path):
     folder = tmp_path / "bare"
     folder.mkdir()

@@ -235,13 +235,6 @@ def test_a_certificates_temperature_is_applied_and_told(plain, monkeypatch):
     assert answer.calibrated and not bare.calibrated
 
 
-def test_a_template_that_fails_does_so_before_any_text(tmp_path):
-    path = tmp_path / "x.jinja"
-    path.write_text("{{ nothing }}")
-    with pytest.raises(InputError, match="does not render"):
-        prepare(QUESTIONS, str(path))
-
-
 def test_flips_are_answers_that_move_with_company(plain):
     ready = plain.prepare(QUESTIONS)
     steady = flips(plain.decide, ready, (TEXT,))

@@ -71,25 +71,6 @@ def test_a_template_of_ones_own(tmp_path):
         item_of("Hm.", TEAM, Template("user/x", "1", "{{ nothing }}"))
 
 
-def test_a_template_of_ones_own_may_sort_options(tmp_path):
-    path = tmp_path / "sorted.jinja"
-    path.write_text(
-        "{{ input }}\n{% for o in options | sort(attribute='text') %}"
-        "- {{ o.text }}: {{ o.description }}\n{% endfor %}"
-    )
-    options = [Option("repairs", "what is broken"), Option("billing", "what is owed")]
-    there, back = (Choice("Which?", each) for each in (options, options[::-1]))
-    own = template_of(str(path))
-    assert item_of("Hm.", there, own).prompt == item_of("Hm.", back, own).prompt
-    assert item_of("Hm.", there, PLAIN).prompt != item_of("Hm.", back, PLAIN).prompt
-
-
-def test_a_text_and_a_boolean_of_one_word_are_two_options_read_once():
-    question = Choice("Right?", [True, "true", False])
-    assert [option.value for option in question.options] == [True, "true", False]
-    assert item_of("x", question, PLAIN).candidates == ("true", "false")
-
-
 @pytest.mark.parametrize(
     ("make", "said"),
     [

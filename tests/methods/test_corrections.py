@@ -17,7 +17,6 @@ from lastword.cli import app
 from lastword.errors import CertificateError, InputError, ItemError, RecordError
 from lastword.methods import correction_of, resolve
 from lastword.methods.batch_calibrated import BatchCalibrated, Running, label_set
-from lastword.methods.contextual import contextual
 from lastword.methods.contract import Evidence, Facts
 from lastword.methods.correction import Correction, Scored
 from lastword.methods.gated import TraceGated
@@ -294,50 +293,6 @@ def test_bench_times_it(tmp_path):
         read_timings(out)
 
 
-def test_the_service_decides_by_it():
-    from fastapi.testclient import TestClient
-
-    from lastword.service.app import create_app
-
-    engine = Tracer.demo(correction="pmi@1")
-    body = {"prompt": "What is the capital of", "candidates": ["a", "bc"], "blind_prompt": "of"}
-    with TestClient(create_app(engine), base_url="http://127.0.0.1") as client:
-        answer = client.post("/v1/correct", json=body).json()
-        bare = client.post("/v1/correct", json=body | {"blind_prompt": None})
-    expected = engine.correct(**body)
-    assert (answer["method"], answer["index"]) == ("pmi@1", expected.index)
-    assert answer["scores"] == pytest.approx(expected.scores.tolist(), abs=1e-5)
-    assert bare.status_code == 422 and "needs a blind_prompt" in bare.text
-
-
-def test_dcpmi_is_its_releases():
-    """peterwestuw/surface-form-competition at ffc22c6: cross-entropies, summed, of each option."""
-    engine = tracer(2.0)
-    encoded: Any = engine.encode(items())
-    methods = resolve(["dcpmi"], engine.facts)
-    for e, scores in zip(encoded, engine.compare(encoded, methods), strict=True):
-        ours = scores["dcpmi"]
-        assert ours is not None
-        released = [
-            cross_entropy(e.blind_sequences[i], e.blind_boundaries[i])
-            - cross_entropy(e.sequences[i], e.boundaries[i])
-            for i in range(len(e.sequences))
-        ]
-        np.testing.assert_allclose(ours, released, rtol=1e-5, atol=1e-5)
-        assert int(ours.argmax()) == released.index(max(released))
-
-
-def cross_entropy(sequence: tuple[int, ...], boundary: int) -> float:
-    """Summed cross-entropy of a continuation, by the model's own logits, a sequence at a time."""
-    import torch
-
-    with torch.no_grad():
-        ids = torch.tensor([sequence])
-        logits = tracer(2.0).backbone.model(ids).logits[0, :-1].double()
-        own = torch.nn.functional.cross_entropy(logits, ids[0, 1:], reduction="none")
-    return float(own[boundary - 1 :].sum())
-
-
 FREE = ("w7 w3", "w7", "w7 w9 w3")
 
 
@@ -376,14 +331,6 @@ def released(label_probs: np.ndarray, content_free: list[np.ndarray]) -> np.ndar
     weight = np.linalg.inv(np.identity(len(p_cf)) * p_cf)
     normalised = label_probs / np.sum(label_probs)
     return np.matmul(weight, np.expand_dims(normalised, axis=-1))[:, 0]
-
-
-def test_with_one_input_the_release_is_the_definition():
-    b, free = np.log([[0.2, 0.1, 0.05], [0.02, 0.3, 0.1]])
-    own = evidence(b, content_free=free[None])
-    ours, theirs = (contextual(FACTS, released=by).scores(own) for by in (False, True))
-    np.testing.assert_allclose(ours, theirs, atol=1e-12)
-    np.testing.assert_allclose(np.exp(ours), released(np.exp(b), [np.exp(free)]), atol=1e-12)
 
 
 def calls(answer: Any, labels: list[str]) -> Evidence:

@@ -70,20 +70,6 @@ def test_another_order_of_the_labels_gives_the_same_probe_to_the_bit():
     assert np.array_equal(one.scores[order], other.scores)
 
 
-def test_permuted_labels_are_told_at_chance():
-    rng = np.random.default_rng(5)
-    rights = []
-    for seed in range(40):
-        states, labels = planted(seed=seed)
-        fit = fit_state(states, [labels[i] for i in rng.permutation(len(labels))])
-        new, truths = planted(seed=1000 + seed)
-        place = fit.probe.depth, int(fit.probe.pooling == "last")
-        answers = np.array(fit.probe.classes)[fit.probe.scores(new[:, *place]).argmax(axis=1)]
-        rights.append((answers == np.array(truths)).mean())
-    error = np.std(rights) / np.sqrt(len(rights))
-    assert abs(np.mean(rights) - 1 / 3) < 3 * error
-
-
 @pytest.mark.parametrize(("labels", "value"), [("aaaa", 0), ("aaab", 0), ("aabb", np.nan)])
 def test_what_cannot_be_fitted_is_refused(labels, value):
     with pytest.raises(InputError):

@@ -418,23 +418,6 @@ def test_a_group_is_one_draw_and_copies_are_worth_nothing():
     assert (evidence.gains(1.0) >= alone.gains(1.0) * (1 - 1e-9)).all()
 
 
-def looked_at(looks: int, spent: int) -> float:
-    """Share of samples that are ever certified wrongly in so many looks at growing labels."""
-    population, terms = breaking(0.0501), Terms(0.05, DELTA, looks=spent)
-    total, wrong = np.zeros((2, REDRAWS, len(FAMILY)), int), np.zeros(REDRAWS, bool)
-    for look in range(looks):
-        total += population.counts([*FAMILY], 200, REDRAWS, np.random.default_rng((9, look)))
-        evidence = of_counts(total[0], total[1], 200 * (look + 1))
-        wrong |= places_of(evidence, terms, FAMILY) >= 0
-    return float(wrong.mean())
-
-
-def test_looks_share_delta_and_looking_anew_each_time_does_not_keep_it():
-    assert looked_at(10, spent=10) <= MOST
-    assert looked_at(10, spent=1) > looked_at(10, spent=10) + 0.02
-    assert Terms(0.02, 0.05, looks=5).level == pytest.approx(0.01)
-
-
 @pytest.mark.parametrize("costs", [1.0, 3.0])
 def test_the_lower_bound_of_the_worth_is_rarely_too_high(costs):
     kinds = [Kind(0.02, True, False, "decisive"), Kind(0.08, False, True, "decisive")]

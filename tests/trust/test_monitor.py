@@ -69,26 +69,6 @@ def test_the_alarm_stays_and_counts_that_are_none_are_refused():
             Monitor(**vars(monitor) | wrong)
 
 
-def alarms(rate: float, alpha: float, stakes: np.ndarray, streams: int = 200) -> np.ndarray:
-    """Labels until the alarm, inf where there is none in 20,000; wealth only rises at a break."""
-    gaps: np.ndarray = np.random.default_rng(2).geometric(rate, (streams, int(2 * rate * 20_000)))
-    labelled, broken = gaps.cumsum(axis=1), np.arange(1, gaps.shape[1] + 1)
-    won, lost = np.log1p(stakes * (1 - alpha) / alpha), np.log1p(-stakes)
-    each = broken[:, None] * won + (labelled - broken)[:, :, None] * lost
-    wealth = np.logaddexp.reduce(each, axis=2) - log(len(stakes))
-    over = (wealth >= log(20)) & (labelled <= 20_000)
-    first = np.take_along_axis(labelled, over.argmax(axis=1)[:, None], axis=1)[:, 0]
-    return np.where(over.any(axis=1), first, inf)
-
-
-def test_twice_alpha_is_noticed_and_large_stakes_alone_miss_it():
-    alpha = 0.02
-    found = alarms(2 * alpha, alpha, BETS)
-    assert np.isfinite(found).all() and np.median(found) < 1100
-    version_before = alarms(2 * alpha, alpha, np.arange(1, 10) / 10)
-    assert np.isfinite(version_before).mean() < 0.3
-
-
 def slipping(rates: np.ndarray, alpha: float, streams: int, patience: float) -> np.ndarray:
     """Labels until the warning, by stream; the number of labels where there is none."""
     rng, state = np.random.default_rng(3), np.full((streams, len(BETS)), -inf)
@@ -148,10 +128,3 @@ def test_false_warnings_of_slipping_are_as_far_apart_as_promised():
     patience, runs = 100, 400
     until = slipping(np.full(10 * patience, 0.1), 0.1, runs, patience)  # cut short: less, not more
     assert until.mean() - 3 * until.std() / runs**0.5 >= patience
-    # Who starts at each label and takes the best start, at the level of one start, warns too soon.
-    rng, steps = np.random.default_rng(5), 10 * patience
-    won = np.where(rng.random((runs, steps)) < 0.1, np.log1p(0.9 * 9), np.log1p(-0.9))
-    total = np.cumsum(won, axis=1)
-    best = total - np.minimum.accumulate(np.c_[np.zeros(runs), total], axis=1)[:, :-1]
-    over = best >= log(9)  # as if delta = 1/9 were that of every start
-    assert np.where(over.any(axis=1), over.argmax(axis=1) + 1, steps).mean() < patience

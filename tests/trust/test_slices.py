@@ -79,16 +79,6 @@ def test_what_is_found_of_each_large_class_has_bounds_that_hold_at_once():
     assert all(paired[name] < bounds[name] for name in "ab")
 
 
-def test_bounds_by_class_are_wrong_in_no_more_draws_than_allowed():
-    rng, wrong = np.random.default_rng(0), 0
-    truths = np.repeat(["a", "b"], [60, 90])
-    for _ in range(400):
-        shown = rng.random(150) < np.where(truths == "a", 0.6, 0.9)
-        bounds = found_at_least(truths, shown, np.arange(150), 0.05)
-        wrong += bounds["a"] > 0.6 or bounds["b"] > 0.9
-    assert 0 < wrong <= binom.ppf(0.999, 400, 0.05)
-
-
 def test_rows_of_a_file_that_share_an_id_are_refused(tmp_path):
     path = tmp_path / "items.jsonl"
     path.write_text('{"id": 1, "team": "a"}\n{"id": 2, "team": "b"}\n')
