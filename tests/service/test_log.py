@@ -6,8 +6,6 @@ import threading
 
 from served import BODY, PATIENCE_SECONDS, running
 
-from lastword.service.log import Log
-
 
 class Reader(io.StringIO):
     """A log's reader that may go away (`fault`) or stop reading (`free` cleared)."""
@@ -54,13 +52,3 @@ def test_a_log_that_is_stuck_costs_no_answer(model):
         assert "log" in served.client.get("/readyz").json()
         reader.free.set()
         assert len(served.events("decision")) == 3
-
-
-def test_lines_stand_in_the_order_in_which_they_were_said():
-    stream = io.StringIO()
-    log = Log(stream)
-    for number in range(500):
-        log.event(str(number))
-    assert log.flush(PATIENCE_SECONDS)
-    lines = stream.getvalue().splitlines()
-    assert [line.split('"event": "')[1] for line in lines] == [f'{n}"}}' for n in range(500)]

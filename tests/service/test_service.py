@@ -148,15 +148,6 @@ def test_a_failing_item_takes_no_neighbour_down(held):
         assert served.client.post("/v1/correct", json=BODY).status_code == 200
 
 
-def test_a_batch_larger_than_the_queue_is_answered(held):
-    with running(held, requests=1, batch_items=2) as served:
-        items = [as_body(i) for i in random_items(8, 20)]
-        answer = served.client.post("/v1/correct/batch", json={"items": items})
-        assert [json.loads(line)["id"] for line in answer.text.splitlines()] == [
-            str(i) for i in range(20)
-        ]
-
-
 def test_the_deadline_is_kept_and_what_is_late_is_not_computed(held):
     with running(held, deadline_seconds=1.0) as served:
         held.go.clear()

@@ -444,28 +444,6 @@ def test_the_lower_bound_of_the_worth_is_that_of_two_shares():
     assert close.gains(1.0) <= 0.05 and close.net_bound(1.0, 0.05) == 0.0
 
 
-def test_few_thresholds_let_more_errors_through():
-    bands = [(0.31, 0.5), (0.52, 0.3), (0.71, 0.101), (0.93, 0.05)]  # confidence, share wrong
-    population = Population.of(
-        [
-            Kind(0.25 * share, right, right, confidence=c, base_confidence=c)
-            for c, wrong in bands
-            for share, right in ((wrong, False), (1 - wrong, True))
-        ]
-    )
-    error = population.error(OFF, 0.55) * 0.99
-    rng, redraws, wrong, plain = np.random.default_rng(5), 200, 0, 0
-    for _ in range(redraws):
-        data = population.draw(600, rng)
-        threshold = defer(data, OFF, error, DELTA, Terms().policies).threshold
-        wrong += threshold is not None and population.error(OFF, threshold) > error
-        # The control: a threshold above which few enough were seen to be wrong.
-        seen = [(data.mc1 < 1)[data.confidence >= tau].mean() for tau in (0.05, 0.35, 0.55)]
-        plain += any(share <= error for share in seen)
-    most = DELTA + 3.7 * (DELTA * (1 - DELTA) / redraws) ** 0.5
-    assert wrong / redraws <= most < plain / redraws
-
-
 def test_a_promise_says_what_its_monitor_watches():
     assert Terms(0.02, promise="breaks", break_costs=3.0).watched == 0.02
     assert Terms(0.02, promise="gain", break_costs=3.0).watched == 0.25
