@@ -4,6 +4,7 @@ Probabilities are softmax(scores / T) of the correction in force, T the calibrat
 (method, section 18); options that read the same share theirs in equal parts.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -317,7 +318,8 @@ def probabilities_of(
 def by_option(question: Single, p: Mapping[str, float]) -> Probabilities:
     """Return the options' probabilities from their texts'; a text that is not there has none."""
     texts = [option.text for option in question.options]
-    return np.array([p.get(text, 0.0) / texts.count(text) for text in texts])
+    counts = Counter(texts)
+    return np.array([p.get(text, 0.0) / counts[text] for text in texts])
 
 
 def concentration(p: Probabilities) -> float:

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
+import pydantic_core
 from fastapi import Depends, Request, Response
 
 from lastword.batch import Scope
@@ -85,6 +86,11 @@ def takes(*kinds: str) -> Callable[[Request], Awaitable[None]]:
             raise Refusal("unsupported_media_type", f"{need}, not {kind or 'none'!r:.80}")
 
     return check
+
+
+def plain_answer(value: dict[str, Any]) -> Response:
+    """Return an answer of a client's form; FastAPI's own takes ten times as long, on the loop."""
+    return Response(pydantic_core.to_json(value), media_type=JSON)
 
 
 def json_of(value: dict[str, Any]) -> Response:

@@ -7,14 +7,13 @@ import unicodedata
 from typing import Any, Literal
 
 from fastapi import Response
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from lastword.decisions import Choice, Option, Predicate, PredicateAnswer, Score
 from lastword.decisions.answer import ScoreAnswer, SingleAnswer
 from lastword.decisions.question import Question
 from lastword.errors import InputError
-from lastword.service.call import Call
+from lastword.service.call import Call, plain_answer
 from lastword.service.deciding import answer, keyed, questions_of
 from lastword.service.dialect import Dialect
 from lastword.service.refusal import Refusal
@@ -99,7 +98,7 @@ async def google_decisions(body: GoogleBody, call: Call) -> Response:
         "total_output_tokens": answered.output_tokens,
         "total_tokens": total,
     }
-    return JSONResponse({"answers": told, "usage": usage})
+    return plain_answer({"answers": told, "usage": usage})
 
 
 def _form(refusal: Refusal) -> dict[str, Any]:

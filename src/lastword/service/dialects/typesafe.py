@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, Literal
 
 from fastapi import Response
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from lastword.decisions import (
@@ -22,7 +21,7 @@ from lastword.decisions import (
 )
 from lastword.decisions.answer import SingleAnswer
 from lastword.errors import InputError
-from lastword.service.call import ThisCall
+from lastword.service.call import ThisCall, plain_answer
 from lastword.service.deciding import answer, keyed, questions_of
 from lastword.service.dialect import MODEL, Dialect, Route
 from lastword.service.refusal import Refusal
@@ -82,7 +81,7 @@ async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
         for name, own in answered.answers.items()
     }
     usage = {"input_tokens": answered.input_tokens, "output_tokens": answered.output_tokens}
-    return JSONResponse({"model": call.corrector.name, "answers": told, "usage": usage})
+    return plain_answer({"model": call.corrector.name, "answers": told, "usage": usage})
 
 
 def _question(own: Mapping[str, Any]) -> Question:

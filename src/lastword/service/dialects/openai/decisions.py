@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import Response
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
 
 from lastword.decisions import (
@@ -20,7 +19,7 @@ from lastword.decisions import (
     text_of,
 )
 from lastword.decisions.answer import SingleAnswer
-from lastword.service.call import ThisCall
+from lastword.service.call import ThisCall, plain_answer
 from lastword.service.deciding import Answered, answer, questions_of
 from lastword.service.dialects.google import GoogleBody, google_decisions
 from lastword.service.refusal import Refusal
@@ -181,7 +180,7 @@ async def decisions(body: AnyBody, call: ThisCall) -> Response:
         for i, own in enumerate(body.questions)
     ]
     usage = _usage(answered)
-    return JSONResponse({"answers": told, "model": call.corrector.name, "usage": usage})
+    return plain_answer({"answers": told, "model": call.corrector.name, "usage": usage})
 
 
 def _answer(

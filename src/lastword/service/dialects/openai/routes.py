@@ -7,14 +7,14 @@ from dataclasses import asdict
 from typing import Any, Literal, cast
 
 from fastapi import Response
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 from scipy.special import log_softmax
 
 import lastword
 from lastword.decisions import ChoiceAnswer, MultiAnswer, PredicateAnswer
 from lastword.files.strict_json import to_json
-from lastword.service.call import Call, ThisCall
+from lastword.service.call import Call, ThisCall, plain_answer
 from lastword.service.deciding import answer
 from lastword.service.dialect import MODEL, Dialect, Route
 from lastword.service.dialects.google import GOOGLE
@@ -135,7 +135,7 @@ async def models(call: ThisCall) -> Response:
         "certificate": None if tracer.certificate is None else tracer.certificate.describe(),
         "flips": None if call.service.flips is None else asdict(call.service.flips),
     }
-    return JSONResponse({"object": "list", "data": [own], "models": [told]})
+    return plain_answer({"object": "list", "data": [own], "models": [told]})
 
 
 async def chat_completions(body: ChatBody, call: ThisCall) -> Response:
@@ -209,7 +209,7 @@ def _response(
         events = _events(frame, pieces, told, usage if counts else None)
         return StreamingResponse(events, media_type=EVENTS)
     only = {"index": 0, "finish_reason": "stop"} | content
-    return JSONResponse(frame | {"choices": [only], "usage": usage, "lastword": told})
+    return plain_answer(frame | {"choices": [only], "usage": usage, "lastword": told})
 
 
 def _form(refusal: Refusal) -> dict[str, Any]:
