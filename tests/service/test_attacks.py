@@ -1,5 +1,6 @@
 """What once stopped the service, each attack beside an honest client."""
 
+import asyncio
 import subprocess
 import sys
 import time
@@ -13,9 +14,10 @@ import pytest
 from attackers import HEAD
 from served import BODY, Held, connect, running
 
-from lastword.service import passes
+from lastword.service import guard, passes
 
 ASK = {"authorization": "Bearer ask"}
+LARGE = 2**17
 
 
 def answers(served, seconds: float) -> int:
@@ -57,6 +59,7 @@ def test_no_body_is_taken_where_none_belongs(model):
             with suppress(OSError):  # closed, rightly, while it is sent
                 raw.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\ncontent-length: 1048576\r\n\r\n")
                 raw.sendall(b"x" * 2**18)
+        assert served.client.request("GET", "/healthz", content=b"x").status_code == 422
         assert served.metric("lastword_body_bytes") == 0
         assert served.client.post("/v1/correct", json=BODY, headers=ASK).status_code == 200
         assert psutil.Process().memory_info().rss - before < 2**26
@@ -79,6 +82,49 @@ def test_bytes_of_bodies_are_bounded_and_told(model):
         assert served.client.post("/v1/correct", json=BODY).status_code == 200
         raws[0].close()
         served.wait_for(lambda: served.metric("lastword_body_bytes") == 0)
+
+
+def test_large_bodies_leave_room_to_small_ones(model):
+    with running(model, flight_bytes=10 * LARGE) as served, ExitStack() as stack:
+        raws = [stack.enter_context(closing(connect(served))) for _ in range(8)]
+        for raw in raws:
+            raw.sendall(HEAD + b"content-length: %d\r\n\r\n" % (LARGE + 1) + b" " * LARGE)
+        full = {"code": "queue_full"}
+        served.wait_for(lambda: served.metric("lastword_refusals_total", **full) == 1)
+        small = BODY | {"question": "w" * 2**14}
+        assert served.client.post("/v1/correct", json=small).status_code == 200
+
+
+def test_large_bodies_take_turns_and_small_ones_wait_for_none(model, monkeypatch):
+    monkeypatch.setattr(guard, "_RATE", LARGE / 2)
+    with running(model) as served, ThreadPoolExecutor(2) as pool:
+        body, begun = BODY | {"question": "w" * LARGE}, time.monotonic()
+        sent = [pool.submit(served.client.post, "/v1/correct", json=body) for _ in range(2)]
+        served.wait_for(lambda: served.metric("lastword_body_bytes") > LARGE)
+        assert served.client.post("/v1/correct", json=BODY).status_code == 200
+        assert not any(one.done() for one in sent)
+        assert [one.result().status_code for one in sent] == [200, 200]
+    assert time.monotonic() - begun > 2  # the second waits until the first has had its turn
+
+
+def test_refusals_take_turns(model, monkeypatch):
+    monkeypatch.setattr(guard, "_REFUSAL_SECONDS", 0.5)
+    with running(model, token="ask") as served, ThreadPoolExecutor(3) as pool:
+        begun = time.monotonic()
+        sent = [pool.submit(served.client.post, "/v1/correct", json=BODY) for _ in range(3)]
+        assert served.client.post("/v1/correct", json=BODY, headers=ASK).status_code == 200
+        assert [one.result().status_code for one in sent] == [401] * 3
+    assert time.monotonic() - begun > 1
+
+
+def test_who_would_wait_too_long_for_a_turn_does_not():
+    async def turns() -> None:
+        pace = guard.Pace(longest=1.0)
+        async with asyncio.timeout(20):
+            for _ in range(100):
+                await pace.turn(60.0)
+
+    asyncio.run(turns())
 
 
 @pytest.mark.parametrize(("included", "most"), [("trajectory", 6), ("view", 3)])

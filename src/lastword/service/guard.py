@@ -9,6 +9,7 @@ would refuse probes too, which a cluster sends under any name, and says 400 in p
 import asyncio
 import base64
 import hmac
+import math
 import re
 import time
 import uuid
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 
 _ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)  # of a caller's own, kept as it came
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:\d+)?", re.ASCII | re.IGNORECASE)
+_FEW_BYTES = 2**15  # of a body that is read at once
+_RATE = 2**23  # bytes a second that are read of larger bodies, all together: no model answers more
+_REFUSAL_SECONDS = 0.01  # from one refusal to the next
+_LONGEST_SECONDS = 10.0  # that a refusal waits
 _METHOD = 32  # most characters of a method that are told
 _HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 _POLICY = (  # around every page
@@ -85,6 +90,9 @@ class Guard:
             if not answer.status:
                 await answer.refuse(late(limits))
         except Refusal as refusal:
+            if refusal.code != "client_left":
+                refusal.with_traceback(None)  # which holds the body
+                await self._traffic.refusals.turn(_REFUSAL_SECONDS)
             await answer.refuse(refusal)
         except Exception as error:
             self._log.failure(error, request=answer.request)
@@ -104,6 +112,9 @@ class Guard:
             names = ", ".join(sorted(methods))
             what = f"{route} takes {names}, not {scope['method']:.{_METHOD}}"
             raise Refusal("method_not_allowed", what, allow=names)
+        has_body = Headers(scope=scope).get("content-length", "0") != "0"
+        if scope["method"] != "POST" and has_body:
+            raise Refusal("invalid_body", f"{scope['method']} takes no body")
         if self._traffic.draining and route not in self._paths.probes:
             raise Refusal("draining", "the service is stopping; try another", retry_after=1)
 
@@ -138,6 +149,8 @@ class Guard:
             if len(body) > limit:
                 raise too_large
             count(len(chunk))
+            if len(body) > _FEW_BYTES:
+                await self._traffic.pieces.turn(len(chunk) / _RATE)
         coding = headers.get("content-encoding", "identity")
         return bytes(body) if coding == "identity" else decoded(bytes(body), coding, limit)
 
@@ -158,6 +171,25 @@ class Guard:
         )
 
 
+class Pace:
+    """Turns, first come first served, so that what many send at once takes only its share.
+
+    Args:
+        longest: Seconds that are waited for a turn; who would wait longer goes on at once.
+    """
+
+    def __init__(self, longest: float = math.inf) -> None:
+        self._longest, self._free = longest, 0.0
+
+    async def turn(self, seconds: float) -> None:
+        """Wait for a turn, and let the next one come so many seconds after it."""
+        now = time.monotonic()
+        begin = max(now, self._free)
+        if begin - now < self._longest:
+            self._free = begin + seconds
+            await asyncio.sleep(begin - now)
+
+
 class Traffic:
     """What is in hand, and whether the service still takes more.
 
@@ -173,6 +205,8 @@ class Traffic:
         self._open = 0  # requests whose bodies are read, or that are inside
         self._empty = asyncio.Event()
         self._empty.set()
+        # Pieces of large bodies, and refusals.
+        self.pieces, self.refusals = Pace(), Pace(_LONGEST_SECONDS)
 
     @contextmanager
     def reading(self) -> Iterator[Callable[[int], None]]:
@@ -183,7 +217,8 @@ class Traffic:
             nonlocal own
             own += size
             self._set_bytes(self._bytes + size)
-            if self._bytes > self._most:
+            # Large bodies leave a quarter to small ones.
+            if self._bytes > (self._most if own <= _FEW_BYTES else self._most * 3 // 4):
                 what = f"bodies of {self._most} bytes are in hand already"
                 raise Refusal("queue_full", f"{what}; try again later", retry_after=1)
 
