@@ -44,7 +44,7 @@ DOCS = HERE.parent / "docs"
 README = HERE.parent / "README.md"
 RESULTS = HERE / "results" / "evidence.json"
 PROMISED = HERE / "results" / "promised.json"  # of promised.py
-POWER = HERE / "results" / "power.json"  # of power.py
+POWER = HERE / "results" / "power.json"  # of a script that the history keeps
 PROBES = HERE / "results" / "probes"  # of probes.py
 LABELS, MORE, NULL = "100", "200", ", labels permuted"
 # Cells whose probe is right more often than the model by ten points, which half of 100 labels

@@ -15,14 +15,14 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from string import ascii_uppercase as LETTERS
 from typing import Any
-
-from rivals import LETTERS, item_of
 
 from lastword import Choice, Option, Tracer
 from lastword.batch import Scope
 from lastword.decisions import prepare
 from lastword.methods import resolve
+from lastword.text.items import Item
 
 SETS = "sst2 trec emotion agnews csqa arc tools".split()
 LONG = {24: "banking77", 49: "clinc150"}  # of every fifty, these two are of long lists
@@ -81,12 +81,15 @@ def answers(tracer: Tracer, texts: list[str], question: Choice) -> list[dict[str
         scores = {"base": d.base_scores, "trace": d.scores} | {m: d.methods[m] for m in METHODS}
         told.append({method: names[int(u.argmax())] for method, u in scores.items()})
     if len(names) <= len(LETTERS):
-        told_of = [(option.text, option.description) for option in question.options]
-        asked = [(text, question.instructions, told_of) for text in texts]
-        letters = [item_of(value, letters=True) for value in asked]
-        for own, d in zip(
-            told, tracer.correct_many(letters, read="base", blind="none"), strict=True
-        ):
+        options = zip(LETTERS, question.options, strict=False)
+        lines = [
+            f"{a}. {o.text}" + (f": {o.description}" if o.description else "") for a, o in options
+        ]
+        after = "\n".join([f"Question: {question.instructions}", *lines, "Answer:"])
+        marks = tuple(LETTERS[: len(names)])
+        letters = [Item(f"Text: {text}\n{after}", marks, literal=True) for text in texts]
+        decided = tracer.correct_many(letters, read="base", blind="none")
+        for own, d in zip(told, decided, strict=True):
             own["letters"] = names[int(d.base_scores.argmax())]
     return told
 
