@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, StrictUndefined
 
-from lastword.evaluation.comparison import Comparison, read_comparisons
-from lastword.evaluation.controls import Controls, controls
 from lastword.evaluation.statistics import Interval, Judgement, judge, mcnemar
 from lastword.files.strict_json import to_json
 from lastword.methods import resolve
@@ -30,7 +28,8 @@ from lastword.records.frame import load_records
 from lastword.records.info import find_cells, read_run
 from lastword.records.metrics import fixed_and_broken, mc1
 from lastword.report import draw
-from lastword.report.comparison import ORACLE
+from lastword.report.comparison import ORACLE, Comparison, read_comparisons
+from lastword.report.controls import Controls, controls
 from lastword.report.dependence import Dependence, Gain, dependence, dependence_figure
 from lastword.report.figure_parts import Bars, Figure, Panel, Rule
 from lastword.report.table import Column, Table, Value, to_markdown
@@ -615,14 +614,14 @@ def _control_row(one: Shown) -> tuple[Value, ...]:
 def peers_table(comparisons: Sequence[Comparison]) -> Table:
     """Every method against the base of its own aggregation; Holm's correction is over all rows."""
     rows = [(c, s) for c in comparisons for s in c.standings if s.base != s.method]
-    fair = holm(np.array([s.p_base for _, s in rows]))
+    fair = holm(np.array([s.against_base.p for _, s in rows]))
     columns = (Column("Benchmark"), Column("Items"), Column("Method"), level("MC1"))
     values: list[tuple[Value, ...]] = [
         (c.benchmark, s.items, s.method, 100 * s.mc1, 100 * s.delta_mc1)
-        + (s.base, s.fixed, s.broken, s.p_base, float(p))
+        + (s.base, s.against_base.won, s.against_base.lost, s.against_base.p, float(p))
         for (c, s), p in zip(rows, fair, strict=True)
     ]
-    values += [(c.benchmark, "", ORACLE, 100 * c.oracle, *_NONE) for c in comparisons]
+    values += [(c.benchmark, "", ORACLE, 100 * c.alone[ORACLE], *_NONE) for c in comparisons]
     against = (delta("Change"), Column("Against"), Column("Fixed"), Column("Broken"), *_P)
     return Table("peers", "All methods", (*columns, *against), tuple(values))
 

@@ -163,7 +163,7 @@ def test_the_first_answer_loads_few_of_our_lines():
 
 
 def test_what_reads_records_alone_does_without_torch():
-    rooms = ("evaluation.ablation", "records.stored", "report.build", "cli.merge", "cli.report")
+    rooms = ("report.ablation", "records.stored", "report.build", "cli.merge", "cli.report")
     program = f"import sys, lastword.{', lastword.'.join(rooms)}; print('torch' in sys.modules)"
     assert printed(program) == "False\n"
 

@@ -15,7 +15,6 @@ from lastword.decisions.item import item_of
 from lastword.decisions.templates import TEMPLATES
 from lastword.errors import InputError, RecordError
 from lastword.evaluation import runner
-from lastword.evaluation.comparison import read_comparisons
 from lastword.evaluation.probed import LAST, PROBE, WORDS, obstacle, probed
 from lastword.evaluation.work import Extent, Work
 from lastword.methods import resolve
@@ -25,7 +24,7 @@ from lastword.records.cells import Cell
 from lastword.records.merge import merge
 from lastword.records.run import Shard
 from lastword.records.stored import read_cells
-from lastword.report.comparison import comparison_tables
+from lastword.report.comparison import comparison_tables, read_comparisons
 from lastword.report.depths import Depths, depths, depths_figure, depths_table
 from lastword.text.messages import Message
 
@@ -175,7 +174,7 @@ def test_what_each_depth_knows_is_shown(cell, tracer):
     assert isinstance(found, Depths)
     assert len(found.head) == len(found.probe) == tracer.profile.depth + 1
     assert found.head[-1] == pytest.approx(found.beside["the model"])
-    assert found.interval.low <= found.middle <= found.interval.high
+    assert found.interval.low <= found.chosen - found.probe[-1] <= found.interval.high
     figure, table = depths_figure([found]), depths_table([found, "another is left out: why"])
     assert figure is not None and len(figure.panels) == 1
     assert len(table.rows) == 1 and "why" in table.notes[-1]

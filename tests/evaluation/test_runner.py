@@ -153,20 +153,6 @@ def test_the_blind_trajectory_is_recorded_where_it_is_asked_for(tmp_path):
     assert records(tmp_path / "none", data, blind="none")["blind_scores"].isna().all()
 
 
-def test_a_template_has_a_cell_of_its_own(tmp_path):
-    data = dataset(tmp_path, 6)
-    records(tmp_path / "runs", data)
-    records(tmp_path / "runs", data, Template("user/short", "1", "{{ question }}"))
-    table = lastword.load_records(tmp_path / "runs")
-    sizes = table.groupby(["benchmark", "template"]).size()
-    assert sizes.to_dict() == {
-        ("jsonl:made", "jsonl/prompt"): 6,
-        ("jsonl:made@user-short", "user/short"): 6,
-    }
-    with pytest.raises(RecordError, match=r"template.* was .* and is "):
-        records(tmp_path / "runs", data, Template("user/short", "2", "{{ question }}!"))
-
-
 def test_a_local_model_trained_further_is_another(tmp_path):
     folder = tmp_path / "checkpoint"
     folder.mkdir()
@@ -180,12 +166,3 @@ def test_a_local_model_trained_further_is_another(tmp_path):
     with pytest.raises(RecordError, match='holds another run: weights.weights was "'):
         records(tmp_path / "runs", data, model=str(folder))
     assert folder_digest(tmp_path / "none") is None
-
-
-def test_records_of_two_engines_do_not_stand_in_one_cell(tmp_path):
-    data = dataset(tmp_path)
-    served = {"name": "vllm", "version": "0.32.0", "tensor_parallel": 1, "options": {}}
-    records(tmp_path / "runs", data, engine=served, quantisation="fp8")
-    for other in ({}, {"engine": served | {"version": "0.33.0"}}):
-        with pytest.raises(RecordError, match="holds another run: .*engine.version was"):
-            records(tmp_path / "runs", data, quantisation="fp8", **other)

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from synthetic import synthetic_cell, synthetic_grid, write_cells
 
 from lastword.errors import InputError
-from lastword.evaluation.ablation import necessity
-from lastword.evaluation.controls import controls
 from lastword.records import cells as parted
 from lastword.records import columns, metrics, stored
 from lastword.records.cells import COUNT_COLUMNS, cells, summarise
@@ -25,6 +23,8 @@ from lastword.records.parts import part_folders
 from lastword.records.readings import read
 from lastword.records.schema import to_table
 from lastword.records.stored import read_cells
+from lastword.report.ablation import necessity
+from lastword.report.controls import controls
 from lastword.report.dependence import dependence
 from lastword.report.figures import hardest, representative
 from lastword.rule import geometry

@@ -9,14 +9,11 @@ import pytest
 from synthetic import synthetic_cell, synthetic_grid
 
 from lastword.errors import RecordError
-from lastword.evaluation import ablation
 from lastword.records import cells
-from lastword.records.readings import read
 from lastword.records.record import Record
 from lastword.report import draw, figures, tables
-from lastword.report.ablation import ablation_figure
 from lastword.report.chosen import named, telling
-from lastword.report.cost import Timing
+from lastword.report.cost import Timing, cost_figure, cost_table
 from lastword.report.figure_parts import Band, Bars, Figure, Line, Note, Panel, Points, Rule
 from lastword.rule import geometry
 from lastword.theta import ScorerTheta, Theta
@@ -175,28 +172,6 @@ def test_the_dataflow_joins_boxes_that_exist():
     assert {arrow.label for arrow in diagram.arrows if arrow.dashed} >= {"Ω", "h̃ → α"}
 
 
-def test_the_ablation_panels_hold_the_rows_in_points(records):
-    readings = [read(cell, THETA) for cell in cells.cells(records)]
-    rows = ablation.necessity(readings, THETA)
-    swept = [ablation.sweep(readings, THETA, name) for name in ablation.GRIDS]
-    figure = ablation_figure(rows, swept)
-    assert [panel.title[:3] for panel in figure.panels] == [f"({c})" for c in "abcdef"]
-    first, second = marks(figure.panels[0], Bars)
-    np.testing.assert_allclose(first.values, [100 * row.delta_mc1 for row in rows])
-    np.testing.assert_allclose(second.values, [100 * row.delta_mc2 for row in rows])
-    for row, text in zip(rows, first.texts, strict=True):
-        assert text == (str(row.negative_mc1) if row.negative_mc1 else "")
-    for panel, sweep in zip(figure.panels[1:], swept, strict=True):
-        top, _ = marks(panel, Line)
-        np.testing.assert_allclose(top.y, [100 * row.delta_mc1 for row in sweep.effects])
-        (rule,) = marks(panel, Rule)
-        at = [row.value for row in sweep.effects].index(sweep.published)
-        assert rule.at == top.x[at]
-        counts = zip(top.x, (row.negative_mc1 for row in sweep.effects), strict=True)
-        said = {note.x: note.text for note in marks(panel, Note)}
-        assert said == {x: str(count) for x, count in counts if count}
-
-
 def test_the_models_are_ordered_by_invariant_and_numbered_in_both_panels():
     records = synthetic_grid(3, 60)
     table = tables.per_model([cells.summarise(cell) for cell in cells.cells(records)], THETA)
@@ -214,11 +189,11 @@ def test_the_models_are_ordered_by_invariant_and_numbered_in_both_panels():
 
 def test_costs_stand_by_depth_with_the_mean_of_ratios():
     timed = [
-        Timing("o/deep", "a", 1.0, 2.0, 40),
-        Timing("o/deep", "b", 2.0, 8.0, 40),
-        Timing("o/flat", "a", 1.0, 1.5, 12),
+        Timing("o/deep", "a", 40, 1.0, 1.0, 2.0),
+        Timing("o/deep", "b", 40, 2.0, 1.0, 8.0),
+        Timing("o/flat", "a", 12, 1.0, 1.0, 1.5),
     ]
-    base, trace = marks(figures.costs(timed).panels[0], Bars)
+    base, trace = marks(cost_figure(cost_table(timed)).panels[0], Bars)
     assert base.names == ("flat (L = 12)", "deep (L = 40)")
     assert base.values == (1.0, 1.5) and trace.values == (1.5, 5.0)
     assert trace.texts == ("1.50×", "3.00×")

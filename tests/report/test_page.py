@@ -1,6 +1,7 @@
 """The report of records: its blocks, its markup, and the page in a browser."""
 
 import base64
+import csv
 import gzip
 import hashlib
 import json
@@ -47,7 +48,7 @@ def records():
 @pytest.fixture(scope="module")
 def written(records, tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
-    timed = (Timing("org/model-a", "truthfulqa", 0.1, 0.2, 12),)
+    timed = (Timing("org/model-a", "truthfulqa", 12, 0.1, 0.1, 0.2),)
     return build.write(Material(parted.cells(records), THETA, timed), folder, with_paper=True)
 
 
@@ -249,6 +250,13 @@ def test_a_report_holds_every_table_and_figure(written):
         for stem in stems.split():
             assert {f"{stem}.{ending}" for ending in endings.split()} <= names
     assert all(path.stat().st_size for path in written.paths)
+    for path in written.paths:
+        if path.suffix == ".csv":
+            heads, *rows = csv.reader(path.read_text(encoding="utf-8").splitlines())
+            tex = path.with_suffix(".tex").read_text(encoding="utf-8")
+            assert {len(row) for row in rows} <= {len(heads)}
+            assert tex.count(r" \\") == 1 + len(rows)
+            assert tex.isascii(), "symbols of our own need no special engine"
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -299,7 +307,7 @@ def test_the_headline_counts_the_verdicts(golden):
         [(-0.1, "unclear"), (np.nan, "unlabelled")],
         [(np.nan, "unlabelled")],
     ):
-        grid = over_cells(np.array([delta for delta, _ in cells]), resamples=100)
+        grid = over_cells(np.array([delta for delta, _ in cells]))
         told.append(page.headline_of(grid, [verdict(*cell) for cell in cells]))
     golden("report-headlines", "\n".join(told) + "\n")
 

@@ -8,18 +8,11 @@ from dataclasses import replace
 from math import inf, isnan, nan
 from types import MappingProxyType
 
-import numpy as np
 import pytest
-from synthetic import synthetic_grid
 
 from lastword.errors import RecordError
-from lastword.evaluation.ablation import GRIDS, Effect, necessity, sweep
-from lastword.evaluation.statistics import judge
-from lastword.records.cells import Counts, Summary, cells, summarise
-from lastword.records.readings import read
-from lastword.report.ablation import necessity_table, sweep_table
-from lastword.report.constants import scorer_constants
-from lastword.report.cost import PACKED, PLAIN, STAGED, Timing, cost_table, read_timings
+from lastword.records.cells import Counts, Summary
+from lastword.report.cost import PACKED, PLAIN, STAGED, cost_table, read_timings
 from lastword.report.published import against_paper, read_published
 from lastword.report.table import (
     Column,
@@ -29,9 +22,13 @@ from lastword.report.table import (
     to_csv,
     to_latex,
     to_markdown,
-    write_table,
 )
-from lastword.report.tables import calibrations, grid, master, per_model, verdict_table
+from lastword.report.tables import (
+    grid,
+    master,
+    per_model,
+    scorer_constants,
+)
 from lastword.theta import ScorerTheta, Theta
 
 HOSTILE = '=cmd|"/c"!A1 <script>&x</script> a_b$%#{}~^\\ *b* [l](u) `c`\x1b[31m\n| end'
@@ -49,38 +46,6 @@ def summary(model, benchmark, **values):
 def column(table, name):
     place = [c.name for c in table.columns].index(name)
     return [row[place] for row in table.rows]
-
-
-@pytest.fixture(scope="module")
-def run():
-    parted = cells(synthetic_grid(2, 30, failed=1))
-    readings = [read(cell, Theta()) for cell in parted]
-    summaries = [summarise(cell) for cell in parted]
-    return [
-        master(summaries, Theta()),
-        grid(summaries),
-        per_model(summaries, Theta()),
-        verdict_table(judge(parted)),
-        calibrations(summaries),
-        necessity_table(necessity(readings, Theta())),
-        sweep_table([sweep(readings, Theta(), p) for p in GRIDS]),
-        cost_table([Timing("org/m", "truthfulqa", 0.1, 0.2, 12)]),
-        against_paper(summaries),
-    ]
-
-
-def test_every_table_is_written_in_every_form(run, tmp_path):
-    assert len({table.name for table in run}) == len(run) == 9
-    for table in run:
-        paths = write_table(table, tmp_path / "tables")
-        assert [path.suffix for path in paths] == [".md", ".csv", ".tex"]
-        rows = list(csv.reader(io.StringIO(paths[1].read_text(encoding="utf-8"))))
-        assert len(rows) == 1 + len(table.rows)
-        assert {len(row) for row in rows} == {len(table.columns)}
-        tex = paths[2].read_text(encoding="utf-8")
-        assert tex.count(r" \\") == 1 + len(table.rows)
-        assert all(rule in tex for rule in (r"\toprule", r"\midrule", r"\bottomrule"))
-        assert tex.isascii(), "symbols of our own need no special engine"
 
 
 def test_hostile_text_is_inert_in_every_form():
@@ -162,18 +127,6 @@ def test_a_cell_without_labels_leaves_the_means():
     summaries = [summary("m", "a", mc1=0.7), summary("m", "mine", mc1_base=nan, mc1=nan)]
     assert column(per_model(summaries, Theta()), "ΔMC1")[0] == pytest.approx(20)
     assert column(grid(summaries), "Cells") == [1, 2]
-
-
-def test_the_setting_of_the_run_is_marked_in_the_sweeps(run):
-    table = next(t for t in run if t.name == "sweeps")
-    marked = {row[0]: row[1].value for row in table.rows if isinstance(row[1], Marked)}
-    assert marked == {"tau_dim": 1.0015, "eta": 1, "tau_logr": 1, "tau_H": 0.7, "gamma": -1}
-
-
-def test_ablation_rows_keep_sign_and_counts():
-    row = Effect("x", np.array([0.1, -0.2, nan]), np.array([0.1, 0.2, nan]))
-    [line] = necessity_table([row]).rows
-    assert line == ("x", pytest.approx(-5), pytest.approx(15), 1, 0, 2)
 
 
 def benched(model, benchmark, depth, plain, packed, staged, **values):

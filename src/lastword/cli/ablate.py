@@ -22,14 +22,13 @@ def ablate(
 ) -> None:
     """Decide every item again with one part of the rule replaced, and sweep its constants."""
     with waiting("reading records"):
-        from lastword.evaluation.ablation import GRIDS, necessity, sweep
         from lastword.files.folder import locate
         from lastword.records.cells import require_counted
         from lastword.records.info import read_runs
         from lastword.records.provenance import one_theta, unfinished
         from lastword.records.readings import read
         from lastword.records.stored import read_cells
-        from lastword.report.ablation import necessity_table, sweep_table
+        from lastword.report.ablation import necessity, necessity_table, sweep_table, sweeps
         from lastword.report.table import write_table
 
         root = locate(runs)
@@ -37,8 +36,8 @@ def ablate(
         parted = read_cells(root)
         require_counted(parted)
         readings = [read(cell, theta) for cell in parted]
-        swept = [sweep(readings, theta, parameter) for parameter in GRIDS]
-        tables = [necessity_table(necessity(readings, theta)), sweep_table(swept)]
+        swept = sweep_table(sweeps(readings, theta), theta)
+        tables = [necessity_table(necessity(readings, theta)), swept]
         warnings = unfinished(root)
     for warning in warnings:
         say(f"lastword: {warning}")

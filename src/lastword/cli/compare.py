@@ -64,14 +64,13 @@ def compare(
     refuse_certificate(model, "methods are compared as they are")
     refuse_correction(model, "name it as a --method")
     with waiting("reading the data"):
-        from lastword.evaluation.comparison import read_comparisons
         from lastword.evaluation.probed import PROBES, obstacle
         from lastword.evaluation.runner import execute, prepare
         from lastword.evaluation.work import Work
         from lastword.files.folder import locate
         from lastword.methods import COMPARED, METHODS, entry, resolve
         from lastword.records.stored import read_cells
-        from lastword.report.comparison import comparison_tables
+        from lastword.report.comparison import comparison_tables, read_comparisons
 
         names = [name for name in method or COMPARED if name not in PROBES] or ["base-mean"]
         for name in names:

@@ -28,13 +28,13 @@ from lastword.theta import Theta
 if TYPE_CHECKING:
     from lastword.engines import Engine
     from lastword.engines.ray import Cluster
-    from lastword.evaluation.controls import Controls
     from lastword.evaluation.runner import RunResult
     from lastword.evaluation.statistics import Judgement
     from lastword.evaluation.work import Extent, Work
     from lastword.files.folder import Folder
     from lastword.records.cells import Cell
     from lastword.records.info import RunInfo
+    from lastword.report.controls import Controls
     from lastword.text.items import Item
     from lastword.text.tokens import Encoded, Tokenizer
 
@@ -209,9 +209,9 @@ def _warn_of(result: "RunResult") -> None:
 def _summary(cells: "Sequence[Folder]", as_json: bool) -> None:
     """Print the cells' metrics as a table, and what they amount to in words; or both as JSON."""
     with waiting("reading records"):
-        from lastword.evaluation.controls import controls
         from lastword.evaluation.statistics import judge
         from lastword.records.stored import read_cells
+        from lastword.report.controls import controls
 
         records = [own for cell in dict.fromkeys(cells) for own in read_cells(cell)]
         beside = [controls(cell) for cell in records]

@@ -14,11 +14,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from lastword.errors import RecordError
-from lastword.evaluation.statistics import Interval, bootstrap_mean, folded
 from lastword.probes.state import LEAST, POOLINGS, StateFit, States, fit_state, kept
 from lastword.probes.words import bag_of_words
 from lastword.records.cells import Cell
-from lastword.records.columns import PerItem, Places
+from lastword.records.columns import Places
 from lastword.records.schema import STATES
 from lastword.records.stored import Disk
 from lastword.trust.grouping import Groups, groups
@@ -55,17 +54,6 @@ class Probed:
     scores: Mapping[str, Sequence[Float[np.ndarray, " candidates"] | None]]
     right: Mapping[str, Right]
     by_depth: Bool[np.ndarray, "texts depths"]
-
-    @property
-    def middle(self) -> PerItem:
-        """Return what the depth that a fit chose adds to the last one, of each text."""
-        more: PerItem = self.right[PROBE].astype(float) - self.right[LAST]
-        return more
-
-    @property
-    def interval(self) -> Interval:
-        """Bootstrap interval of the mean of `middle`, over groups."""
-        return bootstrap_mean(folded(self.middle, np.unique(self.groups, return_inverse=True)[1]))
 
 
 def obstacle(candidates: Iterable[Iterable[str]], truthful: Iterable[Any]) -> str:

@@ -9,8 +9,8 @@ in its workers and `collect` where the records are kept.
 
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from itertools import chain, islice
@@ -34,11 +34,10 @@ from lastword.records.record import Place, Row, failure, record
 from lastword.records.run import Run
 from lastword.records.schema import STATES
 from lastword.text.forest import common_prefixes
-from lastword.text.items import Blind, Item, Recorded
+from lastword.text.items import Item
 from lastword.weights.identity import model_name
 
 if TYPE_CHECKING:
-    from lastword.methods.contract import Method
     from lastword.text.tokens import Encoded
     from lastword.tracer import Tracer
 
@@ -53,28 +52,20 @@ class Job:
     """One cell: a model on a benchmark under a template.
 
     Attributes:
-        benchmark: The benchmark's name, with `@template` where that is not its default.
+        work: What is run.
         items: The items, in the benchmark's order.
-        kinds: The metric that each is for; None for all.
         info: What `run.json` says before anything is planned.
-        methods: TRACE's peers that score the items too, by name.
-        blind: What is read of the items with the question left out.
-        record: Which depths are read: `all` and T, or those that `decide`.
         inputs: The part of each item's prompt that states are pooled over; None keeps no states.
     """
 
-    benchmark: str
+    work: Work
     items: tuple[Item, ...]
-    kinds: tuple[str | None, ...]
     info: RunInfo
-    methods: "Mapping[str, Method]" = field(default_factory=dict)
-    blind: Blind = "base"
-    record: Recorded = "all"
-    inputs: tuple[str, ...] | None = None
+    inputs: tuple[str, ...] | None
 
     def cell(self, out: Folder) -> Folder:
         """Folder of the cell under a root."""
-        return cell_folder(out, self.info["model"], self.benchmark)
+        return cell_folder(out, self.info["model"], self.work.name)
 
 
 @dataclass(frozen=True)
@@ -143,11 +134,8 @@ def prepare(tracer: "Tracer", work: Work) -> Job:
         "machine": {"system": platform.platform(), "python": platform.python_version()},
         "plan": [],
     }
-    kinds = tuple(example.kind for example in work.dataset.examples)
     inputs = work.dataset.inputs() if work.states else None
-    return Job(
-        work.name, tuple(items), kinds, strict(info), work.methods, work.blind, work.record, inputs
-    )
+    return Job(work, tuple(items), strict(info), inputs)
 
 
 def finished(
@@ -224,7 +212,8 @@ def compute(tracer: "Tracer", job: Job, group: int, batch: "Batch") -> list[Row]
         group: Number of their group in the plan.
         batch: The items: all of the group, or some.
     """
-    where = {p: Place(job.benchmark, job.kinds[p], p, group) for p in batch}
+    examples, name = job.work.dataset.examples, job.work.name
+    where = {p: Place(name, examples[p].kind, p, group) for p in batch}
     good = {p: e for p, e in batch.items() if not isinstance(e, ItemError)}
     start = time.perf_counter()
     decisions = _decide(tracer, good, job)
@@ -355,7 +344,7 @@ def _decide(
 
     try:
         decisions = tracer.decide_group(
-            list(encoded.values()), Scope(job.record, job.blind, job.methods)
+            list(encoded.values()), Scope(job.work.record, job.work.blind, job.work.methods)
         )
         return dict(zip(encoded, decisions, strict=True))
     except NonFiniteError as error:

@@ -104,15 +104,6 @@ class Judgement:
     objection: str = ""
 
     @property
-    def _count(self) -> str:
-        return "this one item" if self.items == 1 else f"these {self.items} items"
-
-    @property
-    def _grouped(self) -> str:
-        alone = (self.won, self.lost) == (self.fixed, self.broken)
-        return "" if alone else f"over groups, {self.won} against {self.lost}, "
-
-    @property
     def sentence(self) -> str:
         """The judgement in words."""
         if self.finding == "unlabelled":
@@ -123,20 +114,21 @@ class Judgement:
             "hurts": "correction hurts",
             "unclear": "correction is not shown to help or to hurt",
         }[self.finding]
+        count = "this one item" if self.items == 1 else f"these {self.items} items"
         low, high = 100 * self.interval_mc1.low, 100 * self.interval_mc1.high
+        alone = (self.won, self.lost) == (self.fixed, self.broken)
+        grouped = "" if alone else f"over groups, {self.won} against {self.lost}, "
         answers = "answer" if self.fixed == 1 else "answers"
-        text = (
-            f"On {self._count} {verdict}: MC1 {100 * self.delta_mc1:+.2f} points "
-            f"(95% interval {low:+.2f} to {high:+.2f}), {self.fixed} {answers} fixed and "
-            f"{self.broken} broken (McNemar {self._grouped}p = {self.p:.3g}"
+        holm = "" if self.p_holm == self.p else f", {self.p_holm:.3g} by Holm"
+        return (
+            f"On {count} {verdict}: MC1 {100 * self.delta_mc1:+.2f} points (95% interval {low:+.2f}"
+            f" to {high:+.2f}), {self.fixed} {answers} fixed and {self.broken} broken "
+            f"(McNemar {grouped}p = {self.p:.3g}{holm})."
         )
-        return text + (")." if self.p_holm == self.p else f", {self.p_holm:.3g} by Holm).")
 
 
-def bootstrap_mean(
-    values: Values, *, resamples: int = ITEM_RESAMPLES, seed: int = 0, level: float = LEVEL
-) -> Interval:
-    """Percentile interval of the mean by the nonparametric bootstrap.
+def bootstrap_mean(values: Values, resamples: int = ITEM_RESAMPLES) -> Interval:
+    """Percentile interval of the mean by the nonparametric bootstrap; the same each time.
 
     Of more than `MOST_DRAWN` values those within a thousandth of their range of each other are
     drawn together: how often each is in a sample has the same distribution, and costs no draw each.
@@ -144,14 +136,12 @@ def bootstrap_mean(
     Args:
         values: One value an item or a cell; paired differences make it a paired bootstrap.
         resamples: How many samples of the same size are drawn with replacement.
-        seed: Of the draws: the same seed gives the same interval.
-        level: Confidence, in (0, 1).
     """
     if not values.size:
         return Interval(float("nan"), float("nan"))
     draw = _means if values.size <= MOST_DRAWN else _binned_means
-    means = draw(values, resamples, np.random.default_rng(seed))
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    means = draw(values, resamples, np.random.default_rng(0))
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(float(low), float(high))
 
 
@@ -209,14 +199,14 @@ def _tail(most: int, coins: int) -> float:
     return float(bdtr(most, coins, 0.5))  # scipy.stats has it too, and takes a second to import
 
 
-def over_cells(deltas: Values, *, resamples: int = CELL_RESAMPLES) -> GridStatistics:
+def over_cells(deltas: Values) -> GridStatistics:
     """Mean, interval, sign test and regressions over the deltas of cells; nan cells leave."""
     values = deltas[~np.isnan(deltas)]
     enough = values if values.size >= LEAST_CELLS else values[:0]
     return GridStatistics(
         cells=values.size,
         mean=mean(values),
-        interval=bootstrap_mean(enough, resamples=resamples),
+        interval=bootstrap_mean(enough, CELL_RESAMPLES),
         sign_p=sign_test(values),
         negative=int((values < -ROUNDING).sum()),
     )
@@ -244,10 +234,31 @@ def judge(
     objections = objections or [_UNCONTROLLED] * len(cells)
     fair = holm(np.array([*p, *others]))[: len(p)]
     rows = zip(cells, gains, grouped, p.tolist(), fair.tolist(), objections, strict=True)
-    return [
-        _judge(cell, own, by_group, p=raw, p_holm=after, objection=objection)
-        for cell, own, by_group, raw, after, objection in rows
-    ]
+    judgements = []
+    for cell, own, by_group, raw, after, objection in rows:
+        finding = verdict(mean(own), after, objection)
+        (fixed, broken), (won, lost) = fixed_and_broken(own), fixed_and_broken(by_group)
+        judgements.append(
+            Judgement(
+                model=cell.model,
+                benchmark=cell.benchmark,
+                items=own.size,
+                failed=cell.failed,
+                delta_mc1=mean(own),
+                interval_mc1=bootstrap_mean(by_group),
+                delta_mc2=mean(cell.gains_mc2),
+                interval_mc2=bootstrap_mean(cell.gains_mc2),
+                fixed=fixed,
+                broken=broken,
+                won=won,
+                lost=lost,
+                p=raw,
+                p_holm=after,
+                finding=finding,
+                objection=objection if finding == "gains" else "",
+            )
+        )
+    return judgements
 
 
 def folded(gains: PerItem, groups: Groups) -> Values:
@@ -277,31 +288,6 @@ def paired(gains: PerItem, groups: Groups) -> tuple[int, int, float]:
     won, lost = fixed_and_broken(gains[there])
     p = mcnemar(*fixed_and_broken(folded(gains[there], groups[there])))
     return won, lost, p if there.any() else float("nan")
-
-
-def _judge(
-    cell: Cell, gains: PerItem, grouped: Values, *, p: float, p_holm: float, objection: str
-) -> Judgement:
-    finding = verdict(mean(gains), p_holm, objection)
-    (fixed, broken), (won, lost) = fixed_and_broken(gains), fixed_and_broken(grouped)
-    return Judgement(
-        model=cell.model,
-        benchmark=cell.benchmark,
-        items=gains.size,
-        failed=cell.failed,
-        delta_mc1=mean(gains),
-        interval_mc1=bootstrap_mean(grouped),
-        delta_mc2=mean(cell.gains_mc2),
-        interval_mc2=bootstrap_mean(cell.gains_mc2),
-        fixed=fixed,
-        broken=broken,
-        won=won,
-        lost=lost,
-        p=p,
-        p_holm=p_holm,
-        finding=finding,
-        objection=objection if finding == "gains" else "",
-    )
 
 
 def verdict(gain: float, p: float, objection: str) -> Finding:

@@ -1,32 +1,32 @@
 """Build: a folder of records becomes tables, figures and one page."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from lastword.errors import RecordError
-from lastword.evaluation.ablation import GRIDS, necessity, sweep
-from lastword.evaluation.comparison import Comparison, read_comparisons
-from lastword.evaluation.controls import Controls, controls
-from lastword.evaluation.statistics import Judgement, judge, over_cells
+from lastword.evaluation.statistics import judge
 from lastword.files.folder import Folder, locate
 from lastword.files.strict_json import from_json
 from lastword.files.writing import open_whole
-from lastword.records.cells import Cell, Summary, summarise
+from lastword.records.cells import Cell, summarise
 from lastword.records.info import read_runs
 from lastword.records.provenance import one_theta
 from lastword.records.readings import read
 from lastword.records.record import Record
 from lastword.records.stored import read_cells
 from lastword.report import figures, tables
-from lastword.report.ablation import ablation_figure, necessity_table, sweep_table
+from lastword.report.ablation import (
+    ablation_figure,
+    necessity,
+    necessity_table,
+    sweep_table,
+    sweeps,
+)
 from lastword.report.chosen import named, telling
-from lastword.report.comparison import comparison_tables
-from lastword.report.constants import scorer_constants
-from lastword.report.controls import controls_table
-from lastword.report.cost import Timing, cost_table, read_timings
+from lastword.report.comparison import Comparison, comparison_tables, read_comparisons
+from lastword.report.controls import controls, controls_table
+from lastword.report.cost import Timing, cost_figure, cost_table, read_timings
 from lastword.report.dependence import dependence, dependence_figure, dependence_table
 from lastword.report.depths import depths, depths_figure, depths_table
 from lastword.report.figure_parts import Diagram, Figure
@@ -111,17 +111,11 @@ def write_page(runs: Folder, path: Path) -> None:
     Raises:
         RecordError: As `report`.
     """
-    opening = _opening(locate(str(path.parent)) / VERDICT)
-    contents = _contents(replace(_read(runs), opening=opening))
+    material = replace(_read(runs), opening=_opening(locate(str(path.parent)) / VERDICT))
     try:
-        _write_page(contents, path)
+        _write_page(path, material, *_contents(material))
     except OSError as error:
         raise RecordError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def _write_page(contents: "_Contents", path: Path) -> None:
-    with open_whole(path) as file:
-        file.write(_page(contents).encode())
 
 
 def _read(runs: Folder) -> Material:
@@ -150,38 +144,27 @@ def write(material: Material, out: Path, *, with_paper: bool = False) -> Output:
     """The report of records in memory; as `report`."""
     from lastword.report import draw  # matplotlib, which the page alone does without
 
-    contents = _contents(material, with_paper=with_paper)
+    views, made, pictures = _contents(material, with_paper=with_paper)
     index = out / "index.html"
     try:
-        paths = [path for table in contents.tables for path in write_table(table, out / "tables")]
+        paths = [path for table in made for path in write_table(table, out / "tables")]
         (out / "figures").mkdir(parents=True, exist_ok=True)
-        paths += [path for own in contents.figures for path in draw.save(own, out / "figures")]
-        _write_page(contents, index)
+        paths += [path for own in pictures for path in draw.save(own, out / "figures")]
+        _write_page(index, material, views, made, pictures)
     except OSError as error:
         raise RecordError(f"cannot write to {out}: {error.strerror or error}") from error
-    return Output((*paths, index), tuple(_lines(contents)))
+    return Output((*paths, index), tuple(line for view in views for line in _lines(view)))
 
 
-def _lines(contents: "_Contents") -> Iterator[str]:
-    for judgement, beside in zip(contents.judgements, contents.controls, strict=True):
-        yield f"{judgement.model} on {judgement.benchmark}: {judgement.sentence}"
-        if beside.sentence:
-            yield f"  {beside.sentence}"
+def _lines(view: CellReport) -> list[str]:
+    own, beside = view.judgement, view.controls.sentence
+    verdict = f"{own.model} on {own.benchmark}: {own.sentence}"
+    return [verdict, f"  {beside}"] if beside else [verdict]
 
 
-@dataclass(frozen=True, eq=False)
-class _Contents:
-    """The statistics of all cells, a value a cell in one order; tables and figures."""
-
-    material: Material
-    summaries: Sequence[Summary]
-    controls: Sequence[Controls]
-    judgements: Sequence[Judgement]
-    tables: Sequence[Table]
-    figures: Sequence[Figure | Diagram]
-
-
-def _contents(material: Material, *, with_paper: bool = False) -> _Contents:
+def _contents(
+    material: Material, *, with_paper: bool = False
+) -> tuple[list[CellReport], list[Table], list[Figure | Diagram]]:
     """Compute every statistic once; tables and figures in the paper's order."""
     cells, theta = material.cells, material.theta
     worked, across = _chosen(material)
@@ -190,9 +173,9 @@ def _contents(material: Material, *, with_paper: bool = False) -> _Contents:
     needs = [dependence(c, theta, sighted=r) for c, r in zip(cells, readings, strict=True)]
     judgements = judge(cells, [own.objection for own in beside])
     known = [own for own in map(depths, cells) if own is not None]
-    effects = necessity(readings, theta)
-    sweeps = [sweep(readings, theta, parameter) for parameter in GRIDS]
+    effects, swept = necessity(readings, theta), sweeps(readings, theta)
     per_model = tables.per_model(summaries, theta)
+    cost = cost_table(material.timings) if material.timings else None
     own = [
         tables.master(summaries, theta),
         tables.grid(summaries),
@@ -201,12 +184,12 @@ def _contents(material: Material, *, with_paper: bool = False) -> _Contents:
         controls_table(summaries, beside),
         tables.calibrations(summaries),
         necessity_table(effects),
-        sweep_table(sweeps),
-        scorer_constants(theta),
+        sweep_table(swept, theta),
+        tables.scorer_constants(theta),
         dependence_table(needs),
         *([depths_table(known)] if known else []),
         *(comparison_tables(material.comparisons) if material.comparisons else []),
-        *([cost_table(material.timings)] if material.timings else []),
+        *([cost] if cost else []),
         *([against_paper(summaries)] if with_paper else []),
     ]
     pictures = [
@@ -214,15 +197,15 @@ def _contents(material: Material, *, with_paper: bool = False) -> _Contents:
         worked,
         figures.scorer_motifs(theta),
         figures.scorer_dataflow(theta),
-        ablation_figure(effects, sweeps),
+        ablation_figure(effects, swept, theta),
         figures.per_model(per_model),
         across,
-        figures.costs(material.timings) if material.timings else None,
+        cost_figure(cost) if cost else None,
         dependence_figure(needs),
         depths_figure(known),
     ]
-    drawn = [figure for figure in pictures if figure is not None]
-    return _Contents(material, summaries, beside, judgements, own, drawn)
+    views = [CellReport(*row) for row in zip(summaries, judgements, beside, strict=True)]
+    return views, own, [figure for figure in pictures if figure is not None]
 
 
 def _chosen(material: Material) -> tuple[Figure | None, Figure | None]:
@@ -242,27 +225,16 @@ def _chosen(material: Material) -> tuple[Figure | None, Figure | None]:
     return worked, figures.across_models(across, theta)
 
 
-def _page(contents: _Contents) -> str:
-    material, summaries = contents.material, contents.summaries
-    rows = zip(summaries, contents.judgements, contents.controls, strict=True)
-    return render(
-        [CellReport(*row) for row in rows],
-        over_cells(np.array([s.delta_mc1 for s in summaries], dtype=float)),
-        contents.tables,
-        contents.figures,
-        data_blocks(material.cells, material.theta),
-        _sample(material.cells),
-        material.opening,
-    )
-
-
-def _sample(cells: Sequence[Cell]) -> str:
-    """Say what the page's list of items leaves out; empty where it has all."""
-    records, listed = sum(len(c.records) for c in cells), sum(map(len, sampled(cells)))
-    if listed == records:
-        return ""
-    return (
-        f"{listed:,} of the {records:,} records are in this list, of every cell first those whose "
-        "answer changed. All other numbers, tables and figures are of all records; "
-        "`lastword.load_records` gives each."
-    )
+def _write_page(
+    path: Path,
+    material: Material,
+    views: Sequence[CellReport],
+    made: Sequence[Table],
+    pictures: Sequence[Figure | Diagram],
+) -> None:
+    cells = material.cells
+    listed, records = sum(map(len, sampled(cells))), sum(len(cell.records) for cell in cells)
+    sample = "" if listed == records else f"{listed:,} of the {records:,}"
+    blocks = data_blocks(cells, material.theta)
+    with open_whole(path) as file:
+        file.write(render(views, made, pictures, blocks, sample, material.opening).encode())

@@ -9,12 +9,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lastword.errors import RecordError
 from lastword.records.cells import mean
+from lastword.report.figure_parts import Bars, Figure, Panel
+from lastword.report.figures import model_name, side_by_side
 from lastword.report.table import Table, columns
 
 # Contenders of the bench, as it names them.
@@ -23,33 +26,23 @@ PLAIN, PACKED, STAGED = "plain base", "ours, base only", "ours, staged"
 
 @dataclass(frozen=True)
 class Timing:
-    """A cell timed end to end, warm.
+    """A cell timed end to end, warm, in seconds an item.
 
     Attributes:
         model: The model's name.
         benchmark: The benchmark's name.
-        base_seconds_per_item: Plain scoring of the candidates, a pass a candidate.
-        trace_seconds_per_item: TRACE, reading what the decision needs.
         depth: L; L + 1 depths can be read.
-        packed_seconds_per_item: Scoring alone on the road that TRACE takes.
+        plain: Plain scoring of the candidates, a pass a candidate.
+        packed: Scoring alone on the road that TRACE takes.
+        trace: TRACE, reading what the decision needs.
     """
 
     model: str
     benchmark: str
-    base_seconds_per_item: float
-    trace_seconds_per_item: float
     depth: int
-    packed_seconds_per_item: float = math.nan
-
-    @property
-    def ratio(self) -> float:
-        """TRACE over plain scoring."""
-        return self.trace_seconds_per_item / self.base_seconds_per_item
-
-    @property
-    def packed_ratio(self) -> float:
-        """TRACE over scoring alone on the same road: what correction adds, like for like."""
-        return self.trace_seconds_per_item / self.packed_seconds_per_item
+    plain: float
+    packed: float
+    trace: float
 
 
 def cost_table(timings: Sequence[Timing]) -> Table:
@@ -59,16 +52,10 @@ def cost_table(timings: Sequence[Timing]) -> Table:
         " | TRACE / plain base .2 | TRACE / packed base .2"
     )
     rows: list[tuple[Any, ...]] = []
-    ordered = sorted(timings, key=lambda c: (c.depth, c.model))
-    for model, group in groupby(ordered, attrgetter("model")):
-        own = list(group)
-        seconds = (
-            mean([c.base_seconds_per_item for c in own]),
-            mean([c.packed_seconds_per_item for c in own]),
-            mean([c.trace_seconds_per_item for c in own]),
-        )
-        ratios = mean([c.ratio for c in own]), mean([c.packed_ratio for c in own])
-        rows.append((model, own[0].depth, len(own), *seconds, *ratios))
+    for (depth, model), group in groupby(sorted(timings, key=_order), _order):
+        plain, packed, trace = np.array([(t.plain, t.packed, t.trace) for t in group]).T
+        values = (plain, packed, trace, trace / plain, trace / packed)
+        rows.append((model, depth, len(plain), *map(mean, values)))
     means = [mean(column) for column in list(zip(*rows, strict=True))[3:]]
     rows.append(("Mean over models", math.nan, len(timings), *means))
     notes = (
@@ -77,6 +64,32 @@ def cost_table(timings: Sequence[Timing]) -> Table:
         "costs on that road.",
     )
     return Table("cost", "Cost", heads, tuple(rows), notes)
+
+
+def _order(timing: Timing) -> tuple[int, str]:
+    return timing.depth, timing.model
+
+
+def cost_figure(table: Table) -> Figure:
+    """Seconds an item, base and TRACE, of each model; models by depth.
+
+    Args:
+        table: What `cost_table` made.
+    """
+    models, depths, _, plain, _, trace, ratios, _ = zip(*table.rows[:-1], strict=True)
+    pairs = zip(models, depths, strict=True)
+    names = tuple(f"{model_name(name)} (L = {depth})" for name, depth in pairs)
+    texts = tuple(f"{ratio:.2f}×" for ratio in ratios)
+    bars = side_by_side(
+        Bars(names, plain, "base", "base", horizontal=True),
+        Bars(names, trace, "corrected", "TRACE", texts=texts, horizontal=True),
+    )
+    caption = (
+        "Seconds an item, end to end and warm; models by depth. Beside each pair: the mean over"
+        " benchmarks of TRACE over base."
+    )
+    panel = Panel("", bars, "seconds an item")
+    return Figure("cost", "Cost an item", caption, (panel,), columns=1)
 
 
 def read_timings(path: Path) -> list[Timing]:
@@ -109,4 +122,4 @@ def _timing(path: Path) -> Timing:
         raise RecordError(f"{path} has a time that is not above 0; measure again")
     if not same:
         raise RecordError(f"{path}: staged and complete decisions differ, so its times say nothing")
-    return Timing(model, benchmark, each[PLAIN], each[STAGED], depth, each[PACKED])
+    return Timing(model, benchmark, depth, each[PLAIN], each[PACKED], each[STAGED])

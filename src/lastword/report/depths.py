@@ -10,7 +10,7 @@ import numpy as np
 
 from lastword.errors import RecordError
 from lastword.evaluation.probed import FOLDS, LAST, MOST, PROBE, WORDS, probed
-from lastword.evaluation.statistics import Interval
+from lastword.evaluation.statistics import Interval, bootstrap_mean, folded
 from lastword.records.cells import Cell, column, mean
 from lastword.records.stored import Disk
 from lastword.report.dependence import by_depth
@@ -58,11 +58,6 @@ class Depths:
     beside: Mapping[str, float]
     interval: Interval
 
-    @property
-    def middle(self) -> float:
-        """Return what the depth that a fit chose adds to the last one."""
-        return self.chosen - self.probe[-1]
-
 
 def depths(cell: Cell) -> Depths | str | None:
     """Find what each depth of a cell knows; None without states, or why no probe can be fitted."""
@@ -74,15 +69,18 @@ def depths(cell: Cell) -> Depths | str | None:
         return f"{cell.model} on {cell.benchmark} is left out: {error}."
     right = {name: mean(values.astype(float)) for name, values in own.right.items()}
     probe = tuple(own.by_depth.mean(axis=0).tolist())
-    beside = {
-        "bag of words": right[WORDS],
-        "depth 0": probe[0],
-        MODEL: mean(column(cell.items, "mc1_base")[own.places]),
-        "chance": cell.chance,
-    }
-    head = tuple(by_depth(cell, "trajectory", own.places).tolist())
+    more = own.right[PROBE].astype(float) - own.right[LAST]
+    model = mean(column(cell.items, "mc1_base")[own.places])
+    shares = (right[WORDS], probe[0], model, cell.chance)
     return Depths(
-        cell.model, cell.benchmark, len(own.places), head, probe, right[PROBE], beside, own.interval
+        cell.model,
+        cell.benchmark,
+        len(own.places),
+        head=tuple(by_depth(cell, "trajectory", own.places).tolist()),
+        probe=probe,
+        chosen=right[PROBE],
+        beside=dict(zip(_ROLES, shares, strict=True)),
+        interval=bootstrap_mean(folded(more, np.unique(own.groups, return_inverse=True)[1])),
     )
 
 
@@ -106,11 +104,12 @@ def depths_table(cells: Sequence[Depths | str]) -> Table:
 
 
 def _row(own: Depths) -> tuple[Value, ...]:
-    b, head = own.beside, np.array(own.head)
+    head = np.array(own.head)
     read = not np.isnan(head).any()
     best: Value = int(head.argmax()) if read else float("nan")
-    shares = (b["chance"], b[MODEL], b["bag of words"], b["depth 0"], own.probe[-1])
-    more = (own.chosen, own.middle, own.interval.low, own.interval.high)
+    words, first, model, chance = own.beside.values()
+    shares = (chance, model, words, first, own.probe[-1])
+    more = (own.chosen, own.chosen - own.probe[-1], own.interval.low, own.interval.high)
     points = [100 * share for share in (*shares, *more)]
     there = 100 * float(head.max()) if read else float("nan")
     return (own.model, own.benchmark, own.texts, *points, best, there)

@@ -11,10 +11,9 @@ import numpy as np
 from jaxtyping import Bool
 from scipy.special import softmax
 
-from lastword.records.cells import Cell, column, mean
+from lastword.records.cells import Cell, column
 from lastword.records.columns import Lists, PerItem, Places
 from lastword.records.record import Record
-from lastword.report.cost import Timing
 from lastword.report.figure_parts import (
     Arrow,
     Band,
@@ -417,24 +416,3 @@ def _against_invariant(rows: Sequence[Mapping[str, Any]]) -> Panel:
     )
     marks = (Rule(1.0), Rule(0.0, "other", axis="y"), points)
     return Panel("(b) I(M) and the gain", marks, "I(M)", "mean ΔMC1, points", x_scale="log")
-
-
-def costs(timed: Sequence[Timing]) -> Figure:
-    """Seconds an item, base and TRACE, of each model; models by depth."""
-    by_model: dict[str, list[Timing]] = {}
-    for timing in sorted(timed, key=lambda c: (c.depth, c.model)):
-        by_model.setdefault(timing.model, []).append(timing)
-    names = tuple(f"{model_name(name)} (L = {own[0].depth})" for name, own in by_model.items())
-    base = numbers(mean([c.base_seconds_per_item for c in own]) for own in by_model.values())
-    trace = numbers(mean([c.trace_seconds_per_item for c in own]) for own in by_model.values())
-    ratios = tuple(f"{mean([c.ratio for c in own]):.2f}×" for own in by_model.values())
-    bars = side_by_side(
-        Bars(names, base, "base", "base", horizontal=True),
-        Bars(names, trace, "corrected", "TRACE", texts=ratios, horizontal=True),
-    )
-    caption = (
-        "Seconds an item, end to end and warm; models by depth. Beside each pair: the mean over"
-        " benchmarks of TRACE over base."
-    )
-    panel = Panel("", bars, "seconds an item")
-    return Figure("cost", "Cost an item", caption, (panel,), columns=1)

@@ -5,14 +5,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lastword.evaluation.controls import Controls
-from lastword.evaluation.statistics import Finding, GridStatistics, Judgement
+import numpy as np
+
+from lastword.evaluation.statistics import Finding, GridStatistics, Judgement, over_cells
 from lastword.files.strict_json import strict
 from lastword.records.cells import Counts, Summary, benchmark_of
+from lastword.report.controls import Controls
 from lastword.report.depths import curves
 from lastword.report.document import compress, document
 from lastword.report.figure_parts import Diagram, Figure
-from lastword.report.table import EN_DASH, Column, Marked, Table, Value, columns, number
+from lastword.report.table import EN_DASH, Column, Marked, Table, Value, columns, is_text, number
 from lastword.rule.operators import OPERATORS
 from lastword.text.shorten import counted
 
@@ -63,7 +65,6 @@ Fact = tuple[str, str]  # a name and a value, both for reading
 
 def render(
     cells: Sequence[CellReport],
-    grid: GridStatistics,
     tables: Sequence[Table],
     figures: Sequence[Figure | Diagram],
     blocks: Mapping[str, str],
@@ -74,17 +75,17 @@ def render(
 
     Args:
         cells: In the order of their blocks.
-        grid: Statistics of delta MC1 over the cells.
         tables: Every table of the report.
         figures: Every figure of the report.
         blocks: Packed records (`data_blocks`).
-        sample: What the list of items leaves out; empty where it has all.
+        sample: How many of the records are in the list of items; empty where all are.
         opening: What it begins with; None for the result of the cells.
     """
     plots = {figure.name: asdict(figure) for figure in figures}
     tried = None if opening is None or len(opening.depths) < 2 else curves(opening.depths)
     if tried is not None:
         plots[tried.name] = asdict(tried)
+    grid = over_cells(np.array([cell.summary.delta_mc1 for cell in cells], dtype=float))
     headline = headline_of(grid, [cell.judgement for cell in cells])
     if opening is not None:
         headline = "Does it help here?"
@@ -266,14 +267,10 @@ def _square(place: int | None, cells: Sequence[CellReport]) -> dict[str, Any] | 
 
 
 def _table(table: Table) -> dict[str, Any]:
-    texts = [
-        any(isinstance(own, str) for own in values) for values in zip(*table.rows, strict=True)
-    ]
-    texts = texts or [False] * len(table.columns)
     return {
         "title": table.title,
         "notes": table.notes,
-        "columns": [(c.name, not text) for c, text in zip(table.columns, texts, strict=True)],
+        "columns": [(c.name, not is_text(table, i)) for i, c in enumerate(table.columns)],
         "rows": [_shown(row, table.columns) for row in table.rows],
     }
 

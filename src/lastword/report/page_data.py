@@ -36,72 +36,54 @@ Block = dict[str, Any]
 def data_blocks(cells: Sequence[Cell], theta: Theta) -> dict[str, str]:
     """Blocks by name: `items`, `cell-0` on, `texts-0` on (a block a benchmark).
 
+    Every distinct text is kept once, however many models answered it.
+
     Args:
         cells: Of all models and benchmarks; of very many records a sample is packed.
         theta: Theta of the runs.
     """
-    index, blocks = Index(), {}
-    for c, (cell, places) in enumerate(zip(cells, sampled(cells), strict=True)):
-        of_cell: list[Block] = []
-        for rows in at_once(cell, places):
-            index.add(c, rows)
-            of_cell += [item(row, theta) for row in rows]
-        blocks[f"cell-{c}"] = compress(of_cell)
-    return {"items": compress(index.block), **index.texts(), **blocks}
+    models = list(dict.fromkeys(cell.model for cell in cells))
+    benchmarks = list(dict.fromkeys(cell.benchmark for cell in cells))
+    places: dict[tuple[str, ...], int] = {}  # of texts
+    subjects: list[tuple[str, int, str]] = []
+    texts: list[dict[int, Block]] = [{} for _ in benchmarks]
+    index: list[Block] = []
+    blocks: dict[str, str] = {}
+    for c, (cell, some) in enumerate(zip(cells, sampled(cells), strict=True)):
+        benchmark = benchmarks.index(cell.benchmark)
+        own, letters, shown = list[int](), "", list[Block]()
+        for record in _records(cell, some):
+            key = (record.benchmark, str(record.id), record.prompt, *record.candidates)
+            if key not in places:
+                places[key] = len(subjects)
+                subjects.append((str(record.id), benchmark, subject(record, _QUESTION_LIMIT)))
+                texts[benchmark][places[key]] = text(record)
+            own.append(places[key])
+            letters += codes(record)
+            shown.append(item(record, theta))
+        model = models.index(cell.model)
+        index.append({"model": model, "benchmark": benchmark, "text": own, "codes": letters})
+        blocks[f"cell-{c}"] = compress(shown)
+    corrected = any("c" in own["codes"][1::4] for own in index)  # not by TRACE
+    names = {
+        "benchmark": benchmarks,
+        "model": models,
+        "outcome": OUTCOMES,
+        "operator": {k: v for k, v in OPERATORS.items() if k != "c" or corrected},
+        "regime": REGIMES,
+        "judged": JUDGED,
+    }
+    return {
+        "items": compress({"texts": subjects, "cells": index, "names": names}),
+        **{f"texts-{b}": compress(own) for b, own in enumerate(texts)},
+        **blocks,
+    }
 
 
-def at_once(cell: Cell, places: Places) -> Iterator[list[Record]]:
-    """Records of a cell, whole, as many at a time as are in memory at once."""
+def _records(cell: Cell, places: Places) -> Iterator[Record]:
+    """Some records of a cell, whole, of which a part is in memory at once."""
     for at in range(0, len(places), _AT_ONCE):
-        yield Record.of(cell.whole(places[at : at + _AT_ONCE]))
-
-
-class Index:
-    """The index of all items, and every distinct text once, however many models answered it."""
-
-    def __init__(self) -> None:
-        self._models: dict[str, int] = {}
-        self._cells: list[Block] = []
-        self._items: list[tuple[str, int, str]] = []
-        self._places: dict[tuple[str, ...], int] = {}
-        self._texts: dict[str, dict[int, Block]] = {}
-
-    def add(self, cell: int, rows: Sequence[Record]) -> None:
-        """Take in records of a cell, after those that it has had before."""
-        if cell == len(self._cells):
-            model = self._models.setdefault(rows[0].model, len(self._models))
-            self._texts.setdefault(rows[0].benchmark, {})
-            benchmark = list(self._texts).index(rows[0].benchmark)
-            self._cells.append({"model": model, "benchmark": benchmark, "text": [], "codes": ""})
-        own = self._cells[cell]
-        own["text"] += [self._place(row, own["benchmark"]) for row in rows]
-        own["codes"] += "".join(map(codes, rows))
-
-    def _place(self, record: Record, benchmark: int) -> int:
-        key = (record.benchmark, str(record.id), record.prompt, *record.candidates)
-        if key not in self._places:
-            place = self._places[key] = len(self._items)
-            self._items.append((str(record.id), benchmark, subject(record, _QUESTION_LIMIT)))
-            self._texts[record.benchmark][place] = text(record)
-        return self._places[key]
-
-    @property
-    def block(self) -> Block:
-        """Return what the page's list is made from."""
-        corrected = any("c" in own["codes"][1::4] for own in self._cells)  # not by TRACE
-        names = {
-            "benchmark": list(self._texts),
-            "model": list(self._models),
-            "outcome": OUTCOMES,
-            "operator": {k: v for k, v in OPERATORS.items() if k != "c" or corrected},
-            "regime": REGIMES,
-            "judged": JUDGED,
-        }
-        return {"texts": self._items, "cells": self._cells, "names": names}
-
-    def texts(self) -> dict[str, str]:
-        """A block of texts a benchmark, by place in the index."""
-        return {f"texts-{b}": compress(own) for b, own in enumerate(self._texts.values())}
+        yield from Record.of(cell.whole(places[at : at + _AT_ONCE]))
 
 
 def sampled(cells: Sequence[Cell]) -> list[Places]:

@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from itertools import chain
 from typing import NamedTuple
 
 from lastword.records.cells import Summary, benchmark_of
@@ -38,32 +39,25 @@ def against_paper(summaries: Sequence[Summary]) -> Table:
     return Table("against-paper", "Against the published grid", heads, rows, notes)
 
 
-def read_published() -> Mapping[str, tuple[PaperCell, ...]]:
+def read_published() -> dict[str, list[PaperCell]]:
     """The paper's master grid by benchmark: 15 models each."""
     text = files("lastword.report").joinpath("paper_grid.csv").read_text(encoding="utf-8")
-    rows = list(csv.DictReader(text.splitlines()))
-    names = ("mc1_base", "mc1_delta", "mc2_base", "mc2_delta")
+    _, *rows = csv.reader(text.splitlines())
+    # A row is the model, I(M), its branch, then four numbers of each benchmark.
     return {
-        benchmark: tuple(
-            PaperCell(
-                row["model"],
-                float(row["invariant"]),
-                *(float(row[f"{benchmark}_{name}"]) for name in names),
-            )
-            for row in rows
-        )
-        for benchmark in ("truthfulqa", "halueval-qa", "halueval-sum")
+        name: [PaperCell(row[0], *map(float, (row[1], *row[at : at + 4]))) for row in rows]
+        for at, name in ((3, "truthfulqa"), (7, "halueval-qa"), (11, "halueval-sum"))
     }
 
 
 def _beside(s: Summary, paper: PaperCell | None) -> tuple[Value, ...]:
     own = [100 * v for v in (s.mc1_base, s.delta_mc1, s.mc2_base, s.delta_mc2)]
     name, invariant, *theirs = paper or PaperCell(EN_DASH, *[math.nan] * 5)
-    pairs = [v for pair in zip(own, theirs, strict=True) for v in pair]
+    pairs = chain(*zip(own, theirs, strict=True))
     return (s.model, s.benchmark, name, s.invariant, invariant, *pairs)
 
 
-def _published(s: Summary, grids: Mapping[str, tuple[PaperCell, ...]]) -> PaperCell | None:
+def _published(s: Summary, grids: Mapping[str, Sequence[PaperCell]]) -> PaperCell | None:
     """The paper's row whose name opens this model's, part for part; the longest such name."""
     own = _parts(s.model.rsplit("/", 1)[-1])
     rows = grids.get(benchmark_of(s.benchmark), ())

@@ -116,12 +116,10 @@ def to_markdown(table: Table) -> str:
         for row in table.rows
     ]
     widths = [max(3, *(len(row[i]) for row in [heads, *body])) for i in range(len(heads))]
-    left = [_is_text(table, i) for i in range(len(heads))]
+    left = [is_text(table, i) for i in range(len(heads))]
+    forms = [f"{{:{'<' if text else '>'}{w}}}" for w, text in zip(widths, left, strict=True)]
     rule = ["-" * w if text else "-" * (w - 1) + ":" for w, text in zip(widths, left, strict=True)]
-    lines = [
-        "| " + " | ".join(_fill(*entry) for entry in zip(row, widths, left, strict=True)) + " |"
-        for row in [heads, rule, *body]
-    ]
+    lines = ["| " + " | ".join(map(str.format, forms, row)) + " |" for row in [heads, rule, *body]]
     notes = [f"- {_escape(note, _MARKDOWN)}" for note in table.notes]
     parts = [f"## {_escape(table.title, _MARKDOWN)}", "\n".join(lines), "\n".join(notes)]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -140,7 +138,7 @@ def to_csv(table: Table) -> str:
 
 def to_latex(table: Table) -> str:
     """Write a `table` environment with booktabs rules."""
-    kinds = "".join("l" if _is_text(table, i) else "r" for i in range(len(table.columns)))
+    kinds = "".join("l" if is_text(table, i) else "r" for i in range(len(table.columns)))
     heads = " & ".join(_escape(c.name, _LATEX) for c in table.columns)
     body = [
         " & ".join(_latex(value, column) for value, column in zip(row, table.columns, strict=True))
@@ -190,6 +188,11 @@ def readable(value: Value, column: Column) -> str:
     return _read(value, column, {})
 
 
+def is_text(table: Table, place: int) -> bool:
+    """True if some value of a column is text."""
+    return any(isinstance(row[place], str) for row in table.rows)
+
+
 def number(value: float, column: Column) -> str:
     """Write a number as its column shows it; nan is an en dash."""
     if math.isnan(value):
@@ -231,11 +234,3 @@ def _inert(text: str) -> str:
 
 def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)
-
-
-def _is_text(table: Table, place: int) -> bool:
-    return any(isinstance(row[place], str) for row in table.rows)
-
-
-def _fill(text: str, width: int, left: bool) -> str:
-    return text.ljust(width) if left else text.rjust(width)

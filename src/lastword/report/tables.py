@@ -3,8 +3,7 @@
 master, grid, per_model         the paper's main and per-model tables, and the means over cells
 verdict_table                   one verdict in words a cell
 calibrations                    MC3 and calibration
-cost                            seconds an item, from what `lastword bench --out` leaves
-against_paper                   cells beside the published ones (`paper_grid.csv`)
+scorer_constants                the constants of T, from Theta itself
 """
 
 import math
@@ -12,17 +11,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from lastword.evaluation.statistics import LEAST_CELLS, GridStatistics, Judgement, over_cells
+from lastword.evaluation.statistics import LEAST_CELLS, Judgement, over_cells
 from lastword.records.cells import Summary, mean_known
 from lastword.report.table import EN_DASH, Column, Marked, Table, Value, columns
 from lastword.theta import Theta
-
-FAILED = "†: items of this cell failed and count in neither mean."
-DEPENDENT = (
-    "Cells that share items or models are not independent: intervals and tests over cells say how "
-    "stable the mean is over this grid, no more."
-)
-
 
 _OPERATORS = ("decisive", "mix", "early")
 
@@ -41,22 +33,23 @@ def master(summaries: Sequence[Summary], theta: Theta) -> Table:
         for name in benchmarks:
             row += _five(of[name]) if name in of else [math.nan] * 5
         rows.append(tuple(row))
-    notes = (FAILED,) if any(s.counts.failed for s in summaries) else ()
+    failed = any(s.counts.failed for s in summaries)
+    notes = ("†: items of this cell failed and count in neither mean.",) if failed else ()
     return Table("master", "Base and TRACE, every cell", heads, tuple(rows), notes)
 
 
 def grid(summaries: Sequence[Summary]) -> Table:
     """Means over cells with their intervals, sign test and regressions."""
-    by_metric = {
-        "ΔMC1": over_cells(np.array([s.delta_mc1 for s in summaries])),
-        "ΔMC2": over_cells(np.array([s.delta_mc2 for s in summaries])),
-    }
     heads = columns(
         "Metric | Cells | Mean +.2 | 95% low +.2 | 95% high +.2 | Sign test p .3g | Negative cells"
     )
-    rows = tuple((name, *_over(statistics)) for name, statistics in by_metric.items())
+    rows = (
+        ("ΔMC1", *_over([s.delta_mc1 for s in summaries])),
+        ("ΔMC2", *_over([s.delta_mc2 for s in summaries])),
+    )
     notes = (
-        DEPENDENT,
+        "Cells that share items or models are not independent: intervals and tests over cells say "
+        "how stable the mean is over this grid, no more.",
         f"An interval needs at least {LEAST_CELLS} cells. A cell is negative where its mean is "
         "below 0, whatever its verdict.",
     )
@@ -69,12 +62,12 @@ def per_model(summaries: Sequence[Summary], theta: Theta) -> Table:
         "Model | I(M) .2 | Scalar operator | % scalar .1 | % decisive .1 | % mix .1 | % early .1"
         " | ΔMC1 +.1 | ΔMC2 +.1"
     )
-    rows = []
+    rows: list[tuple[Value, ...]] = []
     for model, own in _by_model(summaries).items():
         shares = [s.scalar for s in own], *([s.fired[o] for s in own] for o in _OPERATORS)
         deltas = [s.delta_mc1 for s in own], [s.delta_mc2 for s in own]
         values = [100 * mean_known(v) for v in (*shares, *deltas)]
-        rows.append(_line([model, own[0].invariant, branch(own[0].invariant, theta)], values))
+        rows.append((model, own[0].invariant, branch(own[0].invariant, theta), *values))
     notes = (
         "Shares are over the items that count for MC1; % decisive and % mix are items that the "
         "operator answered, % early items whose max b lies below gamma.",
@@ -96,7 +89,8 @@ def verdict_table(judgements: Sequence[Judgement]) -> Table:
         "copies and pairs are one. To gain or to hurt needs the exact p below "
         "0.05 after Holm's correction over these cells; to help, a gain beyond as many flips at "
         "random and above all that never reads the question.",
-        DEPENDENT,
+        "Cells that share items or models are not independent: intervals and tests over cells say "
+        "how stable the mean is over this grid, no more.",
     )
     return Table("verdicts", "Does correction help?", heads, rows, notes)
 
@@ -105,15 +99,48 @@ def calibrations(summaries: Sequence[Summary]) -> Table:
     """MC3 and calibration, before and after."""
     heads = columns("Model | Benchmark | MC3 base .2 | ΔMC3 +.2 | ECE base .2 | ΔECE +.2")
     rows = tuple(
-        _line(
-            [s.model, s.benchmark],
-            [100 * v for v in (s.mc3_base, s.mc3 - s.mc3_base)],
-            [100 * v for v in (s.ece_base, s.ece - s.ece_base)],
-        )
+        (s.model, s.benchmark)
+        + tuple(100 * v for v in (s.mc3_base, s.mc3 - s.mc3_base, s.ece_base, s.ece - s.ece_base))
         for s in summaries
     )
     notes = ("ECE: 15 equal bins of the top candidate's probability; lower is better.",)
     return Table("calibration", "MC3 and calibration", heads, rows, notes)
+
+
+def scorer_constants(theta: Theta) -> Table:
+    """Every constant of T, as the paper's appendix has them, with its value in this Theta."""
+    from lastword.rule.scorer import Scorer
+
+    s = theta.scorer
+    # So deep that no two fractions fall on one depth.
+    quorum = Scorer(theta, depth=1000, vocabulary=1).quorum
+    weights = _listed(s.weights, "()")
+    rows = (
+        ("A", "relative anchor depths", _listed(s.anchors), "Eq. 10"),
+        ("G", "relative feature depths", _listed(s.features), "Eq. 11"),
+        ("ℓ(f)", "depth of a fraction", "min(L, ⌈f L⌉)", "Eq. 10"),
+        ("|A|, |G|", "depths of each set", f"{len(s.anchors)}, {len(s.features)}", "Eq. 10"),
+        ("k", "top-k cutoff at each anchor", f"max({s.k_min}, ⌈{s.k_fraction:g} |V|⌉)", "Eq. 10"),
+        ("r_Ω", "recurrence quorum", f"⌈{s.quorum:g} |A|⌉ = {quorum}", "Eq. 10"),
+        ("w_ℓ", "weights of the anchors", "∝ exp(ℓ/L), normalised over A", "Eq. 10"),
+        ("(β_s, β_j, β_c)", "weights of slope, jump and curvature", weights, "Eq. 11"),
+        ("scope", "where evidence is scaled", "Ω where it is not empty, else V", "Eq. 12"),
+        ("λ_0", "mixing floor", f"{s.lambda_0:g}", "Eq. 12"),
+        ("γ", "slope of the sigmoid", f"{s.gamma_alpha:g}", "Eq. 12"),
+        ("t_i", "score of a candidate", "mean log softmax at its own tokens", "Eq. 13"),
+        ("outside", "evidence of a token outside Ω", s.outside, "Eq. 12"),
+        ("floor", "whose least weight λ_0 is", s.floor, "Eq. 12"),
+    )
+    notes = (
+        "The same for every model and every benchmark. The last two rows are readings that the "
+        "paper leaves open (method, section 8).",
+    )
+    heads = columns("Symbol | Role | Value | First used")
+    return Table("scorer-constants", "The scorer's constants", heads, rows, notes)
+
+
+def _listed(values: Sequence[float], around: str = "{}") -> str:
+    return ", ".join(f"{value:g}" for value in values).join(around)
 
 
 def branch(invariant: float, theta: Theta) -> str:
@@ -130,19 +157,15 @@ def _by_model(summaries: Iterable[Summary]) -> dict[str, list[Summary]]:
     return parted
 
 
-def _line(*parts: Sequence[Value]) -> tuple[Value, ...]:
-    return tuple(value for part in parts for value in part)
-
-
 def _five(s: Summary) -> list[Value]:
     values = [100 * v for v in (s.mc1_base, s.delta_mc1, s.mc2_base, s.delta_mc2)]
     return [100 * s.chance, *([Marked(v) for v in values] if s.counts.failed else values)]
 
 
-def _over(statistics: GridStatistics) -> tuple[Value, ...]:
-    interval = statistics.interval
-    points = (100 * v for v in (statistics.mean, interval.low, interval.high))
-    return (statistics.cells, *points, statistics.sign_p, statistics.negative)
+def _over(deltas: Sequence[float]) -> tuple[Value, ...]:
+    over = over_cells(np.array(deltas))
+    points = (100 * v for v in (over.mean, over.interval.low, over.interval.high))
+    return (over.cells, *points, over.sign_p, over.negative)
 
 
 def _judgement(v: Judgement) -> tuple[Value, ...]:

@@ -20,7 +20,6 @@ from lastword.benchmarks.template import Template, template_name
 from lastword.decisions.item import candidates_of, item_of
 from lastword.decisions.question import Choice, question_digest
 from lastword.errors import ItemError
-from lastword.evaluation.controls import features_of_cell
 from lastword.probes.answering import passages_of, read_states
 from lastword.probes.probe import Fit, Probe
 from lastword.probes.stacked import StackedProbe, fit_stacked
@@ -29,6 +28,7 @@ from lastword.probes.taught import teach
 from lastword.probes.trajectory import Options, TrajectoryProbe, fit_trajectory, without_input
 from lastword.probes.words import bag_of_words
 from lastword.records.cells import Cell
+from lastword.report.controls import features_of_cell
 from lastword.text.forest import build
 from lastword.trust.certificate import Probe as Mark
 from lastword.trust.groups import FRACTION, SEED, fit_part

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from lastword.evaluation.controls import Addition, fit
 from lastword.evaluation.statistics import paired
 from lastword.records.cells import Cell
 from lastword.records.derived import derive, facts_of
 from lastword.records.metrics import mc1
+from lastword.report.controls import Addition, controls
 from lastword.trust.certification import Outcome
 from lastword.trust.evidence import Evidence
 from lastword.trust.grouping import Groups, groups
@@ -266,7 +266,7 @@ def judge(
         classes=_classes(labels, base, answers, together, promised) if fixed else (),
         changes=() if by_probe else _changes(cell, names, truths, scores[method], stands),
         confusions=_confusions(names, truths, list(items["base_scores"])),
-        middle=None if (fitted := fit(cell)) is None else fitted.middle,
+        middle=None if (fit := controls(cell).fit) is None else fit.middle,
         probe=None if entrant is None else entrant.probe.name,
         cost=None if entrant is None else entrant.cost,
         by_depth=() if contest is None else _by_depth(cell, contest),

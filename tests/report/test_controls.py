@@ -10,10 +10,10 @@ from scipy.special import log_softmax
 from synthetic import synthetic_cell
 
 from lastword import load_records
-from lastword.evaluation.controls import ALPHA, Controls, Placebo, controls, fit, placebo
 from lastword.evaluation.statistics import verdict
 from lastword.probes.logit import conditional_logit
 from lastword.records.cells import Cell, cells
+from lastword.report.controls import ALPHA, Controls, Placebo, controls, placebo
 
 KEPT = Path(__file__).resolve().parents[2] / "experiments" / "results" / "evidence" / "own"
 
@@ -118,13 +118,13 @@ def test_the_fit_maximises_its_objective():
 
 
 def test_a_fit_needs_every_depth_without_the_question(read_whole):
-    assert fit(read_whole) is not None
-    assert fit(cells(synthetic_cell(items=60, blind="base"))[0]) is None
+    assert controls(read_whole).fit is not None
+    assert controls(cells(synthetic_cell(items=60, blind="base"))[0]).fit is None
 
 
 def test_the_middle_adds_where_knowledge_is_in_the_middle():
     organism, control = (
-        fit(cells(load_records(str(KEPT / f"lastword--demo-{name}")))[0])
+        controls(cells(load_records(str(KEPT / f"lastword--demo-{name}")))[0]).fit
         for name in ("organism", "control")
     )
     assert organism.middle.fixed > 2 * organism.middle.broken and organism.middle.p < 0.001

@@ -3,17 +3,26 @@
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 from synthetic import synthetic_cell, synthetic_grid
 
-from lastword.errors import InputError, RecordError
-from lastword.evaluation import ablation
-from lastword.evaluation.ablation import GRIDS, QUESTION_GATE, deltas, necessity, sweep
+from lastword.errors import RecordError
 from lastword.records.cells import cells, summarise
-from lastword.records.metrics import mc1, mc2
 from lastword.records.readings import read
 from lastword.records.variant import Variant, decide
+from lastword.report.ablation import (
+    GRIDS,
+    QUESTION_GATE,
+    Effect,
+    ablation_figure,
+    deltas,
+    necessity,
+    necessity_table,
+    sweep_table,
+    sweeps,
+)
+from lastword.report.figure_parts import Bars, Line, Note, Rule
+from lastword.report.table import Marked
 from lastword.rule import geometry, router
 from lastword.rule.operators import OPERATORS
 from lastword.theta import Theta
@@ -30,6 +39,16 @@ def records():
 def grid(records):
     parted = cells(records)
     return parted, [read(cell, Theta()) for cell in parted]
+
+
+@pytest.fixture(scope="module")
+def rows(grid):
+    return necessity(grid[1], Theta())
+
+
+@pytest.fixture(scope="module")
+def swept(grid):
+    return sweeps(grid[1], Theta())
 
 
 def trajectory(record):
@@ -106,12 +125,11 @@ def test_a_dropped_operator_falls_to_the_base_and_leaves_the_rest(grid, dropped)
             np.testing.assert_array_equal(outcome.scores[place][: len(expected)], expected)
 
 
-def test_gains_of_the_operators_are_what_dropping_them_costs(grid):
-    rows = {row.label: row for row in necessity(grid[1], Theta())}
-    full = rows["TRACE"].delta_mc1
+def test_gains_of_the_operators_are_what_dropping_them_costs(rows):
+    first = {row.label: row.points[0] for row in rows}
     dropped = ("signed mixing", "earliest-state recovery", "multi-directional arm")
-    lost = sum(full - rows[f"Drop {name}"].delta_mc1 for name in dropped)
-    assert lost == pytest.approx(full) and len(rows) == 9
+    lost = sum(first["TRACE"] - first[f"Drop {name}"] for name in dropped)
+    assert lost == pytest.approx(first["TRACE"]) and len(rows) == 9
 
 
 def stands(item, correction):
@@ -168,47 +186,50 @@ def test_the_question_gate_is_a_row_where_something_was_read_blind():
     assert QUESTION_GATE not in labels
     rows = necessity([read(whole, Theta()), read(base, Theta())], Theta())
     assert [row.label for row in rows] == [*labels, QUESTION_GATE]
-    known, unknown = rows[-1].deltas_mc1
+    known, unknown = rows[-1].deltas[0]
     assert not np.isnan(known) and np.isnan(unknown)
 
 
-def test_rows_equal_metrics_taken_item_by_item(grid):
-    for cell, readings in zip(*grid, strict=True):
-        rule = Variant(candidate_space="always")
-        outcome = decide(readings, rule)
-        gains: dict[str, list[float]] = {"mc1": [], "mc2": []}
-        for place, (_, item) in enumerate(cell.items.iterrows()):
-            truth, b = np.array(item["truthful"]), np.array(item["base_scores"])
-            u = outcome.scores[place][: len(truth)]
-            for name, metric in {"mc1": mc1, "mc2": mc2}.items():
-                if not pd.isna(item[f"{name}_base"]):
-                    gains[name].append(metric(u, truth) - metric(b, truth))
-        expected = np.mean(gains["mc1"]), np.mean(gains["mc2"])
-        assert deltas(readings, rule) == pytest.approx(expected)
+def test_sweeps_hold_the_setting_of_the_run_and_every_value_of_the_grid(rows, swept):
+    assert {name: tuple(row.value for row in own) for name, own in swept.items()} == GRIDS
+    for name, effects in swept.items():
+        own = next(row for row in effects if row.value == getattr(Theta(), name))
+        np.testing.assert_array_equal(own.deltas, rows[0].deltas)
+    marked = [row[:2] for row in sweep_table(swept, Theta()).rows if isinstance(row[1], Marked)]
+    assert marked == [(name, Marked(getattr(Theta(), name))) for name in GRIDS]
 
 
-def test_sweeps_hold_the_setting_of_the_run_and_every_value_of_the_grid(grid):
-    full = necessity(grid[1], Theta())[0]
-    for parameter, values in GRIDS.items():
-        swept = sweep(grid[1], Theta(), parameter)
-        assert [row.value for row in swept.effects] == sorted(values)
-        own = next(row for row in swept.effects if row.value == swept.published)
-        np.testing.assert_array_equal(own.deltas_mc1, full.deltas_mc1)
-        np.testing.assert_array_equal(own.deltas_mc2, full.deltas_mc2)
-
-
-def test_binary_items_do_not_move_at_a_dimension_threshold_of_one(grid):
-    exact, slack, *_ = sweep(grid[1], Theta(), "tau_dim").effects
+def test_binary_items_do_not_move_at_a_dimension_threshold_of_one(grid, swept):
+    exact, slack, *_ = swept["tau_dim"]
     assert (exact.value, slack.value) == (1.0, 1.0005)
     binary = ["halueval" in cell.benchmark for cell in grid[0]]
-    np.testing.assert_array_equal(exact.deltas_mc1[binary], slack.deltas_mc1[binary])
-    np.testing.assert_array_equal(exact.deltas_mc2[binary], slack.deltas_mc2[binary])
+    np.testing.assert_array_equal(exact.deltas[:, binary], slack.deltas[:, binary])
 
 
-def test_regressions_are_counted_on_unrounded_deltas():
-    row = ablation.Effect("x", np.array([-1e-6, 0.0, -1e-17, 0.2, np.nan]), np.array([np.nan] * 5))
-    assert row.negative_mc1 == 1 and row.negative_mc2 == 0
-    assert row.delta_mc1 == pytest.approx((0.2 - 1e-6) / 4) and np.isnan(row.delta_mc2)
+def test_rows_are_means_in_points_and_regressions_of_unrounded_deltas():
+    deltas = np.array([[-1e-6, 0.0, -1e-17, 0.2, np.nan, np.nan], [0.1, -0.2, *[np.nan] * 4]])
+    [line] = necessity_table([Effect("x", deltas)]).rows
+    assert line == ("x", pytest.approx(25 * (0.2 - 1e-6)), pytest.approx(-5), 1, 1, 4)
+
+
+def test_the_panels_hold_the_rows_in_points(rows, swept):
+    figure = ablation_figure(rows, swept, Theta())
+    assert [panel.title[:3] for panel in figure.panels] == [f"({c})" for c in "abcdef"]
+
+    def marks(panel, kind):
+        return [mark for mark in panel.marks if isinstance(mark, kind)]
+
+    bars = marks(figure.panels[0], Bars)
+    np.testing.assert_allclose([bar.values for bar in bars], np.transpose([r.points for r in rows]))
+    assert list(bars[0].texts) == [str(row.negative[0] or "") for row in rows]
+    for panel, (name, effects) in zip(figure.panels[1:], swept.items(), strict=True):
+        top, _ = marks(panel, Line)
+        np.testing.assert_allclose(top.y, [row.points[0] for row in effects])
+        (rule,) = marks(panel, Rule)
+        assert rule.at == top.x[[row.value for row in effects].index(getattr(Theta(), name))]
+        counts = zip(top.x, (row.negative[0] for row in effects), strict=True)
+        said = {note.x: note.text for note in marks(panel, Note)}
+        assert said == {x: str(count) for x, count in counts if count}
 
 
 def test_one_candidate_alone_stays_the_base_under_every_rule():
@@ -235,11 +256,6 @@ def test_records_that_were_not_fully_read_are_refused(column, value, said):
         read(cells(records)[0], Theta())
 
 
-def test_an_unknown_constant_is_refused(grid):
-    with pytest.raises(InputError, match="tau_dim"):
-        sweep(grid[1], Theta(), "eps_H")
-
-
 def test_records_without_rows_or_columns_are_refused(records):
     with pytest.raises(RecordError, match="no records"):
         cells(records.iloc[:0])
@@ -247,13 +263,12 @@ def test_records_without_rows_or_columns_are_refused(records):
         cells(records.drop(columns="operator"))
 
 
-def test_the_order_of_candidates_changes_no_row(records, grid):
+def test_the_order_of_candidates_changes_no_row(records, rows):
     rng, shuffled = np.random.default_rng(0), records.copy()
     orders = [rng.permutation(len(c)) for c in records["candidates"]]
     for name in ("trajectory", "t_scores", "truthful"):
         column = zip(records[name], orders, strict=True)
         shuffled[name] = [None if v is None else np.asarray(v)[order] for v, order in column]
     moved = [read(cell, Theta()) for cell in cells(shuffled)]
-    for before, after in zip(necessity(grid[1], Theta()), necessity(moved, Theta()), strict=True):
-        np.testing.assert_allclose(after.deltas_mc1, before.deltas_mc1, atol=1e-12)
-        np.testing.assert_allclose(after.deltas_mc2, before.deltas_mc2, atol=1e-12)
+    for before, after in zip(rows, necessity(moved, Theta()), strict=True):
+        np.testing.assert_allclose(after.deltas, before.deltas, atol=1e-12)
