@@ -15,11 +15,8 @@ from lastword.service.call import JSON, takes
 from lastword.service.refusal import Refusal
 from lastword.service.schema import ErrorAnswer, own_form, require_few
 
-# What a body may meet, and what a request to the model may, beside an answer.
-BODY: tuple[str, ...] = ("invalid_body", "body_too_large", "unsupported_media_type")
-MODEL: tuple[str, ...] = (*BODY, "queue_full", "model", "deadline")
+_REFUSED = {"description": "a refusal, by its status and the header `x-refusal`"}
 _AT_ONCE = 2**14  # bytes of a body that is read while others wait
-_EVERY: tuple[str, ...] = ("unauthorised", "forbidden", "internal")
 
 
 @dataclass(frozen=True)
@@ -31,10 +28,9 @@ class Route:
         path: Where it is.
         handler: Its body, where it has one, and its `Call` in; the answer out. Its name is the
             operation's, its docstring what the reference says.
-        answer: Model of its answer; None where `responses` describe it, or nothing does.
-        codes: What it may refuse, beside what every route may.
+        answer: Model of its answer; None where `described` says it, or nothing does.
         kinds: What its body may say it is.
-        responses: What is said of its answers beside that, as FastAPI takes it.
+        described: What is said of its answer beside that, as FastAPI takes it.
         extra: What else FastAPI is to know of it.
         probe: Whether it is answered without a token, and while the service stops.
         labels: Whether it takes the labeller's token, where there is one.
@@ -44,9 +40,8 @@ class Route:
     path: str
     handler: Callable[..., Awaitable[Response]]
     answer: Any = None
-    codes: tuple[str, ...] = ()
     kinds: tuple[str, ...] = (JSON,)
-    responses: Mapping[int | str, dict[str, Any]] = field(default_factory=dict)
+    described: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
     probe: bool = False
     labels: bool = False
@@ -70,7 +65,8 @@ class Dialect:
 
     def refuse(self, refusal: Refusal) -> tuple[int, bytes]:
         """Status and body of a refusal."""
-        return self._status(refusal), to_json(self.form(refusal)).encode()
+        status = self.statuses.get(refusal.status, refusal.status)
+        return status, to_json(self.form(refusal)).encode()
 
     def add_to(self, app: FastAPI) -> None:
         """Let an application answer the routes."""
@@ -86,21 +82,11 @@ class Dialect:
                 **options,
             )
 
-    def _status(self, refusal: Refusal) -> int:
-        return self.statuses.get(refusal.status, refusal.status)
-
     def _responses(self, route: Route) -> dict[int | str, dict[str, Any]]:
-        """The answers of a route for OpenAPI: its own, and what it may refuse."""
-        responses: dict[int | str, dict[str, Any]] = {}
-        if route.answer is not None:
-            responses[200] = {"model": route.answer}
+        """The answers of a route for OpenAPI: its own, and a refusal, whose status says why."""
+        answer = {} if route.answer is None else {"model": route.answer}
         own = {"model": ErrorAnswer} if self.form is own_form else {}
-        for code in (*_EVERY, *route.codes):
-            told = {"description": code.replace("_", " ")}
-            responses[self._status(Refusal(code, ""))] = own | told
-        for status, more in route.responses.items():
-            responses[status] = responses.get(status, {}) | more
-        return responses
+        return {200: answer | dict(route.described), "default": own | _REFUSED}
 
 
 class StrictRoute(APIRoute):

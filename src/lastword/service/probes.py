@@ -1,7 +1,5 @@
 """What watches the service: whether it lives, whether it takes items, what it has counted."""
 
-from typing import Any
-
 from fastapi import Response
 
 from lastword.service.call import ThisCall, json_of
@@ -30,14 +28,12 @@ async def metrics(call: ThisCall) -> Response:
     return Response(call.service.metrics.text(), media_type=CONTENT_TYPE)
 
 
-_TEXT: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/plain": {"schema": {"type": "string"}}}}
-}
+_TEXT = {"content": {"text/plain": {"schema": {"type": "string"}}}}
 
 PROBES = Dialect(
     (
         Route("GET", "/healthz", healthz, probe=True),
-        Route("GET", "/readyz", readyz, codes=("draining",), probe=True),
-        Route("GET", "/metrics", metrics, responses=_TEXT, extra={"response_class": Response}),
+        Route("GET", "/readyz", readyz, probe=True),
+        Route("GET", "/metrics", metrics, described=_TEXT, extra={"response_class": Response}),
     )
 )

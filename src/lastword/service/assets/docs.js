@@ -66,12 +66,10 @@ function routeView(path, method, route) {
     event.preventDefault();
     tryIt(form, path, method, kinds[0]);
   });
-  const statuses = Object.entries(route.responses).map(([status, own]) => element("div", {}, element("dt", {}, element("code", {}, status)), element("dd", {}, own.description ?? "")));
   return element("section", { id: route.operationId, class: "route", "aria-label": `${method} ${path}` },
     element("h2", {}, element("span", { class: "method" }, method), " ", element("code", {}, path)),
     (route.description ?? "").split("\n\n").map((text) => element("p", {}, coded(text))), form,
-    fieldsView("Body", body, true), fieldsView("Answer", followed(route.responses[200]?.content?.["application/json"]?.schema), false),
-    element("details", {}, element("summary", {}, "Status"), element("dl", { class: "fields" }, statuses)));
+    fieldsView("Body", body, true), fieldsView("Answer", followed(route.responses[200]?.content?.["application/json"]?.schema), false));
 }
 
 async function start() {

@@ -23,7 +23,7 @@ from lastword.decisions.answer import SingleAnswer
 from lastword.errors import InputError
 from lastword.service.call import ThisCall, plain_answer
 from lastword.service.deciding import answer, keyed, questions_of
-from lastword.service.dialect import MODEL, Dialect, Route
+from lastword.service.dialect import Dialect, Route
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
 
@@ -153,5 +153,4 @@ def _form(refusal: Refusal) -> dict[str, Any]:
     return {"detail": {"error_type": kind, "message": str(refusal)}}
 
 
-_CODES: tuple[str, ...] = (*MODEL, "unknown_model")
-TYPESAFE = Dialect((Route("POST", "/v1/systemone", system_one, SystemOneAnswer, _CODES),), _form)
+TYPESAFE = Dialect((Route("POST", "/v1/systemone", system_one, SystemOneAnswer),), _form)

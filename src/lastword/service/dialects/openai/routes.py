@@ -16,7 +16,7 @@ from lastword.decisions import ChoiceAnswer, MultiAnswer, PredicateAnswer
 from lastword.files.strict_json import to_json
 from lastword.service.call import Call, ThisCall, plain_answer
 from lastword.service.deciding import answer
-from lastword.service.dialect import MODEL, Dialect, Route
+from lastword.service.dialect import Dialect, Route
 from lastword.service.dialects.google import GOOGLE
 from lastword.service.dialects.openai.bodies import (
     ChatBody,
@@ -219,26 +219,14 @@ def _form(refusal: Refusal) -> dict[str, Any]:
     return {"error": problem}
 
 
-_CODES: tuple[str, ...] = (*MODEL, "unknown_model", "no_choices")
-_RESPONSES: dict[int | str, dict[str, Any]] = {
-    200: {"content": {EVENTS: {"schema": {"type": "string"}}}},
-    # FastAPI would add a 422 of its own otherwise, which is never said here.
-    "4XX": {"description": "any other refusal"},
-}
+_STREAM = {"content": {EVENTS: {"schema": {"type": "string"}}}}
 
 OPENAI = Dialect(
     (
         Route("GET", "/v1/models", models),
-        Route(
-            "POST",
-            "/v1/chat/completions",
-            chat_completions,
-            ChosenAnswer,
-            _CODES,
-            responses=_RESPONSES,
-        ),
-        Route("POST", "/v1/completions", completions, ChosenAnswer, _CODES, responses=_RESPONSES),
-        Route("POST", "/v1/decisions", decisions, DecisionsAnswer, _CODES),
+        Route("POST", "/v1/chat/completions", chat_completions, ChosenAnswer, described=_STREAM),
+        Route("POST", "/v1/completions", completions, ChosenAnswer, described=_STREAM),
+        Route("POST", "/v1/decisions", decisions, DecisionsAnswer),
     ),
     _form,
     {422: 400},  # a bad body, as its clients know it

@@ -1,14 +1,13 @@
 """The service's own routes: one item, a batch, a label, and what is served."""
 
 from dataclasses import replace
-from typing import Any
 
 from fastapi import Response
 from fastapi.responses import StreamingResponse
 
 import lastword
 from lastword.service.call import JSON, ThisCall, json_of, kind_of
-from lastword.service.dialect import BODY, MODEL, Dialect, Route
+from lastword.service.dialect import Dialect, Route
 from lastword.service.dialects.own.batch import NDJSON, lines_of, read_batch, window_of
 from lastword.service.refusal import Refusal
 from lastword.service.schema import (
@@ -64,11 +63,9 @@ async def model(call: ThisCall) -> Response:
     return json_of({**corrector.tracer.describe(), **manners})
 
 
-_STREAM: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "One decision or error a line, in the order of the items.",
-        "content": {NDJSON: {"schema": {"type": "string"}}},
-    }
+_STREAM = {
+    "description": "One decision or error a line, in the order of the items.",
+    "content": {NDJSON: {"schema": {"type": "string"}}},
 }
 _ITEM_REF = {"$ref": "#/components/schemas/ItemBody"}
 _BATCH = {
@@ -90,30 +87,16 @@ _BATCH_EXTRA = {
 
 OWN = Dialect(
     (
-        Route("POST", "/v1/correct", correct, DecisionAnswer, MODEL),
+        Route("POST", "/v1/correct", correct, DecisionAnswer),
         Route(
             "POST",
             "/v1/correct/batch",
             correct_batch,
-            codes=MODEL,
             kinds=(JSON, NDJSON),
-            responses=_STREAM,
+            described=_STREAM,
             extra=_BATCH_EXTRA,
         ),
-        Route(
-            "POST",
-            "/v1/feedback",
-            feedback,
-            FeedbackAnswer,
-            (
-                *BODY,
-                "unknown_answer",
-                "repeated_feedback",
-                "uncertified",
-                "unkept",
-            ),
-            labels=True,
-        ),
+        Route("POST", "/v1/feedback", feedback, FeedbackAnswer, labels=True),
         Route("GET", "/v1/model", model),
     )
 )
