@@ -173,14 +173,13 @@ def family(name: str, dtype: str, attention: str) -> dict[str, Any]:
 
 
 def speed(sizes: Sizes) -> dict[str, Any]:
-    """Ours beside others, with the floor: interleaved rounds, agreement first."""
+    """Ours beside others: interleaved rounds, agreement first."""
     first = AGAINST[0] if find_spec("lm_eval") is not None else "padded base"
     tracer, encoded = tracer_of(sizes), encoded_of(sizes)
     result = bench(tracer, encoded, rounds=sizes.rounds, against=(first, "plain base"))
     ratios = {name: result.ratio(name, first) for name in result.meters}
-    above = {name: result.above_floor(name) for name in result.floors}
-    told = {"against": first, "ratios": ratios, "above_floor": above}
-    return told | {"check": asdict(tracer.checked)} | result.to_dict()
+    told = {"against": first, "ratios": ratios, "check": asdict(tracer.checked)}
+    return told | result.to_dict()
 
 
 def options(sizes: Sizes) -> dict[str, Any]:
@@ -371,15 +370,14 @@ def table(found: dict[str, Any]) -> Iterator[str]:
 
 
 def speed_table(timed: dict[str, Any], vllm_seconds: float | None) -> Iterator[str]:
-    """Ours over the first of the others, over vLLM, and over the floor."""
-    yield f"\n| what is read | seconds | / {timed['against']} | / vLLM | / floor |"
-    yield "|---|---|---|---|---|"
+    """Ours over the first of the others, and over vLLM."""
+    yield f"\n| what is read | seconds | / {timed['against']} | / vLLM |"
+    yield "|---|---|---|---|"
     for name in NAMES.values():
         seconds, ratio = timed["seconds"][name], timed["ratios"][name]
         beside = f"{seconds / vllm_seconds:.3f}" if vllm_seconds else "–"
-        above = timed["above_floor"].get(name, {}).get("total")
-        cells = ("–" if ratio is None else f"{ratio:.3f}", beside, f"{above:.2f}" if above else "–")
-        yield f"| {name.removeprefix('ours, ')} | {seconds:.3f} | {' | '.join(cells)} |"
+        told = "–" if ratio is None else f"{ratio:.3f}"
+        yield f"| {name.removeprefix('ours, ')} | {seconds:.3f} | {told} | {beside} |"
 
 
 def family_row(one: tuple[str, dict[str, Any]]) -> str:

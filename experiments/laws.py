@@ -52,6 +52,7 @@ from lastword import Choice
 from lastword.batch import Read, branches_of
 from lastword.decisions import prepare
 from lastword.model import embedded
+from lastword.model.layout import laid_out
 from lastword.model.options import LoadOptions
 from lastword.probes import Probe, StateProbe
 from lastword.probes.answering import passages_of
@@ -63,7 +64,6 @@ from lastword.text.items import Item
 from lastword.text.passages import Passage
 from lastword.text.tokens import Encoded
 from lastword.timing.contenders import ours
-from lastword.timing.floor import products
 from lastword.timing.meter import Meter, metered, peak_bytes
 from lastword.tracer import Tracer
 
@@ -391,12 +391,22 @@ def padded(model: Any, tokenizer: Any, texts: Sequence[str], depth: int) -> np.n
     return out
 
 
+def products(weight: torch.Tensor, rows: torch.Tensor) -> list[Callable[[], Any]]:
+    """Return the products of rows and a weight that are known here."""
+    turned, out, product = weight.t().contiguous(), rows @ weight.t(), laid_out(weight)
+    return [
+        lambda: torch.mm(rows, weight.t(), out=out),
+        lambda: torch.mm(rows, turned, out=out),
+        lambda: product(rows),
+    ]
+
+
 def floor(blocks: torch.nn.ModuleList, tokens: int) -> float:
     """CPU seconds of the blocks' products of so many tokens, each by the best way known here."""
     shapes = Counter(tuple(m.weight.shape) for m in blocks.modules() if isinstance(m, Linear))
     seconds = 0.0
     for shape, count in shapes.items():
-        ways = products(torch.randn(shape), torch.randn(ROWS, shape[1])).values()
+        ways = products(torch.randn(shape), torch.randn(ROWS, shape[1]))
         seconds += count * min(cpu_seconds(way) for way in ways for _ in range(8)) / ROWS
     return seconds * tokens
 

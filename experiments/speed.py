@@ -165,21 +165,18 @@ def stage(options: argparse.Namespace, name: str) -> dict[str, Any]:
     told = {"model": label(options), "setup": name, "dtype": options.dtype}
     told |= {"head_dtype": options.head_dtype, "invariant": tracer.invariant}
     told |= {"clock": options.clock, "threads": torch.get_num_threads(), "rounds": options.rounds}
-    above = {name: result.above_floor(name) for name in result.floors}
-    return told | result.to_dict() | {"above_floor": above}
+    return told | result.to_dict()
 
 
 def rows(record: dict[str, Any]) -> Iterator[str]:
-    """Rows of the table of docs/speed.md: seconds over another's, over the floor, and reads."""
+    """Rows of the table of docs/speed.md: seconds over another's, and reads."""
     meters = record["meters"]
     every = meters["ours, everything read"]["reads"]
     items = f"{record['setup']}, {record['items']} item" + "s" * (record["items"] > 1)
     for name, meter in meters.items():
-        above = record["above_floor"].get(name)
-        floor = f"{above['total']:.2f}" if above else "–"
         read = f"{meter['reads']:,} ({100 * meter['reads'] / every:.0f}%)"
         told = name.removeprefix("ours, ")
-        yield f"| {record['model']} | {items} | {told} | {over(record, name)} | {floor} | {read} |"
+        yield f"| {record['model']} | {items} | {told} | {over(record, name)} | {read} |"
 
 
 def over(record: dict[str, Any], name: str) -> str:

@@ -217,7 +217,7 @@ def test_bench_tells_speeds_where_sums_agree(run, tmp_path, monkeypatch):
         (row,) = (line for line in told.splitlines() if line.startswith(f"│ {name} "))
         assert f"{found['seconds'][name]:.3f}" in row
         assert f"{found['seconds'][name] / found['seconds']['lm-eval hf']:.3f}" in row
-    assert "total / floor" in told and "peak memory" in told
+    assert "head reads" in told and "peak memory" in told
     # A contender that scores something else is not beaten: it is not compared.
     wrong = [[0.0] * 9] * 99
     monkeypatch.setattr("lastword.timing.contenders.plain_trace", lambda *_: wrong)

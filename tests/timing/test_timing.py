@@ -4,10 +4,9 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
-import torch
 
 from lastword import Item, Tracer
-from lastword.timing import contenders, floor
+from lastword.timing import contenders
 from lastword.timing.meter import metered
 from lastword.timing.run import NAMES, bench
 
@@ -40,29 +39,6 @@ def test_every_contender_gives_the_same_sums(tracer):
     assert few.reads < everything.reads
 
 
-def test_the_floor_takes_the_fastest_product_of_each_shape(tracer):
-    result = bench(tracer, tracer.encode(ITEMS), rounds=1, against=())
-    (head,) = (rates for shape, rates in result.rates.items() if shape.startswith("head"))
-    assert {"plain", "transposed", "blocked", "laid out"} == set(head)
-    flops = 2 * tracer.backbone.model.get_output_embeddings().weight.numel()
-    for name, meter in result.meters.items():
-        lowest = result.floors[name]
-        assert lowest.head == pytest.approx(meter.reads * flops / max(head.values()) / 1e9)
-        above = result.above_floor(name)
-        assert above["total"] * lowest.total == pytest.approx(meter.total)
-        assert above["readout"] * lowest.head == pytest.approx(meter.seconds["readout"])
-
-
-def test_every_product_of_the_floor_is_the_product():
-    torch.manual_seed(0)
-    weight, rows = torch.randn(floor.BLOCK + 7, 24), torch.randn(5, 24)
-    expected = rows.double() @ weight.double().T
-    for name, product in floor.products(weight, rows).items():
-        found = product()
-        whole = found if isinstance(found, torch.Tensor) else torch.cat(found, dim=1)
-        assert (whole - expected).abs().max() < 1e-4, name
-
-
 def test_the_padded_batch_makes_no_logits_of_the_prompt(tracer):
     (encoded,) = tracer.encode(ITEMS[:1])
     seen = []
@@ -83,17 +59,6 @@ def test_seconds_are_those_of_the_clock(tracer):
     )
     assert all(float(seconds).is_integer() for seconds in result.seconds.values())
     assert result.seconds["plain base"] == 1, "one tick between its start and its end"
-
-
-def test_a_quantised_trunk_has_no_floor_and_is_timed(tracer, monkeypatch):
-    class Int8Linear(torch.nn.Linear):
-        weight = torch.zeros(2, 2, dtype=torch.int8)
-
-    monkeypatch.setattr(
-        tracer.backbone.parts.blocks, "modules", lambda: iter([Int8Linear.__new__(Int8Linear)])
-    )
-    result = bench(tracer, tracer.encode(ITEMS), rounds=1, against=())
-    assert result.floors == {} and set(result.seconds) == set(NAMES.values())
 
 
 def test_the_harness_gives_the_same_sums(tracer):

@@ -116,13 +116,11 @@ def _show(result: "Bench") -> None:
             f"{result.agreement[name]:.1e}",
         )
     show(table, _stages(result))
-    if result.rates:
-        show(_products(result))
     show(f"peak memory above the loaded model: {result.peak_bytes / 2**20:.0f} MiB")
 
 
 def _stages(result: "Bench") -> "Table":
-    """Show where ours spend their seconds, a column each, and how far that is from the floor."""
+    """Show where ours spend their seconds, a column each."""
     from rich.table import Table
 
     meters = result.meters.values()
@@ -132,21 +130,4 @@ def _stages(result: "Bench") -> "Table":
     for stage in ("plan", "trunk", "readout", "scorer"):
         table.add_row(f"{stage}, seconds", *(f"{m.seconds.get(stage, 0):.3f}" for m in meters))
     table.add_row("rest, seconds", *(f"{m.rest:.3f}" for m in meters))
-    if result.floors:
-        floors = [result.floors[name].total for name in result.meters]
-        table.add_row("floor, seconds", *(f"{floor:.3f}" for floor in floors))
-        above = [result.above_floor(name) for name in result.meters]
-        for part in ("trunk", "readout", "total"):
-            table.add_row(f"{part} / floor", *(f"{a[part]:.2f}" for a in above))
-    return table
-
-
-def _products(result: "Bench") -> "Table":
-    """Show the products that the floor is made of: of each shape the fastest, and the plain one."""
-    from rich.table import Table
-
-    table = Table("product", "fastest", "GFLOP/s", "plain")
-    for shape, rates in result.rates.items():
-        best = max(rates, key=rates.__getitem__)
-        table.add_row(shape, best, f"{rates[best]:.0f}", f"{rates['plain']:.0f}")
     return table

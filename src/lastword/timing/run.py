@@ -1,4 +1,4 @@
-"""One bench: agreement first, then interleaved rounds of every contender, then the floor.
+"""One bench: agreement first, then interleaved rounds of every contender.
 
 Before the first round every contender answers one item in eight, untimed.
 """
@@ -16,7 +16,6 @@ from lastword.model.check import rounding_dtype
 from lastword.text.tokens import Encoded
 from lastword.timing import contenders
 from lastword.timing.contenders import Sums
-from lastword.timing.floor import Floor, floors
 from lastword.timing.meter import Clock, Meter, metered, peak_bytes, synchronise
 from lastword.tracer import Tracer
 
@@ -37,15 +36,12 @@ class Bench:
     """The outcome of one bench.
 
     Attributes:
-        items: Number of items.
         seconds: Median seconds of each contender, over the rounds.
         agreement: Largest difference of a candidate's log-likelihood sum from that of ours, base
             only, in nats, by contender.
         tolerance: How much that may be, in nats.
         same_decisions: Whether staged and everything-read decisions are the same.
         meters: Tokens, reads and seconds by stage, of ours in the last round.
-        floors: The floor of each of ours; empty where the trunk's products are no plain ones.
-        rates: GFLOP a second of the products tried for the floor, by part and shape, by product.
         peak_bytes: Most memory above the loaded model while ours ran.
     """
 
@@ -55,8 +51,6 @@ class Bench:
     tolerance: float
     same_decisions: bool
     meters: dict[str, Meter]
-    floors: dict[str, Floor]
-    rates: dict[str, dict[str, float]]
     peak_bytes: int
 
     def ratio(self, name: str, other: str) -> float | None:
@@ -72,15 +66,6 @@ class Bench:
         """True if a contender's speed may be told."""
         return self.same_decisions and self.agreement[name] <= self.tolerance
 
-    def above_floor(self, name: str) -> dict[str, float]:
-        """Return how many times the floor one of ours takes: its trunk, its readout, and in all."""
-        meter, floor = self.meters[name], self.floors[name]
-        return {
-            "trunk": meter.seconds["trunk"] / (floor.trunk + floor.attention),
-            "readout": meter.seconds["readout"] / floor.head,
-            "total": meter.total / floor.total,
-        }
-
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON."""
         return asdict(self)
@@ -95,17 +80,7 @@ def bench(
     progress: Callable[[str], None] = lambda _: None,
     clock: Clock = time.perf_counter,
 ) -> Bench:
-    """Time the contenders on one set of items, in turn, `rounds` times over.
-
-    Args:
-        tracer: The model.
-        encoded: The items.
-        rounds: How often each contender runs; the median counts.
-        against: The others to run.
-        progress: Called with the name of what runs next.
-        clock: What seconds are read from; `time.process_time` on a machine that does other work
-            too, with one thread, since threads that wait count as busy.
-    """
+    """Time the contenders on one set of items, in turn, `rounds` times over."""
     peak = peak_bytes(lambda: contenders.ours(tracer, encoded, "all"), tracer.backbone.device)
     sample = encoded[: max(1, len(encoded) // 8)]
     others = {name: _other(tracer, name, sample, clock) for name in against}
@@ -113,7 +88,6 @@ def bench(
     turns = [_round(tracer, encoded, others, progress, clock) for _ in range(rounds)]
     last = turns[-1]
     base = last.sums[NAMES["base"]]
-    floor = floors(tracer, encoded, {name: m.reads for name, m in last.meters.items()}, clock)
     return Bench(
         items=len(encoded),
         seconds={name: statistics.median(r.seconds[name] for r in turns) for name in last.seconds},
@@ -121,8 +95,6 @@ def bench(
         tolerance=TOLERANCE.get(rounding_dtype(tracer.backbone), _float32_tolerance(base)),
         same_decisions=last.decisions["decide"] == last.decisions["all"],
         meters=last.meters,
-        floors=floor.readings,
-        rates=floor.rates,
         peak_bytes=peak,
     )
 
