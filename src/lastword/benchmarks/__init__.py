@@ -38,10 +38,6 @@ def find(name: str, columns: str | None = None) -> Benchmark:
     `jsonl:PATH` is a file of one's own items, `hf:NAME` a set of the hub or a folder; installed
     packages add others by entry points of the group `lastword.benchmarks`.
 
-    Args:
-        name: The name.
-        columns: Of `hf:NAME`: which columns are meant (`columns.Columns`).
-
     Raises:
         InputError: No such benchmark, or columns that are none.
     """

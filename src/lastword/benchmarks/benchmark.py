@@ -27,12 +27,9 @@ class Example:
         fields: What a template may use, by name: text, or what holds text.
         blind_fields: The same with the question, and only the question, left out (a summary's
             document is its question); None where nothing can be left out.
-        literal: Whether control tokens in its text are text.
         content_free_fields: The same with inputs that say nothing in the question's place.
-        candidates: The answers to choose from.
         truthful: Which of them are true; None where the benchmark does not say.
         kind: The metric that the example is for; None for all.
-        separator: Text between prompt and candidate.
         messages: The prompt as a conversation, which the tokenizer's chat template writes and no
             other; None where it is text.
         group: What it shares with others that are not independent of it; None where it says none.
@@ -89,10 +86,6 @@ class Example:
     def item(self, template: Template, *, content_free: bool = False) -> Item:
         """The item that a template makes of this example.
 
-        Args:
-            template: Makes the prompt.
-            content_free: Whether the item carries its content-free prompts.
-
         Raises:
             InputError: The template does not render, or the text is no item; the prompt is a
                 conversation, and the template would make another text of it.
@@ -137,8 +130,6 @@ class Benchmark:
         read: Rows from `--data`, or from the hub where that is None.
         parse: Row i as its examples; several are parts of one question.
         templates: Its templates by variant, the default first: their texts, or what makes them.
-        licence: Of the data.
-        citation: Whom to cite.
         verify: The data's version, from all its examples; raises where count or schema is off.
     """
 
@@ -208,11 +199,9 @@ class Dataset:
     """The examples of one benchmark, verified, and where they came from.
 
     Attributes:
-        benchmark: The row of the table.
         version: The data's own version, recognised from its content.
         source: File name, or the hub's repository and configuration.
         fingerprint: sha256 of all examples in canonical form, chosen or not.
-        questions: How many questions the data has.
         limit: How many of them were asked for; None is all.
         seed: What drew them; None is the first.
         examples: Those that were chosen, in the data's order.
@@ -231,11 +220,6 @@ class Dataset:
         self, template: Template, *, blind: bool = True, content_free: bool = False
     ) -> list[Item]:
         """Every chosen example as an item under a template.
-
-        Args:
-            template: Makes the prompts.
-            blind: Whether items carry the prompt without its question.
-            content_free: Whether they carry it with inputs that say nothing.
 
         Raises:
             InputError: The template does not render.

@@ -82,10 +82,6 @@ class Source:
 def read_rows(path: Path, say: Callable[[str], None] = lambda line: None) -> list[Row]:
     """Rows of a JSON list, of JSON lines, of CSV or TSV with a header, or of a Parquet file.
 
-    Args:
-        path: The file.
-        say: Gets what was guessed of a table.
-
     Raises:
         InputError: Unreadable, or something in it is not an object.
     """

@@ -36,12 +36,7 @@ class Group:
 
 
 def options_of(kind: type, overrides: Mapping[str, Any] = MappingProxyType({})) -> list[Parameter]:
-    """Return a dataclass as options, in the order of its fields.
-
-    Args:
-        kind: The dataclass.
-        overrides: Annotations of fields that the command line has otherwise; None leaves one out.
-    """
+    """Return a dataclass as options, in the order of its fields."""
     told, parameters = helps(kind), []
     for f in fields(kind):
         if (annotation := overrides.get(f.name, f.type)) is not None:

@@ -15,10 +15,6 @@ BY_HAND = ("trust_remote_code", "allow_bin")
 def name_variables(commands: Mapping[str, Any], environment: Mapping[str, str]) -> None:
     """Let every option be had from the variable of its command and its long flag.
 
-    Args:
-        commands: click's commands by name.
-        environment: The variables that are set.
-
     Raises:
         InputError: One is named after a command and after none of the options that a variable sets.
     """

@@ -28,7 +28,6 @@ class Flips:
     """Answers held against their question's alone.
 
     Attributes:
-        answers: How many.
         flips: How many of these are another option, or another side of one half.
         largest: Largest difference of a probability.
     """
@@ -47,11 +46,6 @@ def flips(
 
     All questions together, the same from the last to the first with options from the last to the
     first, and every other question; options keep their order where the template tells it.
-
-    Args:
-        decide: Answers questions about a text.
-        ready: The questions.
-        texts: What they are asked about.
     """
     moves = []
     for text in texts:

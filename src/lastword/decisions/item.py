@@ -45,12 +45,6 @@ def item_of(text: str, question: Question, template: Template, *, id: str | None
 
     An empty text is a text: what is answered is what the model says without one.
 
-    Args:
-        text: The input (`text_of`).
-        question: The question.
-        template: Writes the prompt, and the blind prompt from an empty input.
-        id: The item's name.
-
     Raises:
         InputError: The template does not render.
         ItemError: Text that cannot be answered.

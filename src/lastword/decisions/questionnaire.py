@@ -16,12 +16,7 @@ from lastword.text.items import Item
 
 @dataclass(frozen=True)
 class Questionnaire:
-    """Questions by name, and what writes their prompts.
-
-    Attributes:
-        questions: The questions.
-        template: The template.
-    """
+    """Questions by name, and what writes their prompts."""
 
     questions: Mapping[str, Question]
     template: Template
@@ -38,10 +33,6 @@ class Questionnaire:
 
     def items(self, value: Input, id: str | None = None) -> list[Item]:
         """The items of all questions about one input, in order.
-
-        Args:
-            value: The input.
-            id: Its name, which an error has with the question's.
 
         Raises:
             InputError: It is no input.
@@ -82,11 +73,7 @@ class Questionnaire:
 
 
 def singles(questions: Mapping[str, Question]) -> dict[str, Single]:
-    """Questions of one answer each, by name; an option of several that may apply is NAME: OPTION.
-
-    Args:
-        questions: By name.
-    """
+    """Questions of one answer each, by name; NAME: OPTION where several options may apply."""
     parts: dict[str, Single] = {}
     for name, question in questions.items():
         if isinstance(question, Multi):

@@ -45,11 +45,7 @@ DEFAULT, CHAT = "decide/plain", "decide/chat"
 
 
 def template_in_force(names: Collection[str]) -> str | None:
-    """The template of ours that a certificate names; None where it names none of them.
-
-    Args:
-        names: Its `templates`.
-    """
+    """The template of ours that a certificate names; None where it names none of them."""
     ours = {template_name(own.to_dict()): name for name, own in TEMPLATES.items()}
     return next((ours[name] for name in names if name in ours), None)
 

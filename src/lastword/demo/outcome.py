@@ -88,14 +88,7 @@ RULES: dict[str, Rule] = {
 def answer(
     tracer: "Tracer", items: Sequence[Item], watch: Watch, read: "Read" = "all"
 ) -> list[Outcome]:
-    """Labelled items answered by one model, in their order.
-
-    Args:
-        tracer: The model.
-        items: With the truth.
-        watch: Passes decisions on and shows how many of them there are (task, total).
-        read: Every depth, or those that decide.
-    """
+    """Labelled items answered by one model, in their order."""
     decisions = tracer.correct_many(items, read, blind="none")
     watched = watch(decisions, str(tracer.source["model"]), len(items))
     return [judge(item, decision) for item, decision in zip(items, watched, strict=True)]

@@ -19,11 +19,6 @@ def write_page(
 ) -> None:
     """Write one self-contained HTML file.
 
-    Args:
-        path: The file.
-        stories: In their order.
-        verdict: Of a table that `lastword try` read, which opens the page.
-
     Raises:
         InputError: The file cannot be written.
     """

@@ -27,14 +27,6 @@ def show(
 ) -> dict[str, Any]:
     """Print each part's story, at most 25 lines, as soon as it is known; then write the page.
 
-    Args:
-        console: Where stories are printed.
-        page: Where the page with their items is written.
-        parts: The models to show.
-        advice: Commands to go on with, and what each is for.
-        watch: Shows progress; see `outcome.answer`.
-        verdict: Of a table that `lastword try` read: printed last, and first on the page.
-
     Returns:
         Their figures, by the parts' names in lower case.
     """

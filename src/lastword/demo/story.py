@@ -33,12 +33,8 @@ class Part:
     """A model and the questions that the demo puts to it.
 
     Attributes:
-        model: The model's name.
         name: Of the model, in front of an item.
-        title: One line.
         note: What the model is, and what follows from it for others.
-        benchmark: Where the questions are from.
-        items: The questions.
     """
 
     model: str
@@ -77,14 +73,7 @@ WITHHELD = f"{BROKEN}, of those that the certificate does not allow"
 
 @dataclass(frozen=True)
 class Effect:
-    """The counts of what became of all answers.
-
-    Attributes:
-        name: What was done to them.
-        right: Share of them that is right.
-        fixed: Wrong ones that became right.
-        broken: Right ones that became wrong.
-    """
+    """The counts of what became of all answers."""
 
     name: str
     right: float
@@ -97,13 +86,10 @@ class Story:
     """The effect of correction on a model's answers, and what of it a certificate allows.
 
     Attributes:
-        part: The model, and where the questions are from.
-        items: How many questions there were.
         chance: Share that is right where one answer is drawn of each.
         base: Share that the model answers right by itself.
         corrected: Every correction stands.
         certified: Those stand that the certificate allows.
-        finding: What the certificate says.
         lines: The same in words.
         examples: One repair and one break by the rules that chose them.
     """
@@ -148,14 +134,7 @@ class Story:
 
 
 def story(part: Part, tracer: "Tracer", outcomes: Sequence[Outcome], terms: Terms) -> Story:
-    """The story of a model's answers.
-
-    Args:
-        part: The model, and where the questions are from.
-        tracer: The model.
-        outcomes: All its answers.
-        terms: What the certificate is to promise.
-    """
+    """The story of a model's answers."""
     finding = _certified(tracer, outcomes, terms)
     stands = [withheld_by(finding, o) is None for o in outcomes]
     return Story(

@@ -43,8 +43,6 @@ class Bulk:
 
     Attributes:
         load: Makes the tracer in an actor.
-        questions: By name.
-        template: As `Tracer.prepare` takes it.
         by: What answers: model, correction, certificate and probes, in text.
     """
 

@@ -13,11 +13,7 @@ if TYPE_CHECKING:
 
 
 class Local(Engine):
-    """The engine of one process.
-
-    Args:
-        load: Makes the tracer, when the engine is opened.
-    """
+    """The engine of one process."""
 
     def __init__(self, load: "Callable[[], Tracer]") -> None:
         self._load = load

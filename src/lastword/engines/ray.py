@@ -51,7 +51,6 @@ class Cluster:
     Attributes:
         address: Of a running cluster (`auto` for this machine's, `ray://host:10001`); `local`
             starts one on this machine and ends it afterwards.
-        workers: Copies of the model.
         gpus_per_worker: GPUs of each; a fraction lets workers share one, 0 hides them.
         cpus_per_worker: CPU cores of each, which are its threads.
     """
@@ -273,7 +272,6 @@ class Pool(Engine):
 
     Args:
         load: Makes the tracer, in each worker; a model's folder is one that every machine sees.
-        cluster: Where the workers are, and how many.
     """
 
     def __init__(self, load: "Callable[[], Tracer]", cluster: Cluster) -> None:

@@ -47,10 +47,6 @@ def read_rows(path: Path, say: Callable[[str], None] = lambda line: None) -> lis
     Blank lines are passed over, and a byte-order mark. A cell of a table is text, or None. A
     line of JSON beyond 16 MiB is an error of its own, and never all in memory.
 
-    Args:
-        path: The file.
-        say: Gets what was guessed: a table's encoding, its separator, its sheet.
-
     Raises:
         InputError: The file cannot be read.
     """

@@ -37,12 +37,10 @@ class Asked:
     """The corrected choice among answers that the model gave itself.
 
     Attributes:
-        question: As asked.
         prompt: The question in its template, as it was scored.
         decision: The choice among the distinct answers, the greedy one first.
         counts: How many of the samples gave each of them.
         greedy: Whether the model's greedy answer is the first candidate; false where it was blank.
-        sampling: How they were drawn.
         dropped: Distinct answers that were left out: read with the question they do not fit the
             context, or are no tokens of their own.
     """
@@ -153,13 +151,7 @@ class GumbelNoise(LogitsProcessor):
 
 
 class LineEnded(StoppingCriteria):
-    """Ends a sequence with the first line that has text, or with a token that ends a text.
-
-    Args:
-        tokenizer: Decodes the new tokens.
-        start: Tokens of the prompt.
-        ends: Ids of tokens that end a text.
-    """
+    """Ends a sequence with the first line that has text, or with a token that ends a text."""
 
     def __init__(self, tokenizer: Any, start: int, ends: Sequence[int]) -> None:
         self.tokenizer, self.start, self.ends = tokenizer, start, frozenset(ends)

@@ -112,10 +112,6 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
     def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[Answer]:
         """Return the method's score of every choice, and whether greedy decoding would give it.
 
-        Args:
-            requests: Pairs of context and continuation, with their tasks and documents.
-            disable_tqdm: Show no progress.
-
         Raises:
             ItemError: A continuation without tokens, or longer than the context.
         """

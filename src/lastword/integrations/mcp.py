@@ -23,10 +23,6 @@ Text = Annotated[str, Field(description="The text that is decided about.")]
 def mcp_server(tracer: Tracer, sets: Iterable[tuple[str, Questionnaire]]) -> MCPServer[Any]:
     """Return a server with a tool for each set of questions.
 
-    Args:
-        tracer: Who answers, one call at a time.
-        sets: Questions, each with the name of its set.
-
     Raises:
         InputError: Two sets would be one tool.
     """

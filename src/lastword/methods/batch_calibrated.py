@@ -44,7 +44,6 @@ class BatchCalibrated:
     """softmax(b) - mean, or log softmax(b) - log mean, the mean by label set.
 
     Attributes:
-        facts: Of the model.
         log: Whether the mean is divided out.
         means: Mean of softmax(b) by `label_set`, its labels in the order of their sorted texts.
     """
@@ -82,13 +81,7 @@ class BatchCalibrated:
 
 
 def calibrated(b: Scores, mean: Scores, *, log: bool) -> Scores:
-    """Return softmax(b) - mean, or log softmax(b) - log mean.
-
-    Args:
-        b: The base scores.
-        mean: Of softmax(b), over items of the same label set.
-        log: Which of the two.
-    """
+    """Return softmax(b) - mean, or log softmax(b) - log mean."""
     u: Scores = log_softmax(b) - np.log(mean) if log else softmax(b) - mean
     return u
 
@@ -100,9 +93,6 @@ class Running:
     base stands until a label set has had 20. What was least used goes first where there are many.
 
     Args:
-        name: What decisions and records call it.
-        facts: Of the model.
-        log: As `BatchCalibrated`.
         most: Label sets whose means are kept.
     """
 

@@ -19,12 +19,7 @@ from lastword.rule.geometry import Scores
 
 
 def contextual(facts: Facts, *, released: bool = False) -> Plain:
-    """Return log softmax(b) - log mean over content-free inputs of softmax(b after it), in nats.
-
-    Args:
-        facts: Of the model.
-        released: Whether the mean is that of the release, normalised after it is taken.
-    """
+    """Return log softmax(b) - log mean over content-free inputs of softmax(b after it), in nats."""
 
     def score(evidence: Evidence) -> Scores | None:
         if (b := evidence.content_free) is None:

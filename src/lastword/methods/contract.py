@@ -24,10 +24,7 @@ class Facts:
     """The facts of a model that a method is made from.
 
     Attributes:
-        depth: L, the number of blocks.
         vocabulary: V, the rows of the output head.
-        invariant: I(M).
-        theta: TRACE's constants and switches.
     """
 
     depth: int
@@ -70,8 +67,6 @@ class Evidence:
     """The reading of one item.
 
     Attributes:
-        candidates: Their texts.
-        tokens: How many tokens each has [candidates].
         trajectory: S, nan where unread, and T's scores.
         own: Mean over tokens of the method's own token scorer [candidates]; None without one.
         blind: The trajectory without the question; None without a blind prompt.
@@ -107,14 +102,7 @@ class Evidence:
 def aggregate(
     means: Scores, aggregation: Aggregation, tokens: np.ndarray, sizes: np.ndarray
 ) -> Scores:
-    """Aggregate as `Evidence.aggregate` does, for as many candidates as are given.
-
-    Args:
-        means: Of each candidate, over its tokens.
-        aggregation: What they become.
-        tokens: How many tokens each candidate has.
-        sizes: How many bytes each candidate has.
-    """
+    """Aggregate as `Evidence.aggregate` does, for as many candidates as are given."""
     if aggregation == "mean":
         return means
     sums: Scores = means * tokens

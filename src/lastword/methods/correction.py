@@ -32,9 +32,6 @@ class Correction(Protocol):
     def next(self, evidence: Evidence) -> Step | Verdict:
         """Return what must still be read of an item, or the verdict.
 
-        Args:
-            evidence: What has been read of it.
-
         Raises:
             ItemError: The item lacks what the correction reads.
         """
@@ -56,13 +53,7 @@ class Learning(Correction, Protocol):
 
 @dataclass(frozen=True)
 class Scored:
-    """The answer with the highest score of a method.
-
-    Attributes:
-        name: The method's, options and all.
-        facts: Of the model.
-        method: Scores items.
-    """
+    """The answer with the highest score of a method."""
 
     name: str
     facts: Facts
@@ -113,13 +104,7 @@ def require_pure(correction: Correction) -> None:
 
 
 def lacks(needs: Needs, *, blind: bool, free: bool) -> str | None:
-    """Return what an item lacks of the prompts that are needed, or None.
-
-    Args:
-        needs: What is read.
-        blind: Whether the item has a blind prompt.
-        free: Whether it has content-free ones.
-    """
+    """Return what an item lacks of the prompts that are needed, or None."""
     if needs.blind and not blind:
         return "a blind_prompt"
     return "content_free prompts" if needs.content_free and not free else None

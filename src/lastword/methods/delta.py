@@ -20,11 +20,7 @@ from lastword.rule.tile import Logits, Tile
 
 @dataclass(frozen=True)
 class Extrapolation:
-    """log_softmax of the extrapolated logits.
-
-    Attributes:
-        facts: Of the model.
-    """
+    """log_softmax of the extrapolated logits."""
 
     facts: Facts
     raw_depths: tuple[int, ...] = ()

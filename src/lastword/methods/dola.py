@@ -151,12 +151,7 @@ class Plausible:
 def divergence(
     late: Float[Tensor, "rows vocab"], early: Float[Tensor, "rows vocab"]
 ) -> Float[Tensor, " rows"]:
-    """Return D_l = 1/(2V) sum_v M (2 log M - log p_L - log p_l), M = (p_L + p_l) / 2.
-
-    Args:
-        late: log p_L.
-        early: log p_l.
-    """
+    """Return D_l = 1/(2V) sum_v M (2 log M - log p_L - log p_l), M = (p_L + p_l) / 2."""
     mean = early.exp().add_(late.exp()).mul_(0.5)  # M
     # Where both underflow M is 0 and so is its term.
     term = mean.clamp(min=torch.finfo(mean.dtype).tiny).log_().mul_(2).sub_(late).sub_(early)

@@ -23,11 +23,7 @@ LEAST = 1e-4  # nats: above what two executions differ by
 
 @dataclass(frozen=True)
 class TraceGated:
-    """u of the router's operator where the question moved it, else b.
-
-    Attributes:
-        facts: Of the model.
-    """
+    """u of the router's operator where the question moved it, else b."""
 
     facts: Facts
     aggregation: Aggregation = "mean"

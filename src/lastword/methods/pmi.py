@@ -21,7 +21,6 @@ class Pmi:
     """b - LAMBDA q, q the base scores after the blind prompt.
 
     Attributes:
-        facts: Of the model.
         weight: LAMBDA, 0 or more.
         aggregation: Sum, mean or sum over bytes, of b and q alike.
 

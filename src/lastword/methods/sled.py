@@ -41,7 +41,6 @@ class Evolved:
     Attributes:
         tokens: I, ascending [rows, k].
         h: Their evolved logits [rows, k].
-        vocabulary: V.
     """
 
     tokens: Int[Tensor, "rows k"]

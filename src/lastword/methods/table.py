@@ -225,10 +225,6 @@ def entry(name: str) -> Entry:
 def resolve(names: Sequence[str], facts: Facts) -> dict[str, Method]:
     """Return methods by their full names, in order, each once.
 
-    Args:
-        names: As in the table, with options after `@`.
-        facts: Of the model that they will read.
-
     Raises:
         InputError: No such method, or an option that it does not take.
     """
@@ -237,10 +233,6 @@ def resolve(names: Sequence[str], facts: Facts) -> dict[str, Method]:
 
 def correction_of(name: str, facts: Facts) -> Correction:
     """Return the correction of a method: its own, or the answer with its highest score.
-
-    Args:
-        name: As in the table, with options after `@`.
-        facts: Of the model that it will read.
 
     Raises:
         InputError: No such method, or one that scores by whole vocabularies.

@@ -14,11 +14,7 @@ from lastword.rule.router import Verdict, next_step
 
 @dataclass(frozen=True)
 class Trace:
-    """u of the router's operator, from everything read.
-
-    Attributes:
-        facts: Of the model.
-    """
+    """u of the router's operator, from everything read."""
 
     facts: Facts
     aggregation: Aggregation = "mean"

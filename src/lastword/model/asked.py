@@ -45,11 +45,7 @@ def asked(options: LoadOptions) -> str | None:
 
 
 def digests(source: Mapping[str, Any]) -> dict[str, str]:
-    """Return what tells a loaded model's files apart, by part; none of a hub's, whose commit does.
-
-    Args:
-        source: What a run records of where the model came from.
-    """
+    """Return what tells a model's files apart, by part; none of the hub's, whose commit does."""
     from lastword.weights.identity import folder_digests
 
     if (whole := source.get("gguf_sha256")) is not None:

@@ -114,11 +114,6 @@ class Backbone:
     ) -> States:
         """Compute states of all branches at `depths`; blocks past the deepest are not run.
 
-        Args:
-            branches: What to read; whatever shares a prefix shares its rows.
-            depths: Depths to capture, in 0..L.
-            padded_tokens: Most tokens of one right-padded batch on the plain road.
-
         Raises:
             torch.OutOfMemoryError: One branch alone is more than the device holds.
         """
@@ -131,11 +126,6 @@ class Backbone:
         """Average each branch's read rows, in float32, on the CPU; no row leaves its block.
 
         A text whose means are kept is not read again.
-
-        Args:
-            branches: What to read: a branch's rows are those that predict its own tokens.
-            depths: Depths to capture, in 0..L, in the order of the result.
-            padded_tokens: As `states`.
 
         Raises:
             torch.OutOfMemoryError: One branch alone is more than the device holds.
@@ -279,13 +269,7 @@ class _DeepEnough(Exception):  # noqa: N818 - not an error: ends a forward whose
 def watching(
     parts: Parts, depths: Sequence[int], see: Callable[[int, Tensor], None]
 ) -> Iterator[None]:
-    """Show the states at some depths to `see` whenever the trunk runs, before the next block does.
-
-    Args:
-        parts: The model's.
-        depths: In 0..L.
-        see: Called with the depth and its states [sequences, length, width].
-    """
+    """Show the states at some depths to `see` as the trunk runs, before the next block does."""
     last = len(parts.blocks)
 
     def before(depth: int) -> Callable[..., None]:

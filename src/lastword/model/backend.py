@@ -40,14 +40,7 @@ class Profile:
     """The sizes and names of a model, wherever it computes.
 
     Attributes:
-        model_type: transformers' name of its architecture.
-        depth: L, the number of blocks.
-        width: d, the size of a state.
-        vocabulary: V, the rows of the output head.
         context: Most tokens that are fed; None without a limit.
-        dtype: Of the states.
-        device: Where they are computed.
-        attention: What attends.
     """
 
     model_type: str
@@ -113,9 +106,6 @@ class Backend(Protocol):
     def local(self, purpose: str) -> "Local":
         """Give the model in this process.
 
-        Args:
-            purpose: What it is needed for, in words.
-
         Raises:
             ElsewhereError: It is in another process.
         """
@@ -126,12 +116,6 @@ class Backend(Protocol):
 
 class Local:
     """A transformers model in this process, on the road that the check at load chose.
-
-    Args:
-        model: A decoder-only language model.
-        options: How it is read: Theta, the head's dtype, attention, the prefixes' memory.
-        source: What a run records of where the model came from.
-        layout: What came of its weights laid out for oneDNN.
 
     Raises:
         ThetaError: The model is too shallow.
@@ -210,12 +194,7 @@ class Local:
 
 
 def token_bytes(config: Any, dtype: torch.dtype) -> int:
-    """Return bytes of one token in a batch: its states at every depth, and one block's activations.
-
-    Args:
-        config: The text model's config.
-        dtype: Of the states.
-    """
+    """Return bytes of a token in a batch: states at every depth, one block's activations."""
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     activations = 4 * config.hidden_size + 3 * inner
     depth = config.num_hidden_layers
@@ -227,11 +206,6 @@ def default_batch_tokens(config: Any, dtype: torch.dtype, device: torch.device) 
 
     On a GPU they may take a sixteenth of the device: of all of it and not of what is free, for a
     restarted run must plan as it did before.
-
-    Args:
-        config: The text model's config.
-        dtype: Of the states.
-        device: Where they are.
     """
     memory = BATCH_BYTES
     if device.type == "cuda":

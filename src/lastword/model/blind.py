@@ -15,9 +15,6 @@ class BlindScores:
 
     A label set's frame is read once, and so is an option of a large pool. What was least used goes
     first.
-
-    Args:
-        budget: Most bytes.
     """
 
     def __init__(self, budget: int) -> None:

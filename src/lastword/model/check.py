@@ -71,8 +71,6 @@ class Checked:
     """The check's findings; all differences are in nats of log-probability.
 
     Attributes:
-        road: The road that the model takes.
-        attention: The implementation that attends over packed forests.
         noise: Largest difference between the plain road batched and one text at a time.
         packed: Largest difference between the packed road and the plain one; nan where it raised.
         readout: Largest difference between the readout at depth L and the model's own logits.
@@ -99,11 +97,6 @@ class Checked:
 
 def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Checked:
     """Try the model's roads, and on a CUDA device flex attention, and say which it takes.
-
-    Args:
-        backbone: The model, on any road.
-        readout: Its head.
-        attention: `auto` may take flex attention; the model's own otherwise (`Tracer`).
 
     Raises:
         InputError: The attention named is not the model's own.
@@ -146,14 +139,7 @@ def _require_own(backbone: Backbone, attention: str) -> None:
 
 
 def try_flex(backbone: Backbone, readout: Readout, alone: LogProbs, tolerance: float) -> Trial:
-    """Hold flex attention on packed forests to the model's own: is it right, and faster.
-
-    Args:
-        backbone: The model, on any road.
-        readout: Its head.
-        alone: Scores of the check's texts on the plain road.
-        tolerance: How far packed scores may be from them.
-    """
+    """Hold flex attention on packed forests to the model's own: is it right, and faster."""
     flex = backbone.on("packed", "flex_attention")
     try:
         batch = _batch(readout.vocabulary, backbone.context)
@@ -222,9 +208,6 @@ def try_layout(layers: Iterable[nn.Linear]) -> Trial:
     """Time layers as they are and laid out for oneDNN, and hold their products to each other.
 
     On one thread, by its own clock: what other processes leave of the cores is not to decide.
-
-    Args:
-        layers: Of a block; one of each shape is timed.
     """
     shapes = {tuple(layer.weight.shape): layer for layer in layers}
     threads = torch.get_num_threads()

@@ -64,13 +64,7 @@ def _root() -> Path:
 
 
 def keep(place: Path, file: str, model: "PreTrainedModel") -> None:
-    """Keep what was read of a file; where the disk has no room for it, or refuses, nothing.
-
-    Args:
-        place: Where, as `place` says.
-        file: The file's name.
-        model: Dequantised.
-    """
+    """Keep what was read of a file; where the disk has no room for it, or refuses, nothing."""
     size = sum(tensor.nbytes for tensor in model.parameters())
     try:
         _root().mkdir(parents=True, exist_ok=True)

@@ -31,7 +31,6 @@ class Parts:
     Attributes:
         trunk: The text decoder, from ids to the last hidden state.
         blocks: Its transformer blocks, L of them.
-        norm: The final norm, or None.
         after_norm: What the trunk does after the norm, before the head; often nothing.
     """
 
@@ -87,10 +86,6 @@ def rope_class(config: PretrainedConfig, length: int) -> int:
     """Return a length's class: those of one class may share a batch (method, section 2).
 
     Longrope and dynamic scaling choose their frequencies by the longest position in the batch.
-
-    Args:
-        config: The model's config.
-        length: Tokens fed.
     """
     text = text_config(config)
     for rope in _ropes(text):

@@ -22,11 +22,7 @@ def can_lay_out(weight: Tensor) -> bool:
 
 
 def laid_out(weight: Tensor) -> Callable[[Tensor], Tensor]:
-    """Return the product of rows with a copy of a weight that is in the order of oneDNN's kernels.
-
-    Args:
-        weight: As a linear layer keeps it [outputs, inputs].
-    """
+    """Return the product of rows with a copy of a weight in the order of oneDNN's kernels."""
     packed = _pack(weight)
     return lambda rows: _product(rows, packed, None)
 
@@ -40,11 +36,7 @@ def is_plain(layer: nn.Module) -> bool:
 
 
 class LaidOut(nn.Linear):
-    """A linear layer on weights in the order of oneDNN's kernels, for inference alone.
-
-    Args:
-        layer: What it does the work of; not changed.
-    """
+    """A linear layer on weights in the order of oneDNN's kernels, for inference alone."""
 
     def __init__(self, layer: nn.Linear) -> None:
         nn.Module.__init__(self)

@@ -16,8 +16,6 @@ class Loaded:
     """A model in memory, and what a run records of where it came from.
 
     Attributes:
-        model: The model, in eval mode.
-        tokenizer: Its tokenizer.
         source: Name, revision, dtype, device, quantisation and the like, as plain JSON values.
         origin: What names the checkpoint that stores these very weights; None where none does.
     """

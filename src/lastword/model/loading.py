@@ -81,10 +81,7 @@ class _Plan:
 
     Attributes:
         options: What was asked for, the name a full path or the revision a commit.
-        config: transformers' config of it.
         method: What it is quantised as; asked once, since loading writes into the config.
-        dtype: What the weights become.
-        device: Where they go.
         checkpoint: Its header; None where nothing tells which commit it is.
         path: The GGUF file on disk; None for any other checkpoint.
         place: Where the GGUF file's model is kept dequantised; None where it is not.

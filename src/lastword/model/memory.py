@@ -59,7 +59,6 @@ class Storage:
 
     Attributes:
         dtype: Of what is not quantised.
-        quantize: What is quantised while loading.
         dequantised: Whether stored FP8 and MXFP4 are turned into `dtype`.
     """
 
@@ -159,12 +158,6 @@ def _free_cgroup() -> int | None:
 
 def refuse_too_large(name: str, need: Footprint, device: torch.device, shares: int = 1) -> None:
     """Refuse a model that does not fit before any of it is loaded.
-
-    Args:
-        name: What the model is called.
-        need: What it takes.
-        device: Where it would run.
-        shares: Number of devices that its weights are divided over.
 
     Raises:
         TooLargeError: It takes more than is free; says what makes it smaller.

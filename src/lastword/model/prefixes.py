@@ -106,12 +106,7 @@ class Row:
         return np.searchsorted(self.nodes, self.forest.reads.rows)
 
     def extend(self, key: Keys, value: Keys) -> tuple[Keys, Keys]:
-        """Return keys and values of all nodes in the order of `keys`, for the next attention call.
-
-        Args:
-            key: Of the nodes that are computed.
-            value: Of the same.
-        """
+        """Return keys and values of all nodes in the order of `keys`, for the next attention."""
         blocks = [[x[:, :, skip:] for x in b.calls[self._calls]] for b, skip in self._known]
         self._calls += 1
         if blocks:

@@ -66,12 +66,7 @@ def require(name: str, method: str) -> None:
 
 
 def options_for(quantize: Quantize, dtype: torch.dtype) -> Any:
-    """Return the `quantization_config` that quantises a plain checkpoint while it is loaded.
-
-    Args:
-        quantize: What the user asks for.
-        dtype: What everything that is not quantised is computed in.
-    """
+    """Return the `quantization_config` that quantises a plain checkpoint while it is loaded."""
     from transformers import BitsAndBytesConfig
 
     if quantize == "int8":
@@ -100,12 +95,7 @@ def drop_outliers(config: Any) -> None:
 
 
 def describe(model: Any, stored: str | None) -> str | None:
-    """Describe for the record how weights are kept: `int8 (bitsandbytes, threshold 0)`.
-
-    Args:
-        model: The loaded model.
-        stored: What its checkpoint is quantised as.
-    """
+    """Describe for the record how weights are kept: `int8 (bitsandbytes, threshold 0)`."""
     quantizer = getattr(model, "hf_quantizer", None)
     if quantizer is None or getattr(quantizer.quantization_config, "dequantize", False):
         return None if stored is None else f"{stored}, dequantised"

@@ -44,12 +44,7 @@ class States:
 
 @runtime_checkable
 class Head(Protocol):
-    """A final norm and output head.
-
-    Attributes:
-        device: Where it takes states.
-        tile_rows: Most rows of one tile.
-    """
+    """A final norm and output head."""
 
     device: torch.device
     tile_rows: int
@@ -89,13 +84,6 @@ def read(
 
     Logits exist for one tile of rows at a time; scorers share those of their depths. Where the
     device runs out of memory, tiles are halved.
-
-    Args:
-        head: The model's.
-        states: The batch.
-        targets: Which of the batch's predicted tokens to read.
-        depths: Depths to read; those of the scorers are among them.
-        scorers: T, or its peers.
 
     Raises:
         NonFiniteError: Logits that are NaN or infinite; names the depth.

@@ -88,13 +88,7 @@ class Readout:
         row: Int[Tensor, " targets"],
         token: Int[Tensor, " targets"],
     ) -> Float[Tensor, " targets"]:
-        """Return tokens' log-probabilities, without logits; not finite if a row's logit is not.
-
-        Args:
-            hidden: States at any depths.
-            row: Row of each token.
-            token: The tokens.
-        """
+        """Return tokens' log-probabilities, without logits; not finite if a row's logit is not."""
         assert self._alone is not None
         return self._alone.log_probs(self._normed(hidden), row, token)
 

@@ -43,13 +43,7 @@ Pooled = Float[np.ndarray, "texts depths width"]
 
 @runtime_checkable
 class Reader(Protocol):
-    """A model that states are read from: a tracer.
-
-    Attributes:
-        tokenizer: Its tokenizer.
-        overflow: What it does with a text that does not fit.
-        chat: The chat template around every prompt.
-    """
+    """A model that states are read from: a tracer."""
 
     tokenizer: Any
     overflow: Overflow
@@ -72,14 +66,6 @@ def passages_of(
     names: Sequence[str | None] | None = None,
 ) -> list[Passage]:
     """Return what a probe of a question reads of each text.
-
-    Args:
-        reader: Whose tokenizer, chat template and context they are for.
-        texts: The inputs as texts.
-        question: The probe's own, which its prompts are written by.
-        template: Writes the prompts.
-        pooling: Of the probe.
-        names: Of the texts, for errors; their places if left out.
 
     Raises:
         ItemError: A text that cannot be read.
@@ -108,13 +94,6 @@ def read_states(
 ) -> Float[np.ndarray, "texts depths poolings width"]:
     """Read every depth of some texts for a fit: one pass a text.
 
-    Args:
-        reader: The model.
-        texts: The inputs as texts.
-        question: The question; a prompt's last token has read it.
-        template: Writes the prompts.
-        poolings: The third axis of the result.
-
     Raises:
         ItemError: A text that cannot be read.
     """
@@ -129,11 +108,6 @@ def answers(
     tracer: Any, inputs: Iterable[tuple[Input, str | None]], ready: Questionnaire
 ) -> Iterator[Answers]:
     """Answer questions about inputs in their order, as they are taken.
-
-    Args:
-        tracer: The `Tracer` that decides.
-        inputs: With their names; they may be endless.
-        ready: The questions.
 
     Raises:
         InputError: A probe was fitted under another prompt template.

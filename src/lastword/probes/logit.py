@@ -33,14 +33,7 @@ def root_mean_square(x: Features, present: Present) -> Float[np.ndarray, " featu
 def conditional_logit(
     x: Features, present: Present, target: Shares, penalty: float
 ) -> Float[np.ndarray, " features"]:
-    """Fit the weights by Newton's method: what they maximise is concave.
-
-    Args:
-        x: Features.
-        present: Which entries are options.
-        target: What each option counts for.
-        penalty: Of the ridge.
-    """
+    """Fit the weights by Newton's method: what they maximise is concave."""
     counts = present.sum(axis=1)
     starts = np.cumsum(counts) - counts
     rows, shares = np.ascontiguousarray(x[present].T), target[present]  # one row a feature

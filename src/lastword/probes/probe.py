@@ -46,8 +46,6 @@ class Probe:
         question: The question it answers; of a trajectory probe any options do.
         template: How its prompts were made (`Questionnaire.template_name`).
         subject: The model whose states it was fitted on.
-        fit: The weights.
-        labels: How many labels it was fitted on.
         left_out: Options without enough labels, which it never answers.
         seed: Of the split of its labels; None where all were fitted on.
         figures: What was measured of it, by name.

@@ -43,14 +43,7 @@ class StackedProbe:
         return self.over.temperature
 
     def scores(self, known: Table, options: Sequence[str], base: Scores, blind: Scores) -> Scores:
-        """Return each text's scores; their softmax at the temperature are the probabilities.
-
-        Args:
-            known: Scores of the state probe.
-            options: Texts of the question's options.
-            base: The model's own scores of them.
-            blind: The same without the input.
-        """
+        """Return each text's scores; their softmax at the temperature are the probabilities."""
         x = _features(known, self.state.classes, options, base, blind)
         return np.array([self.over.scores(own) for own in x])
 
@@ -72,14 +65,6 @@ def fit_stacked(
     groups: Sequence[str],
 ) -> StackedFit:
     """Fit the weights on the state probe's leave-one-out scores.
-
-    Args:
-        fit: Of the same texts.
-        labels: The right option of each text.
-        options: Texts of the question's options, in the scores' order.
-        base: The model's own scores.
-        blind: The same without the input.
-        groups: Texts of one group are of one fold.
 
     Raises:
         InputError: Fewer groups than folds.

@@ -40,10 +40,7 @@ class StateProbe:
         classes: In Unicode's order.
         depth: Of the state it reads.
         pooling: The mean over the input's tokens, or the prompt's last token.
-        mean: Of each feature over the fit's texts [width].
         scale: Deviation of each feature there [width].
-        weights: [width, classes].
-        intercept: [classes].
         temperature: T, by the fit's leave-one-out log loss.
         likeness: How far the fit's texts lie from one another.
         earlier: What a probe of each depth before it would be, of the same pooling: weights of the
@@ -76,11 +73,7 @@ class StateProbe:
         return np.asarray(softmax(self.scores(states) / self.temperature, axis=1))
 
     def by_depth(self, states: Float[np.ndarray, "depths width"]) -> Table | None:
-        """Return what each depth up to this one says of a text [depths, classes].
-
-        Args:
-            states: Of the text, from depth 0 to this one.
-        """
+        """Return what each depth up to this one says of a text [depths, classes]."""
         if self.earlier is None:
             return None
         before = np.einsum("dw,dwc->dc", states[:-1], self.earlier[:, :-1]) + self.earlier[:, -1]
@@ -96,7 +89,6 @@ class StateFit:
     """A probe, and what its fit saw on the way.
 
     Attributes:
-        probe: The probe.
         scores: Leave-one-out scores of the fit's texts, in the caller's order [texts, classes].
         right: Leave-one-out share right of each depth and pooling, at its best penalty.
     """

@@ -17,11 +17,6 @@ from lastword.probes.state import LEAST, StateProbe, States, fit_state
 def teach(states: States, base: Scores, options: Sequence[str]) -> StateProbe | None:
     """Fit a state probe to the model's own batch-calibrated answers.
 
-    Args:
-        states: Of texts without labels.
-        base: The model's own scores of the options.
-        options: Their texts.
-
     Returns:
         None where the texts are fewer than batch calibration takes, or teach no two classes.
     """

@@ -62,10 +62,6 @@ class TrajectoryFit:
 def features_of(answer: Answer, tokens: Sequence[int]) -> Options:
     """Return the features of an item's options.
 
-    Args:
-        answer: Read at every depth and by T, with the input and without.
-        tokens: How many tokens each option has.
-
     Raises:
         InputError: Something was not read.
     """
@@ -94,15 +90,6 @@ def features_from(
 
     The last ones, S and t, read the input; the others never do.
 
-    Args:
-        S: The trajectory.
-        blind: The same without the input.
-        t: T's scores.
-        blind_t: The same without the input.
-        content_free: Mean of b over content-free inputs; 0 where there are none.
-        tokens: How many tokens each option has.
-        candidates: Their texts.
-
     Raises:
         InputError: Something was not read.
     """
@@ -128,11 +115,7 @@ class Places(NamedTuple):
 
 
 def feature_places(count: int) -> Places:
-    """Return the places of an item's features.
-
-    Args:
-        count: How many there are.
-    """
+    """Return the places of an item's features."""
     depths = (count - _OTHERS) // 2
     first = depths + _UNREAD
     return Places(range(first), range(first, first + depths), first + depths)

@@ -31,11 +31,7 @@ class Likeness:
 
     @classmethod
     def of(cls, z: Vectors) -> "Likeness":
-        """Fit the covariance of centred vectors.
-
-        Args:
-            z: Of the labelled texts, of mean 0.
-        """
+        """Fit the covariance of centred vectors."""
         from sklearn.covariance import ledoit_wolf_shrinkage
 
         n, width = z.shape

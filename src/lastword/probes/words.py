@@ -16,12 +16,7 @@ FOLDS = 4
 
 
 def bag_of_words(texts: Sequence[str], labels: Sequence[str]) -> "GridSearchCV":
-    """Fit a bag of words; `predict` and `predict_proba` take texts.
-
-    Args:
-        texts: The fit's texts.
-        labels: The class of each, at least two texts a class.
-    """
+    """Fit a bag of words; `predict` and `predict_proba` take texts."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV, StratifiedKFold

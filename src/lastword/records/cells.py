@@ -88,8 +88,6 @@ class Cell:
     """The records of one model on one benchmark.
 
     Attributes:
-        model: The model's name.
-        benchmark: The benchmark's name.
         records: One row a record, in the benchmark's order: at least what is counted and judged
             over all items at once (`COUNT_COLUMNS`).
         source: Where everything about a record is read; None where `records` has it.
@@ -204,11 +202,7 @@ class Cell:
             yield item[places[inside]], frame if inside.all() else frame[inside]
 
     def whole(self, places: Places) -> "pd.DataFrame":
-        """Everything about some of the records, in this order.
-
-        Args:
-            places: Among all records of the cell.
-        """
+        """Everything about some of the records, in this order."""
         return self.records.iloc[places] if self.source is None else self.source.whole(places)
 
 
@@ -225,22 +219,10 @@ class Summary:
     """One line of the master table, and what stands beside it. All shares lie in [0, 1].
 
     Attributes:
-        model: The model's name.
-        benchmark: The benchmark's name.
-        counts: How many items it has.
         invariant: I(M); nan where the records have none.
         chance: Mean share of truths among the candidates.
-        mc1_base: Mean MC1 of the model's own answers.
-        mc1: Mean MC1 of the corrected answers.
-        mc2_base: Mean MC2 of the base scores.
-        mc2: Mean MC2 of the corrected scores.
-        mc3_base: Mean MC3 of the base scores.
-        mc3: Mean MC3 of the corrected scores.
-        ece_base: Calibration error of the base probabilities.
-        ece: Calibration error of the corrected probabilities.
         fixed: Answers that correction made right (MC1 rose).
         broken: Answers that correction made wrong (MC1 fell).
-        scalar: Share of items in the scalar regime.
         fired: Share of items by operator: `decisive`, `mix` (lambda not 0), `early`, and whatever
             else decided.
         gain_mc1: What each operator adds to delta MC1; they sum to it.
@@ -373,12 +355,7 @@ def summarise(cell: Cell) -> Summary:
 
 
 def calibration(cell: Cell, scores: str) -> Reliability:
-    """Reliability curve of softmax(scores) over the items that count for MC1.
-
-    Args:
-        cell: The cell.
-        scores: `base_scores` or `scores`.
-    """
+    """Reliability curve of softmax(scores) over the items that count for MC1."""
     tops = Lists.of(cell.items[scores]).each(confidence, items=cell.mc1_places)
     right = column(cell.items, "mc1_base" if scores == "base_scores" else "mc1")
     return reliability(tops, right[cell.mc1_places])

@@ -111,9 +111,6 @@ class Lists:
     def filled(self, pieces: "Iterable[tuple[Places, Lists]]") -> "Lists":
         """Lists of the same items in this one's layout; none where no piece has one.
 
-        Args:
-            pieces: Which items, and their lists.
-
         Raises:
             InputError: A list of another length than this one's.
         """
@@ -146,11 +143,7 @@ class Lists:
         return filled
 
     def alike(self, items: Places | None = None) -> Iterator[Places]:
-        """Places of items that have equally many, those without a list left out.
-
-        Args:
-            items: Among which items; None for all.
-        """
+        """Places of items that have equally many, those without a list left out."""
         yield from _alike(self.lengths, self.lengths, items)
 
     def each(
@@ -204,11 +197,7 @@ class Matrices:
         return self.numbers.stack(items).reshape(len(items), int(self.rows[items[0]]), -1)
 
     def alike(self, items: Places | None = None) -> Iterator[Places]:
-        """Places of items of one shape, those without a matrix left out.
-
-        Args:
-            items: Among which items; None for all.
-        """
+        """Places of items of one shape, those without a matrix left out."""
         # One number for the pair (rows, size): matrices of one size may have other shapes.
         sizes = self.numbers.lengths
         yield from _alike(self.rows * (sizes.max(initial=0) + 1) + sizes, sizes, items)

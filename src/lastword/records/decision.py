@@ -51,9 +51,6 @@ def to_frame(decisions: Iterable[Decision]) -> "pd.DataFrame":
 
     The columns of a gate are `gates.NAME.value`, `gates.NAME.threshold` and `gates.NAME.holds`; a
     gate that a decision's regime does not have is null there.
-
-    Args:
-        decisions: As `Tracer.correct_many` gives them.
     """
     import pandas as pd
 

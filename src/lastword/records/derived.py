@@ -35,12 +35,7 @@ def facts_of(run: Mapping[str, Any]) -> "Facts":
 
 
 def fitted_methods(names: Iterable[str], run: Mapping[str, Any]) -> "dict[str, Method]":
-    """Those of a run's methods that learn from a cell's items.
-
-    Args:
-        names: As `lastword.methods.resolve` takes them.
-        run: `run.json`.
-    """
+    """Those of a run's methods that learn from a cell's items."""
     from lastword.methods import METHODS, resolve
     from lastword.methods.contract import Fitted
 
@@ -50,12 +45,7 @@ def fitted_methods(names: Iterable[str], run: Mapping[str, Any]) -> "dict[str, M
 
 
 def fit(cell: Cell, methods: "Mapping[str, Method]") -> "dict[str, Method]":
-    """The methods, those that learn a mean from unlabelled items with that of the cell's.
-
-    Args:
-        cell: Answered items.
-        methods: By name.
-    """
+    """The methods, those that learn a mean from unlabelled items with that of the cell's."""
     from lastword.methods.contract import Fitted
 
     return {
@@ -66,10 +56,6 @@ def fit(cell: Cell, methods: "Mapping[str, Method]") -> "dict[str, Method]":
 
 def derive(cell: Cell, methods: "Mapping[str, Method]") -> "dict[str, list[Scores | None]]":
     """Every method's scores of every answered item, in the cell's order.
-
-    Args:
-        cell: Records of `lastword eval` or of `compare`.
-        methods: By name; a mean that a method learns is taken over the cell (`fit`).
 
     Returns:
         Scores [candidates] by method and item; None where a method does not apply.
@@ -91,12 +77,7 @@ def derive(cell: Cell, methods: "Mapping[str, Method]") -> "dict[str, list[Score
 
 
 def evidence(cell: Cell, methods: "Mapping[str, Method]") -> "Iterator[tuple[int, Evidence]]":
-    """Yield the place of each answered item and what these methods ask for of it.
-
-    Args:
-        cell: Answered items.
-        methods: By name.
-    """
+    """Yield the place of each answered item and what these methods ask for of it."""
     needs = [method.needs for method in methods.values()]
     depths = frozenset[int]().union(*(n.depths | n.blind for n in needs))
     whole = len(depths) > 1 or any(n.t for n in needs)

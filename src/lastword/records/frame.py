@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 
 
 def to_frame(table: pa.Table, info: RunInfo) -> "pd.DataFrame":
-    """The records of a cell, with the model and template that its run names.
-
-    Args:
-        table: Records, one row an item.
-        info: The cell's `run.json`.
-    """
+    """The records of a cell, with the model and template that its run names."""
     import pandas as pd
 
     columns: dict[str, Any] = {

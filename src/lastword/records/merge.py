@@ -19,8 +19,6 @@ class Merged:
     """The outcome of a merge in one cell.
 
     Attributes:
-        folder: The cell.
-        items: How many items the run has.
         missing: How many of them no source had a record of.
     """
 

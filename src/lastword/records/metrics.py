@@ -28,10 +28,6 @@ def mc1(scores: Numbers, truthful: Numbers) -> float:
     A tie for first counts as the share of the tied candidates that are truthful, so the order of
     the candidates never decides.
 
-    Args:
-        scores: One score a candidate [candidates].
-        truthful: Which candidates are truthful [candidates].
-
     Returns:
         A share in [0, 1]; nan without a truthful or without a false candidate.
 
@@ -67,12 +63,6 @@ def of_items(
     items: Places | None = None,
 ) -> PerItem:
     """A metric of many items: `mc1_rows`, `mc2_rows` or `mc3_rows`; nan where it is undefined.
-
-    Args:
-        metric: What is computed of items with equally many candidates.
-        scores: A score a candidate; an item without any has no metric.
-        truthful: Which candidates are truthful.
-        items: Of which items; None for all.
 
     Raises:
         InputError: As `mc1`.
@@ -142,10 +132,6 @@ def pair_accuracy(ids: Sequence[str], corrects: Numbers) -> float:
 
     Two items are a pair where their ids are one but for a last part: `pair/017/a` (`pair_name`).
 
-    Args:
-        ids: One an item [items].
-        corrects: Their MC1, in [0, 1] [items].
-
     Returns:
         A share in [0, 1]; nan without a pair.
     """
@@ -165,9 +151,6 @@ def fixed_and_broken(gains: Numbers) -> tuple[int, int]:
     """Count the answers made right and those made wrong: their MC1 rose, or fell.
 
     MC1 is a quotient of counts: equal shares are equal floats, so that any difference is one.
-
-    Args:
-        gains: MC1 after minus before of each item; nan counts for neither [items].
     """
     changes = np.asarray(gains, dtype=float)
     return int((changes > 0).sum()), int((changes < 0).sum())
@@ -178,8 +161,6 @@ class Reliability:
     """Reliability curve: confidence against accuracy in equal bins of [0, 1].
 
     Attributes:
-        edges: Bin edges, ascending, from 0 to 1 [bins + 1].
-        counts: Items in each bin [bins].
         confidence: Mean confidence in each bin, nan where it is empty [bins].
         accuracy: Mean correctness in each bin, nan where it is empty [bins].
     """
@@ -203,10 +184,6 @@ def reliability(confidences: Numbers, corrects: Numbers) -> Reliability:
     """Reliability curve over equal bins (a, b]; 0 belongs to the first bin.
 
     Items whose confidence or correctness is nan do not count.
-
-    Args:
-        confidences: Probability of the top candidate, in [0, 1] [items].
-        corrects: Its correctness, in [0, 1]; an item's MC1 [items].
 
     Raises:
         InputError: Lengths differ, or a confidence outside [0, 1].

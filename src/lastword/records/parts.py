@@ -85,10 +85,6 @@ def read_sound(path: Folder, plan: Sequence[Sequence[int]], group: int) -> pa.Ta
 def read_part(path: Folder, columns: Sequence[str] | None = None) -> pa.Table:
     """The records of one part.
 
-    Args:
-        path: The part.
-        columns: Which of `ALL_COLUMNS`; None for all but the states.
-
     Raises:
         RecordError: The file is torn, or holds something else.
     """

@@ -12,9 +12,6 @@ from lastword.theta import Theta
 def one_theta(runs: Iterable[RunInfo]) -> Theta:
     """Return the Theta that all runs share.
 
-    Args:
-        runs: As `info.read_runs` reads them.
-
     Raises:
         RecordError: They were made under different ones.
         ThetaError: A `run.json` with a Theta that this version does not know.

@@ -40,24 +40,14 @@ class Readings:
     Candidates beyond an item's own are filled with 0 and masked by `present`.
 
     Attributes:
-        invariant: I(M) as recorded [items].
-        d_eff: Eq. 5 [items].
-        changes: True where the decisive layer prefers another candidate [items].
         log_ratio: g_logr, Eq. 8 [items].
         entropy: g_H, Eq. 8; nan for one candidate [items].
         sharper: margin(t) - margin(b) [items].
         shift: t - b at the base's choice [items].
         confidence: max b [items].
-        base: b [items, candidates].
         decisive: q, log pi at the decisive layer [items, candidates].
-        early: S at depth 0 [items, candidates].
-        t: The trajectory scorer's scores [items, candidates].
         moved: For each operator that overrides, S less its blind reading at the depth that decides:
             l*, L for mix, 0 for early; nan where nothing was read blind [items, candidates].
-        present: Which entries are candidates [items, candidates].
-        truthful: Which entries are truthful candidates [items, candidates].
-        counts_mc1: Which items count for MC1 [items].
-        counts_mc2: Which items count for MC2 [items].
     """
 
     invariant: PerItem
@@ -190,16 +180,7 @@ def _blank(cell: Cell, t: Lists) -> Readings:
 def _fill(
     r: Readings, items: Places, S: np.ndarray, without: np.ndarray, t: np.ndarray, theta: Theta
 ) -> None:
-    """Derive items of one shape, by the formulas of `lastword.rule.geometry`.
-
-    Args:
-        r: Where they are kept.
-        items: Their places.
-        S: Their trajectories [items, candidates, depths].
-        without: The same without the question; nan for unread.
-        t: Scores of T [items, candidates].
-        theta: Constants of the geometry.
-    """
+    """Derive items of one shape, by the formulas of `lastword.rule.geometry`."""
     # S[item, candidate, depth]: b is its last slice, q and the decisive scores are the slice at l*,
     # which differs from item to item and so is gathered by (row, layer).
     count, depth = S.shape[1], S.shape[2] - 1

@@ -33,12 +33,6 @@ _THRESHOLDS = {
 def recheck(cell: Cell, theta: Theta, invariant: float, depth: int) -> None:
     """Refuse a cell of which an item's record does not follow from its trajectory.
 
-    Args:
-        cell: The cell; trajectories and gates are read from the disk.
-        theta: What its `run.json` says.
-        invariant: I(M), likewise.
-        depth: L, likewise.
-
     Raises:
         RecordError: The first item that disagrees, and in what.
     """

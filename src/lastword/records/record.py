@@ -232,14 +232,7 @@ class Place:
 
 
 def record(where: Place, encoded: "Encoded", decision: Decision, seconds: float) -> Row:
-    """The row of an answered item.
-
-    Args:
-        where: Its place in the run.
-        encoded: The item as tokens.
-        decision: What was decided, with every depth read.
-        seconds: The item's share of the time that its group took.
-    """
+    """The row of an answered item."""
     return Record(
         **_identity(where, encoded.item),
         prompt_tokens=encoded.prompt_tokens,

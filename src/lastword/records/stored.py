@@ -30,8 +30,6 @@ class Disk:
     """The parts of a cell; a `Source` of its records.
 
     Attributes:
-        info: What its `run.json` says.
-        parts: Files, in any order.
         ends: How many records the parts have up to the end of each [parts].
         places: Where each record of the parts stands in the cell; -1 where another part has it too
             and comes first [records of all parts].
@@ -72,9 +70,6 @@ class Disk:
 
 def read_cells(path: Folder) -> list[Cell]:
     """Every cell at or under a path; of its records what is counted, the rest left on disk.
-
-    Args:
-        path: A cell's folder, or any folder above.
 
     Raises:
         RecordError: No records, a torn part, or two different runs of one cell.

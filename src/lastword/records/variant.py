@@ -19,7 +19,6 @@ class Variant:
     """Algorithm 1 with at most one component replaced.
 
     Attributes:
-        theta: Thresholds and eta.
         candidate_space: Which items take method, section 4: those that d_eff sends there, all
             (n = 2 too, with the three gates), or none.
         dropped: Operators whose items fall to the base.

@@ -55,10 +55,8 @@ class Forest:
     """A packed prefix forest in depth-first order.
 
     Attributes:
-        tokens: Token id of each node [nodes].
         positions: Depth of each node in its tree, the model's position id [nodes].
         ends: One past the last descendant of each node [nodes].
-        reads: The rows to read, as places among the nodes.
     """
 
     tokens: Nodes

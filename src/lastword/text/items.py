@@ -153,10 +153,6 @@ class Item:
 def as_item(value: Any, place: int) -> Item:
     """Return an item from an `Item`, a dictionary, a row, or (prompt, candidates).
 
-    Args:
-        value: What came.
-        place: Its place among all that are read, which names it in errors.
-
     Raises:
         ItemError: None of these, or no item.
     """

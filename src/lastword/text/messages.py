@@ -9,12 +9,7 @@ from lastword.errors import ItemError
 
 @dataclass(frozen=True)
 class Message:
-    """One message of a conversation.
-
-    Attributes:
-        role: `system`, `user`, `assistant`, or whatever else the model's chat template knows.
-        content: Its text.
-    """
+    """One message of a conversation."""
 
     role: str
     content: str
@@ -22,10 +17,6 @@ class Message:
 
 def read_messages(value: Any, item: str | None = None) -> tuple[Message, ...]:
     """Return a conversation from a list of messages or of dictionaries with `role` and `content`.
-
-    Args:
-        value: The list.
-        item: Name of the item, for errors.
 
     Raises:
         ItemError: No list, an empty one, or a message that is none; the last one is the

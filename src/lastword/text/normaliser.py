@@ -19,10 +19,6 @@ _LONGEST = 1024  # characters put before a text, at most
 def require_steady(tokenizer: Any, name: str) -> None:
     """Refuse a tokenizer whose normalisers may make text many times as long.
 
-    Args:
-        tokenizer: Of transformers; one that is not made of rules is allowed.
-        name: The model, for the error.
-
     Raises:
         ModelError: They may.
     """
@@ -42,10 +38,6 @@ def require_whole_maps(content: bytes, name: str) -> None:
 
     The tokenizers library makes room for what they say, gigabytes, before it looks.
 
-    Args:
-        content: Of the file.
-        name: The model, for the error.
-
     Raises:
         ModelError: One is.
     """
@@ -60,10 +52,6 @@ def require_whole_maps(content: bytes, name: str) -> None:
 
 def require_whole_model(content: bytes, name: str) -> None:
     """Refuse the same of a model of sentencepiece, which stands in for a tokenizer.json.
-
-    Args:
-        content: Of the file.
-        name: The model, for the error.
 
     Raises:
         ModelError: A map is shorter than it says.

@@ -45,14 +45,6 @@ def encode_passages(
     tokens: what stands behind it, such as the question, changes nothing. Without, it is read whole,
     and its last token counts alone. Control tokens in a prompt are text.
 
-    Args:
-        prompts: Text before the answer.
-        inputs: Of each prompt, a part of it as it stands.
-        tokenizer: The model's tokenizer.
-        context: Most tokens that the model reads; None for no limit.
-        overflow: What to do with a prompt that does not fit.
-        chat: Apply the tokenizer's chat template.
-
     Raises:
         InputError: The chat template is missing or refuses the prompt.
     """

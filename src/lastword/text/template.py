@@ -142,10 +142,6 @@ RENDERER = Renderer()
 def require_bounded(template: Any, name: str) -> None:
     """Refuse a chat template without bounds.
 
-    Args:
-        template: What a tokenizer has: a text, texts by name, or none.
-        name: The model, for the error.
-
     Raises:
         ModelError: A trial took too much time or memory, or wrote too much.
     """
@@ -177,11 +173,6 @@ def _excess(template: str) -> str | None:
 
 def written(messages: list[dict[str, str]], tokenizer: Any, values: Mapping[str, Any]) -> str:
     """Write a conversation by a tokenizer's chat template, up to where the answer begins.
-
-    Args:
-        messages: Roles and contents.
-        tokenizer: One of transformers, or one that writes conversations itself.
-        values: What else the template is given.
 
     Raises:
         InputError: The template refuses the conversation, has no end, or writes too much.

@@ -63,14 +63,11 @@ class Encoded:
     """One item as token ids.
 
     Attributes:
-        item: The item.
         sequences: Whole text of each candidate.
         boundaries: Candidate i's own tokens are `sequences[i][boundaries[i]:]`; at least 1, so
             that some position predicts the first of them.
         blind_sequences: The same after `item.blind_prompt`; empty where there is none.
-        blind_boundaries: Where the candidates begin in `blind_sequences`.
         content_free_sequences: The same after each of `item.content_free`.
-        content_free_boundaries: Where the candidates begin in each of those.
         truncated: Prompt tokens dropped at the left to fit the context.
         boundary_moved: Whether joining merged tokens across the end of the prompt.
     """
@@ -159,11 +156,6 @@ def chat_prompt(prompt: str, tokenizer: Tokenizer, chat: Chat) -> str:
 def templated(messages: Sequence[Message], tokenizer: Tokenizer, chat: Chat | None = None) -> str:
     """Write a conversation by the tokenizer's chat template, up to where the answer begins.
 
-    Args:
-        messages: The conversation (`messages.read_messages`).
-        tokenizer: The model's tokenizer.
-        chat: Its system message stands in front of a conversation that has none.
-
     Raises:
         InputError: The tokenizer has no template, or the template refuses the conversation.
     """
@@ -181,11 +173,6 @@ def templated(messages: Sequence[Message], tokenizer: Tokenizer, chat: Chat | No
 
 def encode_prompt(prompt: str, tokenizer: Tokenizer, chat: Chat | None = None) -> Ids:
     """Return a prompt alone, up to where an answer begins: the tokens that `encode` puts before it.
-
-    Args:
-        prompt: Text before the answer; trailing whitespace belongs to the answer, unless `chat`.
-        tokenizer: The model's tokenizer.
-        chat: Apply the tokenizer's chat template.
 
     Raises:
         InputError: The chat template is missing or refuses the conversation.
@@ -226,7 +213,6 @@ class Text(NamedTuple):
     """A text to tokenise.
 
     Attributes:
-        text: The text.
         cuts: Where it is cut into what a chat template wrote, what somebody said, what the template
             wrote, and the rest; control tokens in what was said and in the rest are text. None
             where the whole is tokenised as it stands.

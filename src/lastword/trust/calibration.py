@@ -79,12 +79,7 @@ def calibrate(scores: Sequence[Scores], truths: Sequence[int]) -> Calibration:
 
 
 def curves(scores: Sequence[Scores], truths: Sequence[int]) -> tuple[Reliability, Reliability]:
-    """Reliability of softmax(u), and at temperatures of other items, by cross-fitting.
-
-    Args:
-        scores: As `calibrate` takes them.
-        truths: As `calibrate` takes them.
-    """
+    """Reliability of softmax(u), and at temperatures of other items, by cross-fitting."""
     plain, after = _before_and_after(scores, truths)
     return _curve(plain, truths), _curve(after, truths)
 
@@ -98,12 +93,7 @@ def _before_and_after(
 
 
 def fit_temperature(scores: Sequence[Scores] | np.ndarray, truths: Sequence[int]) -> float:
-    """Fit the temperature that minimises the mean of -log softmax(u / T)[truth].
-
-    Args:
-        scores: Of each item [candidates].
-        truths: Place of each item's true candidate.
-    """
+    """Fit the temperature that minimises the mean of -log softmax(u / T)[truth]."""
     table = np.full((len(scores), max(map(len, scores))), -np.inf)
     for row, own in zip(table, scores, strict=True):
         row[: len(own)] = own

@@ -124,13 +124,7 @@ class Counts(Evidence):
 
 @dataclass(frozen=True)
 class Tried:
-    """A policy that was tested, certified or not.
-
-    Attributes:
-        policy: What it allows.
-        share: Of delta.
-        counts: Of the labelled items that judged it.
-    """
+    """A policy that was tested, certified or not."""
 
     policy: Policy
     share: float
@@ -168,18 +162,13 @@ class Certificate:
 
     Attributes:
         subject: The model, with its Theta, that it is for.
-        terms: What was promised.
-        policy: What is allowed; nothing at all where correction is to be kept off.
         tried: Every policy that was tested, with its counts.
         threshold: Least probability of an answer that is given; None where all are.
         answered: Groups with an answer that is given, where some are deferred.
         wrong: Mean over these of the share of such answers that is wrong.
         benchmarks: Fingerprint of the labelled items by benchmark.
-        templates: How their prompts were made.
         questions: Digests of the questions that they ask, where these are known: another question
             is answered without the certificate.
-        versions: Of the packages that made the records.
-        date: When it was made, as ISO has it.
         calibration: The temperature of decisions' probabilities; None where it was not fitted.
         reference: Values of each statistic on the labelled items, for `drift`.
         means: Of the method that is allowed, where it learned any from the labelled items
@@ -287,9 +276,6 @@ class Certificate:
 
     def check(self, used: Subject) -> None:
         """Refuse another model, Theta or chat template than the certificate was made for.
-
-        Args:
-            used: What it is used with.
 
         Raises:
             CertificateError: They differ; the message names both.

@@ -52,15 +52,10 @@ class Sample:
     """The labelled items of one model, and what they are a sample of.
 
     Attributes:
-        items: What was answered, and whether it was right.
         scalar: The model's operator in the scalar regime.
-        subject: The model.
         benchmarks: Fingerprint of the items by benchmark.
-        templates: How their prompts were made.
-        versions: Of the packages that made the records.
         failed: Items that were not answered: each counts as broken.
         reference: Values of each statistic, for drift.
-        cells: Their records.
         methods: What a policy may be of.
         means: What batch calibration learns of them without their labels, by label set.
         run: The `run.json` of one of them.
@@ -232,8 +227,6 @@ class Outcome:
     """Finding of a sample under some terms, beside it what never reads the question.
 
     Attributes:
-        sample: The labelled items.
-        finding: What they certify.
         controls: What is certified of each control by the same test.
         questions: Digests of the questions that the items ask, where these are known.
         probe: What names the probe, where one is certified.
@@ -289,11 +282,6 @@ class Outcome:
 
 def outcome(sample: Sample, terms: Terms, questions: tuple[str, ...] = ()) -> Outcome:
     """The finding of a sample, its methods tried, with the controls in the same test.
-
-    Args:
-        sample: The labelled items.
-        terms: What is to be promised; of its methods those that the records allow.
-        questions: Digests of the questions that the items ask, where these are known.
 
     Raises:
         InputError: Fewer groups than any policy could pass with.

@@ -71,9 +71,6 @@ class Trial:
     """One policy on the labelled items that judge it.
 
     Attributes:
-        policy: What it allows.
-        evidence: What the items say of it.
-        certified: Whether it keeps what was asked.
         share: Of delta.
         costs: Of a break, in repairs.
     """
@@ -131,11 +128,7 @@ class Finding:
     """Outcome of every test on labelled items.
 
     Attributes:
-        terms: What was asked.
-        items: How many labelled items there were.
-        groups: How many groups they make.
         base_right: How many of them the model answers right by itself.
-        trials: Every policy.
         chosen: The policy that is allowed; None to keep correction off.
         needed: With about how many items one would pass if the rates stay; None where one does, or
             where no number would do.
@@ -259,10 +252,6 @@ def judge(claims: Sequence[Claim], terms: Terms) -> Finding:
     """Test every claim at its share of delta, and choose the best of what passes.
 
     Chosen is the largest net gain an item above 0, then the fewest breaks, then the larger margin.
-
-    Args:
-        claims: At least one; their shares add up to at most 1.
-        terms: What is promised of each.
     """
     assert sum(claim.share for claim in claims) < 1 + 1e-9
     trials = tuple(_tried(claim, terms) for claim in claims)
@@ -292,12 +281,7 @@ def _tried(claim: Claim, terms: Terms) -> Trial:
 
 
 def needed(trials: Sequence[Trial], terms: Terms) -> int | None:
-    """Return about how many items it would take if the rates stay; None where no number would do.
-
-    Args:
-        trials: Of every policy.
-        terms: What is to be promised.
-    """
+    """Return about how many items it takes if the rates stay; None where no number would do."""
     items = max(trial.evidence.items for trial in trials)
     sizes = np.unique(np.geomspace(items, _LARGEST, _SIZES).astype(int))[1:]
     enough = np.zeros(len(sizes), dtype=bool)

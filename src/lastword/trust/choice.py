@@ -38,12 +38,7 @@ DRAWS = 2000
 
 
 def allowed(cells: Sequence[Cell], methods: Sequence[str]) -> tuple[str, ...]:
-    """Those of the methods whose readings all cells hold, in their order.
-
-    Args:
-        cells: Records of one model.
-        methods: As `METHODS` has them.
-    """
+    """Those of the methods whose readings all cells hold, in their order."""
     frames = [cell.mc1_items for cell in cells]
 
     def hold(name: str) -> bool:
@@ -67,12 +62,6 @@ def resolved(
     cells: Sequence[Cell], run: Mapping[str, Any], names: Sequence[str], learned: Means
 ) -> Methods:
     """The methods but TRACE by name, with what they learn of these items without their labels.
-
-    Args:
-        cells: Records of one model.
-        run: Its `run.json`.
-        names: As `lastword.methods.resolve` takes them.
-        learned: Means by label set, for batch calibration.
 
     Raises:
         RecordError: The records lack what one of them reads.
@@ -116,13 +105,7 @@ def _bases(cells: Iterable[Cell]) -> "Iterator[Reading]":
 
 
 def answers(items: Labelled, cells: Sequence[Cell], methods: Methods) -> dict[str, Labelled]:
-    """The items as every method answers them; where it does not apply, as the model by itself.
-
-    Args:
-        items: As TRACE does.
-        cells: Their records.
-        methods: By name.
-    """
+    """The items as every method answers them; where it does not apply, as the model by itself."""
     base, truth = _filled(cells, "base_scores"), _truth(cells)
     return {
         name: _labelled(items, u, base, truth, None if name == GATED else name)
@@ -136,12 +119,6 @@ def shown(
     """Scores of each item as a policy shows them, with the place of its truth.
 
     Items of several truths are left out: a probability is right of one.
-
-    Args:
-        items: As TRACE and the methods answer them.
-        cells: Their records.
-        methods: The policy's own by name; none where it is TRACE's.
-        policy: What is allowed.
     """
     base, truth = _filled(cells, "base_scores"), _truth(cells)
     own = _scored(cells, methods)[policy.method] if methods else _filled(cells, "scores")
@@ -169,14 +146,7 @@ def _scored(cells: Sequence[Cell], methods: Methods) -> dict[str, Rows]:
 def beside(
     finding: Finding, items: Labelled, cells: Sequence[Cell], scalar: ScalarOperator
 ) -> Beside:
-    """Controls in the test that a finding comes from.
-
-    Args:
-        finding: What was found.
-        items: Of what.
-        cells: Their records.
-        scalar: The model's operator in the scalar regime.
-    """
+    """Controls in the test that a finding comes from."""
     base, truth = _filled(cells, "base_scores"), _truth(cells)
     absent = np.isneginf(base)
     longest = _padded([cell.characters.at(cell.mc1_places) for cell in cells])
@@ -212,15 +182,7 @@ def _flips(trial: Trial, items: Labelled, base: Rows, truth: Truth) -> float:
 
 
 def _labelled(items: Labelled, u: Rows, base: Rows, truth: Truth, name: str | None) -> Labelled:
-    """Items as these scores answer them.
-
-    Args:
-        items: As TRACE answers them.
-        u: Scores of each.
-        base: The model's own.
-        truth: Which candidates are true.
-        name: Whose scores they are; None for the operators of TRACE.
-    """
+    """Items as these scores answer them."""
     best = np.partition(u, -2, axis=1)[:, -2:]
     return replace(
         items,

@@ -41,12 +41,7 @@ class Martingale:
         self.resume((), np.zeros(len(BETS)))
 
     def resume(self, values: Iterable[float], wealth: Sequence[float] | np.ndarray) -> None:
-        """Go on where a test stood.
-
-        Args:
-            values: Values since its start, in any order.
-            wealth: Its `wealth`.
-        """
+        """Go on where a test stood."""
         self._values = array("d", sorted([*self._reference, *map(rounded, values)]))
         self._wealth = np.array(wealth, dtype=float)
 
@@ -125,12 +120,7 @@ class Drift:
         }
 
     def resume(self, values: Mapping[str, Iterable[float]], state: Mapping[str, Any]) -> None:
-        """Go on where the tests stood.
-
-        Args:
-            values: Values of each statistic since its start, in any order.
-            state: As `state` gave it.
-        """
+        """Go on where the tests stood."""
         for name, test in self.tests.items():
             test.resume(values.get(name, ()), state["wealth"][name])
         self.warned = set(state["warned"])

@@ -27,13 +27,11 @@ class Evidence:
     """Counts of items, and the means over groups that are tested.
 
     Attributes:
-        items: Labelled items.
         base_right: How many of them the model answers right by itself.
         overrides: Overrides that a policy allows.
         fixed: Wrong answers of the model that these make right.
         broken: Right answers of the model that these make wrong.
         sideways: Wrong answers of the model that these make other wrong ones.
-        groups: How many groups there are; as many as items where each stands by itself.
         rate: Mean over groups of the share of items that is broken.
         fixed_rate: Mean over groups of the share of items that is fixed.
         discordant: Groups in which something is fixed or broken.
@@ -97,10 +95,6 @@ class Evidence:
         Net value is D times what a discordant group wins on average, D the share of such groups.
         Each is bounded at its part of the level. Where the whole level shows a gain, and the parts
         do not, the bound is 0: more than nothing, and no number.
-
-        Args:
-            costs: Of a break, in repairs; `lost` was taken with the same.
-            level: Largest chance that the bound is above the truth.
         """
         balance = (float(self.lost) + 1) / (1 + costs)
         worst = upper_bound(balance, self.discordant, _OF_BALANCE * level, self.exact)
@@ -125,15 +119,7 @@ class Evidence:
         costs: float = 1.0,
         changed: Which | None = None,
     ) -> "Evidence":
-        """Return the evidence of labelled items on one way to answer them.
-
-        Args:
-            base: Where the model's own answer is right.
-            shown: Where the answer that would be shown is right.
-            groups: Number of each item's group.
-            costs: Of a break, in repairs.
-            changed: Where the two answers differ; where one of them alone is right if left out.
-        """
+        """Return the evidence of labelled items on one way to answer them."""
         fixed, broken = ~base & shown, base & ~shown
         changed = fixed | broken if changed is None else changed
         lost = group_means(groups, costs * broken - fixed.astype(float))
@@ -170,11 +156,7 @@ class Evidence:
         return Evidence(**{n: v if n in names else 0 * v for n, v in vars(self).items()})
 
     def grown(self, factor: np.ndarray) -> "Evidence":
-        """Return what more items would say if the rates stay: counts rounded down, breaks up.
-
-        Args:
-            factor: How many times as many [sizes].
-        """
+        """Return what more items would say if the rates stay: counts rounded down, breaks up."""
         counts = ("items", "groups", "discordant", "right_groups", "fixed")
         more = {n: np.floor(np.asarray(getattr(self, n)) * factor).astype(int) for n in counts}
         return Evidence(**vars(self) | more | {"broken": np.ceil(self.broken * factor).astype(int)})

@@ -24,10 +24,6 @@ def changed_groups(cell: Cell, gains: PerItem) -> Groups:
     """Return the same of one cell, where items that gain and lose nothing are groups by themselves.
 
     They change neither what a group gains nor the sign of it, and need not be read.
-
-    Args:
-        cell: The cell.
-        gains: Of every item that counts for MC1.
     """
     changed = np.flatnonzero(gains)
     first = np.arange(len(gains))
@@ -40,13 +36,7 @@ def changed_groups(cell: Cell, gains: PerItem) -> Groups:
 
 
 def _marks(cell: Cell, places: Places, number: int) -> list[list[str]]:
-    """Return what some of a cell's items share with those of their group [places].
-
-    Args:
-        cell: The cell.
-        places: Of the items.
-        number: Of the cell.
-    """
+    """Return what some of a cell's items share with those of their group [places]."""
     which = np.zeros(len(cell.items), dtype=bool)
     which[places] = True
     own = dict(_read(cell, which, number)) if places.size else {}

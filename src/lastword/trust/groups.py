@@ -69,11 +69,7 @@ def copies(mark: str) -> bool:
 
 
 def numbers(items: Sequence[Iterable[str]]) -> Int[np.ndarray, " items"]:
-    """Return the number of each item's group, from 0 on: items that share a mark are in one.
-
-    Args:
-        items: The marks of each.
-    """
+    """Return the number of each item's group, from 0 on: items that share a mark are in one."""
     keys: dict[str, int] = {}
     edges = [(i, keys.setdefault(key, len(keys))) for i, own in enumerate(items) for key in own]
     count = len(items)
@@ -90,12 +86,6 @@ def numbers(items: Sequence[Iterable[str]]) -> Int[np.ndarray, " items"]:
 def fit_part(
     groups: Int[np.ndarray, " items"], fraction: float, seed: int
 ) -> Bool[np.ndarray, " items"]:
-    """Return which items make a fit; the groups of the others judge it.
-
-    Args:
-        groups: Number of each item's group.
-        fraction: The share of the groups that makes the fit.
-        seed: Of the draw.
-    """
+    """Return which items make a fit; the groups of the others judge it."""
     names = np.random.default_rng(seed).permutation(np.unique(groups))
     return np.isin(groups, names[: round(fraction * len(names))])

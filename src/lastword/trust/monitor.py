@@ -67,13 +67,7 @@ def _won(broken: np.ndarray | bool, alpha: float) -> np.ndarray:
 def log_slip(
     before: Float[np.ndarray, "*streams bets"], broken: np.ndarray | bool, alpha: float
 ) -> Float[np.ndarray, "*streams bets"]:
-    """Return log R_t = log((1 + R_(t-1)) (1 + lambda (X_t - alpha))) for each lambda; R_0 = 0.
-
-    Args:
-        before: log R_(t-1).
-        broken: X_t, whether correction made the answer wrong.
-        alpha: The share that may be broken.
-    """
+    """Return log R_t = log((1 + R_(t-1)) (1 + lambda (X_t - alpha))) for each lambda; R_0 = 0."""
     after: np.ndarray = np.logaddexp(0.0, before) + _won(broken, alpha)
     return after
 

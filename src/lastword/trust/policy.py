@@ -54,12 +54,7 @@ class Policy:
             raise InputError(f"a policy's margin is a number of nats from 0, not {self.margin}")
 
     def withholds(self, operator: str, margin: float) -> str | None:
-        """The rule that an override fails, in words; None where it stands.
-
-        Args:
-            operator: Whose scores decided.
-            margin: Distance of its two best scores, in nats.
-        """
+        """The rule that an override fails, in words; None where it stands."""
         if operator not in self.operators:
             names = " and ".join(self.operators)
             return f"only {names} may override" if names else "nothing may override"
@@ -105,11 +100,6 @@ def family(
     Nothing but its arguments decides it, so that it is fixed before a label is seen. TRACE's
     operators are one policy at each margin: which of them acts is decided by the number of options,
     and where they come together they were as good together (dev/LOG.md).
-
-    Args:
-        scalar: The model's operator in the scalar regime.
-        methods: What is chosen among.
-        promise: What is promised.
     """
     fitted = [method for method in methods if is_fitted(method)]
     others = [method for method in methods if not is_fitted(method)]

@@ -25,10 +25,6 @@ class Slice:
     """One part of the items under the chosen policy.
 
     Attributes:
-        name: What its items share.
-        items: How many there are.
-        fixed: Wrong answers of the model that are made right.
-        broken: Right answers of the model that are made wrong.
         holds: Whether the promise holds, by these items alone.
         exceeds: Whether it does not: more than alpha is broken, or more than is fixed.
     """
@@ -42,13 +38,7 @@ class Slice:
 
 
 def slices(items: Labelled, names: Sequence[str], finding: Finding) -> list[Slice]:
-    """Return the slices of the items by name, in the order of the names.
-
-    Args:
-        items: The labelled items that were certified.
-        names: Of each item's slice.
-        finding: What they certify; without a chosen policy nothing is broken and nothing said.
-    """
+    """Return the slices of the items by name, in the order of the names."""
     if finding.chosen is None:
         return []
     terms, policy = finding.terms, finding.policy
@@ -77,12 +67,6 @@ def found_at_least(
 
     Clopper-Pearson's where items are single, by the groups' means else (`testing.at_least`); the
     level is divided among the classes that have labels enough (Bonferroni).
-
-    Args:
-        truths: The class of each item that judges [items].
-        shown: Where the answer that would be shown is right [items].
-        groups: Of the items.
-        level: Largest chance that a bound is above the truth.
     """
     names, counts = np.unique(truths, return_counts=True)
     large = names[counts >= LEAST_OF_CLASS].tolist()

@@ -22,16 +22,7 @@ def summary(
     failed: int,
     controls: Beside | None = None,
 ) -> list[str]:
-    """Say what was tried, what is allowed, what is promised, under what, and what it costs.
-
-    Args:
-        finding: What the labelled items certify.
-        model: The model's name.
-        benchmarks: Where the items are from.
-        failed: Items that were not answered and count nowhere.
-        controls: What never reads the question, in the same test; where it would certify as much,
-            that comes first.
-    """
+    """Say what was tried, what is allowed, what is promised, under what, and what it costs."""
     trial = finding.chosen
     rivals = controls.rivals(trial.gain) if trial and controls else []
     groups = "" if finding.groups == finding.items else f" in {finding.groups} groups"
@@ -50,13 +41,7 @@ def summary(
 
 
 def sliced(parts: Sequence[Slice], by: str, terms: Terms) -> str:
-    """Say which slices keep the promise by themselves, and which break too much.
-
-    Args:
-        parts: The slices.
-        by: What they are by.
-        terms: What was promised of all.
-    """
+    """Say which slices keep the promise by themselves, and which break too much."""
     if not parts:
         return f"by {by}: nothing is allowed anywhere"
     breaks = terms.promise == "breaks"

@@ -107,13 +107,9 @@ class Material:
     """Labelled texts of a try, and how the model reads them.
 
     Attributes:
-        texts: The inputs.
-        questions: Of each.
-        truths: The right option of each.
         groups: Of each; texts of one group are never on both sides of a fit.
         cell: Their records; each text is an item that counts.
         template: Writes the prompts.
-        unlabelled: More texts of the same kind.
     """
 
     texts: Sequence[str]
@@ -128,10 +124,6 @@ class Material:
 def hold(tracer: "Tracer", material: Material) -> Contest | None:
     """Hold the contest: state probes where all texts have one question, else trajectory probes.
 
-    Args:
-        tracer: The model.
-        material: The labelled texts.
-
     Returns:
         None where there are too few labels for a probe.
     """
@@ -141,13 +133,7 @@ def hold(tracer: "Tracer", material: Material) -> Contest | None:
 
 
 def fitting(tracer: "Tracer", labels: int, classes: int) -> float:
-    """Return about how many seconds the fits of state probes take: one of a depth, times all.
-
-    Args:
-        tracer: The model.
-        labels: How many there are.
-        classes: Of these.
-    """
+    """Return about how many seconds the fits of state probes take: one of a depth, times all."""
     noise = np.random.default_rng(SEED).normal(size=(labels, 1, 1, tracer.profile.width))
     start = time.perf_counter()
     fit_state(noise, [str(i % classes) for i in range(labels)], poolings=POOLINGS[:1])

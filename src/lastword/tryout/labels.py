@@ -34,10 +34,8 @@ class Labels:
     """Texts with questions about them and the right answers.
 
     Attributes:
-        name: Of the table.
         rows: Text, question, right answer, id and group of each.
         said: What was guessed and left out, in words.
-        unlabelled: Texts of the rows without a label.
     """
 
     name: str

@@ -36,8 +36,6 @@ class Raced:
     """The model's own answers under another prompt.
 
     Attributes:
-        name: `decide/listed`, `4 examples`.
-        template: Writes it.
         ids: Of the rows that it was asked on [asked].
         right: Where it was right [asked].
     """
@@ -62,14 +60,7 @@ class Race:
 
 
 def race(tracer: "Tracer", labels: Labels, template: Template, seconds: float) -> Race:
-    """Ask the model itself under other prompts than the one in use.
-
-    Args:
-        tracer: The model.
-        labels: The rows.
-        template: The one in use.
-        seconds: When no further row is begun.
-    """
+    """Ask the model itself under other prompts than the one in use."""
     ends = time.perf_counter() + seconds
     chosen = examples(labels, max(SHOTS))
     order = np.random.default_rng(SEED).permutation(len(labels.rows))

@@ -48,11 +48,7 @@ class Job:
     """Labelled examples on a model, ready to be run.
 
     Attributes:
-        tracer: The model.
-        labels: The examples.
         work: Their items under a template, as the runner takes them.
-        terms: What is to be promised.
-        budget: Seconds that other prompts may take.
         sets: Level of prediction sets; None for no sets.
     """
 
@@ -216,14 +212,6 @@ def ready(
     sets: float | None = None,
 ) -> Job:
     """Labelled examples made ready for a model.
-
-    Args:
-        tracer: The model, without a certificate.
-        labels: The examples.
-        terms: What is to be promised.
-        template: Of decisions, or a file of Jinja.
-        budget: Seconds that other prompts may take.
-        sets: Level of prediction sets, between 0 and 1; None for no sets.
 
     Raises:
         InputError: No such template, or no such level.

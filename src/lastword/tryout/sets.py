@@ -22,10 +22,7 @@ class Sets:
     Attributes:
         level: Least share of texts whose set holds the right option, over draws of labels and text.
         labels: How many set the threshold; those of one group count once.
-        method: The probe; None where there is none.
         threshold: Least probability of an option in a set; None where labels are too few.
-        size: Mean number of options in a set; a set may be empty.
-        single: Share of sets with one option.
     """
 
     level: float
@@ -59,15 +56,7 @@ def prediction_sets(
     groups: Int[np.ndarray, " texts"],
     level: float,
 ) -> Sets:
-    """Return a probe's sets; a group counts by its text whose right option is least probable.
-
-    Args:
-        method: The probe.
-        likely: Of each text that did not make it, the options' probabilities and the place of the
-            right one.
-        groups: Of each.
-        level: Least share of texts whose set is to hold the right option.
-    """
+    """Return a probe's sets; a group counts by its text whose right option is least probable."""
     of_truth = np.array([p[place] for p, place in likely])
     worst = np.sort([of_truth[groups == group].min() for group in np.unique(groups)])
     count = len(worst)

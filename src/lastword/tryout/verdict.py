@@ -33,10 +33,8 @@ class Line:
     """One way to answer, on the labelled items. Shares lie in [0, 1].
 
     Attributes:
-        name: What answers.
         right: Share of right answers; ties count as the share of the tied that are right.
         low: Lower end of its exact 95% interval; that of chance is chance itself.
-        high: Its upper end.
         fixed: Wrong answers of the model that it makes right; None where it is no correction.
         broken: Right answers of the model that it makes wrong.
         p: McNemar's exact test against the model, two-sided, over groups of examples.
@@ -58,9 +56,6 @@ class Class:
     """One label: how much of it is found.
 
     Attributes:
-        label: Its text.
-        items: How many labelled items have it.
-        model: Share of them that the model answers right.
         corrected: Share of them that what is shown does.
         p: McNemar's exact test between the two, two-sided, over groups of examples.
         at_least: What is promised of the second (`slices.found_at_least`); None where nothing is.
@@ -76,14 +71,7 @@ class Class:
 
 @dataclass(frozen=True)
 class Change:
-    """An answer that is another than the model's own.
-
-    Attributes:
-        id: Of the example.
-        truth: Its label.
-        model: The model's own answer.
-        shown: What is shown.
-    """
+    """An answer that is another than the model's own."""
 
     id: str
     truth: str
@@ -96,37 +84,24 @@ class Verdict:
     """Verdict of labelled examples on a model and its corrections.
 
     Attributes:
-        model: The model's name.
-        items: How many labelled items were answered.
         lines: Chance, the model without the text, the model, each correction.
         certified: What is right under the certificate; None where nothing is allowed.
-        let_through: What the certificate allows, in words.
         needed: With about how many labels it would, if the rates stay; None where it does, or
             where no number would do.
-        least: Fewest labels that could certify anything.
-        promise: What was to be promised: `gain` or `breaks`.
         net_at_least: Lower bound of the share that is gained; None where nothing is certified.
-        alpha: Largest share of all answers that may be broken, where few breaks were promised.
-        delta: Largest chance that the labels mislead.
         rivals: What never reads the text and would be certified for as much, in words.
-        best: The correction with the most right answers on these labels.
         method: What is certified; None where nothing is.
         shown: What the next two are of: `certified`, or `best` where nothing is allowed.
         classes: By label, the model beside that; none where options differ by row.
-        changes: Answers that it changes.
-        confusions: Truth, answer and count of the model's most frequent mistakes.
-        headline: What to run, what it gains and what it costs, in one sentence.
         probe: The method of the probe that is certified, else of the one that labels make; None
             where there is none.
         cost: What an answer of the probe takes, in answers of the model.
         curve: As in `Contest`.
         raced: The model itself under other prompts, on rows that no example came from: `fixed` and
             `broken` are against the prompt in use on the same rows.
-        not_raced: The prompts that were not judged, each with why.
         by_depth: Share right by depth: of the model's own head, and of a probe by leave-one-out.
         middle: What depths below the last add to wording and the last one (section 15); None where
             that was not to be fitted.
-        sets: Prediction sets; None where nobody wants them.
         tested: The labels that judged what is certified; None where nothing is.
         table: What was guessed of the table, and what looks wrong in it, in words.
     """
@@ -210,16 +185,7 @@ def judge(
     contest: Contest | None = None,
     raced: Race = Race(),  # noqa: B008 - frozen
 ) -> Verdict:
-    """Return the verdict of a cell's records.
-
-    Args:
-        cell: Labelled items, with depth L and all others read with the text and without.
-        run: `run.json`.
-        outcome: What they certify; None where they are too few.
-        terms: What was to be promised.
-        contest: What a probe and its controls get; None where there is none.
-        raced: What the model itself gets under other prompts.
-    """
+    """Return the verdict of a cell's records."""
     items, scores = cell.items, _scores(cell, run)
     truths = [np.asarray(t, dtype=bool) for t in items["truthful"]]
     base, blind = (_right(list(items[name]), truths) for name in ("base_scores", "blind_scores"))

@@ -232,12 +232,7 @@ def _by_gate(gates: Mapping[str, Gate], name: str, affirmation: str, denial: str
 
 
 def comparison(gate: Gate | None, digits: int = 3) -> str:
-    """`2.57 > 1`: a gate's value beside its threshold, in the order that they have.
-
-    Args:
-        gate: What is compared; None where it was not asked.
-        digits: How many there are at least; more where it takes them to tell the two apart.
-    """
+    """`2.57 > 1`: a gate's value beside its threshold, in the order that they have."""
     if gate is None or gate.value is None:
         return "not read"
     value, threshold = float(gate.value), float(gate.threshold)

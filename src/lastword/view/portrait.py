@@ -21,7 +21,6 @@ class Candidate:
 
     Attributes:
         letter: Its short name: A to Z, then A1 to Z1 and so on.
-        text: As given.
         true: Whether it is truthful; None where that is not known.
         role: What its marks look like.
         before: Its probability among the candidates by the model's own scores.
@@ -52,7 +51,6 @@ class Portrait:
         candidates: In the item's order.
         index: Place of the corrected answer.
         base_index: Place of the model's own answer.
-        depth: L.
         depths: The depths that were read, ascending.
         window: First and last depth of the interior window; None without Theta.
         sharpest: l*; None where it was not needed.

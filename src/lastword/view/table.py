@@ -20,12 +20,7 @@ def correction(base: str, answer: str) -> Text:
 
 
 def terminal_table(portrait: Portrait, columns: Mapping[str, Sequence[object]]) -> Table:
-    """A row a candidate: the columns given, then its probabilities before and after.
-
-    Args:
-        portrait: The item.
-        columns: By heading, a printable text or a count of every candidate.
-    """
+    """A row a candidate: the columns given, then its probabilities before and after."""
     table = Table(box=SIMPLE_HEAD)
     for heading, values in columns.items():
         counts = all(isinstance(value, int) for value in values)

@@ -89,11 +89,6 @@ def require_bounded_patterns(options: Config, names: Collection[str], label: str
 
     Nothing ends a match in this process: they are tried in one of their own.
 
-    Args:
-        options: The adapter's config.
-        names: Of the modules.
-        label: The adapter, for the error.
-
     Raises:
         CheckpointError: One is.
     """

@@ -128,13 +128,7 @@ class SafetensorsCheckpoint(Checkpoint):
     """One safetensors file, or the shards of an index; headers are read when they are needed."""
 
     def __init__(self, files: Files, config: Config, shards: Mapping[str, str] | str) -> None:
-        """Keep the files.
-
-        Args:
-            files: Where the files are.
-            config: The checkpoint's config.
-            shards: The one file's name, or the index's map from tensors to files.
-        """
+        """Keep the files."""
         super().__init__(files.label, config)
         self._files = files
         self._headers: dict[str, dict[str, TensorInfo]] = {}

@@ -35,10 +35,6 @@ Matrix = Float[Tensor, "rows columns"]
 def read_dense(checkpoint: Checkpoint, module: str) -> tuple[Matrix, tuple[str, ...]]:
     """Return the dense weight of a module, [as stored], and the names of the tensors that gave it.
 
-    Args:
-        checkpoint: Where the tensors are.
-        module: The module's path, without `.weight`.
-
     Raises:
         InvariantError: The form cannot be dequantised here: what to use in its place.
         CheckpointError: The tensor or what belongs to it is missing, damaged or of another shape.

@@ -50,8 +50,6 @@ class StoredTensor:
     Attributes:
         kind: How it is stored: `F32`, `Q4_1` and the like.
         shape: As torch has it: the fastest axis last.
-        start: Its first byte in the file.
-        stop: The byte after its last.
     """
 
     kind: str
@@ -248,12 +246,7 @@ def _tensor(entry: list[Any], origin: int, label: str) -> StoredTensor:
 
 
 class GgufCheckpoint:
-    """A GGUF file, of which its header has been read.
-
-    Attributes:
-        header: The file's header.
-        label: What an error calls the file.
-    """
+    """A GGUF file, of which its header has been read."""
 
     def __init__(self, files: Files, file: str) -> None:
         """Read the header.

@@ -84,12 +84,7 @@ class HubFiles(Files):
     """
 
     def __init__(self, name: str, revision: str | None) -> None:
-        """Name the model; nothing is fetched yet.
-
-        Args:
-            name: `owner/name`, or a bare name.
-            revision: Branch, tag or commit; None is the main branch.
-        """
+        """Name the model; nothing is fetched yet."""
         self.name = name
         self._revision = revision or constants.DEFAULT_REVISION
         self._endpoint = _endpoint()

@@ -43,14 +43,10 @@ class Factors:
 
     Attributes:
         phi_N: Mean absolute weight of the final norm, Eq. 15; 1 where it stores none.
-        rcv_K_early: rcv of the key projection of block e.
         rcv_V_early: rcv of the value projection of block e.
-        rcv_V_middle: rcv of the value projection of block m.
-        rcv_O_middle: rcv of the output projection of block m.
         blocks: e and m, counted from 0.
         depth: L, the model's number of blocks.
         layout: How K, V and O are kept: `separate`, `fused-rowwise`, `fused-grouped`, `latent`.
-        tensors: Names of all tensors that were read.
     """
 
     phi_N: float
@@ -99,9 +95,6 @@ def rcv(matrix: Matrix) -> float:
 
     rcv(A) = sd_j ||A_j|| / mean_j ||A_j||, with the population's sd: at least 0, scale-free, and 0
     exactly where all row norms are equal (Lemma 2). nan for a matrix of zeros.
-
-    Args:
-        matrix: Rows whose norms are compared; any floating-point dtype.
     """
     chunks = matrix.split(_ROWS_A_CHUNK)
     norms = torch.cat([torch.linalg.vector_norm(c.double(), dim=1) for c in chunks])
@@ -154,10 +147,6 @@ def _open(source: str | Path, revision: str | None) -> Checkpoint:
 
 def model_invariant(model: nn.Module, *, theta: Theta) -> Factors:
     """Return I(M) of a transformers model in memory, edited or fine-tuned, from its own weights.
-
-    Args:
-        model: A `PreTrainedModel`; its state dict and its config are read.
-        theta: As in `read_invariant`.
 
     Raises:
         InvariantError: I(M) is undefined for the model, or an adapter is not merged.

@@ -73,9 +73,7 @@ class Split:
     The rows are `groups` groups, each of `sizes[0] + sizes[1] + ...` rows in that order.
 
     Attributes:
-        groups: Number of groups; 1 is a rowwise split.
         sizes: Rows of each part within a group.
-        part: The part that is meant.
     """
 
     groups: int
@@ -106,7 +104,6 @@ class Projection:
     """One projection of one block.
 
     Attributes:
-        module: Path of its module, without `.weight`.
         split: Which rows are meant, where the module fuses several projections.
         transposed: Whether it is stored [in, out] (GPT-2's Conv1D).
     """
@@ -132,8 +129,6 @@ class Stack:
 
     Attributes:
         path: What stands before a block's number, `model.layers.` for example.
-        depth: L, the number of blocks.
-        modules: Paths within each block, by block.
         norm: Path of the final norm; None where it has no weight, or there is none.
     """
 
@@ -171,10 +166,6 @@ def text_part(config: Config) -> Config:
 
 def find_stack(modules: frozenset[str], config: Config) -> Stack:
     """Return the text decoder's blocks among a checkpoint's modules.
-
-    Args:
-        modules: Paths of all modules with a weight.
-        config: The text model's config.
 
     Raises:
         InvariantError: No list of that many blocks has attention, or more than one has.

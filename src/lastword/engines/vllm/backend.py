@@ -44,10 +44,6 @@ def open_tracer(options: LoadOptions, settings: Settings) -> Tracer:
     Methods that need more than S and T (DoLa, SLED, DeLTa) are refused by name, and so is what
     needs the model itself (asking, generating).
 
-    Args:
-        options: Which model, and how it is read.
-        settings: Which vLLM.
-
     Raises:
         InputError: An option that says how transformers runs a model.
         ModelError: vLLM, its version or the model does not fit.
@@ -62,9 +58,6 @@ class Vllm:
     """The model in the side process.
 
     Args:
-        checkpoint: The checkpoint.
-        options: How it is read.
-        settings: Which vLLM.
         engine: What a run records of it.
 
     Raises:
@@ -121,11 +114,6 @@ class Vllm:
         self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int = 0
     ) -> States:
         """Compute the states of all branches at `depths`; the side keeps them in place of the last.
-
-        Args:
-            branches: What to read.
-            depths: Depths to keep, in 0..L.
-            padded_tokens: Of no effect: vLLM makes its own batches.
 
         Returns:
             The rows and what they predict, without the states.

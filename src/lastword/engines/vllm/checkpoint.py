@@ -34,11 +34,8 @@ class Checkpoint:
     """A checkpoint that vLLM can load, and what is known of it before it does.
 
     Attributes:
-        name: Folder or hub name.
-        revision: Commit on the hub.
         dtype: What its weights become, unless vLLM's device has another.
         config: transformers' config.
-        tokenizer: Its tokenizer.
         invariant: I(M), with its factors where they were read.
         small: Whether it may be loaded here too.
         folder: Where it was written for vLLM; None where it was there.

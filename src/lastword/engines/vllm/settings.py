@@ -28,7 +28,6 @@ class Settings:
     """vLLM's interpreter, and its arguments beside the model.
 
     Attributes:
-        python: The interpreter of the environment that has vLLM.
         tensor_parallel: Ranks that share the model.
         options: Further arguments of `vllm.LLM`.
 

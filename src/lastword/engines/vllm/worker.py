@@ -100,12 +100,6 @@ class Watch:
     ) -> tuple[int | None, np.ndarray]:
         """Log-probabilities of predicted tokens; every rank computes them, the first is heard.
 
-        Args:
-            row: The row of each predicted token.
-            token: The predicted tokens.
-            depths: Depths to read; the scorer's are among them.
-            theta: Constants and switches of T; None where it is not read.
-
         Returns:
             The depth whose logits are not finite, or None; float32 [depths, targets], and T's
             scores in a last row where it is read.
@@ -125,13 +119,7 @@ class Watch:
         return None, np.stack(numbers, dtype=np.float32)
 
     def pool(self, row: np.ndarray, lengths: np.ndarray, depths: list[int]) -> np.ndarray:
-        """Return the mean state of each passage, float32 [passages, depths, width].
-
-        Args:
-            row: The rows of all passages, one passage after the other.
-            lengths: How many rows each has.
-            depths: Depths to pool.
-        """
+        """Return the mean state of each passage, float32 [passages, depths, width]."""
         rows, counts = (torch.from_numpy(x).to(self._runner.device) for x in (row, lengths))
         means = [
             torch.segment_reduce(self._hidden[d][rows].float(), "mean", lengths=counts)
@@ -217,13 +205,7 @@ class Watch:
 
 
 class Head:
-    """The model's own final norm and head: `compute_logits`, which every rank must call.
-
-    Args:
-        model: vLLM's model.
-        trunk: The module that holds its blocks and its final norm.
-        config: The text model's config.
-    """
+    """The model's own final norm and head: `compute_logits`, which every rank must call."""
 
     def __init__(self, model: nn.Module, trunk: nn.Module, config: Any) -> None:
         self._compute: Any = model.compute_logits
