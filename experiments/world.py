@@ -15,8 +15,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from lastword.benchmarks.demo import Form, Kind, Label, Split
 from lastword.text.items import Item
+
+Kind = Literal["clean", "contested", "overwritten", "revised"]
+Form = Literal["multi", "binary"]
+Split = Literal["seen", "unseen"]
 
 SEED = 20
 SUBJECTS = 50  # of each of the three sorts; two relations a sort make 300 facts
@@ -28,6 +31,15 @@ _KINDS: tuple[tuple[Kind, int], ...] = (
     ("revised", 7),
 )  # of the 50 facts of a relation
 _LARGEST = 7  # candidates of an item
+
+
+@dataclass(frozen=True)
+class Label:
+    """The kind of an item for tables: its fact's kind, its form and its template's split."""
+
+    kind: Kind
+    form: Form
+    split: Split
 
 
 @dataclass(frozen=True)

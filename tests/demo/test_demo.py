@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from lastword import demo
-from lastword.benchmarks.demo import parse_label
 from lastword.errors import InputError
 from lastword.model.embedded import FOLDER
 
@@ -65,7 +64,7 @@ def test_benchmark_has_every_kind_form_and_split_and_says_so_in_the_id():
     labels = {label for _, label in benchmark()}
     assert len(labels) == 4 * 2 * 2
     for item, label in benchmark():
-        assert parse_label(item.id) == label
+        assert item.id.startswith(f"{label.form}/{label.kind}/{label.split}/")
         assert sum(item.truthful) == 1
         assert len(item.candidates) == 2 if label.form == "binary" else len(item.candidates) > 2
     assert len({item.id for item in demo.items()}) == len(demo.items())
@@ -73,8 +72,6 @@ def test_benchmark_has_every_kind_form_and_split_and_says_so_in_the_id():
         counts = Counter((lab.kind, lab.split) for _, lab in benchmark() if lab.form == form)
         for kind in ("clean", "contested", "overwritten", "revised"):
             assert abs(counts[kind, "seen"] - counts[kind, "unseen"]) <= 1, (form, kind)
-    with pytest.raises(ValueError, match="form/kind/split/number"):
-        parse_label("multi/doubtful/seen/001")
 
 
 def test_the_shipped_benchmark_is_the_one_that_the_world_makes():

@@ -13,9 +13,9 @@ import pytest
 
 import lastword
 from lastword.engines.vllm import side, worker
+from lastword.engines.vllm.backend import requests
 from lastword.engines.vllm.checkpoint import find
 from lastword.engines.vllm.process import Process, SideLostError
-from lastword.engines.vllm.requests import requests
 from lastword.engines.vllm.settings import Settings
 from lastword.errors import InputError, ModelError
 from lastword.model.options import LoadOptions

@@ -125,9 +125,6 @@ def test_records_of_an_older_and_a_newer_version_can_be_read(tmp_path, whole):
     first, second, third = parts(cell)[:3]
     gone = ["mc3", "boundary_moved", "blind_trajectory", "blind_t_scores"]
     pq.write_table(pq.read_table(first).drop_columns(gone), first)
-    # Until version 0.2 the scores of peers were a map.
-    peers = [("base-mean", [0.5, 1.0]), ("dola", None)]
-    rewrite(first, "methods", peers, pa.map_(pa.string(), pa.list_(pa.float64())))
     later = pq.read_table(second)
     pq.write_table(later.append_column("later", pa.nulls(later.num_rows)), second)
     records, before = lastword.load_records(cell), lastword.load_records(whole)
@@ -135,9 +132,6 @@ def test_records_of_an_older_and_a_newer_version_can_be_read(tmp_path, whole):
     old = records["group"] == 0
     assert records.loc[old, gone].isna().all(axis=None)
     pd.testing.assert_series_equal(records.loc[~old, "mc3"], before.loc[~old, "mc3"])
-    scores = records.loc[old, "methods"].iloc[0]
-    assert list(scores) == ["base-mean", "dola"] and scores["dola"] is None
-    assert scores["base-mean"].tolist() == [0.5, 1.0]
     rewrite(third, "mc1", "x", pa.string())
     with pytest.raises(RecordError, match="column mc1 is string, expected double"):
         lastword.load_records(cell)

@@ -129,7 +129,7 @@ def test_what_is_certified_and_chosen_is_the_definition(seed, alpha, promised, g
     for trial in finding.trials:
         p = trial.policy.operators, trial.policy.margin
         k, f, _ = map(sum, zip(*outcomes(data, *p), strict=True))
-        assert (trial.fixed, trial.broken) == (f, k)
+        assert (trial.evidence.fixed, trial.evidence.broken) == (f, k)
         if p in kept and f > costs * k:
             order[p] = (f - costs * k, -k, p[1])
     if finding.chosen is None:
@@ -196,7 +196,7 @@ def test_the_least_number_of_items_is_the_least(alpha, delta, gain):
     perfect = Population.of([Kind(1.0, False, True, "decisive")])
     data = perfect.draw(terms.least, np.random.default_rng(0))
     chosen = certify(data, "mix", terms).chosen
-    assert chosen is not None and chosen.fixed == terms.least and chosen.policy.margin == 3
+    assert chosen is not None and chosen.evidence.fixed == terms.least and chosen.policy.margin == 3
     with pytest.raises(InputError, match=f"at least {terms.least} are needed"):
         certify(perfect.draw(terms.least - 1, np.random.default_rng(0)), "mix", terms)
     with pytest.raises(InputError, match="0 labelled items"):
@@ -232,7 +232,7 @@ def test_where_all_is_broken_or_nothing_overridden_no_number_helps(operator, gai
     kind = Kind(1, True, operator == "base", operator)
     finding = certify(labelled([kind] * 300), "mix", Terms(0.1))
     assert finding.chosen is None and finding.needed is None and finding.policy == OFF
-    assert finding.best.gain == gain and {t.overrides for t in finding.trials} == {-gain}
+    assert finding.best.gain == gain and {t.evidence.overrides for t in finding.trials} == {-gain}
 
 
 def test_a_tie_for_first_counts_against_us():

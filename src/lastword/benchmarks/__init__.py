@@ -71,10 +71,6 @@ def templates_for(benchmarks: list[Benchmark], asked: list[str]) -> dict[str, li
     records name it, serves every `jsonl:PATH`; a benchmark for which none was asked runs under its
     default.
 
-    Args:
-        benchmarks: Those that will run.
-        asked: Names (`truthfulqa/own6`) or paths of Jinja files.
-
     Raises:
         InputError: A name that belongs to none of the benchmarks, or two files of one name.
     """

@@ -28,7 +28,7 @@ class Example:
         blind_fields: The same with the question, and only the question, left out (a summary's
             document is its question); None where nothing can be left out.
         content_free_fields: The same with inputs that say nothing in the question's place.
-        truthful: Which of them are true; None where the benchmark does not say.
+        truthful: Which candidates are true; None where the benchmark does not say.
         kind: The metric that the example is for; None for all.
         messages: The prompt as a conversation, which the tokenizer's chat template writes and no
             other; None where it is text.
@@ -202,7 +202,7 @@ class Dataset:
         version: The data's own version, recognised from its content.
         source: File name, or the hub's repository and configuration.
         fingerprint: sha256 of all examples in canonical form, chosen or not.
-        limit: How many of them were asked for; None is all.
+        limit: How many questions were asked for; None is all.
         seed: What drew them; None is the first.
         examples: Those that were chosen, in the data's order.
     """

@@ -27,7 +27,6 @@ class Columns:
     Attributes:
         prompt: The question, as text or as the messages of a conversation.
         candidates: A list, or columns joined by `+`.
-        truthful: The right answer.
         labels: What the set calls each candidate in `truthful`; left out, it is letters.
         id: Name of the row; left out, its place.
         group: What rows share that are not independent of one another.
@@ -61,12 +60,7 @@ class Columns:
 
 
 def hub(name: str, columns: str | None) -> Benchmark:
-    """The benchmark `hf:NAME`.
-
-    Args:
-        name: `org/name[:configuration][@split]`, or a folder of files that `datasets` reads.
-        columns: As `Columns.parse` takes them.
-    """
+    """The benchmark `hf:NAME`."""
     roles = Columns.parse(columns)
     path = Path(name.partition("@")[0].partition(":")[0])
     label = f"hf:{path.resolve().name if path.is_dir() else name}"

@@ -120,7 +120,6 @@ def _show(result: "Bench") -> None:
 
 
 def _stages(result: "Bench") -> "Table":
-    """Show where ours spend their seconds, a column each."""
     from rich.table import Table
 
     meters = result.meters.values()

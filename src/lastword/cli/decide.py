@@ -137,11 +137,7 @@ def _on_ray(
 
 
 def _texts(path: Path, column: str | None, id: str | None) -> list[tuple[str, Any]]:
-    """Return the texts of a file with their names; in the place of one that is bad, its error.
-
-    Raises:
-        InputError: No row has a text.
-    """
+    """Return the texts of a file with their names; in the place of one that is bad, its error."""
     from lastword.files.rows import read_rows
 
     texts = [_text(row, column, id) for row in read_rows(path, say)]
@@ -262,11 +258,7 @@ def _digest(tracer: "Tracer", ready: "Questionnaire") -> str:
 
 
 def _done(path: Path, work: str, names: Sequence[str], *, table: bool) -> tuple[int, int]:
-    """Count the texts in a file of answers, and the bad ones of them; drop a line that was cut.
-
-    Raises:
-        InputError: It holds something else.
-    """
+    """Count the texts in a file of answers, and the bad ones of them; drop a line that was cut."""
     if not path.exists() or path.stat().st_size == 0:
         return 0, 0
     raw = path.read_bytes()

@@ -148,7 +148,6 @@ def eval_(
 def _evaluate(
     model: LoadOptions, where: Where, works: "Sequence[Work]", out: "Folder", options: CellOptions
 ) -> "list[RunResult]":
-    """Run one model over all the work."""
     results = [_finished(model, where, work, out, options) for work in works]
     if None not in results:
         return [result for result in results if result is not None]
@@ -194,7 +193,6 @@ def counted_down(
 
 
 def _warn_of(result: "RunResult") -> None:
-    """Tell people on stderr what they should know of a cell."""
     if not result.items:
         say(f"lastword: no items of {result.cell} fall to this shard")
     for torn in result.set_aside:

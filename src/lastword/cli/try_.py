@@ -92,7 +92,6 @@ def _seconds(budget: str) -> float:
 
 
 def _next(verdict: "Verdict", model: str, out: Path | None, template: str | None) -> list[str]:
-    """Return what to go on with."""
     from lastword.tryout.run import CERTIFICATE, PROBE, QUESTIONS
 
     asked = f"--model {model}" if template is None else f"--model {model} --template {template}"

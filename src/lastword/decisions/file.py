@@ -65,12 +65,7 @@ def _read(path: Path) -> Any:
 def write_questions(
     path: str | Path, questions: Mapping[str, Question], probes: Mapping[str, str] = {}
 ) -> None:
-    """Write questions as YAML, or as JSON where the file's name ends so.
-
-    Args:
-        path: Of the file.
-        questions: By name.
-        probes: File of the probe of each question that has one, beside this file.
+    """Write questions as YAML, or JSON if the file's name ends so; `probes` are files beside it.
 
     Raises:
         OSError: The file cannot be written.

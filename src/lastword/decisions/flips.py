@@ -28,7 +28,7 @@ class Flips:
     """Answers held against their question's alone.
 
     Attributes:
-        flips: How many of these are another option, or another side of one half.
+        flips: How many answers are another option, or another side of one half.
         largest: Largest difference of a probability.
     """
 
@@ -76,7 +76,6 @@ def _turned(question: Question, ready: Questionnaire) -> Question:
 
 
 def _move(one: QuestionAnswer, other: QuestionAnswer) -> tuple[bool, float]:
-    """Return whether an answer flipped, and by how much a probability moved."""
     p, q = map(_by_option, (one, other))
     return _said(one) != _said(other), max(abs(p[option] - q[option]) for option in p)
 

@@ -1,6 +1,6 @@
 """The show of the embedded models, on the questions of their invented world."""
 
-from lastword.benchmarks.demo import Kind, Label, items, parse_label
+from lastword.benchmarks.demo import items
 from lastword.model.embedded import load
 
-__all__ = ["Kind", "Label", "items", "load", "parse_label"]
+__all__ = ["items", "load"]

@@ -90,7 +90,7 @@ class Story:
         base: Share that the model answers right by itself.
         corrected: Every correction stands.
         certified: Those stand that the certificate allows.
-        lines: The same in words.
+        lines: What the certificate says, in words.
         examples: One repair and one break by the rules that chose them.
     """
 
@@ -158,7 +158,6 @@ def withheld_by(finding: Finding, outcome: Outcome) -> str | None:
 
 
 def _certified(tracer: "Tracer", outcomes: Sequence[Outcome], terms: Terms) -> Finding:
-    """Find what `lastword certify` finds of these answers."""
     decisions, items = [o.decision for o in outcomes], [o.item for o in outcomes]
     labelled = Labelled(
         mc1_base=np.array([o.mc1_base for o in outcomes]),

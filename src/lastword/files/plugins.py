@@ -26,11 +26,6 @@ def _entries(group: str, noun: str, own: frozenset[str]) -> dict[str, tuple[Any,
 def plugins(group: str, noun: str, own: Collection[str]) -> dict[str, tuple[Any, str]]:
     """Return what installed packages add to a table: each with the name of its package.
 
-    Args:
-        group: Of the entry points: `lastword.methods`.
-        noun: What one of them is.
-        own: Names of the table itself.
-
     Raises:
         InputError: A package takes a name that is taken, or one that is no name here, or does not
             load.

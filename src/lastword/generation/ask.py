@@ -185,7 +185,6 @@ def normalise(text: str) -> str:
 
 
 def _require_room(tracer: Tracer, tokens: int, more: int) -> None:
-    """Refuse a question that leaves no room for its answer."""
     context = tracer.profile.context
     if context is not None and tokens + more > context:
         raise InputError(
@@ -279,9 +278,6 @@ def _readable(tracer: Tracer, prompt: str, texts: Mapping[str, int]) -> dict[str
     """Keep of texts with their counts those that the model can read as answers, each by its tokens.
 
     A text that was drawn token by token may be more tokens when it is read.
-
-    Raises:
-        ItemError: None of them can be read.
     """
     encoded = tracer.encode([Item(prompt, (text,)) for text in texts])
     read = [e for e in encoded if isinstance(e, Encoded)]

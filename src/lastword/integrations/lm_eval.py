@@ -305,11 +305,7 @@ class _Choices:
 
 @dataclass(frozen=True)
 class FirstChoice:
-    """0 for a token with the highest logit at depth L, -1 for any other.
-
-    Attributes:
-        depth: L.
-    """
+    """0 for a token with the highest logit at depth L, -1 for any other."""
 
     depth: int
     raw_depths: tuple[int, ...] = ()

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
@@ -26,7 +25,7 @@ from lastword.probes.state import Pooling, StateProbe, classes_of, fit_state
 from lastword.rule.geometry import tied_first
 from lastword.text.passages import Passage
 from lastword.tracer import Tracer
-from lastword.trust.certificate import Certificate, Counts, Tried
+from lastword.trust.certificate import Certificate
 from lastword.trust.certificate import Probe as Mark
 from lastword.trust.certify import Claim, judge
 from lastword.trust.drift import LIKENESS, rounded
@@ -152,17 +151,12 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if finding.chosen is None:
             return None
         question = question_digest(probe.question)
-        return Certificate(
-            subject=tracer.subject,
-            terms=terms,
-            policy=policy,
-            tried=tuple(
-                Tried(own.policy, own.share, Counts(**vars(own.evidence))) for own in finding.trials
-            ),
+        return Certificate.of(
+            tracer.subject,
+            finding,
             templates=(ready.template_name,),
             questions=(question,),
             versions={"lastword": version("lastword")},
-            date=datetime.now(UTC).isoformat(timespec="seconds"),
             reference={LIKENESS: tuple(map(rounded, fit.likeness_p(states).tolist()))},
             probe=Mark(probe.digest, question, SEED, FRACTION, fit.depth, fit.pooling),
         )
@@ -230,11 +224,7 @@ def _tracer(model: Tracer | LoadOptions | str) -> Tracer:
 
 
 def _texts(texts: Texts) -> list[str]:
-    """Return the inputs as texts.
-
-    Raises:
-        InputError: One text, a table, or something that is no input.
-    """
+    """Return the inputs as texts."""
     if isinstance(texts, str) or getattr(texts, "ndim", 1) != 1:
         raise InputError("expected texts, a list or one column; this is a text or a table")
     return [text_of(value) for value in texts]

@@ -42,7 +42,6 @@ class Contrast:
     """s of the predicted tokens, without a filter.
 
     Attributes:
-        last: L.
         premature: Candidate premature layers; a single one is `dola-static`.
         normed: Whether these are read through the final norm.
     """

@@ -13,9 +13,7 @@ class Plain:
     """The scores of a function, aggregated.
 
     Attributes:
-        needs: What is read of an item.
         score: Gives a score a candidate, over its tokens; None where it does not apply.
-        aggregation: What becomes of them.
     """
 
     needs: Needs

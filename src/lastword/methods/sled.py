@@ -70,7 +70,6 @@ class Evolution:
     """The token scorer of `sled` and its like.
 
     Attributes:
-        last: L.
         premature: The layers n.
         raw: Whether scores are h itself instead of its log_softmax.
         k: Size of I.

@@ -35,8 +35,6 @@ class Entry:
 
     Attributes:
         make: The method from facts of the model, and a number where it takes one.
-        summary: What it scores by, in one line.
-        source: Whose it is.
         number: What a number after `@` is, in words; none is taken where empty.
         needed: Whether that number has no default.
         aggregates: Whether `@sum`, `@mean` and `@bytes` are taken.

@@ -76,7 +76,6 @@ def require_there(options: LoadOptions) -> None:
 
 
 def _files(options: LoadOptions) -> str | None:
-    """Return what tells the model's files apart from others of the same name."""
     if options.embedded is not None:
         return "carried"  # by the package, whose version is compared too
     from lastword.model import named

@@ -66,7 +66,6 @@ class Backbone:
     """A transformers model as a source of states.
 
     Args:
-        model: A decoder-only language model.
         road: How batches are run; the check says which roads the model can take.
         packed_attention: What attends over packed forests; the model's own if not given.
         prefixes: Where keys and values of prefixes, and texts' mean states, are kept that come
@@ -294,7 +293,6 @@ class ForestAttention(ABC):
     """Attention over a packed forest, for one batch.
 
     Args:
-        row: The batch.
         attention: Name of the attention implementation that does the arithmetic.
         tile: Nodes of a query tile on the CPU.
     """

@@ -292,7 +292,6 @@ def _ahead_difference(backbone: Backbone, branches: list[Branch], own: LogProbs)
 
 
 def _packed_difference(backbone: Backbone, readout: Readout, alone: LogProbs) -> tuple[float, bool]:
-    """Measure how far packed scores are from the plain road's, past a shrunk window too."""
     branches = random_texts(readout.vocabulary)
     difference = _difference(_scores(backbone, readout, branches), alone)
     with shrunk_windows(backbone, SHRUNK) as windowed:

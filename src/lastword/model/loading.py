@@ -138,7 +138,6 @@ def _load(options: LoadOptions) -> Loaded:
 
 
 def _load_gguf(options: LoadOptions, base: LoadOptions) -> Loaded:
-    """Load one file that holds all of a model."""
     with in_one_line(base):
         plan = _look_into_gguf(base, _device(options.device))
         assert isinstance(plan.checkpoint, GgufCheckpoint) and plan.path is not None

@@ -55,7 +55,6 @@ def _version(package: str) -> str | None:
 
 
 def _requirements(extra: str) -> Iterator[Any]:
-    """Return the requirements of an extra; one that names other extras of ours is those."""
     from packaging.requirements import Requirement
 
     for line in metadata.requires("lastword") or ():
@@ -131,10 +130,6 @@ def _models() -> dict[str, str | None]:
     from lastword.model.named import find, names, published
 
     models = {name: published(name) for name in names()}
-    return {
-        name: "embedded" if model is None else _place(find(model)) for name, model in models.items()
-    }
-
-
-def _place(path: Any) -> str | None:
-    return None if path is None else str(path)
+    places = {name: None if model is None else find(model) for name, model in models.items()}
+    embedded = {name: "embedded" for name, model in models.items() if model is None}
+    return {name: place and str(place) for name, place in places.items()} | embedded

@@ -74,15 +74,7 @@ def footprint(
     device: torch.device,
     batch_tokens: int | None = None,
 ) -> Footprint | None:
-    """Estimate what a checkpoint takes on its device; None where its header does not say.
-
-    Args:
-        checkpoint: Its tensors' names, dtypes and shapes are looked at; none is read.
-        config: The model's transformers config.
-        storage: How it will be kept.
-        device: Where it will run.
-        batch_tokens: Most distinct tokens of one batch; None for the default.
-    """
+    """Estimate what a checkpoint takes on its device; None where its header does not say."""
     weights = weights_of(checkpoint, storage)
     if weights is None:
         return None

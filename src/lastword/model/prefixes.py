@@ -264,7 +264,6 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
 
 
 def _text_name(branch: Branch) -> bytes:
-    """Return the digest of a text's tokens, and of where its mean begins."""
     ids = np.array([branch.boundary, *branch.fed])
     return blake2b(ids.tobytes(), digest_size=16, person=b"mean").digest()
 

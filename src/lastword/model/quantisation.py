@@ -31,17 +31,12 @@ THRESHOLD = 0.0
 
 
 def stored_method(config: Any) -> str | None:
-    """Return the `quant_method` of a checkpoint's config; None if it is not quantised."""
-    options = stored_options(config)
-    return None if options is None else str(options.get("quant_method") or "bitsandbytes")
-
-
-def stored_options(config: Any) -> dict[str, Any] | None:
-    """Return a checkpoint's own `quantization_config`, of a wrapper or of its text model."""
+    """Return the `quant_method` of a config, or of its text model's; None if not quantised."""
     for part in (config, text_config(config)):
         options = getattr(part, "quantization_config", None)
         if options is not None:
-            return dict(options) if isinstance(options, Mapping) else dict(options.to_dict())
+            options = options if isinstance(options, Mapping) else options.to_dict()
+            return str(options.get("quant_method") or "bitsandbytes")
     return None
 
 

@@ -35,7 +35,6 @@ class States:
 
     Attributes:
         hidden: For each captured depth, states [rows, width] (depth 0 is the input of block 0).
-        reads: The rows, and the tokens they predict.
     """
 
     hidden: dict[int, Float[Tensor, "rows width"]]
@@ -111,14 +110,6 @@ def read_stacked(
     depths: Sequence[int],
 ) -> dict[int, Float[np.ndarray, " targets"]]:
     """Return log-probabilities at depths of which no logits are needed, read as one stack of rows.
-
-    Args:
-        log_probs: Those of tokens, from states, each token's row and the tokens; not finite where a
-            logit of the row is not.
-        device: Where it takes them.
-        states: The batch.
-        targets: Which of the batch's predicted tokens to read.
-        depths: Depths to read.
 
     Raises:
         NonFiniteError: Logits that are NaN or infinite; names the depth.

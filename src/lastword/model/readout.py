@@ -35,8 +35,6 @@ class Readout:
     """The model's final norm and output head, as one function of states.
 
     Args:
-        model: The language model.
-        parts: Its trunk, blocks and norm.
         head_dtype: `float32` accumulates and returns logits in float32; `model` rounds them to the
             model's dtype, for speed.
     """

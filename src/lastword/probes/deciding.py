@@ -75,10 +75,6 @@ class Deciding:
     ) -> "Questionnaire":
         """Make questions ready once, for any number of calls of `decide`.
 
-        Args:
-            questions: As `decide` takes them.
-            template: As `decide` takes it; where it is left out `self.template`.
-
         Raises:
             InputError: No questions or no template; one that may abstain, and nothing says when.
             CertificateError: The certificate is for another template.

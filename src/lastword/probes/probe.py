@@ -45,7 +45,6 @@ class Probe:
     Attributes:
         question: The question it answers; of a trajectory probe any options do.
         template: How its prompts were made (`Questionnaire.template_name`).
-        subject: The model whose states it was fitted on.
         left_out: Options without enough labels, which it never answers.
         seed: Of the split of its labels; None where all were fitted on.
         figures: What was measured of it, by name.
@@ -190,12 +189,7 @@ class Probe:
 
 
 def _probe(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Probe:
-    """Build a probe of what a file says.
-
-    Raises:
-        InputError: Something does not fit.
-        KeyError: Something is missing.
-    """
+    """Build a probe of what a file says."""
     if facts["schema"] != SCHEMA:
         raise InputError(f"its schema is {facts['schema']!r}, expected {SCHEMA}: fit one anew")
     for name, array in arrays.items():

@@ -40,7 +40,7 @@ class StateProbe:
         classes: In Unicode's order.
         depth: Of the state it reads.
         pooling: The mean over the input's tokens, or the prompt's last token.
-        scale: Deviation of each feature there [width].
+        scale: Deviation of each feature over the fit's texts [width].
         temperature: T, by the fit's leave-one-out log loss.
         likeness: How far the fit's texts lie from one another.
         earlier: What a probe of each depth before it would be, of the same pooling: weights of the

@@ -379,7 +379,6 @@ def column(items: "pd.DataFrame", name: str) -> PerItem:
 
 
 def _number_places(items: "pd.DataFrame", name: str) -> Places:
-    """Places of the items with a number in a column."""
     valid: np.ndarray = ~np.isnan(column(items, name))
     return np.flatnonzero(valid)
 

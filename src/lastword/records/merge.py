@@ -19,7 +19,7 @@ class Merged:
     """The outcome of a merge in one cell.
 
     Attributes:
-        missing: How many of them no source had a record of.
+        missing: How many items no source had a record of.
     """
 
     folder: Folder

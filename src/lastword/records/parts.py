@@ -125,24 +125,18 @@ def join(path: Folder, content: bytes) -> tuple[bytes, pa.Table]:
 
 
 def _conform(table: pa.Table, path: Folder, schema: pa.Schema = COLUMNS) -> pa.Table:
-    """Take the columns that this version knows; of those, one that the table lacks is null.
-
-    Raises:
-        RecordError: A column of another type.
-    """
+    """Take the columns that this version knows; of those, one that the table lacks is null."""
     columns = []
     for column in schema:
         if column.name not in table.column_names:
             columns.append(pa.nulls(table.num_rows, column.type))
             continue
-        own, came = table[column.name], table.schema.field(column.name).type
-        if came == column.type or pa.types.is_map(came):  # pairs, until version 0.2
-            columns.append(own if came == column.type else own.cast(column.type))
-        else:
+        if (came := table.schema.field(column.name).type) != column.type:
             raise RecordError(
                 f"{path}: column {column.name} is {came}, expected {column.type}; "
                 "read it with the version of lastword that wrote it"
             )
+        columns.append(table[column.name])
     return pa.table(columns, schema=schema)
 
 

@@ -44,7 +44,6 @@ def recheck(cell: Cell, theta: Theta, invariant: float, depth: int) -> None:
 
 
 def _require(cell: Cell, holds: np.ndarray, what: str, items: np.ndarray | None = None) -> None:
-    """Name the first of the items where something does not hold."""
     if holds.all():
         return
     place = int(np.flatnonzero(~holds)[0])

@@ -166,7 +166,6 @@ class Answer:
         return self._decided_by(self.base_scores, "base", {"withheld": override})
 
     def _decided_by(self: Form, scores: Scores, operator: str, reasons: dict[str, Any]) -> Form:
-        """Answer the same item by other scores, with other reasons."""
         tied = tied_first(scores)
         index, shared = int(tied[0]), len(tied) > 1
         return replace(self, scores=scores, operator=operator, index=index, tied=shared, **reasons)

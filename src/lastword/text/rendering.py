@@ -49,7 +49,6 @@ class _Names(Namespace):
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
-    """Return the sandbox that transformers renders in."""
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )

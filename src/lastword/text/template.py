@@ -56,13 +56,6 @@ class Renderer:
     ) -> str:
         """Write a conversation by a template.
 
-        Args:
-            messages: The conversation.
-            template: Its text.
-            values: What else the template is given.
-            most: Characters that it may have.
-            seconds: Of the processor, that it may take.
-
         Raises:
             UnboundedError: It takes or writes more.
             ValueError: The template refuses it.

@@ -23,7 +23,6 @@ class Meter:
         seconds: By stage: plan, trunk, readout, scorer; `rest` is what remains of the total.
         tokens: Distinct tokens that went through the trunk.
         reads: (row, depth) pairs that went through the head.
-        total: Seconds of the whole run.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)

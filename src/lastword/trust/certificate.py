@@ -9,6 +9,7 @@ import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -17,7 +18,7 @@ from lastword.records.decision import Decision
 from lastword.rule.geometry import Scores, margin
 from lastword.theta import Theta
 from lastword.trust.calibration import Calibration, calibrate
-from lastword.trust.certify import Trial, best_of
+from lastword.trust.certify import Finding, Trial, best_of
 from lastword.trust.evidence import Evidence
 from lastword.trust.policy import BATCH, Policy, family, is_probe
 from lastword.trust.terms import Terms
@@ -232,6 +233,14 @@ class Certificate:
         p = at_least(terms.error, self.wrong, self.answered, exact)
         return bool(p <= terms.level / (terms.policies + 1))
 
+    @classmethod
+    def of(cls, subject: Subject, finding: Finding, **more: Any) -> "Certificate":
+        """Issue the certificate of a finding, now."""
+        pairs = [(own, Counts(**vars(own.evidence))) for own in finding.trials]
+        tried = tuple(Tried(own.policy, own.share, counts) for own, counts in pairs)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        return cls(subject, finding.terms, finding.policy, tried, date=now, **more)
+
     @property
     def _own(self) -> Tried:
         """The policy that is allowed; where none is, any of the tested."""
@@ -387,11 +396,7 @@ def _difference(mine: Theta, other: Theta) -> str:
 
 
 def _built(kind: type[T], table: Any) -> T:
-    """A dataclass from a table whose values are checked against its annotations.
-
-    Raises:
-        InputError: One is missing, unknown, of another type or out of range.
-    """
+    """A dataclass from a table whose values are checked against its annotations."""
     if not isinstance(table, Mapping):
         raise InputError(f"{table!r} stands where a table is expected")
     hints = get_type_hints(kind)

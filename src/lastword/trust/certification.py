@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from lastword.records.parts import missing_places
 from lastword.records.recheck import recheck
 from lastword.records.stored import read_cells
 from lastword.rule.geometry import Scores, margins
-from lastword.trust.certificate import Certificate, Counts, Probe, Subject, Tried
+from lastword.trust.certificate import Certificate, Probe, Subject
 from lastword.trust.certify import Beside, Finding, certify
 from lastword.trust.choice import Means, allowed, answers, beside, means, resolved, shown
 from lastword.trust.drift import LIKENESS, rounded, statistics
@@ -260,18 +259,12 @@ class Outcome:
         if deferral is not None:
             answers = {"threshold": deferral.threshold, "answered": deferral.groups}
             answers |= {"wrong": deferral.rate}
-        return Certificate(
-            subject=sample.subject,
-            terms=finding.terms,
-            policy=finding.policy,
-            tried=tuple(
-                Tried(trial.policy, trial.share, Counts(**vars(trial.evidence)))
-                for trial in finding.trials
-            ),
+        return Certificate.of(
+            sample.subject,
+            finding,
             benchmarks=sample.benchmarks,
             templates=sample.templates,
             versions=sample.versions,
-            date=datetime.now(UTC).isoformat(timespec="seconds"),
             reference=watched,
             means=sample.means if method.startswith(BATCH) else {},
             questions=self.questions,

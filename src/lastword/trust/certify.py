@@ -88,30 +88,15 @@ class Trial:
         return cls(policy, evidence, certified, share, terms.break_costs)
 
     @property
-    def overrides(self) -> int:
-        """Count the overrides that it lets stand."""
-        return int(self.evidence.overrides)
-
-    @property
-    def fixed(self) -> int:
-        """Wrong answers of the model that it makes right."""
-        return int(self.evidence.fixed)
-
-    @property
-    def broken(self) -> int:
-        """Right answers of the model that it makes wrong."""
-        return int(self.evidence.broken)
-
-    @property
     def gain(self) -> float:
         """Return what it is worth, in repairs: F - c K."""
-        return self.fixed - self.costs * self.broken
+        return float(self.evidence.fixed - self.costs * self.evidence.broken)
 
     @property
     def order(self) -> tuple[float, float, float]:
         """Order it by net gain an item, then few breaks, then a large margin."""
         items = self.evidence.items
-        return self.gain / items, -self.broken / items, self.policy.margin
+        return self.gain / items, -self.evidence.broken / items, self.policy.margin
 
     def worth(self, terms: Terms) -> dict[str, float]:
         """Return what it is worth an answer, with bounds at its share of delta."""
@@ -128,7 +113,7 @@ class Finding:
     """Outcome of every test on labelled items.
 
     Attributes:
-        base_right: How many of them the model answers right by itself.
+        base_right: How many items the model answers right by itself.
         chosen: The policy that is allowed; None to keep correction off.
         needed: With about how many items one would pass if the rates stay; None where one does, or
             where no number would do.
@@ -218,13 +203,8 @@ def claims(
 ) -> list[Claim]:
     """Return the claims of the family of ways to answer on labelled items.
 
-    Args:
-        items: As `certify` takes them.
-        scalar: As `certify` takes it.
-        terms: As `certify` takes them.
-        failed: As `certify` takes it.
-        probes: Of each probe, on the items that it was not made of: where the model's own answer
-            is right, where its own is, and the items' groups.
+    The first four are those of `certify`; `probes` has of each probe, on the items that it was not
+    made of, where the model's own answer is right, where its own is, and the items' groups.
     """
     lost = np.ones(failed, dtype=bool)
 

@@ -172,7 +172,7 @@ def _flips(trial: Trial, items: Labelled, base: Rows, truth: Truth) -> float:
     pairs = np.stack([items.mc1_base > 0, elsewhere], axis=1)
     kinds, sizes = np.unique(pairs, axis=0, return_counts=True)
     rng = np.random.default_rng(0)
-    draws = rng.multivariate_hypergeometric(sizes, trial.overrides, DRAWS)
+    draws = rng.multivariate_hypergeometric(sizes, trial.evidence.overrides, DRAWS)
     true = rng.binomial(draws, kinds[:, 1])
     was_right = kinds[:, 0] > 0
     fixed = true[:, ~was_right].sum(axis=1)

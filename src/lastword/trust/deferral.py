@@ -33,10 +33,10 @@ class Deferral:
 
     error: float
     threshold: float | None
-    answered: int
-    wrong: int
-    groups: int
-    rate: float
+    answered: int = 0
+    wrong: int = 0
+    groups: int = 0
+    rate: float = 0.0
 
 
 def defer(items: Labelled, policy: Policy, error: float, delta: float, policies: int) -> Deferral:
@@ -54,15 +54,11 @@ def defer(items: Labelled, policy: Policy, error: float, delta: float, policies:
     groups, rate = group_errors(items, confidence, right)
     exact = items.group_count == len(items)
     places = np.flatnonzero(keeps(groups, rate, error, delta / (policies + 1), exact))
-    place = int(places[0]) if places.size else None
-    return Deferral(
-        error=error,
-        threshold=None if place is None else float(THRESHOLDS[place]),
-        answered=0 if place is None else int(answered[place]),
-        wrong=0 if place is None else int(wrong[place]),
-        groups=0 if place is None else int(groups[place]),
-        rate=0.0 if place is None else float(rate[place]),
-    )
+    if not places.size:
+        return Deferral(error, None)
+    first = places[0]
+    counts = int(answered[first]), int(wrong[first]), int(groups[first])
+    return Deferral(error, float(THRESHOLDS[first]), *counts, float(rate[first]))
 
 
 def above(confidence: PerItem, right: Which) -> tuple[np.ndarray, np.ndarray]:

@@ -27,7 +27,7 @@ class Evidence:
     """Counts of items, and the means over groups that are tested.
 
     Attributes:
-        base_right: How many of them the model answers right by itself.
+        base_right: How many items the model answers right by itself.
         overrides: Overrides that a policy allows.
         fixed: Wrong answers of the model that these make right.
         broken: Right answers of the model that these make wrong.
@@ -165,13 +165,7 @@ class Evidence:
 def group_means(
     groups: Groups, values: Float[np.ndarray, " items"], among: Which | None = None
 ) -> Float[np.ndarray, " groups"]:
-    """Return the mean of values over the items of every group.
-
-    Args:
-        groups: Number of each item's group.
-        values: Of every item.
-        among: Items that count; nan for a group without one.
-    """
+    """Return the mean of values over the items of every group; nan where none is among them."""
     weights = np.ones(len(values)) if among is None else among.astype(float)
     _, own = np.unique(groups, return_inverse=True)
     total, size = np.bincount(own, values * weights), np.bincount(own, weights)

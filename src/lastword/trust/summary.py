@@ -87,8 +87,8 @@ def _let_through(finding: Finding) -> str:
     if finding.chosen is None:
         return "nothing: keep correction off"
     method = finding.policy.method
-    every = max(t.overrides for t in finding.trials if t.policy.method == method)
-    return f"{in_words(finding.policy)}, {finding.chosen.overrides} of {every}"
+    every = max(t.evidence.overrides for t in finding.trials if t.policy.method == method)
+    return f"{in_words(finding.policy)}, {finding.chosen.evidence.overrides} of {every}"
 
 
 def _promised(finding: Finding) -> str:
@@ -112,17 +112,16 @@ def _gain(terms: Terms) -> str:
 
 
 def _worth(finding: Finding) -> str:
-    """Say what a break costs against what a repair is worth, and what overrides do."""
     assert finding.chosen is not None
-    trial, worth, evidence = finding.chosen, finding.worth, finding.chosen.evidence
-    repair = f"of {_many(trial.overrides, 'override')} {trial.fixed} make a wrong answer right"
-    wrong = f"{evidence.sideways} another wrong one"
+    worth, own = finding.worth, finding.chosen.evidence
+    repair = f"of {_many(own.overrides, 'override')} {own.fixed} make a wrong answer right"
+    wrong = f"{own.sideways} another wrong one"
     at_least = worth["net_at_least"]
     least = f"{_points(at_least)} at least" if at_least else "more than none at least"
     return (
         f"{_points(worth['net'])} repairs in 100 answers where a break costs "
         f"{finding.terms.break_costs:g}, {least}; "
-        f"{trial.broken} of {_many(finding.base_right, 'right answer')} broken, "
+        f"{own.broken} of {_many(finding.base_right, 'right answer')} broken, "
         f"{_percent(worth['right_broken_at_most'])} at most; {repair}, {wrong}"
     )
 
@@ -158,16 +157,16 @@ def _reach(finding: Finding) -> str:
 
 def _cost(finding: Finding) -> str:
     """Say what the promise leaves undone, beside letting everything through that gains most."""
-    best, trial = finding.best, finding.chosen
-    if best.gain <= 0:
+    if finding.best.gain <= 0:
         return "nothing, there was no gain to lose"
-    fixed, broken = (0, 0) if trial is None else (trial.fixed, trial.broken)
+    best, own = finding.best.evidence, finding.chosen and finding.chosen.evidence
+    fixed, broken = (own.fixed, own.broken) if own else (0, 0)
     if fixed == best.fixed:
         return f"none of {_many(best.fixed, 'repair')} is given up"
     return (
         f"{best.fixed - fixed} of {_many(best.fixed, 'repair')} given up, and "
         f"{best.broken - broken} of {_many(best.broken, 'break')} spared, of those that "
-        f"{in_words(best.policy)} would make"
+        f"{in_words(finding.best.policy)} would make"
     )
 
 
@@ -185,7 +184,8 @@ def _deferral(finding: Finding) -> str:
 
 
 def _counted(trial: Trial) -> str:
-    return f"{trial.broken} of {trial.evidence.items} broken, {trial.fixed} fixed"
+    own = trial.evidence
+    return f"{own.broken} of {own.items} broken, {own.fixed} fixed"
 
 
 def _many(count: int, noun: str, nouns: str | None = None) -> str:

@@ -107,8 +107,8 @@ class Material:
     """Labelled texts of a try, and how the model reads them.
 
     Attributes:
-        groups: Of each; texts of one group are never on both sides of a fit.
-        cell: Their records; each text is an item that counts.
+        groups: Of each text; texts of one group are never on both sides of a fit.
+        cell: The records; each text is an item that counts.
         template: Writes the prompts.
     """
 

@@ -238,14 +238,12 @@ def _spelt(
 
 
 def _single(truths: Mapping[str, str]) -> list[str]:
-    """The classes of one row, in words."""
     counts = Counter(truths.values())
     single = [f"`{label}` (row {name})" for name, label in truths.items() if counts[label] == 1]
     return [f"classes of one row: {_some(single)}"] if single else []
 
 
 def _contradictions(texts: Mapping[str, str], truths: Mapping[str, str]) -> list[str]:
-    """The texts that have more than one label, in words."""
     rows: dict[str, dict[str, str]] = {}
     for name, text in texts.items():
         rows.setdefault(" ".join(text.split()), {}).setdefault(truths[name], name)
@@ -258,7 +256,6 @@ def _contradictions(texts: Mapping[str, str], truths: Mapping[str, str]) -> list
 
 
 def _near(texts: Mapping[str, str]) -> list[str]:
-    """The near copies among texts that name no group, in words."""
     if not texts:
         return []
     like: dict[int, list[str]] = {}
@@ -298,7 +295,6 @@ def _occurring(truths: Mapping[str, str]) -> list[Option]:
 
 
 def _read_choices(path: str) -> list[Option]:
-    """The options of every row, from a file."""
     try:
         lines = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

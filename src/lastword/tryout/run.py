@@ -48,7 +48,7 @@ class Job:
     """Labelled examples on a model, ready to be run.
 
     Attributes:
-        work: Their items under a template, as the runner takes them.
+        work: The examples' items under a template, as the runner takes them.
         sets: Level of prediction sets; None for no sets.
     """
 

@@ -56,7 +56,7 @@ class Class:
     """One label: how much of it is found.
 
     Attributes:
-        corrected: Share of them that what is shown does.
+        corrected: Share of its items that what is shown has right.
         p: McNemar's exact test between the two, two-sided, over groups of examples.
         at_least: What is promised of the second (`slices.found_at_least`); None where nothing is.
     """
@@ -91,7 +91,7 @@ class Verdict:
         net_at_least: Lower bound of the share that is gained; None where nothing is certified.
         rivals: What never reads the text and would be certified for as much, in words.
         method: What is certified; None where nothing is.
-        shown: What the next two are of: `certified`, or `best` where nothing is allowed.
+        shown: What `classes` and `changes` are of: `certified`, or `best` where nothing is allowed.
         classes: By label, the model beside that; none where options differ by row.
         probe: The method of the probe that is certified, else of the one that labels make; None
             where there is none.
@@ -270,7 +270,6 @@ def _by_depth(cell: Cell, contest: Contest) -> tuple[tuple[float, float], ...]:
 
 
 def _scores(cell: Cell, run: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Every correction's scores of each item; None where it does not apply."""
     from lastword.methods import resolve
 
     others = resolve([name for name in METHODS if name != TRACE], facts_of(run))

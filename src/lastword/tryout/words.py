@@ -147,7 +147,6 @@ def _sets(verdict: "Verdict") -> Iterator[str]:
 
 
 def _forecast(verdict: "Verdict") -> Iterator[str]:
-    """How the probe learns: what fewer labels would have given."""
     if len(verdict.curve) > 1:
         known = ", ".join(f"{percent(right)} of {count}" for count, right in verdict.curve)
         more = verdict.curve[-1][1] - verdict.curve[-2][1]
@@ -171,7 +170,6 @@ def _best(verdict: "Verdict") -> Iterator[str]:
 
 
 def _prompts(verdict: "Verdict") -> Iterator[str]:
-    """Say what other prompts give, on which rows, and which were not asked."""
     if (own := verdict.prompt) is not None:
         how = f"run it again with --template {own.name}"
         if own.name not in TEMPLATES:
@@ -189,7 +187,6 @@ def _prompts(verdict: "Verdict") -> Iterator[str]:
 
 
 def _depths(verdict: "Verdict") -> Iterator[str]:
-    """Say what each depth knows: the best, the last, and the model's own head there."""
     if verdict.by_depth:
         head, probe = np.array(verdict.by_depth).T
         best = int(probe.argmax())
@@ -227,7 +224,6 @@ def _confusions(verdict: "Verdict") -> Iterator[str]:
 
 
 def _changed(verdict: "Verdict") -> Iterator[str]:
-    """How many answers change, and which right ones of the model."""
     if not verdict.changes:
         return
     lost = [own for own in verdict.changes if own.model == own.truth]
@@ -239,7 +235,6 @@ def _changed(verdict: "Verdict") -> Iterator[str]:
 
 
 def _middle(verdict: "Verdict") -> Iterator[str]:
-    """Say whether depths below the last know something that it does not."""
     if (middle := verdict.middle) is not None and not verdict.by_depth:
         says = "add something to" if middle.positive else "may add nothing to"
         yield (

@@ -89,12 +89,7 @@ class LocalFiles(Files):
 
 
 class Checkpoint(ABC):
-    """A config and named tensors.
-
-    Attributes:
-        label: What an error calls the checkpoint.
-        config: Its `config.json`, as read.
-    """
+    """A config and named tensors."""
 
     def __init__(self, label: str, config: Config) -> None:
         self.label = label

@@ -63,9 +63,7 @@ class Header:
     """The header of a file: what stands before its tensors' bytes.
 
     Attributes:
-        label: What an error calls the file.
         values: Its metadata; of an array of strings, their `Count`.
-        tensors: Its tensors by llama.cpp's names.
     """
 
     label: str

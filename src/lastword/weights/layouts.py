@@ -144,7 +144,6 @@ class Fused:
 
     Attributes:
         qkv: Its path within a block.
-        output: The output projection's path.
         rows: Groups, the rows of (q, k, v) in each, from the config.
         transposed: Whether both are stored [in, out].
     """
@@ -306,13 +305,12 @@ def _rowwise(config: Config, kv_heads: int | None = None) -> tuple[int, tuple[in
 
 
 def _per_head(config: Config) -> tuple[int, tuple[int, int, int]]:
-    """Lay out of every head its q, its k, its v."""
     size = _head_size(config)
     return _need(config, _HEADS), (size, size, size)
 
 
-def _falcon(config: Config) -> tuple[int, tuple[int, int, int]]:
-    """Lay out Falcon's three: a group with its queries; one key and value; a head at a time."""
+def _multi_query(config: Config) -> tuple[int, tuple[int, int, int]]:
+    """Lay out Falcon's three and GPT-BigCode's two: by groups; one key and value; by heads."""
     heads, size = _need(config, _HEADS), _head_size(config)
     if config.get("new_decoder_architecture", False):
         groups = _number(config, _KV_HEADS) or heads
@@ -320,15 +318,11 @@ def _falcon(config: Config) -> tuple[int, tuple[int, int, int]]:
     return _rowwise(config, 1) if config.get("multi_query", True) else _per_head(config)
 
 
-def _gpt_bigcode(config: Config) -> tuple[int, tuple[int, int, int]]:
-    return _rowwise(config, 1) if config.get("multi_query", True) else _per_head(config)
-
-
 FUSED: dict[str, Fused] = {
     "bloom": Fused("self_attention.query_key_value", "self_attention.dense", _per_head),
-    "falcon": Fused("self_attention.query_key_value", "self_attention.dense", _falcon),
+    "falcon": Fused("self_attention.query_key_value", "self_attention.dense", _multi_query),
     "gpt2": Fused("attn.c_attn", "attn.c_proj", _rowwise, transposed=True),
-    "gpt_bigcode": Fused("attn.c_attn", "attn.c_proj", _gpt_bigcode),
+    "gpt_bigcode": Fused("attn.c_attn", "attn.c_proj", _multi_query),
     "gpt_neox": Fused("attention.query_key_value", "attention.dense", _per_head),
     "mpt": Fused("attn.Wqkv", "attn.out_proj", _rowwise),
     "phi3": Fused("self_attn.qkv_proj", "self_attn.o_proj", _rowwise),

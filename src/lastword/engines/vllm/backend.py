@@ -17,7 +17,6 @@ from jaxtyping import Float, Int
 from lastword.engines.vllm.checking import check
 from lastword.engines.vllm.checkpoint import Checkpoint, find
 from lastword.engines.vllm.process import Process, SideLostError
-from lastword.engines.vllm.requests import requests
 from lastword.engines.vllm.settings import HOOKS_VERSION, Settings
 from lastword.errors import ElsewhereError, ModelError, NonFiniteError
 from lastword.model import loading
@@ -27,7 +26,7 @@ from lastword.model.families import context_length, text_config
 from lastword.model.options import LoadOptions
 from lastword.model.reading import Reading, States
 from lastword.rule.tile import TokenScorer
-from lastword.text.forest import Branch, build
+from lastword.text.forest import Branch, Forest, build
 from lastword.theta import Theta
 from lastword.tracer import Tracer
 
@@ -191,11 +190,7 @@ class Vllm:
             self._checkpoint.folder.cleanup()
 
     def _start(self) -> None:
-        """Start a side process with the model.
-
-        Raises:
-            ModelError: vLLM cannot load the model, or its version is not as the hooks know it.
-        """
+        """Start a side process with the model."""
         folder = self._checkpoint.folder
         self.process = Process(self._settings.python, [] if folder is None else [folder.name])
         try:
@@ -207,6 +202,23 @@ class Vllm:
             note = "" if fits else f" (lastword was tried with {HOOKS_VERSION})"
             message = f"vLLM {version} cannot load {self._checkpoint.name}{note}: {error}"
             raise ModelError(message) from error
+
+
+def requests(forest: Forest) -> list[dict[str, Any]]:
+    """A request a leaf of the forest, in its order: every node lies on the way to one.
+
+    Each says which of its positions are read, whoever of those that share them computes them.
+    """
+    row_of = np.full(len(forest), -1)
+    row_of[forest.reads.rows] = np.arange(len(forest.reads.rows))
+    leaves = []
+    for leaf in np.flatnonzero(forest.ends == np.arange(len(forest)) + 1):
+        path = np.append(forest.ancestors(int(leaf)), leaf)
+        positions = np.flatnonzero(row_of[path] >= 0)
+        rows = row_of[path[positions]].tolist()
+        ids = forest.tokens[path].tolist()
+        leaves.append({"ids": ids, "positions": positions.tolist(), "rows": rows})
+    return leaves
 
 
 def _reference(checkpoint: Checkpoint, options: LoadOptions, facts: dict[str, Any]) -> Any:

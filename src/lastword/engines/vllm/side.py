@@ -66,7 +66,6 @@ class Side:
         return {**self._llm.collective_rpc("lastword_watch")[0], "version": vllm.__version__}
 
     def _ask(self, name: str, *arguments: Any) -> list[Any]:
-        """Return what each rank's `Watch` answers to a call."""
         answers: list[Any] = self._llm.collective_rpc("lastword_call", args=(name, *arguments))
         return answers
 

@@ -170,7 +170,6 @@ class Watch:
         return hook
 
     def _keep(self, depth: int, state: Tensor, residual: Tensor | None) -> None:
-        """Keep the rows that a step computes of one depth."""
         if self._step is None:
             return
         if self._places is None:
