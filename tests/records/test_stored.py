@@ -97,7 +97,9 @@ def test_a_matrix_an_item_is_stacked_with_those_of_its_shape():
 
 def test_characters_are_counted_not_bytes():
     texts = pd.Series([["aé", "b"], None, ["日本語"]], dtype=object)
-    assert Lists.characters(texts).values.tolist() == [2, 1, 3]
+    counts = Lists.characters(texts)
+    assert counts.values.tolist() == [2, 1, 3]
+    assert counts.at(np.array([2, 1])).padded(2).tolist() == [[3, 0], [0, 0]]  # as `certify` asks
     nothing = Lists.characters(pd.Series([None, None], dtype=object))
     assert len(nothing) == 2 and not nothing.lengths.any()
 

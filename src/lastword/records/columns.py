@@ -139,7 +139,7 @@ class Lists:
     def padded(self, width: int) -> np.ndarray:
         """The lists side by side, filled with 0 [items, width]."""
         filled = np.zeros((len(self), width), dtype=self.values.dtype)
-        filled[np.arange(width) < self.lengths[:, None]] = self.values
+        filled[np.arange(width) < self.lengths[:, None]] = self.values[self.places]
         return filled
 
     def alike(self, items: Places | None = None) -> Iterator[Places]:
