@@ -14,7 +14,7 @@ from decided import decided
 from rich.console import Console
 
 from lastword.benchmarks.demo import items
-from lastword.demo.outcome import BROKEN, GATED, REPAIRED, STAYS, answer, examples, judge
+from lastword.demo.outcome import BROKEN, REPAIRED, RULES, answer, judge
 from lastword.demo.page import write_page
 from lastword.demo.show import show
 from lastword.demo.story import CERTIFIED, ORGANISM, REAL, WITHHELD, story
@@ -47,20 +47,15 @@ RIGHT = judged((-1.0, -2.0), (-1.0, -2.0))
 WON = judged((-2.0, -1.0), (-0.1, -9.0), "decisive", changes=True)
 LOST = judged((-1.0, -2.0), (-2.0, -1.0), "mix")
 EARLY = judged((-1.0, -2.0), (-2.0, -1.0), "early")
-STOPPED = judged((-1.0, -2.0), (-1.0, -2.0), changes=True)
 
 
-def test_examples_are_the_first_by_rule_and_absent_where_there_is_none():
-    again = replace(WON, item=replace(WON.item, id="again"))
-    some = [RIGHT, STOPPED, LOST, WON, again]
-    firsts = {REPAIRED: WON, BROKEN: LOST, GATED: STOPPED}
-    assert examples(some, REPAIRED, BROKEN, GATED) == firsts
-    assert examples([LOST, STOPPED, RIGHT], STAYS) == {STAYS: STOPPED}
-    assert examples([RIGHT], REPAIRED, BROKEN, GATED) == {}
+def test_an_example_gains_or_loses_by_what_has_read_enough():
+    some = [RIGHT, WON, LOST, EARLY]
+    assert [RULES[REPAIRED](o) for o in some] == [False, True, False, False]
+    assert [RULES[BROKEN](o) for o in some] == [False, False, True, False]
     for layer in (1, 2, 3):  # what depths 1 and 2 decide is no example
         shallow = replace(WON, decision=replace(WON.decision, decisive_layer=layer))
-        expected = {REPAIRED: shallow} if layer == 3 else {}
-        assert examples([EARLY, shallow], REPAIRED, BROKEN) == expected
+        assert RULES[REPAIRED](shallow) == (layer == 3)
 
 
 def apart(outcomes):

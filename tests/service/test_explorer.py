@@ -17,8 +17,7 @@ from lastword import Choice, Option, Predicate, Tracer
 from lastword.batch import Scope
 from lastword.benchmarks.demo import items
 from lastword.decisions.answer import probabilities_of
-from lastword.demo.outcome import BROKEN, GATED, REPAIRED, answer
-from lastword.demo.outcome import examples as firsts
+from lastword.demo.outcome import RULES, answer
 from lastword.probes.trajectory import TrajectoryProbe
 from lastword.service import pages
 from lastword.text.items import Item
@@ -114,10 +113,15 @@ def test_it_opens_on_a_worked_example_with_all_that_there_is_to_see(page, model)
 
 
 def test_the_examples_are_what_the_demo_chooses(model):
-    found = firsts(answer(model, items(), lambda d, *_: d), REPAIRED, BROKEN, GATED)
+    def gated(o):
+        changes = o.decision.gates.get("changes")
+        return o.decision.operator == "base" and changes is not None and changes.holds
+
+    outcomes = answer(model, items(), lambda d, *_: d)
+    found = [next(filter(rule, outcomes)) for rule in (*RULES.values(), gated)]
     assert [
         (o.item.prompt, list(o.item.candidates), list(o.item.truthful), o.item.blind_prompt)
-        for o in found.values()
+        for o in found
     ] == [(e["prompt"], e["candidates"], e["truthful"], e["blind_prompt"]) for e in ORGANISM]
 
 

@@ -1,6 +1,6 @@
 """Outcomes of the method on a model's items: decisions, held against the truth."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -36,12 +36,6 @@ class Outcome:
         )
 
     @property
-    def gated(self) -> bool:
-        """True if the rule preferred another answer and a gate held it back."""
-        changes = self.decision.gates.get("changes")
-        return bool(changes and changes.holds) and self.decision.operator == "base"
-
-    @property
     def stays(self) -> bool:
         """True if the answer is the model's own."""
         return self.decision.index == self.decision.base_index
@@ -68,20 +62,14 @@ class Outcome:
         return layer is None or layer >= FIRST_DEEP
 
 
-Rule = Callable[[Outcome], bool]
-
 FIRST_DEEP = 3  # what depths 1 and 2 decide is chance: docs/demo.md, "Why it loses here"
 
 REPAIRED = "first repair from depth 3 on"
 BROKEN = "first break from depth 3 on"
-STAYS = "first item whose answer stays"
-GATED = "first item where a gate holds another answer back"
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, Callable[[Outcome], bool]] = {
     REPAIRED: lambda o: o.gain > 0 and o.deep,
     BROKEN: lambda o: o.gain < 0 and o.deep,
-    STAYS: lambda o: o.stays,
-    GATED: lambda o: o.gated,
 }
 
 
@@ -98,12 +86,6 @@ def judge(item: Item, decision: Decision) -> Outcome:
     """A decision held against the truth of its item."""
     before, after = (mc1(u, _truth(item)) for u in (decision.base_scores, decision.scores))
     return Outcome(item, decision, before, after)
-
-
-def examples(outcomes: Sequence[Outcome], *rules: str) -> Mapping[str, Outcome]:
-    """The first item of each rule, if any: chosen by the benchmark's order and not by hand."""
-    firsts = {name: next(filter(RULES[name], outcomes), None) for name in rules}
-    return {name: first for name, first in firsts.items() if first is not None}
 
 
 def _truth(item: Item) -> tuple[bool, ...]:

@@ -130,6 +130,8 @@ def _models() -> dict[str, str | None]:
     from lastword.model.named import find, names, published
 
     models = {name: published(name) for name in names()}
-    places = {name: None if model is None else find(model) for name, model in models.items()}
-    embedded = {name: "embedded" for name, model in models.items() if model is None}
-    return {name: place and str(place) for name, place in places.items()} | embedded
+    files = {name: model and find(model) for name, model in models.items()}
+    return {
+        name: "embedded" if models[name] is None else file and str(file)
+        for name, file in files.items()
+    }
