@@ -66,8 +66,8 @@ class Encoded:
         sequences: Whole text of each candidate.
         boundaries: Candidate i's own tokens are `sequences[i][boundaries[i]:]`; at least 1, so
             that some position predicts the first of them.
-        blind_sequences: The same after `item.blind_prompt`; empty where there is none.
-        content_free_sequences: The same after each of `item.content_free`.
+        blind_sequences: Those after `item.blind_prompt`; empty where there is none.
+        content_free_sequences: Those after each of `item.content_free`.
         truncated: Prompt tokens dropped at the left to fit the context.
         boundary_moved: Whether joining merged tokens across the end of the prompt.
     """
