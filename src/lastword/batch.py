@@ -106,8 +106,6 @@ class Batch:
         encoded: The items; their branches are those of `branches_of`, in order.
         states: The states of all those branches, less those whose score is known.
         read: What the head reads of states (`Backend.read`).
-        scorer: T.
-        plan: What is read of all of them.
         known: Depth L of some branches, by their places among all.
     """
 

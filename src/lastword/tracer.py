@@ -359,12 +359,7 @@ class Tracer(Deciding):
         encoded: Sequence[Encoded],
         scope: Scope = Scope(),  # noqa: B008 - frozen
     ) -> Iterator[Decision]:
-        """Decisions in the order of the encoded items; batches are computed as needed.
-
-        Args:
-            encoded: Items that `encode` accepted.
-            scope: How much is read of each.
-        """
+        """Decisions in the order of the encoded items; batches are computed as needed."""
         done: dict[int, Decision] = {}
         groups = iter(self.plan(encoded))
         for place in range(len(encoded)):
@@ -378,10 +373,6 @@ class Tracer(Deciding):
         """Return the mean state of each passage at some depths, in float32.
 
         The trunk stops at the deepest of the depths; no head is run.
-
-        Args:
-            passages: As `encode_passages` gives them.
-            depths: In 0..L, in the order of the result.
         """
         branches = [Branch((*p.tokens, p.tokens[0]), p.start + 1) for p in passages]
         out = np.empty((len(branches), len(depths), self.profile.width), dtype=np.float32)
@@ -442,10 +433,6 @@ class Tracer(Deciding):
     ) -> list[Decision]:
         """Decisions of one group, in order, from one pass of the model.
 
-        Args:
-            encoded: The items of one group of the plan.
-            scope: How much is read of each.
-
         Raises:
             NonFiniteError: Logits that are not finite.
         """
@@ -457,10 +444,6 @@ class Tracer(Deciding):
         self, encoded: Sequence[Encoded], methods: Mapping[str, Method]
     ) -> list[dict[str, Scores | None]]:
         """Every method's scores of one group, in order: one pass that reads what they need.
-
-        Args:
-            encoded: The items of one group of the plan.
-            methods: By name (`lastword.methods.resolve`).
 
         Returns:
             Scores [candidates] by method; None where a method does not apply to the item.

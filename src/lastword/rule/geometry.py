@@ -34,12 +34,7 @@ class Trajectory:
 
     @classmethod
     def at_end(cls, base: Scores, depth: int) -> "Trajectory":
-        """Return a trajectory of which depth L alone was read.
-
-        Args:
-            base: b.
-            depth: L.
-        """
+        """Return a trajectory of which depth L alone was read."""
         scores = np.full((len(base), depth + 1), np.nan)
         scores[:, depth] = base
         return cls(scores)
@@ -64,9 +59,6 @@ def effective_dimension(window: Columns) -> float:
 
     One candidate and a window that does not move relative to its mean give 1; two candidates give
     exactly 1 (Proposition 1).
-
-    Args:
-        window: S at the interior depths, in nats.
     """
     return float(effective_dimensions(window[None])[0])
 

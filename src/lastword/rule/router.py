@@ -38,15 +38,7 @@ class Verdict:
         invariant: float,
         **others: Any,
     ) -> Form:
-        """Return the answer among these candidates, with everything that it was made of.
-
-        Args:
-            form: What is made.
-            candidates: One text a row of the trajectory.
-            trajectory: What the verdict was reached on.
-            invariant: I(M).
-            others: Other fields of the answer.
-        """
+        """Return the answer among these candidates, with everything that it was made of."""
         correction, tied = self.correction, tied_first(self.correction.scores)
         return form(
             candidates=tuple(candidates),
@@ -76,13 +68,7 @@ def choose(d_eff: float, invariant: float, theta: Theta) -> str:
 
 
 def next_step(trajectory: Trajectory, invariant: float, theta: Theta) -> Step | Verdict:
-    """Return what must still be read, or the verdict.
-
-    Args:
-        trajectory: As far as it has been read.
-        invariant: I(M).
-        theta: Constants and switches.
-    """
+    """Return what must still be read, or the verdict."""
     # Each stage needs more read than the one before, and returns the step if that is not there yet:
     # 1. one candidate: depth L, and there is nothing to correct;
     # 2. the geometry of the window, d_eff; of two candidates it is 1 whatever they score, so that

@@ -44,11 +44,7 @@ class Scorer:
         self.weights = [w / sum(weights) for w in weights]
 
     def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
-        """Return log_softmax(z_T)[token] at each predicted token, Eq. 13.
-
-        Args:
-            tile: Logits at all of `depths`.
-        """
+        """Return log_softmax(z_T)[token] at each predicted token, Eq. 13."""
         return F.log_softmax(self.mixed_logits(tile), dim=-1)[tile.row, tile.token]
 
     def mixed_logits(self, tile: Tile) -> Logits:
