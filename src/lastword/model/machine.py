@@ -129,9 +129,9 @@ def _models() -> dict[str, str | None]:
     """Map names that lastword knows to where each model lies; None if it has to be fetched."""
     from lastword.model.named import find, names, published
 
-    models = {name: published(name) for name in names()}
-    files = {name: model and find(model) for name, model in models.items()}
-    return {
-        name: "embedded" if models[name] is None else file and str(file)
-        for name, file in files.items()
-    }
+    places: dict[str, str | None] = {}
+    for name in names():
+        model = published(name)
+        file = "embedded" if model is None else find(model)
+        places[name] = None if file is None else str(file)
+    return places
