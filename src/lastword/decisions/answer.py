@@ -134,7 +134,11 @@ class PredicateAnswer(_Answered):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ScoreAnswer(_Answered):
-    """The level to be expected."""
+    """The level to be expected.
+
+    Attributes:
+        labels: The levels' labels, from 0 up.
+    """
 
     labels: tuple[str, ...]
 
@@ -266,7 +270,13 @@ class Answers(dict[str, QuestionAnswer]):
 
 
 def answer_of(question: Single, decision: Answer, temperature: float | None = None) -> SingleAnswer:
-    """The answer to a question, of the decision among its candidates."""
+    """The answer to a question, of the decision among its candidates.
+
+    Args:
+        question: The question.
+        decision: Of the item that `item_of` made of it.
+        temperature: T of a calibration; 1 and not calibrated without one.
+    """
     p = probabilities_of(question, decision.scores, temperature)
     return answer_from(question, p, decision, calibrated=temperature is not None)
 
@@ -274,7 +284,14 @@ def answer_of(question: Single, decision: Answer, temperature: float | None = No
 def answer_from(
     question: Single, p: Probabilities, decision: Answer | Probed, *, calibrated: bool
 ) -> SingleAnswer:
-    """Return the answer that final probabilities give."""
+    """Return the answer that final probabilities give.
+
+    Args:
+        question: The question.
+        p: Of each option, in the question's order.
+        decision: What is behind them.
+        calibrated: True if they are calibrated.
+    """
     common: dict[str, Any] = {"probabilities": p, "calibrated": calibrated, "decision": decision}
     match question:
         case Choice():
