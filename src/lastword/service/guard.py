@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)  # of a caller's own, kept as it came
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:\d+)?", re.ASCII | re.IGNORECASE)
 _FEW_BYTES = 2**15  # of a body that is read at once
-_RATE = 2**23  # bytes a second that are read of larger bodies, all together: no model answers more
+_RATE = 2**22  # bytes a second that are read of larger bodies, all together: no model answers more
 _REFUSAL_SECONDS = 0.01  # from one refusal to the next
 _LONGEST_SECONDS = 10.0  # that a refusal waits
 _METHOD = 32  # most characters of a method that are told
