@@ -289,10 +289,17 @@ def decisive(rate: float) -> Population:
     return Population.of([Kind(share, base, not base, "decisive") for share, base in shares])
 
 
+def error_of(population: Population, policy: Policy, threshold: float) -> float:
+    """Share of wrong answers among those given."""
+    confidence, right = population.types.shown(policy)
+    given = confidence >= threshold
+    return float(population.shares[given & ~right].sum() / population.shares[given].sum())
+
+
 def thresholds(redraws: int) -> Iterator[Row]:
     """A threshold is wrong where more of the answers given are wrong than was asked."""
     population = flattering()
-    error = population.error(OFF, 0.05) * 0.9999
+    error = error_of(population, OFF, 0.05) * 0.9999
     rng, terms, counts = np.random.default_rng(3), Terms(0.6, DELTA, gain=False), np.zeros(4)
     for _ in range(redraws):
         data = population.draw(4000, rng)
@@ -305,9 +312,9 @@ def thresholds(redraws: int) -> Iterator[Row]:
             THRESHOLDS[as_given[0]] if as_given.size else None,
             THRESHOLDS[seen[0]] if seen.size else None,
         ]
-        counts[:3] += [t is not None and population.error(chosen, t) > error for t in found]
+        counts[:3] += [t is not None and error_of(population, chosen, t) > error for t in found]
         given = defer(data, OFF, error, DELTA, Terms().policies).threshold
-        counts[3] += given is not None and population.error(OFF, given) > error
+        counts[3] += given is not None and error_of(population, OFF, given) > error
     shares = (counts / redraws).tolist()
     row = {"claim": "defer", "redraws": redraws}
     policy = row | {"population": "coin flips, the policy chosen by the same labels"}
