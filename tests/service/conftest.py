@@ -3,12 +3,19 @@
 from collections.abc import Iterator
 from itertools import count
 
+import populations
 import pytest
+from certified import ASKED
 from postgres import FOLDERS, Postgres, postgres
 from served import Held, Running, running, tracer
 
 from lastword import ProbeClassifier, Tracer
 from lastword.probes import Probe
+from lastword.records.decision import Decision
+from lastword.trust.certificate import Certificate
+from lastword.trust.drift import statistics
+from lastword.trust.policy import Policy
+from lastword.trust.terms import Terms
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +36,25 @@ def held(model: Tracer) -> Iterator[Held]:
     held = Held(model)
     yield held
     held.go.set()
+
+
+@pytest.fixture(scope="session")
+def free() -> list[Decision]:
+    """What TRACE answers by itself to what certified services are asked."""
+    return list(Tracer.demo().correct_many(ASKED))
+
+
+@pytest.fixture(scope="session")
+def certificate(free: list[Decision]) -> Certificate:
+    """Of the embedded model, with these answers as the reference of drift."""
+    seen = [statistics(decision.to_dict()) for decision in free]
+    names = {name for values in seen for name in values} - {"mix"}
+    reference = {n: tuple(v[n] for v in seen if n in v) for n in sorted(names)}
+    policy, terms = Policy(("decisive", "early"), 0.25), Terms(0.1, 0.05)
+    made: Certificate = populations.certificate(
+        Tracer.demo().subject, policy, terms, 18, 1, 120, reference=reference, date="2026-11-21"
+    )
+    return made
 
 
 @pytest.fixture(scope="session")

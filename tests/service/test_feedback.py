@@ -12,8 +12,8 @@ from functools import partial
 from math import log
 from pathlib import Path
 
-import populations
 import pytest
+from certified import ASKED, ask, label
 from served import code_of, running
 
 from lastword import Tracer
@@ -29,47 +29,11 @@ from lastword.service.settings import Settings
 from lastword.text.items import Item
 from lastword.trust.drift import Drift, statistics
 from lastword.trust.monitor import Monitor
-from lastword.trust.policy import Policy
-from lastword.trust.terms import Terms
-
-ASKED = [item for item in items() if len(item.candidates) > 2][:120]
-
-
-@pytest.fixture(scope="module")
-def free():
-    """What TRACE answers by itself."""
-    return list(Tracer.demo().correct_many(ASKED))
-
-
-@pytest.fixture(scope="module")
-def certificate(free):
-    seen = [statistics(decision.to_dict()) for decision in free]
-    names = {name for values in seen for name in values} - {"mix"}
-    return populations.certificate(
-        Tracer.demo().subject,
-        Policy(("decisive", "early"), 0.25),
-        Terms(0.1, 0.05),
-        18,
-        1,
-        120,
-        reference={n: tuple(v[n] for v in seen if n in v) for n in sorted(names)},
-        date="2026-11-21",
-    )
 
 
 @pytest.fixture(scope="module")
 def model(certificate):
     return Tracer.demo(certificate=certificate)
-
-
-def ask(service, item, **more):
-    body = {"prompt": item.prompt, "candidates": list(item.candidates)} | more
-    return service.client.post("/v1/correct", json=body).json()
-
-
-def label(service, answer, right, **more):
-    body = {"id": answer["feedback_id"], "right": right} | more
-    return service.client.post("/v1/feedback", json=body)
 
 
 def overridden(free):

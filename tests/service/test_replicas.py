@@ -6,10 +6,11 @@ import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from math import log
 
-import populations
 import pytest
+from certified import ASKED, ask, label
 from served import code_of, running
 
 from lastword import Tracer
@@ -19,33 +20,11 @@ from lastword.service.app import create_app
 from lastword.service.database import Database, Unkept
 from lastword.service.log import Log
 from lastword.service.settings import Settings
-from lastword.trust.drift import statistics
-from lastword.trust.policy import Policy
-from lastword.trust.terms import Terms
-
-ASKED = [item for item in items() if len(item.candidates) > 2][:40]
 
 
 @pytest.fixture(scope="module")
-def free():
-    """What TRACE answers by itself."""
-    return list(Tracer.demo().correct_many(ASKED))
-
-
-def certified(free, **more):
-    seen = [statistics(decision.to_dict()) for decision in free]
-    names = {name for values in seen for name in values} - {"mix"}
-    reference = {n: tuple(v[n] for v in seen if n in v) for n in sorted(names)}
-    policy, terms = Policy(("decisive", "early"), 0.25), Terms(0.1, 0.05)
-    own = populations.certificate(
-        Tracer.demo().subject, policy, terms, 18, 1, 120, reference=reference, **more
-    )
-    return Tracer.demo(certificate=own)
-
-
-@pytest.fixture(scope="module")
-def model(free):
-    return certified(free)
+def model(certificate):
+    return Tracer.demo(certificate=certificate)
 
 
 @pytest.fixture
@@ -57,25 +36,13 @@ def pair(model, database):
         ]
 
 
-def ask(service, item):
-    body = {"prompt": item.prompt, "candidates": list(item.candidates)}
-    answer = service.client.post("/v1/correct", json=body)
-    assert answer.status_code == 200
-    return answer.json()
-
-
-def label(service, answer, right, **more):
-    body = {"id": answer["feedback_id"], "right": right} | more
-    return service.client.post("/v1/feedback", json=body)
-
-
 def oversight(service):
     return service.client.get("/v1/model").json()["oversight"]
 
 
 def test_services_on_one_database_are_one_sequence(model, pair, free, database):
     with running(model) as alone:
-        for place, item in enumerate([*ASKED, *ASKED[:3]]):
+        for place, item in enumerate([*ASKED[:30], *ASKED[:3]]):
             here, there = pair[place % 2], pair[(place + 1) % 2]
             answers = [ask(service, item) for service in (here, alone)]
             told = [
@@ -85,12 +52,16 @@ def test_services_on_one_database_are_one_sequence(model, pair, free, database):
             assert told[0] == told[1]
             assert code_of(label(here, answers[0], 0)) == "repeated_feedback"
         assert oversight(alone) == oversight(pair[0]) == oversight(pair[1])
-        assert 0 < oversight(alone)["monitor"]["labelled"] < len(ASKED)
+        assert 0 < oversight(alone)["monitor"]["labelled"] < 30
     with running(model, state=database) as third:
         assert oversight(third) == oversight(pair[0])
         pair[0].service.corrector.oversight.drift.see({"confidence": 0.5})  # it loses the thread
         ask(pair[0], items()[-1])
-        assert oversight(third) == oversight(pair[0])
+        told = oversight(third)
+        assert told == oversight(pair[0])
+        for service in (pair[0], third):
+            test = service.service.corrector.oversight.drift.tests["confidence"]
+            assert test.seen == told["remembered"]["groups"]
 
 
 def test_an_alarm_of_one_holds_for_the_next_answer_of_another(pair, free, model, database):
@@ -119,9 +90,9 @@ def test_many_at_once_lose_nothing(pair):
         return label(pair[(place + 1) % 2], answer, 0).status_code
 
     with ThreadPoolExecutor(8) as pool:
-        assert set(pool.map(both, range(len(ASKED)))) == {200}
+        assert set(pool.map(both, range(40))) == {200}
     told = [oversight(service) for service in pair]
-    assert told[0] == told[1] and told[0]["remembered"]["labels"] == len(ASKED)
+    assert told[0] == told[1] and told[0]["remembered"]["labels"] == 40
 
 
 def test_a_connection_that_was_ended_is_opened_again(server, pair):
@@ -205,10 +176,10 @@ def test_labels_are_read_while_services_run(model, database, tmp_path, run):
     )
 
 
-def test_a_database_of_another_certificate_is_refused(model, free, database):
+def test_a_database_of_another_certificate_is_refused(model, certificate, database):
     with running(model, state=database):
         pass
-    other = certified(free, date="later")
+    other = Tracer.demo(certificate=replace(certificate, date="later"))
     with pytest.raises(InputError, match="another certificate") as refused:
         create_app(other, Settings(state=database), Log(io.StringIO()))
     assert "secret" not in str(refused.value)

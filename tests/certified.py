@@ -1,0 +1,22 @@
+"""What a service under a certificate is asked, and the labels that it gets."""
+
+from typing import Any
+
+import httpx
+from served import Running
+
+from lastword import Item
+from lastword.benchmarks.demo import items
+
+ASKED = [item for item in items() if len(item.candidates) > 2][:120]
+
+
+def ask(service: Running, item: Item, **more: Any) -> dict[str, Any]:
+    body = {"prompt": item.prompt, "candidates": list(item.candidates)} | more
+    answer: dict[str, Any] = service.client.post("/v1/correct", json=body).json()
+    return answer
+
+
+def label(service: Running, answer: dict[str, Any], right: Any, **more: Any) -> httpx.Response:
+    body = {"id": answer["feedback_id"], "right": right} | more
+    return service.client.post("/v1/feedback", json=body)
