@@ -12,9 +12,8 @@ from lastword.errors import RecordError
 from lastword.records import cells
 from lastword.records.record import Record
 from lastword.report import draw, figures, tables
-from lastword.report.chosen import named, telling
-from lastword.report.cost import Timing, cost_figure, cost_table
 from lastword.report.figure_parts import Band, Bars, Figure, Line, Note, Panel, Points, Rule
+from lastword.report.figures import named, telling
 from lastword.rule import geometry
 from lastword.theta import ScorerTheta, Theta
 from lastword.view.portrait import short
@@ -185,18 +184,6 @@ def test_the_models_are_ordered_by_invariant_and_numbered_in_both_panels():
     assert max(np.add(early.start, early.values)) <= 100
     (points,) = marks(gains, Points)
     assert list(points.x) == sorted(invariants.values()) and points.names == ("1", "2", "3")
-
-
-def test_costs_stand_by_depth_with_the_mean_of_ratios():
-    timed = [
-        Timing("o/deep", "a", 40, 1.0, 1.0, 2.0),
-        Timing("o/deep", "b", 40, 2.0, 1.0, 8.0),
-        Timing("o/flat", "a", 12, 1.0, 1.0, 1.5),
-    ]
-    base, trace = marks(cost_figure(cost_table(timed)).panels[0], Bars)
-    assert base.names == ("flat (L = 12)", "deep (L = 40)")
-    assert base.values == (1.0, 1.5) and trace.values == (1.5, 5.0)
-    assert trace.texts == ("1.50×", "3.00×")
 
 
 # As figures give it: in one printable line.

@@ -12,7 +12,8 @@ import pytest
 
 from lastword.errors import RecordError
 from lastword.records.cells import Counts, Summary
-from lastword.report.cost import PACKED, PLAIN, STAGED, cost_table, read_timings
+from lastword.report.cost import PACKED, PLAIN, STAGED, cost_figure, cost_table, read_timings
+from lastword.report.figure_parts import Bars
 from lastword.report.published import against_paper, read_published
 from lastword.report.table import (
     Column,
@@ -135,7 +136,7 @@ def benched(model, benchmark, depth, plain, packed, staged, **values):
     return names | {"items": 10, "same_decisions": True, "seconds": seconds} | values
 
 
-def test_costs_average_ratios_not_seconds(tmp_path):
+def test_costs_average_ratios_not_seconds_and_stand_by_depth(tmp_path):
     lines = [
         benched("deep", "a", 30, 10.0, 5.0, 20.0),
         benched("flat", "a", 12, 10.0, 10.0, 30.0),
@@ -148,6 +149,10 @@ def test_costs_average_ratios_not_seconds(tmp_path):
     assert column(table, "TRACE s/item") == pytest.approx([3.5, 2.0, 2.75])
     assert column(table, "TRACE / plain base") == pytest.approx([2.0, 2.0, 2.0])
     assert column(table, "TRACE / packed base") == pytest.approx([3.5, 4.0, 3.75])
+    base, trace = (mark for mark in cost_figure(table).panels[0].marks if isinstance(mark, Bars))
+    assert base.names == trace.names == ("flat (L = 12)", "deep (L = 30)")
+    assert (base.values, trace.values) == ((2.5, 1.0), (3.5, 2.0))
+    assert trace.texts == ("2.00×", "2.00×")
 
 
 def test_the_bench_names_its_contenders_so():

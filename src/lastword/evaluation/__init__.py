@@ -1,1 +1,1 @@
-"""Evaluation: benchmarks to records, and records to statistics, comparisons and ablations."""
+"""Evaluation: benchmarks to records, and the tests and probes that several statistics need."""

@@ -23,7 +23,6 @@ from lastword.report.ablation import (
     sweep_table,
     sweeps,
 )
-from lastword.report.chosen import named, telling
 from lastword.report.comparison import Comparison, comparison_tables, read_comparisons
 from lastword.report.controls import controls, controls_table
 from lastword.report.cost import Timing, cost_figure, cost_table, read_timings
@@ -219,8 +218,8 @@ def _chosen(material: Material) -> tuple[Figure | None, Figure | None]:
         across = figures.hardest(cells)
         example = figures.representative(cells, "decisive")
     else:
-        across = Record.of(named(cells, material.item))
-        example = telling(across)
+        across = Record.of(figures.named(cells, material.item))
+        example = figures.telling(across)
     worked = None if example is None else figures.worked_example(example, theta)
     return worked, figures.across_models(across, theta)
 

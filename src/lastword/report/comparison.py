@@ -6,7 +6,7 @@ means; and against TRACE on the same items.
 """
 
 import math
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from lastword.evaluation.probed import FOLDS, LAST, MOST, PROBE, PROBES, WORDS, 
 from lastword.evaluation.statistics import paired
 from lastword.files.folder import Folder
 from lastword.records.cells import Cell, mean, mean_known
-from lastword.records.columns import Lists, PerItem, Places
+from lastword.records.columns import Lists, PerItem
 from lastword.records.derived import derive, fitted_methods
 from lastword.records.info import find_cells, read_run
 from lastword.records.metrics import mc1_rows, mc2_rows, mc3_rows, of_items
@@ -140,32 +140,29 @@ def compare(
     Raises:
         RecordError: The records hold no scores of a method.
     """
-    read = _Scores.of(cell, methods, fitted or {})
+    scores = _Scores(cell, methods, fitted or {})
     words, unprobed = math.nan, ""
     try:
         crossed = probed(cell)
-        read = read.beside(crossed.scores)
+        scores.add(crossed.scores)
         methods = {**methods, **dict.fromkeys(crossed.scores, "mean")}
         words = mean(crossed.right[WORDS].astype(float))
     except RecordError as error:
         unprobed = str(error)
-    first = {name: read.first(cell, name, how) for name, how in methods.items()}
+    first = {name: scores.first(name, how) for name, how in methods.items()}
     on_base = {name: own - base for name, (own, base, _) in first.items()}
     on_trace = {name: own - trace for name, (own, _, trace) in first.items()}
     moved = [np.nan_to_num(own) != 0 for own in (*on_base.values(), *on_trace.values())]
     groups = changed_groups(cell, np.sum(moved, axis=0, dtype=float))
     against_base = _against(on_base, groups, {f"base-{how}" for how in methods.values()})
     against_trace = _against(on_trace, groups, {TRACE})
-    second = cell.mc2_places
     standings = [
         Standing(
             method=name,
             items=int((~np.isnan(first[name][0])).sum()),
             mc1=mean_known(first[name][0]),
             delta_mc1=mean_known(on_base[name]),
-            mc2=mean_known(read.each(mc2_rows, read.by[name], second)),
-            mc2_normalised=mean_known(read.each(mc2_rows, read.normalised(name, how), second)),
-            mc3=mean_known(read.each(mc3_rows, read.by[name], second)),
+            **scores.second(name, how),
             base=f"base-{how}",
             against_base=against_base[name],
             against_trace=against_trace[name],
@@ -208,28 +205,10 @@ def read_comparisons(runs: Folder, parted: Sequence[Cell]) -> list[Comparison]:
     return [compare(cell, *methods) for cell, methods in pairs if methods is not None]
 
 
-@dataclass(frozen=True, eq=False)
 class _Scores:
-    """The scores of every item, in one layout, for every method.
+    """The scores of every item of a cell, in one layout, by every method."""
 
-    Attributes:
-        base: The model's own, as means over tokens.
-        trace: TRACE's.
-        truthful: Which candidates are true.
-        tokens: How many each candidate has.
-        sizes: How many bytes of text each candidate has.
-        by: Of the methods, by name; none where a method does not apply.
-    """
-
-    base: Lists
-    trace: Lists
-    truthful: Lists
-    tokens: Lists
-    sizes: Lists
-    by: Mapping[str, Lists]
-
-    @classmethod
-    def of(cls, cell: Cell, names: Iterable[str], fitted: "Mapping[str, Method]") -> "_Scores":
+    def __init__(self, cell: Cell, names: Iterable[str], fitted: "Mapping[str, Method]") -> None:
         read = []
         for items, frame in cell.slices("methods", "candidates", "candidate_tokens"):
             if "methods" not in frame or frame["methods"].isna().any():
@@ -243,44 +222,42 @@ class _Scores:
         for name in names:
             if not all(name in by for *_, by in read):
                 raise RecordError(f"a record holds no scores of {name}; compare again")
-        base, trace, truthful = (
+        self._cell = cell
+        self._base, self._trace, self._truthful = (
             Lists.of(cell.items[name]) for name in ("base_scores", "scores", "truthful")
         )
-        return cls(
-            base,
-            trace,
-            truthful,
-            tokens=base.filled((items, tokens) for items, tokens, _, _ in read),
-            sizes=base.filled((items, sizes) for items, _, sizes, _ in read),
-            by={n: base.filled((items, by[n]) for items, *_, by in read) for n in names}
-            | {n: base.of_rows(rows) for n, rows in derive(cell, fitted).items()},
+        fill = self._base.filled
+        self._tokens = fill((items, tokens) for items, tokens, _, _ in read)
+        self._sizes = fill((items, sizes) for items, _, sizes, _ in read)
+        self._by = {n: fill((items, by[n]) for items, *_, by in read) for n in names}
+        self.add(derive(cell, fitted))
+
+    def add(self, scores: "Mapping[str, Sequence[np.ndarray | None]]") -> None:
+        """Take in the scores of further methods, by item."""
+        self._by |= {name: self._base.of_rows(rows) for name, rows in scores.items()}
+
+    def first(self, method: str, how: "Aggregation") -> tuple[PerItem, ...]:
+        """MC1 of a method, of the base of its aggregation and of TRACE, of each item."""
+        base = replace(self._base, values=self._aggregate(self._base.values, how))
+        return tuple(
+            of_items(mc1_rows, u, self._truthful, self._cell.mc1_places)
+            for u in (self._by[method], base, self._trace)
         )
 
-    def beside(self, more: "Mapping[str, Sequence[np.ndarray | None]]") -> "_Scores":
-        """The same with the scores of further methods, by item."""
-        return replace(self, by={**self.by, **{n: self.base.of_rows(u) for n, u in more.items()}})
-
-    def each(
-        self, metric: Callable[[Any, Any], np.ndarray], scores: Lists, places: Places
-    ) -> PerItem:
-        """A metric of some items; nan where there are no scores."""
-        return of_items(metric, scores, self.truthful, places)
-
-    def first(self, cell: Cell, method: str, how: "Aggregation") -> tuple[PerItem, ...]:
-        """MC1 of a method, of the base of its aggregation and of TRACE."""
-        base = replace(self.base, values=self._aggregate(self.base.values, how))
-        scores = self.by[method], base, self.trace
-        return tuple(self.each(mc1_rows, own, cell.mc1_places) for own in scores)
-
-    def normalised(self, method: str, how: "Aggregation") -> Lists:
-        """Scores as means over tokens, whatever they are."""
-        u = self.by[method]
-        return replace(u, values=u.values / self._aggregate(np.ones(len(u.values)), how))
+    def second(self, method: str, how: "Aggregation") -> dict[str, float]:
+        """MC2 of a method's scores, of the same as means over tokens, and MC3."""
+        u = self._by[method]
+        means = replace(u, values=u.values / self._aggregate(np.ones(len(u.values)), how))
+        metrics = {"mc2": (mc2_rows, u), "mc2_normalised": (mc2_rows, means), "mc3": (mc3_rows, u)}
+        return {
+            name: mean_known(of_items(metric, own, self._truthful, self._cell.mc2_places))
+            for name, (metric, own) in metrics.items()
+        }
 
     def _aggregate(self, means: np.ndarray, how: "Aggregation") -> np.ndarray:
         from lastword.methods.contract import aggregate  # torch comes with the methods
 
-        return aggregate(means, how, self.tokens.values, self.sizes.values)
+        return aggregate(means, how, self._tokens.values, self._sizes.values)
 
 
 def comparison_tables(comparisons: Sequence[Comparison]) -> list[Table]:

@@ -15,12 +15,11 @@ from lastword.evaluation.statistics import Interval, bootstrap_mean
 from lastword.records.cells import Cell, mean
 from lastword.records.columns import Lists, Matrices, PerItem, Places
 from lastword.records.metrics import mc1_by_depth
-from lastword.records.readings import NAMES, Readings, read
+from lastword.records.readings import NAMES, OVERRIDING, Readings, read
 from lastword.records.variant import Variant, decide
 from lastword.report.figure_parts import Bars, Figure, Line, Panel, Rule
 from lastword.report.figures import model_name, numbers, side_by_side
 from lastword.report.table import Table, Value, columns
-from lastword.rule.operators import OPERATORS
 from lastword.text.shorten import counted
 from lastword.theta import Theta
 
@@ -138,21 +137,20 @@ def by_depth(cell: Cell, trajectory: str, items: Places) -> PerDepth:
 
 
 def _added(readings: Readings, theta: Theta, items: Places) -> dict[str, PerItem]:
-    """Return the gain of each operator, and of all, in the MC1 of some items."""
+    """Return the gain of each operator that answers, and of all, in the MC1 of some items."""
     operators = decide(readings, Variant(theta)).operators[items]
-    fires = {name: operators == place for place, name in enumerate(NAMES) if name != "base"}
-    gains = {
-        name: np.where(fires[name], readings.gains(place, theta.eta)[0][items], 0.0)
-        for place, name in enumerate(NAMES)
-        if name != "base"
-    }
-    total = np.sum(list(gains.values()), axis=0)
-    return {"TRACE": total} | {name: gain for name, gain in gains.items() if fires[name].any()}
+    added = {"TRACE": np.zeros(len(items))}
+    for place in OVERRIDING:
+        fires = operators == place
+        if fires.any():
+            gains = readings.gains(place, theta.eta)[0][items]
+            added[NAMES[place]] = np.where(fires, gains, 0.0)
+    return added | {"TRACE": np.sum(list(added.values()), axis=0)}
 
 
 def _paired(sighted: dict[str, PerItem], blind: dict[str, PerItem]) -> tuple[Gain, ...]:
     never = np.zeros_like(sighted["TRACE"])
-    names = [n for n in ("TRACE", *OPERATORS) if n != "base" and (n in sighted or n in blind)]
+    names = [n for n in ("TRACE", *NAMES) if n in sighted or n in blind]
     pairs = [(name, sighted.get(name, never), blind.get(name, never)) for name in names]
     return tuple(Gain(name, mean(a), mean(b), bootstrap_mean(a - b)) for name, a, b in pairs)
 
