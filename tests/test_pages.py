@@ -19,9 +19,11 @@ from typing import Any
 
 import pytest
 from pages import blocks, parts
+from typer.main import get_command
 
 from lastword import Tracer
 from lastword.benchmarks.demo import PATH
+from lastword.cli import app
 from lastword.model import named
 from lastword.model.embedded import FOLDER
 from lastword.model.options import LoadOptions
@@ -195,6 +197,17 @@ def typed_in(part: str, names: dict[str, Any], run: Any) -> str:
             exec(part, names)
         return printed.getvalue()
     return subprocess.run(["sh", "-c", part], check=True, capture_output=True, text=True).stdout
+
+
+OTHERS = {"--config", "--help", "--post", "--setup"}  # of the harness, releases and scripts
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_option_of_a_page_is_one_of_a_command(page):
+    every: Any = get_command(app)
+    options = [p for command in every.commands.values() for p in command.params]
+    known = OTHERS.union(*(p.opts + p.secondary_opts for p in options))
+    assert {*re.findall(r"`(--[a-z-]+)", PAGES[page])} <= known
 
 
 def test_readme_shows_the_output_of_the_demo():

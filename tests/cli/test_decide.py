@@ -103,20 +103,6 @@ def test_a_file_of_other_answers_is_left_alone(run, questions, texts, tmp_path):
         assert code == 1 and "answers to other questions" in err and out.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("more", "code", "said"),
-    [
-        (("--text", "x", "--input", "y.csv"), 2, "not both"),
-        (("--output", "y.jsonl"), 2, "go with --input"),
-        (("--text", "x", "--template", "decide/chat"), 1, "add --chat"),
-        (("--text", "x", "--template", "nothing"), 1, "no template 'nothing'"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(run, questions, more, code, said):
-    got, _, err = run("decide", *MODEL, "--questions", questions, *more)
-    assert got == code and said in " ".join(err.split())
-
-
 def test_a_file_without_the_column_names_those_that_are_there(run, questions, tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("body,who\nHi,me\n")

@@ -36,6 +36,7 @@ def test_a_command_prints_what_it_printed(run, golden, tmp_path, monkeypatch, na
 
 FILES = {
     "theta.toml": "tau_dmi = 1",
+    "questions.yaml": QUESTIONS,
     "good.jsonl": '{"prompt": "w4", "candidates": ["w5", "w6"]}',
     "empty.jsonl": "\n\n",
     "bad.jsonl": '{\n{"id": "a\\nb", "prompt": "x", "candidates": []}\n{"prompt": "x"}',
@@ -43,7 +44,7 @@ FILES = {
 
 
 def test_what_is_asked_wrongly_is_refused_in_the_same_words(run, golden, tmp_path, monkeypatch):
-    """Every command of the file: nothing is printed or written, and no model opened."""
+    """Every command of the file: nothing is printed or written."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     for file, text in FILES.items():

@@ -16,7 +16,6 @@ from lastword.trust.terms import Terms
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "trust.md").read_text(encoding="utf-8")
-OPTION = re.compile(r"--[a-z][a-z-]*")
 BLOCKS = re.findall(r"```(\w*)\n(.*?)```", PAGE, flags=re.DOTALL)
 PYTHON = [text for kind, text in BLOCKS if kind == "python"]
 COMMANDS = [text.strip() for kind, text in BLOCKS if kind == "sh"]
@@ -72,15 +71,3 @@ def test_the_table_of_needed_items_is_the_formula():
         alpha = float(share) / 100
         assert Terms(alpha).least <= int(items)  # it is a promise: rounded up
         assert Terms(0.95 * alpha).least > int(items)
-
-
-def test_every_option_of_the_page_is_one_of_the_commands(run):
-    told = run("certify", "--help")[1]
-    told += "".join(run(name, "--help-all")[1] for name in ("serve", "correct", "eval"))
-    script = r"`python (experiments/\w+\.py)([^`]*)`"
-    for option in set(re.findall(OPTION, re.sub(script, "", PAGE))):
-        assert option in told, option
-    for path, rest in re.findall(script, PAGE):
-        text = (ROOT / path).read_text(encoding="utf-8")
-        for option in re.findall(OPTION, rest):
-            assert f'"{option}"' in text, (path, option)

@@ -203,18 +203,6 @@ def test_contract_candidate_order_and_company_change_no_score(name):
     np.testing.assert_allclose(in_company, alone, rtol=1e-5, atol=1e-5)
 
 
-def test_one_pass_gives_what_each_method_gives_alone():
-    engine = tracer()
-    encoded, together = compared("llama")
-    for name in COMPARED:
-        alone = engine.compare(encoded, resolve([name], engine.facts))
-        for one, all_of_them in zip(alone, together, strict=True):
-            if one[name] is None:
-                assert name == "question-blind" and all_of_them[name] is None
-            else:
-                np.testing.assert_allclose(one[name], all_of_them[name], rtol=1e-6, atol=1e-6)
-
-
 def test_a_decision_carries_the_scores_of_methods_and_stays_what_it_is():
     engine = tracer()
     encoded, answers = compared("llama")

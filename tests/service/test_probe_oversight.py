@@ -63,20 +63,6 @@ def test_labels_come_back_as_a_table_that_try_takes(model, tmp_path, run):
     assert read.question.instructions == ASKED
 
 
-def test_each_depth_says_what_it_would_have_answered(model):
-    (probe,) = model.probes
-    with running(model) as served:
-        plain, told = (
-            ask(served, "a fox runs home", include=own)["lastword"] for own in ([], ["trajectory"])
-        )
-    said = np.array(told.pop("trajectory"))
-    names = told.pop("candidates")
-    assert said.shape == (2, probe.state.depth + 1) and names == list(probe.state.classes)
-    assert names[said[:, -1].argmax()] == "animal"
-    same = {name for name in plain if plain[name] == told[name]}
-    assert {"method", "confidence", "likeness"} <= same  # what is asked for changes no answer
-
-
 def test_without_keep_texts_no_text_is_in_the_file(model, tmp_path, run):
     state = tmp_path / "state.db"
     with running(model, state=state) as served:

@@ -103,14 +103,6 @@ def test_the_openai_client_streams_a_conversation(served, tmp_path):
     assert float(share) == pytest.approx(own["where"].probability, abs=1e-4)
 
 
-def test_every_option_of_the_page_is_one_of_the_command(run, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    _, told, _ = run("serve", "--help-all")
-    options = set(re.findall(r"`(--[a-z-]+)`", PAGE)) - {"--model"}  # of explore
-    assert {"--shadow", "--log-prompts", "--batch-items", "--deadline"} <= options
-    assert [o for o in options if o not in told] == []
-
-
 def test_the_table_of_refusals_has_every_code():
     from lastword.service.refusal import STATUS
 

@@ -133,7 +133,7 @@ def prepare(
             )
     if template == CHAT and not chat:
         raise InputError(
-            f"{CHAT} goes into the model's chat template: add --chat (Chat() in Python)"
+            f"{CHAT} goes into the model's chat template: add --chat-template (Chat() in Python)"
         )
     questionnaire = Questionnaire(
         dict(questions), template_of(template or (CHAT if chat else DEFAULT))
