@@ -63,29 +63,21 @@ def near(a, b, most: float = 1e-5) -> None:
 # Formulas
 
 
-def test_a_choice_is_softmax_of_the_scores():
-    answer = scored(Choice("?", ["a", "b", "c"]), [math.log(5), math.log(3), math.log(2)])
-    np.testing.assert_allclose(answer.probabilities, [0.5, 0.3, 0.2], atol=1e-12)
-    assert answer.choice == "a" and answer.probability == pytest.approx(0.5)
-    assert answer.confidence == pytest.approx((0.5 - 1 / 3) / (1 - 1 / 3))
-    assert not answer.calibrated
-
-
-def test_a_temperature_flattens_and_says_that_it_was_there():
-    answer = scored(Choice("?", ["a", "b"]), [math.log(9), 0.0], temperature=2.0)
-    np.testing.assert_allclose(answer.probabilities, [0.75, 0.25], atol=1e-12)
-    assert answer.calibrated and answer.confidence == pytest.approx(0.5)
-
-
-def test_a_score_is_the_expected_level():
-    answer = scored(Score("?", ["low", "mid", "high"]), [math.log(1), math.log(2), math.log(7)])
-    assert answer.score == pytest.approx(0.2 + 1.4) and answer.level == 2
-    assert answer.confidence == pytest.approx(1 - (0.1 * 2 + 0.2 * 1) / (2 / 3))
-
-
-def test_a_predicate_is_the_probability_of_yes():
-    answer = scored(Predicate("?"), [math.log(3), math.log(1)])
-    assert answer.probability == pytest.approx(0.75) and answer.confidence == pytest.approx(0.5)
+def test_each_answer_is_its_formula():
+    log = math.log
+    choice = scored(Choice("?", ["a", "b", "c"]), [log(5), log(3), log(2)])
+    np.testing.assert_allclose(choice.probabilities, [0.5, 0.3, 0.2], atol=1e-12)
+    assert choice.choice == "a" and choice.probability == pytest.approx(0.5)
+    assert choice.confidence == pytest.approx((0.5 - 1 / 3) / (1 - 1 / 3))
+    warm = scored(Choice("?", ["a", "b"]), [log(9), 0.0], temperature=2.0)
+    np.testing.assert_allclose(warm.probabilities, [0.75, 0.25], atol=1e-12)
+    assert warm.calibrated and not choice.calibrated
+    score = scored(Score("?", ["low", "mid", "high"]), [log(1), log(2), log(7)])
+    assert score.score == pytest.approx(0.2 + 1.4) and score.level == 2
+    assert score.confidence == pytest.approx(1 - (0.1 * 2 + 0.2 * 1) / (2 / 3))
+    predicate = scored(Predicate("?"), [log(3), log(1)])
+    assert predicate.probability == pytest.approx(0.75)
+    assert predicate.confidence == pytest.approx(0.5)
 
 
 def test_confidence_is_0_where_all_is_even_and_1_where_all_is_sure():

@@ -19,6 +19,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "service.md").read_text(e
 BLOCKS = re.findall(r"```(sh|python)\n(.*?)```", PAGE, flags=re.DOTALL)
 # The client's generator is installed beside this Python.
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+TEAMS, PLACES = ["billing", "delivery"], ["South America", "West Africa", "New Guinea"]
 ADDRESS = "http://127.0.0.1:8000"
 
 
@@ -70,37 +71,27 @@ def test_the_generated_client(served, tmp_path):
 # Clients of other services, in an environment apart from ours
 
 
-def asked(word: str, served, folder: Path) -> list[str]:
-    """The lines that a block of the page prints, run as the client's own users run it."""
-    return run(block("python", word), "python", served.url, folder, str(PYTHON)).splitlines()
-
-
 @needs_clients
 def test_the_openai_client(served, tmp_path):
-    (line,) = asked('completions.create(\n    model="', served, tmp_path)
-    decision = Tracer.demo().correct(
+    """Each of its programs on the page, run as its own users run it."""
+
+    def asked(word: str) -> str:
+        text = block("python", word)
+        return run(text, "python", served.url, tmp_path, str(PYTHON)).removesuffix("\n")
+
+    demo = Tracer.demo()
+    decision = demo.correct(
         "Question: Which goods come from Baevwick? Answer:",
         ["green wool combs", "pale cedar boats", "clay lamps"],
     )
-    assert line == f"pale cedar boats decisive {decision.base_answer}"
-
-
-@needs_clients
-def test_the_openai_client_parses_a_literal(served, tmp_path):
-    (line,) = asked("Literal[", served, tmp_path)
-    question = Choice("Which team?", ["billing", "delivery"])
-    own = Tracer.demo().decide("My parcel is not here.", {"team": question}).choices["team"]
-    assert line == f"{own.choice} base"
-
-
-@needs_clients
-def test_the_openai_client_streams_a_conversation(served, tmp_path):
-    (line,) = asked("stream=True", served, tmp_path)
-    question = Choice("", ["South America", "West Africa", "New Guinea"])
-    own = Tracer.demo().decide("Where do guinea pigs come from?", {"where": question})
-    answer, _, share = line.rpartition(" ")
-    assert answer.strip() == own.choices["where"].choice
-    assert float(share) == pytest.approx(own["where"].probability, abs=1e-4)
+    told = asked('completions.create(\n    model="')
+    assert told == f"pale cedar boats decisive {decision.base_answer}"
+    team = demo.decide("My parcel is not here.", {"q": Choice("Which team?", TEAMS)})
+    assert asked("Literal[") == f"{team.choices['q'].choice} base"
+    where = demo.decide("Where do guinea pigs come from?", {"q": Choice("", PLACES)})
+    answer, _, share = asked("stream=True").rpartition(" ")
+    assert answer.strip() == where.choices["q"].choice
+    assert float(share) == pytest.approx(where["q"].probability, abs=1e-4)
 
 
 def test_the_table_of_refusals_has_every_code():

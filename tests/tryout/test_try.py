@@ -121,13 +121,6 @@ def test_near_copies_are_counted_and_named_where_no_group_says_that_they_belong_
     assert not any("near copies" in line for line in read_labels(grouped).said)
 
 
-def test_tidy_joins_labels_to_the_options_of_a_file(tmp_path: Path) -> None:
-    options = tmp_path / "options.txt"
-    options.write_text("kasse\nLager\nHof\n")
-    labels = read_labels(MESSY, Named(choices=str(options), tidy=True))
-    assert {row[2] for row in labels.rows} == {"kasse", "Lager", "Hof"}
-
-
 def test_options_come_from_a_file_a_column_or_the_labels(tmp_path: Path) -> None:
     options = tmp_path / "options.txt"
     options.write_text("blue\n01\ngreen\n")
@@ -143,6 +136,9 @@ def test_options_come_from_a_file_a_column_or_the_labels(tmp_path: Path) -> None
     assert labels.question is None and len(labels.rows[1][1].options) == 3
     with pytest.raises(InputError, match="row 2: the label 'blue' is none of its choices"):
         read_labels([row | {"may": "01|x"} for row in COLOURS], Named(choices="may"))
+    options.write_text("kasse\nLager\nHof\n")
+    labels = read_labels(MESSY, Named(choices=str(options), tidy=True))
+    assert {row[2] for row in labels.rows} == {"kasse", "Lager", "Hof"}
 
 
 def test_a_table_becomes_a_verdict_with_every_figure(tmp_path: Path) -> None:
