@@ -68,9 +68,9 @@ def file(tmp_path):
     return path
 
 
-def command(*arguments):
+def command(*arguments, code=0):
     result = CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == code, result.output
     return result
 
 
@@ -85,6 +85,8 @@ def test_correct_says_what_was_withheld(asked, free, file, tmp_path):
     assert told["deferred"] and told["withheld"]["rule"] == "nothing may override"
     shown = command(*given).stdout
     assert "withheld" in shown and "nothing may override" in shown and "deferred" in shown
+    refused = command(*given, "--method", "base-sum", code=2)
+    assert "--certificate goes" in refused.stderr
 
 
 def test_eval_records_what_was_withheld_and_takes_the_same_template(file, tmp_path):
@@ -102,6 +104,12 @@ def test_eval_records_what_was_withheld_and_takes_the_same_template(file, tmp_pa
     other.write_text("{{ prompt }} ")
     with pytest.raises(CertificateError, match="'demo/prompt 1"):
         command(*given, "--template", other, "--out", tmp_path / "more")
+
+
+def test_commands_that_answer_nothing_take_none(file):
+    for name in ("compare", "bench"):
+        given = (name, "--model", MODEL, "--benchmark", "demo", "--certificate", file)
+        assert "--certificate goes" in command(*given, code=2).stderr
 
 
 def test_the_harness_obeys_too(file):

@@ -155,7 +155,7 @@ UNCALLED = {"type": "function_call_output", "call_id": "x"}
         ("typesafe", {"assets": {"a": {}}}, 422, "invalid_body", "assets"),
         ("google", {"model": "models/gpt"}, 404, "unknown_model", repr(NAME)),
         ("google", named(**GOOGLES, criteria={" a": "", "b": ""}), 400, "invalid_body", "ions.q"),
-        ("google", named(**GOOGLES, criteria={"a\n": "", "b": ""}), 400, "invalid_body", "ions.q"),
+        ("google", named(**GOOGLES, criteria={"a\7b": "", "c": ""}), 400, "invalid_body", "ions.q"),
         ("google", named(**GOOGLES, criteria=["a", "b"]), 400, "invalid_body", "questions.q"),
         ("google", named(**GOOGLES, criteria={"a": ""}), 400, "invalid_body", "questions.q"),
         ("google", named(**GOOGLES, criteria=None), 400, "invalid_body", "questions.q"),

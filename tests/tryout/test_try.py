@@ -403,3 +403,6 @@ def test_the_command_says_what_prediction_sets_are_like(tmp_path: Path) -> None:
     assert np.abs(np.array(of_truth) - sets.threshold).min() < 1e-5
     few = CliRunner().invoke(app, [*command, "0.99"])
     assert "No prediction sets: 99% needs 99 labels that test a probe" in few.stdout
+    refused = CliRunner().invoke(app, [*command, "90"])
+    assert refused.exit_code != 0
+    assert "--sets is a share between 0 and 1, such as 0.9, not 90" in str(refused.exception)
