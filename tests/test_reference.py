@@ -295,17 +295,6 @@ def test_switches_of_the_scorer_change_t():
         assert all(np.abs(one - other).max() > 1e-3 for other in found[:i])
 
 
-def test_ids_joined_apart_are_the_references():
-    theta = Theta.from_dict({"tokens": {"join": "ids"}})
-    item = Item("w5 w6 ", ("w9", "w10 w11"))
-    encoded = encode([item], tokenizer(), theta=theta, context=None)[0]
-    for sequence, boundary, candidate in zip(
-        encoded.sequences, encoded.boundaries, item.candidates, strict=True
-    ):
-        expected = reference.tokenise(tokenizer(), item.prompt, candidate, join="ids")
-        assert (list(sequence), boundary) == expected
-
-
 @pytest.mark.parametrize("block", ["zero", "depth"])
 @pytest.mark.parametrize("rows", ["stored", "input"])
 @pytest.mark.parametrize("norm", ["stored", "effective"])

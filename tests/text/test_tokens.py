@@ -6,12 +6,13 @@ from functools import cache
 from typing import Any
 
 import pytest
+import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
-from lastword.errors import InputError, ItemError
+from lastword.errors import ItemError
 from lastword.text.items import Item
 from lastword.text.tokens import Chat, Encoded, encode
 from lastword.theta import Theta, TokensTheta
@@ -85,34 +86,6 @@ def own(encoded: Encoded, i: int = 0) -> tuple[int, ...]:
 # Joining and splitting
 
 
-@pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_candidate_begins_where_the_prompt_ends(kind):
-    tokenizer = make(kind, template="<s> $A", bos_token="<s>")
-    encoded = one(Item("the capital of france is", ("paris", "a star")), tokenizer)
-    prompt = (tokenizer.bos_token_id, *plain(tokenizer, "the capital of france is"))
-    for sequence, boundary, answer in zip(
-        encoded.sequences, encoded.boundaries, encoded.item.candidates, strict=True
-    ):
-        assert sequence[:boundary] == prompt
-        assert tokenizer.decode(sequence[boundary:]).strip() == answer
-    assert encoded.prompt_tokens == len(prompt)
-    assert encoded.candidate_tokens == tuple(len(s) - len(prompt) for s in encoded.sequences)
-    assert not encoded.boundary_moved and encoded.truncated == 0
-
-
-@pytest.mark.parametrize("tail", [" ", "\n", " \n\n", "\t"])
-def test_trailing_whitespace_moves_to_the_continuation_and_replaces_the_separator(tail):
-    encoded = one(Item(f"the sun is{tail}", ("a star", "paris")), bos())
-    assert bos().decode(own(encoded)) == f"{tail}a star"
-    assert encoded.sequences[0][1:] == plain(bos(), f"the sun is{tail}a star")
-
-
-@pytest.mark.parametrize(("separator", "text"), [(" ", " star"), ("", "star"), ("\n", "\nstar")])
-def test_separator_stands_between_prompt_and_candidate(separator, text):
-    encoded = one(Item("the sun is a", ("star", "paris"), separator=separator), bos())
-    assert bos().decode(encoded.sequences[0][1:]) == "the sun is a" + text
-
-
 def test_boundary_is_the_common_prefix_where_joining_merges_across_it():
     item = Item("the under", ("stand", "paris"), separator="")
     encoded = one(item, bos())
@@ -124,17 +97,6 @@ def test_boundary_is_the_common_prefix_where_joining_merges_across_it():
     assert encoded.boundaries == (common, len(prompt))
     assert encoded.boundary_moved
     assert encoded.prompt_tokens == common
-
-
-def test_join_ids_never_moves_the_boundary():
-    item = Item("the under", ("stand", "paris"), separator="")
-    encoded = one(item, bos(), join="ids")
-    prompt = (bos().bos_token_id, *plain(bos(), "the under"))
-    assert encoded.sequences == (prompt + plain(bos(), "stand"), prompt + plain(bos(), "paris"))
-    assert encoded.boundaries == (len(prompt), len(prompt))
-    assert not encoded.boundary_moved
-    separated = one(Item("the sun is", ("a star", "paris")), bos(), join="ids")
-    assert own(separated) == plain(bos(), " a star")
 
 
 def test_a_candidate_that_shortens_the_prompt_keeps_a_token():
@@ -155,7 +117,8 @@ def test_a_candidate_that_shortens_the_prompt_keeps_a_token():
     assert encoded.boundary_moved
 
 
-TEXT = st.text("the sun\n understand", max_size=12)
+WORDS = ["the", " ", "under", "stand", "sun", "\n", "is", "a"]
+TEXT = st.lists(st.sampled_from(WORDS), max_size=6).map("".join)
 
 
 @settings(max_examples=150)
@@ -165,30 +128,30 @@ TEXT = st.text("the sun\n understand", max_size=12)
     st.sampled_from(["", " ", "\n"]),
     st.sampled_from(["text", "ids"]),
     st.sampled_from(["bpe", "unigram"]),
-    st.sampled_from([None, 6, 12]),
+    st.sampled_from(["<s> $A", "<s> $A </s>"]),
+    st.sampled_from([None, 3, 6, 12]),
 )
-def test_what_holds_for_every_item(prompt, candidates, separator, join, kind, context):
-    tokenizer = make(kind, template="<s> $A", bos_token="<s>", eos_token="</s>")
+def test_what_holds_for_every_item(prompt, candidates, separator, join, kind, template, context):
+    tokenizer = make(kind, template=template, bos_token="<s>", eos_token="</s>")
     item = Item(prompt, tuple(candidates), separator=separator)
     theta = Theta(tokens=TokensTheta(join=join))
     (full,) = encode([item], tokenizer, theta=theta, context=None)
     if isinstance(full, ItemError):  # texts may differ and their tokens not
         assert "same tokens" in str(full) or "no token" in str(full)
         return
-    shared = full.sequences[0][: full.prompt_tokens]
-    for sequence, boundary in zip(full.sequences, full.boundaries, strict=True):
-        assert 1 <= boundary < len(sequence)
-        assert sequence[: len(shared)] == shared
-        assert sequence.count(tokenizer.bos_token_id) == 1
-    glue = prompt[len(prompt.rstrip()) :] or separator
-    if join == "text":
-        wholes = [prompt.rstrip() + glue + c for c in candidates]
-        assert [s[1:] for s in full.sequences] == [plain(tokenizer, w) for w in wholes]
+    split = [reference.tokenise(tokenizer, prompt, c, separator, join) for c in candidates]
+    assert list(zip(map(list, full.sequences), full.boundaries, strict=True)) == split
+    assert full.boundary_moved == (
+        min(full.boundaries) < len(plain(tokenizer, prompt.rstrip())) + 1
+    )
+    excess = 0 if context is None else max(len(ids) - 1 for ids, _ in split) - context
+    (whole,) = encode([item], tokenizer, theta=theta, context=context)
+    assert isinstance(whole, ItemError) == (excess > 0)
     (cut,) = encode([item], tokenizer, theta=theta, context=context, overflow="truncate")
     if isinstance(cut, ItemError):
-        assert context is not None and "does not fit" in str(cut)
+        assert excess >= full.prompt_tokens and "does not fit" in str(cut)
         return
-    assert context is None or all(len(s) - 1 <= context for s in cut.sequences)
+    assert cut.truncated == max(excess, 0)
     assert cut.candidate_tokens == full.candidate_tokens
     assert cut.sequences == tuple((s[0], *s[1 + cut.truncated :]) for s in full.sequences)
     backwards = Item(prompt, tuple(candidates[::-1]), separator=separator)
@@ -199,13 +162,8 @@ def test_what_holds_for_every_item(prompt, candidates, separator, join, kind, co
 # Special tokens
 
 
-@pytest.mark.parametrize(
-    ("template", "prompt"), [("<s> $A", "<s>the sun is"), ("<s> $A </s>", "the sun is")]
-)
-def test_bos_stands_once_and_an_appended_eos_is_dropped(template, prompt):
-    tokenizer = make(template=template, bos_token="<s>", eos_token="</s>")
-    encoded = one(Item(prompt, ("a star", "paris")), tokenizer)
-    assert [s.count(tokenizer.bos_token_id) for s in encoded.sequences] == [1, 1]
+def test_bos_that_a_prompt_brings_stands_once():
+    encoded = one(Item("<s>the sun is", ("a star", "paris")), bos())
     assert encoded.sequences == one(Item("the sun is", ("a star", "paris")), bos()).sequences
 
 
@@ -216,16 +174,6 @@ def test_slow_tokenizer_that_appends_eos():
     assert encoded.boundaries == (1, 1)
     empty = one(Item("", ("b", "cd")), tokenizer)
     assert empty.sequences[0] == (tokenizer.eos_token_id, *plain(tokenizer, " b"))
-
-
-@pytest.mark.parametrize("prompt", ["", "\n"])
-@pytest.mark.parametrize("join", ["text", "ids"])
-def test_empty_prompt_is_bos_alone(prompt, join):
-    encoded = one(Item(prompt, ("a star", "paris")), bos(), join=join)
-    assert encoded.boundaries == (1, 1)
-    assert {s[0] for s in encoded.sequences} == {bos().bos_token_id}
-    assert bos().decode(own(encoded)) == (prompt or " ") + "a star"
-    assert not encoded.boundary_moved
 
 
 def test_an_empty_prompt_starts_with_bos_or_eos_and_without_either_is_an_error():
@@ -294,26 +242,6 @@ def test_context_counts_what_is_fed():
         one(item, tokenizer, context=need - 1)
 
 
-@pytest.mark.parametrize("drop", [1, 3])
-def test_truncation_drops_the_same_left_end_for_every_candidate_and_keeps_bos(drop):
-    item = Item("the capital of france is", ("paris", "a star of the sun"))
-    full = one(item, bos())
-    need = max(len(s) for s in full.sequences) - 1
-    cut = one(item, bos(), context=need - drop, overflow="truncate")
-    assert cut.truncated == drop
-    assert cut.sequences == tuple((s[0], *s[1 + drop :]) for s in full.sequences)
-    assert [own(cut, i) for i in (0, 1)] == [own(full, i) for i in (0, 1)]
-
-
-def test_truncation_never_cuts_a_candidate():
-    item = Item("the", ("paris", "a star of the sun"))
-    tokenizer = bos()
-    longest = max(one(item, tokenizer).candidate_tokens)
-    assert one(item, tokenizer, context=longest, overflow="truncate").boundaries == (1, 1)
-    with pytest.raises(ItemError, match="candidate 1"):
-        one(item, tokenizer, context=longest - 1, overflow="truncate")
-
-
 def test_truncation_without_bos_keeps_a_prompt_token():
     item = Item("the capital of", ("paris", "star"))
     tokenizer = make(eos_token="</s>")
@@ -368,16 +296,6 @@ def test_chat_template_without_a_thinking_switch():
     tokenizer.chat_template = "{% for m in messages %}[{{ m.content }}]{% endfor %}"
     encoded = one(Item("the sun is", ("a star", "paris")), tokenizer, chat=Chat())
     assert encoded.sequences[0] == plain(tokenizer, "[the sun is]a star")
-
-
-def test_no_chat_template_and_one_that_refuses_are_input_errors():
-    item = Item("the sun is", ("a star", "paris"))
-    with pytest.raises(InputError, match="no chat template"):
-        one(item, bos(), chat=Chat())
-    tokenizer = bos()
-    tokenizer.chat_template = "{{ raise_exception('no system\nrole') }}"
-    with pytest.raises(InputError, match="no system role"):  # one line, as every error
-        one(item, tokenizer, chat=Chat(system="be brief"))
 
 
 # One call
