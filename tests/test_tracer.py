@@ -196,20 +196,6 @@ def test_permuting_candidates_permutes_the_scores(name):
             assert found.answer == known.answer
 
 
-def test_the_plan_holds_every_item_once_and_keeps_shared_prefixes_together():
-    tracer = Tracer(build("llama"), tokenizer(), invariant=2.0, batch_tokens=60)
-    items = random_items(25, 8) + [replace(i, id=f"again {i.id}") for i in random_items(25, 8)]
-    encoded = tracer.encode(items)
-    groups = tracer.plan(encoded)
-    assert sorted(place for group in groups for place in group) == list(range(len(items)))
-    for group in groups:
-        fed = [b.fed for place in group for b in branches_of(encoded[place])]
-        nodes = {ids[: i + 1] for ids in fed for i in range(len(ids))}
-        assert len(nodes) <= 60 or len(group) == 1
-    where = {place: number for number, group in enumerate(groups) for place in group}
-    assert sum(where[i] == where[i + 8] for i in range(8)) >= 6  # twins, unless a batch ends there
-
-
 def test_a_blind_trajectory_is_that_of_the_blind_prompt_at_every_depth():
     tracer = tracer_of("llama")
     items = [

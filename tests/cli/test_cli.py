@@ -61,7 +61,7 @@ def write(path: Path, *values) -> Path:
 @pytest.mark.parametrize(
     ("flags", "options"),
     [(["--json"], {}), (["--full"], {"read": "all"})]
-    + [(["--json", "--separator", "\n"], {"separator": "\n"})],
+    + [(["--json", "--separator", " w3 "], {"separator": " w3 "})],
 )
 def test_json_is_the_librarys_decision(run, model, tracer, flags, options):
     code, out, err = run(*single(model, *flags))

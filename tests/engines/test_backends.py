@@ -10,7 +10,6 @@ import gguf_files
 import numpy as np
 import pytest
 import torch
-from served import running
 
 from lastword import Choice, Item, Predicate, Score, Tracer
 from lastword.batch import Scope
@@ -173,21 +172,6 @@ def test_questions_are_answered_elsewhere_as_here(remote):
     here = Side.model.decide(text, questions)
     for name, own in remote.decide(text, questions).items():
         np.testing.assert_allclose(own.probabilities, here[name].probabilities, atol=1e-4)
-
-
-def test_clients_questions_are_answered_elsewhere_as_here(remote):
-    text = "The folk of Baevwick send clay lamps over the lake."
-    choices = [{"value": "clay lamps"}, {"value": "green wool combs"}, {"value": "clay"}]
-    question = {"type": "choice", "instructions": "Which goods?", "choices": choices}
-    here = Side.model.decide(text, {"q": Choice("Which goods?", [c["value"] for c in choices])})
-    with running(remote) as service:
-        body = {"model": "lastword/demo-organism", "input": text, "questions": [question]}
-        reply = service.client.post("/v1/decisions", json=body)
-    (answer,) = reply.json()["answers"]
-    found = [entry["probability"] for entry in answer["probabilities"]]
-    np.testing.assert_allclose(found, here["q"].probabilities, atol=1e-4)
-    assert answer["choice"] == here.choices["q"].choice
-    assert answer["lastword"]["method"] == "base"
 
 
 def test_what_needs_the_model_itself_is_refused_where_it_is_elsewhere(remote):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from families import build, random_items, text_of, tokenizer
+from families import build, random_items, tokenizer
 
 from lastword import Chat, Tracer
 from lastword.errors import InputError, ItemError
@@ -225,8 +225,3 @@ def test_the_command_answers_people_and_programs(run):
     assert run(*given[:3])[0] == 2
     code, out, err = run(*given[:3], " ")
     assert (code, out) == (1, "") and err.startswith("lastword: the question is blank")
-
-
-def test_words_of_the_double_come_back():
-    asked = ask(tiny(), text_of([7, 8]), Sampling(k=2, max_new_tokens=3), template="{question}")
-    assert all(word.startswith("w") for c in asked.decision.candidates for word in c.split())

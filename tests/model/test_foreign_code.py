@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from families import build, save, talker
+from families import save, talker
 from harness_tasks import write_tasks
 from huggingface_hub.errors import LocalEntryNotFoundError
 from safetensors.torch import load_file, save_file
@@ -271,15 +271,6 @@ def test_an_adapter_that_is_torn_or_anothers_is_named(spoiled):
     tensors = load_file(weights)
     save_file({name: torch.ones(4, 9) for name in tensors}, weights)
     assert f"the adapter {weights.parent} does not fit" in refusal(weights.parent)
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-@pytest.mark.parametrize("part", ["lora_A", "lora_B"])
-def test_an_adapter_of_what_is_no_number_is_refused(spoiled, value, part):
-    weights = spoiled() / "adapter_model.safetensors"
-    tensors = load_file(weights)
-    save_file({n: t.fill_(value) if part in n else t for n, t in tensors.items()}, weights)
-    assert "does not fit" in (told := refusal(weights.parent)) and "NaN" in told
 
 
 ENDLESS = "(.*.*)*Z"
@@ -574,14 +565,23 @@ def test_what_is_written_apart_is_what_transformers_writes(template):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="processes have no limits there")
-def test_a_template_that_takes_too_much_memory_or_refuses_is_told_in_a_line():
-    for text, words in (
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
         ("{{ ('a' * 10 ** 10) | length }}", "takes more memory"),
-        ("{{ raise_exception('no, thank you') }}", "refuses the prompt: no, thank you"),
+        ("{{ messages[0].content * 1000000 }}", "writes 2000000 characters"),
+        ("{{ raise_exception('no,\nthank you') }}", "refuses the prompt: no, thank you"),
         ("{{ messages[0].content + 1 }}", "refuses the prompt: .*concatenate"),
-    ):
-        with pytest.raises(InputError, match=words):
-            templated([Message("user", "w5")], talker(text))
+        # Ways out of the sandbox.
+        ("{% set n = namespace() %}{% set n.__init__ = 1 %}", "refuses the prompt"),
+        ("{{ namespace(__class__=1) }}", "refuses the prompt"),
+        ("{{ messages.append(1) }}", "refuses the prompt"),
+        ("{{ ''.__class__ }}{{ ''.__class__.__mro__ }}", "refuses the prompt"),
+    ],
+)
+def test_a_template_that_cannot_write_its_prompt_is_told_in_a_line(template, words):
+    with pytest.raises(InputError, match=words):
+        templated([Message("user", "w5")], talker(template))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="processes have no limits there")
@@ -642,40 +642,3 @@ def test_who_writes_ends_by_itself_where_all_others_are_gone():
         writer = psutil.Process(int(parent.stdout.readline()))
         parent.kill()
     writer.wait(timeout=60)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="processes have no limits there")
-@pytest.mark.parametrize(
-    "template",
-    [
-        "{% set n = namespace() %}{% set n.__init__ = 1 %}",
-        "{{ namespace(__class__=1) }}",
-        "{{ messages.append(1) }}",
-        "{{ ''.__class__ }}{{ ''.__class__.__mro__ }}",
-    ],
-)
-def test_a_template_does_not_leave_its_sandbox(template):
-    with pytest.raises(InputError, match="refuses the prompt"):
-        templated([Message("user", "w5")], talker(template))
-
-
-def test_a_chat_template_that_blows_a_message_up_is_refused():
-    own = talker("{{ messages[0].content * 100000 }}")
-    with pytest.raises(InputError, match="writes 2000000 characters"):
-        templated([Message("user", "w8 " * 6 + "w9")], own)
-
-
-POWER = "{% set n = 7 ** (messages | length * 999999999) %}"  # one step, in which nothing else runs
-
-
-@pytest.mark.parametrize("bomb", [LOOPS, POWER])
-def test_one_service_goes_on_after_a_template_that_hangs(monkeypatch, bomb):
-    served = pytest.importorskip("served")
-    own = talker("{% if 'w9' in messages[0].content %}" + bomb + "{% endif %}w5 ")
-    monkeypatch.setattr(templates, "_SECONDS", 0.5)
-    body = {"prompt": [{"role": "user", "content": "w9"}], "candidates": ["w7", "w8"]}
-    with served.running(Tracer(build("llama"), own, invariant=2.0)) as service:
-        answer = service.client.post("/v1/correct", json=body)
-        assert answer.status_code == 422 and "takes more than" in answer.text
-        tame = body | {"prompt": [{"role": "user", "content": "w8"}]}
-        assert service.client.post("/v1/correct", json=tame).status_code == 200

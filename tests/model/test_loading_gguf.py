@@ -15,7 +15,6 @@ import pytest
 import torch
 from families import CONTEXT, DEPTH, VOCAB
 from gguf_files import KINDS
-from gguf_reference import Llama
 from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
@@ -68,20 +67,15 @@ def test_loads_the_model_that_was_written(kind, tmp_path):
     assert (found.tensors, found.layout) == (truth.tensors, truth.layout)
 
 
-@pytest.mark.parametrize("stored", ["F32", "Q8_0", "Q4_1"])
-def test_agrees_with_a_reader_of_our_own(stored, tmp_path):
-    """The same file in numpy and float64, read as llama.cpp reads it."""
-    path = gguf_files.write(tmp_path / "m.gguf", gguf_files.build("llama"), stored=stored)
-    ids = [1, 40, 7, 300, 12, 99, 41, 200]
-    with torch.no_grad():
-        found = load(path).model(torch.tensor([ids])).logits[0].double().log_softmax(-1).numpy()
-    assert np.abs(found - Llama(path).log_probs(ids)).max() < 1e-4
+# The rounding of each form, as a share of the largest weight.
+STEPS = {"Q8_0": 1 / 250, "Q4_1": 1 / 15, "Q4_0": 1 / 8, "F16": 2**-11, "BF16": 2**-8}
 
 
-@pytest.mark.parametrize("stored", ["Q8_0", "Q4_1", "Q4_0", "F16", "BF16"])
+@pytest.mark.parametrize("stored", STEPS)
 def test_tracer_of_a_file(stored, tmp_path):
-    """The record names the file."""
-    path = gguf_files.write(tmp_path / "m.gguf", gguf_files.build("llama"), stored=stored)
+    """Weights are those that were written but for their rounding, and the record names the file."""
+    model = gguf_files.build("llama")
+    path = gguf_files.write(tmp_path / "m.gguf", model, stored=stored)
     tracer = Tracer.from_pretrained(path, device="cpu", dtype="float32")
     about = tracer.describe()
     plain = stored in ("F16", "BF16")
@@ -89,6 +83,9 @@ def test_tracer_of_a_file(stored, tmp_path):
     assert about["gguf_sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
     assert (about["model"], about["gguf"]) == (str(path), "m.gguf")
     assert (about["depth"], about["context"]) == (DEPTH, CONTEXT)
+    read = tracer.backbone.model.state_dict()
+    for name, tensor in model.state_dict().items():
+        assert (read[name] - tensor).abs().max() <= STEPS[stored] * tensor.abs().max(), name
     decision = tracer.correct("the", ["tea", "rat or a tin"])
     assert np.isfinite(decision.scores).all()
 
@@ -188,16 +185,10 @@ class TestHub:
         assert hub.served["tiny.Q8_0.gguf"] <= size + 16  # the header's piece: it is a small file
         assert not list(Path(huggingface_hub.constants.HF_HUB_CACHE).rglob("*.gguf"))
 
-    def test_no_such_file(self, hub):
-        assert "no file org/model/other.gguf" in refusal("org/model", gguf="other.gguf")
-
 
 class TestRefused:
     def test_missing_torn_or_of_another_size(self, llama, tmp_path, monkeypatch):
-        assert "there is no file" in refusal(tmp_path / "none.gguf")
         assert "there is no file" in refusal(tmp_path, gguf="none.gguf")
-        (tmp_path / "model-00002-of-00003.gguf").touch()
-        assert "one of 3 parts" in refusal(tmp_path / "model-00002-of-00003.gguf")
         (tmp_path / "cut.gguf").write_bytes(llama.read_bytes()[:-40])
         assert "cut short" in refusal(tmp_path / "cut.gguf")
         assert "quantised already (F32)" in refusal(llama, quantize="int8")

@@ -3,10 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
-from gguf_reference import Llama
 
 from lastword import Tracer
 from lastword.errors import InvariantError
@@ -58,13 +55,3 @@ def test_it_knows_the_capital_of_france_and_its_chat_template_is_the_files(trace
     messages = [{"role": "user", "content": "Hi"}]
     said = tracer.tokenizer.apply_chat_template(messages, tokenize=False)
     assert "<|im_start|>user\nHi<|im_end|>" in said
-
-
-def test_agrees_with_a_reader_of_our_own(tracer, path):
-    ids = tracer.tokenizer(QUESTION + " Paris\nWater boils at 100 degrees").input_ids
-    truth = Llama(path).log_probs(ids)
-    with torch.no_grad():
-        logits = tracer.backbone.model(torch.tensor([ids])).logits[0]
-    found = logits.double().log_softmax(-1).numpy()
-    assert np.abs(found - truth).max() < 2e-3
-    assert (found.argmax(-1) == truth.argmax(-1)).all()

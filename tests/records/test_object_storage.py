@@ -1,8 +1,6 @@
 """Records on object storage: as whole, as safe from a kill, and as good to read as on a disk."""
 
 import importlib
-import random
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -20,7 +18,6 @@ from lastword.evaluation import runner
 from lastword.evaluation.work import Extent
 from lastword.files import locking
 from lastword.files.folder import Folder, locate
-from lastword.records.info import find_cells
 from lastword.records.merge import merge
 from lastword.records.run import Run, Shard
 
@@ -97,31 +94,6 @@ def test_two_writers_refuse_each_other(tmp_path, url, monkeypatch):
             runner.execute(double, work, locate(url))
     assert double.groups == []
     assert runner.execute(double, work, locate(url)).items == 20
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("hasty")
-def test_killed_it_loses_the_group_in_hand_at_most(forks, tmp_path, url):
-    rng, items, computed = random.Random(5), 60, 0
-    for _ in range(3):
-        with started(forks, url, items, pause=0.05) as child:
-            groups = range(rng.randrange(2, 6))
-            computed += sum(child.stdout.readline() == "group\n" for _ in groups)
-            time.sleep(rng.uniform(0, 0.1))
-            child.kill()
-            assert child.wait() == -signal.SIGKILL
-        kept = [p for p in find_cells(locate(url))[0].iterdir() if p.suffix == ".parquet"]
-        assert computed - 1 <= len(kept) < items / 3
-        computed = len(kept)
-        held = locate(url) / "double--words" / "jsonl-made" / ".lock"
-        assert held.exists()  # nobody let it go
-        held.unlink()
-    double, work = job(tmp_path, items)
-    with Run(work.cell(locate(url)), work.info) as left:
-        assert left.records >= 3 * (computed - 1)
-    runner.execute(double, work, locate(url))
-    runner.execute(*job(tmp_path, items), tmp_path / "local")
-    assert_same(url, tmp_path / "local")
 
 
 @pytest.mark.slow

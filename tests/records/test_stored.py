@@ -27,7 +27,6 @@ from lastword.report.ablation import necessity
 from lastword.report.controls import controls
 from lastword.report.dependence import dependence
 from lastword.report.figures import hardest, representative
-from lastword.rule import geometry
 from lastword.theta import Theta
 
 SCORES = st.floats(-50, 0) | st.sampled_from([-1.0, -2.0])  # ties are met
@@ -188,13 +187,3 @@ def test_of_a_cell_on_disk_only_what_is_counted_is_in_memory(both):
             held.records.iloc[places].drop(columns="run").reset_index(drop=True),
             check_dtype=False,
         )
-
-
-def test_geometry_of_many_is_that_of_each():
-    S = np.random.default_rng(3).normal(size=(7, 4, 9))
-    S[2], S[3, :, :] = S[2, 0], -1.0  # candidates that are one, and a window that does not move
-    assert geometry.effective_dimensions(S).tolist() == [
-        pytest.approx(geometry.effective_dimension(one)) for one in S
-    ]
-    assert geometry.effective_dimensions(S)[[2, 3]].tolist() == [1, 1]
-    assert (geometry.effective_dimensions(S[:, :2]) == 1).all()

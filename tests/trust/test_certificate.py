@@ -133,6 +133,7 @@ def test_off_is_a_policy_too(tmp_path):
         ({"wrong": 0.2}, "do not give its threshold"),
         (changed_counts(rate=float("nan")), "do not fit together"),
         (changed_counts(groups=0), "do not fit together"),
+        (changed_counts(overrides=50), "do not fit together"),  # of 51 that were changed
         ({"terms": {"alpha": 0.005}}, "1 broken and 50 fixed of 400, do not give"),
         ({"terms": {"alpha": 0.02}}, "do not give its threshold"),
         ({"subject": {"model": 7, "theta": {}}}, "model cannot be 7"),
