@@ -3,42 +3,13 @@
 Each model has 6 blocks, width 32 and a vocabulary of 331, and is lively: norm weights, biases,
 sinks and routers are drawn too, so that depths disagree and candidates differ.
 
-What is odd, by family (transformers 5.23):
+No packed row can be told, by family (transformers 5.23):
 
-    llama-dynamic    `dynamic` reads max_position_embeddings as the original length, refuses
-                     `original_max_position_embeddings`, and keeps the longest length seen in the
-                     module: growth stays until a sequence *shorter* than the original comes, so an
-                     item depends on history, not on its batch alone
-    phi3-longrope    chooses short or long factors by max(position_ids) + 1 of the batch; cos and
-                     sin are scaled by an attention factor too; needs the boundary in the config
-                     and in rope_parameters
-    ministral3       queries are scaled by 1 + beta log(1 + floor(position / original length)), so
-                     position ids matter beyond the rotation; yarn by default
-    gemma2           eager by default (soft-capped attention); final_logit_softcapping; sliding and
-                     full layers alternate; two masks by layer type; norm stores w, applies 1 + w
-    gemma3*          two rotary bases by layer type; embeddings times sqrt(width) before block 0;
-                     the wrapper keeps its text model at model.language_model and adds image masks
-    gpt_oss          eager by default (attention sinks, a softmax column of their own); two masks
-    opt              learned positions with offset 2, made from the attention mask's cumulative sum
-                     where no position_ids come; a 4-D mask alone gives wrong positions
-    opt-projected    no final norm (do_layer_norm_before = False); project_in before block 0 and
-                     project_out before the head, whose width differs from the model's
-    gpt2, gpt_neo    learned positions; gpt_neo's config names: num_layers, num_heads
-    gpt_neo          local attention is a window inside the attention's own bias buffer: no mask
-                     reaches it, so a packed row is wrong beyond the window
-    bloom            ALiBi from the 2-D mask: raises on a 4-D mask; embedding has a layer norm
-    falcon-alibi     ALiBi likewise; `falcon` here is rotary
-    falcon, gpt_neox, phi, cohere
-                     attention and MLP side by side in a block
-    cohere           logit_scale on the logits; tied; layer norm without bias
-    granite          logits divided by logits_scaling; embedding, residual and attention multipliers
-    smollm3          every third block has no rotation
-    deepseek_v2/v3   MLA: no k_proj or v_proj; q_lora_rank may be None; dense blocks come first
-    llama4_text      get_decoder() gives the causal model itself; chunked attention has no window
-                     that a packed row can be told
-    lfm2             convolutions between attention blocks: a packed row mixes its branches
-    mistral3, gemma3 config.get_text_config() holds the depth and the vocabulary
-    mamba            no attention, no position ids, no mask that can branch; norm is norm_f
+    gpt_neo          local attention is a window inside the attention's own bias buffer
+    bloom, falcon-alibi
+                     ALiBi comes from the 2-D mask
+    llama4_text      chunked attention has no window
+    lfm2, mamba      convolutions and state spaces mix the branches
 """
 
 import math

@@ -1,13 +1,10 @@
 """The road as a whole: stages, order, company, depth 0, precision, faults and threads."""
 
-import copy
 import itertools
-import json
 import random
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,10 +18,6 @@ from lastword.batch import branches_of
 from lastword.errors import InvariantError, NonFiniteError
 from lastword.model.backbone import Backbone
 from lastword.model.readout import Readout, _Float32Head
-
-SHARED = Path(__file__).resolve().parents[2] / "shared"
-STORIES = SHARED / "models" / "stories260K"
-TRUTHFULQA = SHARED / "data" / "truthfulqa" / "mc_task.v0.json"
 
 OPEN = Theta(tau_logr=-2.0, tau_H=0.1, gamma=-5.0)  # gates that random models often pass
 BAND = 1e-4
@@ -128,13 +121,6 @@ def test_the_base_alone_reads_the_last_depth_alone():
         assert depths_read(base) == {DEPTH}
         assert base.scores == pytest.approx(whole.base_scores, abs=1e-5)
         assert (base.operator, base.index) == ("base", whole.base_index)
-
-
-def test_one_candidate_is_answered_as_itself():
-    decision = tracer_of("llama").correct("w5 w6", ["w7 w8"])
-    assert (decision.regime, decision.operator, decision.index) == ("scalar", "base", 0)
-    assert not decision.corrected and not decision.tied
-    assert decision.probabilities == pytest.approx([1.0])
 
 
 # --- order, budget, company, permutation ---
@@ -398,39 +384,3 @@ def test_two_threads_may_share_a_tracer_or_make_their_own_of_one_model(name, sha
     with ThreadPoolExecutor(2) as pool:
         for found, expected in zip(pool.map(work, items), known, strict=True):
             assert found.trajectory == pytest.approx(expected.trajectory, abs=2e-5)
-
-
-# --- a trained model and real text ---
-
-
-@pytest.mark.skipif(not STORIES.exists() or not TRUTHFULQA.exists(), reason="no shared model here")
-def test_a_trained_model_answers_real_questions_alike_on_every_road():
-    stories = Tracer.from_pretrained(STORIES, dtype="float32", device="cpu")
-    rows = json.loads(TRUTHFULQA.read_text(encoding="utf-8"))[:20]
-    questions = [
-        Item(f"Q: {row['question']}\nA:", tuple(row["mc1_targets"]), id=str(i))
-        for i, row in enumerate(rows)
-    ]
-    answers = {d.id: d for d in read_all(stories, questions)}
-
-    assert stories.backbone.road == "packed"
-    plain = copy.copy(stories)
-    plain.backend = copy.copy(stories.backend.local("a test"))
-    plain.backend.backbone = stories.backbone.on("plain")
-    for decision in read_all(plain, questions):
-        same(decision, answers[decision.id], 1e-4, stories.theta)
-    small = copy.copy(stories)
-    small.batch_tokens = 100
-    assert len(small.plan(small.encode(questions))) > 1
-    found = [stories.correct_many(questions), read_all(small, questions)]  # the first in stages
-    found += [read_all(stories, some) for some in (questions[::-1], questions[:1])]
-    for decision in itertools.chain.from_iterable(found):
-        same(decision, answers[decision.id], theta=stories.theta)
-    for encoded in stories.encode(questions[:3]):
-        item = encoded.item
-        for i, candidate in enumerate(item.candidates):
-            ids, boundary = reference.tokenise(stories.tokenizer, item.prompt, candidate)
-            assert (list(encoded.sequences[i]), encoded.boundaries[i]) == (ids, boundary)
-            read = reference.read_candidate(stories.backbone.model, "model.layers", ids, boundary)
-            expected = reference.candidate_scores(*read)
-            assert answers[item.id].trajectory[i] == pytest.approx(expected, abs=1e-4)

@@ -20,7 +20,6 @@ from lastword.model.check import Trial, settle_layout
 from lastword.model.families import locate
 from lastword.model.layout import LaidOut, can_lay_out, is_plain, lay_out, plain_layers
 from lastword.model.options import LoadOptions
-from lastword.weights.invariant import model_invariant
 
 # One for each way in which blocks hold their layers.
 SHAPES = (
@@ -157,19 +156,6 @@ def test_a_model_of_the_callers_is_left_alone(monkeypatch):
     model = build("llama")
     tracer = Tracer(model, tokenizer())
     assert kinds(model) == {nn.Linear} and tracer.checked.layout is None
-
-
-def test_the_invariant_is_read_from_the_weights_as_they_were(monkeypatch):
-    """Afterwards each of them would be copied to be read."""
-    seen = []
-
-    def noted(model: PreTrainedModel, **options: Any) -> Any:
-        seen.append(kinds(model))
-        return model_invariant(model, **options)
-
-    monkeypatch.setattr("lastword.tracer.model_invariant", noted)
-    assert kinds(Tracer.demo(layout="onednn").backbone.model) == {LaidOut}
-    assert seen == [{nn.Linear}]
 
 
 # --- the choice ---

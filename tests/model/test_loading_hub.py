@@ -62,23 +62,6 @@ def test_everything_comes_from_one_commit_which_is_recorded(run, hub, revision):
     assert elsewhere == {f"{revision or 'main'}/config.json"} and len(files) > 4
 
 
-@pytest.mark.parametrize(
-    ("refuse", "more", "said"),
-    [
-        ({"gated": True}, (), "org/model is gated (403)"),
-        ({}, ("--revision", "nope"), "org/model has no revision nope"),
-        ({}, ("--model", "org/other"), "org/other does not exist"),
-    ],
-)
-def test_a_refusal_is_one_line_that_says_what_to_do(run, hub, refuse, more, said):
-    for name, value in refuse.items():
-        setattr(hub, name, value)
-    result = run(*correct(*more))
-    assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr.startswith(f"lastword: {said}") and result.stderr.count("\n") == 1
-    assert "set HF_TOKEN" in result.stderr or "gated" not in said
-
-
 def test_hf_token_opens_a_model_that_asks_for_a_login(run, hub):
     hub.token = "hf_secret"
     opened = run(*correct("--json"), HF_TOKEN="hf_secret")

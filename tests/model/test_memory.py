@@ -119,8 +119,3 @@ def test_a_containers_limit_counts_where_it_is_less(tmp_path, monkeypatch):
     assert memory.available(CPU) == 1_400_000
     (tmp_path / "memory.max").write_text("max\n")
     assert memory.available(CPU) == pytest.approx(memory._free_memory(), rel=0.2)
-
-
-def test_a_gpu_says_what_is_free_on_it(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (5, 9))
-    assert memory.available(torch.device("cuda")) == 5

@@ -145,15 +145,6 @@ def test_what_is_no_run_is_refused(tmp_path, text):
         lastword.load_records(tmp_path)
 
 
-def test_a_second_start_has_nothing_to_do(tmp_path):
-    cell = run(tmp_path)
-    before = {p: p.stat().st_mtime_ns for p in parts(cell)}
-    double, work = job(tmp_path)
-    outcome = runner.execute(double, work, tmp_path)
-    assert (outcome.items, outcome.resumed) == (20, 20) and double.groups == []
-    assert {p: p.stat().st_mtime_ns for p in parts(cell)} == before
-
-
 @pytest.mark.parametrize("damage", ["cut", "empty", "flip", "text", "rows"])
 def test_a_torn_part_is_set_aside_and_done_again(tmp_path, whole, damage):
     cell = run(tmp_path)
