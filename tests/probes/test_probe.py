@@ -147,6 +147,8 @@ def test_a_text_unlike_the_labels_is_deferred_where_that_is_asked(probe):
     ours = Tracer.demo(probes=[probe], unlike=1.0)
     answer = ours.decide("zzzz qqqq 0000", {"topic": QUESTION})["topic"]
     assert answer.deferred and answer.decision.likeness < 1
+    as_like = Tracer.demo(probes=[probe], unlike=answer.decision.likeness)
+    assert not as_like.decide("zzzz qqqq 0000", {"topic": QUESTION})["topic"].deferred
 
 
 def test_another_model_or_template_is_refused_by_name(probe):
