@@ -41,16 +41,6 @@ def kinds(model: PreTrainedModel) -> set[type]:
 # --- one layer ---
 
 
-def test_who_looks_past_the_product_finds_the_weight_as_it_was():
-    layer = nn.Linear(100, 130).eval()
-    laid = LaidOut(layer)
-    assert torch.equal(laid.weight, layer.weight) and not laid.training
-    assert (laid.in_features, laid.out_features) == (100, 130)
-    stored, kept = layer.state_dict(), laid.state_dict()
-    assert stored.keys() == kept.keys()
-    assert all(torch.equal(stored[name], kept[name]) for name in stored)
-
-
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))])
 def test_a_copy_multiplies_as_well(copied):
     laid, rows = LaidOut(nn.Linear(100, 130)), torch.randn(7, 100)

@@ -10,9 +10,7 @@ from lastword.text.forest import (
     Branch,
     Forest,
     build,
-    common_prefixes,
     lay_out,
-    lexicographic_order,
     plan,
 )
 
@@ -118,22 +116,6 @@ def test_whole_sequences_lie_once_each_and_are_read_at_the_same_prefixes(shape):
             assert (reads.token[place], reads.branch[place]) == (branch.tokens[i], number)
             place += 1
     assert place == len(reads.row)
-
-
-@PROPERTY
-@given(st.lists(st.lists(tokens, min_size=1, max_size=6), min_size=1, max_size=9))
-def test_order_and_common_prefixes_are_those_of_tuples(sequences):
-    arrays = [np.array(s, dtype=np.int64) for s in sequences]
-    ordered = [arrays[i] for i in lexicographic_order(arrays)]
-    assert [tuple(a) for a in ordered] == sorted(tuple(s) for s in sequences)
-    shared = common_prefixes(ordered)
-    assert shared[0] == 0
-    for here in range(1, len(ordered)):
-        before, own = ordered[here - 1], ordered[here]
-        n = int(shared[here])
-        assert tuple(before[:n]) == tuple(own[:n])
-        ended = n == min(len(before), len(own))
-        assert ended or before[n] != own[n]
 
 
 @pytest.mark.parametrize("boundary", [0, 3])

@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from families import build, talker
+from families import talker
 
-from lastword import Chat, Item, Theta, Tracer
+from lastword import Chat, Item, Theta
 from lastword.errors import ItemError
 from lastword.text.messages import Message, read_messages
 from lastword.text.tokens import encode
@@ -64,14 +64,6 @@ def test_a_conversation_that_the_template_refuses_is_one_item_that_fails():
     assert "item q7" in str(bad) and "no tools" in str(bad) and "\n" not in str(bad)
     (without,) = encoded(item(TALK), template=None)
     assert "no chat template" in str(without)
-
-
-def test_a_tracer_takes_messages():
-    tracer = Tracer(build("llama"), talker(TEMPLATE), invariant=2.0)
-    chatting = Tracer(build("llama"), talker(TEMPLATE), invariant=2.0, chat=Chat())
-    talk = tracer.correct(TALK[2:], ANSWERS)
-    assert talk.scores == pytest.approx(chatting.correct("w6", ANSWERS).scores)
-    assert talk.scores != pytest.approx(tracer.correct("w6", ANSWERS).scores)
 
 
 @pytest.mark.parametrize(

@@ -291,13 +291,6 @@ def test_chat_template_is_the_prompt_as_it_stands():
     assert encoded.blind_sequences[1] == plain(tokenizer, blind)
 
 
-def test_chat_template_without_a_thinking_switch():
-    tokenizer = bos()
-    tokenizer.chat_template = "{% for m in messages %}[{{ m.content }}]{% endfor %}"
-    encoded = one(Item("the sun is", ("a star", "paris")), tokenizer, chat=Chat())
-    assert encoded.sequences[0] == plain(tokenizer, "[the sun is]a star")
-
-
 # One call
 
 

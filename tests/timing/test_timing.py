@@ -39,19 +39,6 @@ def test_every_contender_gives_the_same_sums(tracer):
     assert few.reads < everything.reads
 
 
-def test_the_padded_batch_makes_no_logits_of_the_prompt(tracer):
-    (encoded,) = tracer.encode(ITEMS[:1])
-    seen = []
-    head = tracer.backbone.model.get_output_embeddings()
-    handle = head.register_forward_hook(lambda _, __, logits: seen.append(tuple(logits.shape[:2])))
-    try:
-        contenders.padded_base(tracer, [encoded])
-    finally:
-        handle.remove()
-    longest = max(map(len, encoded.sequences)) - encoded.boundaries[0]
-    assert seen == [(len(encoded.sequences), longest)]
-
-
 def test_seconds_are_those_of_the_clock(tracer):
     ticks = count(0.0)
     result = bench(
