@@ -74,12 +74,6 @@ class Population:
     def broken(self, policy: Policy) -> float:
         return float(self.shares[changed(self.types, policy)[1]].sum())
 
-    def error(self, policy: Policy, threshold: float) -> float:
-        """Share of wrong answers among those given."""
-        confidence, right = self.types.shown(policy)
-        given = confidence >= threshold
-        return float(self.shares[given & ~right].sum() / self.shares[given].sum())
-
 
 def changed(items: Labelled, policy: Policy) -> tuple[np.ndarray, np.ndarray]:
     """Which items a policy fixes, and which it breaks."""

@@ -444,9 +444,10 @@ def test_the_lower_bound_of_the_worth_is_that_of_two_shares():
     assert close.gains(1.0) <= 0.05 and close.net_bound(1.0, 0.05) == 0.0
 
 
-def test_a_promise_says_what_its_monitor_watches():
+def test_a_promise_says_what_its_monitor_watches_and_what_a_look_may_spend():
     assert Terms(0.02, promise="breaks", break_costs=3.0).watched == 0.02
     assert Terms(0.02, promise="gain", break_costs=3.0).watched == 0.25
+    assert Terms(0.02, 0.05, looks=5).level == pytest.approx(0.01)  # looks share delta
 
 
 def test_where_nothing_is_sure_enough_nothing_is_counted():
