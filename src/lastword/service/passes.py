@@ -18,7 +18,7 @@ from lastword.text.tokens import Encoded
 from lastword.tracer import Tracer
 
 # Tokens of options in a pass: the readout holds a row of the head for each, and others wait for it.
-TARGETS = 1024
+TARGETS = 512
 
 
 @dataclass(eq=False, kw_only=True)
