@@ -152,7 +152,13 @@ class Guard:
             if len(body) > _FEW_BYTES:
                 await self._traffic.pieces.turn(len(chunk) / _RATE)
         coding = headers.get("content-encoding", "identity")
-        return bytes(body) if coding == "identity" else decoded(bytes(body), coding, limit)
+        if coding == "identity":
+            return bytes(body)
+        plain = decoded(bytes(body), coding, limit)
+        count(len(plain))
+        if len(plain) > _FEW_BYTES:
+            await self._traffic.pieces.turn(len(plain) / _RATE)
+        return plain
 
     def _count(self, scope: Scope, route: str, answer: "_Answer", seconds: float) -> None:
         status = str(answer.status)
