@@ -13,7 +13,7 @@ import math
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lastword.service.coding import decoded
-from lastword.service.correction import late
+from lastword.service.correction import LONG, late
 from lastword.service.dialect import Paths
 from lastword.service.metrics import Metrics
 from lastword.service.refusal import Refusal
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 _ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)  # of a caller's own, kept as it came
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:\d+)?", re.ASCII | re.IGNORECASE)
-_FEW_BYTES = 2**15  # of a body that is read at once
 _RATE = 2**22  # bytes a second that are read of larger bodies, all together: no model answers more
 _REFUSAL_SECONDS = 0.01  # from one refusal to the next
 _LONGEST_SECONDS = 10.0  # that a refusal waits
@@ -78,8 +77,8 @@ class Guard:
             self._check(scope, route)
             async with asyncio.timeout(limits.deadline_seconds) as answer.limit:
                 if scope["method"] == "POST":
-                    with self._traffic.reading() as count:
-                        body = await self._body(scope, receive, count)
+                    with self._traffic.reading() as take:
+                        body = await self._body(scope, receive, take)
                         answer.is_read = True
                         with self._traffic.passing(limits.requests):
                             async with _attended(receive):
@@ -100,11 +99,11 @@ class Guard:
         self._count(scope, route, answer, time.perf_counter() - start)
 
     def _check(self, scope: Scope, route: str) -> None:
-        limit = self._settings.header_bytes
+        limit, headers = self._settings.header_bytes, Headers(scope=scope)
         if sum(len(name) + len(value) for name, value in scope["headers"]) > limit:
             raise Refusal("headers_too_large", f"the headers have more than {limit} bytes")
         if route not in self._paths.probes:
-            self._check_sender(Headers(scope=scope), route in self._paths.labels)
+            self._check_sender(headers, route in self._paths.labels)
         if route == "other":
             raise Refusal("not_found", "no such route; /docs lists them")
         methods = self._paths.methods[route]
@@ -112,8 +111,7 @@ class Guard:
             names = ", ".join(sorted(methods))
             what = f"{route} takes {names}, not {scope['method']:.{_METHOD}}"
             raise Refusal("method_not_allowed", what, allow=names)
-        has_body = Headers(scope=scope).get("content-length", "0") != "0"
-        if scope["method"] != "POST" and has_body:
+        if scope["method"] != "POST" and headers.get("content-length", "0") != "0":
             raise Refusal("invalid_body", f"{scope['method']} takes no body")
         if self._traffic.draining and route not in self._paths.probes:
             raise Refusal("draining", "the service is stopping; try another", retry_after=1)
@@ -131,8 +129,10 @@ class Guard:
         if token is not None and not _has_token(headers, token):
             raise Refusal("unauthorised", f"send {whose} as `Authorization: Bearer TOKEN`")
 
-    async def _body(self, scope: Scope, receive: Receive, count: Callable[[int], None]) -> bytes:
-        """Read the whole body, decoded; `count` hears of its bytes as they come."""
+    async def _body(
+        self, scope: Scope, receive: Receive, take: Callable[[int], Awaitable[None]]
+    ) -> bytes:
+        """Read the whole body, decoded; `take` hears of its bytes as they come."""
         limit, headers = self._settings.body_bytes, Headers(scope=scope)
         declared = headers.get("content-length", "0")
         too_large = Refusal("body_too_large", f"the body has more than {limit} bytes")
@@ -148,16 +148,12 @@ class Guard:
             more = message.get("more_body", False)
             if len(body) > limit:
                 raise too_large
-            count(len(chunk))
-            if len(body) > _FEW_BYTES:
-                await self._traffic.pieces.turn(len(chunk) / _RATE)
+            await take(len(chunk))
         coding = headers.get("content-encoding", "identity")
         if coding == "identity":
             return bytes(body)
         plain = decoded(bytes(body), coding, limit)
-        count(len(plain))
-        if len(plain) > _FEW_BYTES:
-            await self._traffic.pieces.turn(len(plain) / _RATE)
+        await take(len(plain))
         return plain
 
     def _count(self, scope: Scope, route: str, answer: "_Answer", seconds: float) -> None:
@@ -211,27 +207,30 @@ class Traffic:
         self._open = 0  # requests whose bodies are read, or that are inside
         self._empty = asyncio.Event()
         self._empty.set()
-        # Pieces of large bodies, and refusals.
-        self.pieces, self.refusals = Pace(), Pace(_LONGEST_SECONDS)
+        self._pieces, self.refusals = Pace(), Pace(_LONGEST_SECONDS)
 
     @contextmanager
-    def reading(self) -> Iterator[Callable[[int], None]]:
-        """Give what counts the bytes of one body until the block ends; `drain` waits for that."""
+    def reading(self) -> Iterator[Callable[[int], Awaitable[None]]]:
+        """Give what takes the bytes of one body until the block ends; `drain` waits for that.
+
+        Large bodies leave a quarter of all bytes to small ones, and their pieces take turns.
+        """
         own = 0
 
-        def count(size: int) -> None:
+        async def take(size: int) -> None:
             nonlocal own
             own += size
             self._set_bytes(self._bytes + size)
-            # Large bodies leave a quarter to small ones.
-            if self._bytes > (self._most if own <= _FEW_BYTES else self._most * 3 // 4):
+            if self._bytes > (self._most if own <= LONG else self._most * 3 // 4):
                 what = f"bodies of {self._most} bytes are in hand already"
                 raise Refusal("queue_full", f"{what}; try again later", retry_after=1)
+            if own > LONG:
+                await self._pieces.turn(size / _RATE)
 
         self._open += 1
         self._empty.clear()
         try:
-            yield count
+            yield take
         finally:
             self._set_bytes(self._bytes - own)
             self._open -= 1
