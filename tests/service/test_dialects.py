@@ -12,7 +12,7 @@ from served import running, tracer
 
 from lastword import Item
 from lastword.service import dialects
-from lastword.service.call import ThisCall
+from lastword.service.call import ThisCall, plain_answer
 from lastword.service.dialect import Dialect, Route
 from lastword.service.dialects import DIALECTS
 from lastword.service.refusal import Refusal
@@ -107,3 +107,7 @@ def test_the_core_of_the_service_imports_the_table_alone():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module:
                 assert not node.module.startswith("lastword.service.dialects."), path
+
+
+def test_a_number_that_json_has_not_is_null_in_an_answer():
+    assert plain_answer({"a": float("nan"), "b": 0.5}).body == b'{"a":null,"b":0.5}'
