@@ -2,13 +2,14 @@
 
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
+
+from served import free_port
 
 FOLDERS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 
@@ -17,8 +18,7 @@ class Postgres:
     """A server that can be ended and started again where it was."""
 
     def __init__(self, folder: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as listening:
-            self.port = listening.getsockname()[1]
+        self.port = free_port()
         # It refuses to run as root.
         self._as: dict[str, Any] = {"user": "nobody"} if os.geteuid() == 0 else {}
         self._folder, self._process = folder, None

@@ -28,6 +28,11 @@ PATIENCE_SECONDS = 30.0
 BODY = {"prompt": "w5 w6 w7", "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
 
 
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
 def as_body(item: Item, **more: Any) -> dict[str, Any]:
     return {"id": item.id, "prompt": item.prompt, "candidates": list(item.candidates)} | more
 

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -18,6 +17,7 @@ import populations
 import pytest
 from clients import PYTHON
 from forked import Fork, Forks
+from served import free_port
 
 from lastword import Tracer, demo
 from lastword.trust.policy import Policy
@@ -32,11 +32,6 @@ pytestmark = [
         shutil.which("haproxy") is None, reason="needs haproxy (Debian's package haproxy)"
     ),
 ]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 class Replica:
