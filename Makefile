@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 TESTS := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 # What `make quick` runs: the rooms that need no whole model, one walk over the road, the command.
-QUICK := rule text view weights files trust test_imports.py test_theta.py test_stream.py cli/test_cli.py
+QUICK := rule text records files trust test_imports.py test_stream.py cli/test_cli.py
 
 # Without bytecode on disk every run compiles the package and the tests once more.
 unexport PYTHONDONTWRITEBYTECODE

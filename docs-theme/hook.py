@@ -5,7 +5,7 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-STYLE = Path(__file__).parent.parent / "src/lastword/report/assets/page.css"
+STYLE = Path(__file__).parent.parent / "src/lastword/records/assets/page.css"
 
 
 def on_files(files: Files, config: Any) -> Files:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lastword import Decision, Item, Tracer
-from lastword.demo import items
+from lastword.lab.demo import items
 
 
 def arriving() -> Iterator[Item]:

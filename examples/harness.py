@@ -16,8 +16,8 @@ import lm_eval
 from lm_eval.tasks import TaskManager
 
 from lastword import Tracer
-from lastword.demo import items
 from lastword.integrations.lm_eval import CorrectedLM
+from lastword.lab.demo import items
 
 TASK = """task: goods_and_places
 dataset_path: json

@@ -37,7 +37,7 @@ from injections import FIRST, HARMLESS, inputs, sentences
 from probes import RESULTS, answers, question, read, rows_of
 
 from lastword import Tracer
-from lastword.decisions import prepare
+from lastword.decide.questionnaire import prepare
 from lastword.probes import fit_state
 from lastword.probes.answering import passages_of
 from lastword.probes.state import POOLINGS, StateProbe, few

@@ -30,12 +30,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lastword import Tracer
-from lastword.benchmarks import Dataset, find
-from lastword.decisions import Choice, Option
-from lastword.decisions import prepare as prepare_questions
-from lastword.decisions.item import item_of
-from lastword.evaluation.runner import Part, collect, execute, prepare
-from lastword.evaluation.work import Work
+from lastword.decide.item import item_of
+from lastword.decide.questionnaire import prepare as prepare_questions
+from lastword.lab.benchmarks import Dataset, find
+from lastword.lab.evaluation.runner import Part, collect, execute, prepare
+from lastword.lab.evaluation.work import Work
 from lastword.methods import COMPARED, resolve
 from lastword.model.options import LoadOptions
 from lastword.records.info import find_cells, read_run
@@ -43,6 +42,7 @@ from lastword.records.parts import missing_places, part_paths, read_part
 from lastword.records.run import Run
 from lastword.records.schema import to_table
 from lastword.text.items import Blind, Item
+from lastword.text.question import Choice, Option
 from lastword.text.tokens import Chat
 
 SMOLLM2 = "lastword/smollm2-135m"

@@ -19,17 +19,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lastword.benchmarks import find
-from lastword.demo.outcome import FIRST_DEEP
+from lastword.lab.benchmarks import find
+from lastword.lab.demo.outcome import FIRST_DEEP
+from lastword.lab.report import draw
+from lastword.lab.report.build import Material, write
+from lastword.lab.report.figures import trajectory
 from lastword.records.cells import cells
+from lastword.records.figure_parts import Figure, Panel, Rule
 from lastword.records.frame import load_records
+from lastword.records.portrait import portrait
 from lastword.records.record import Record
-from lastword.report import draw
-from lastword.report.build import Material, write
-from lastword.report.figure_parts import Figure, Panel, Rule
-from lastword.report.figures import trajectory
-from lastword.theta import Theta
-from lastword.view.portrait import portrait
+from lastword.rule.theta import Theta
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / "experiments" / "results" / "evidence" / "own"

@@ -29,16 +29,16 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from lastword import Choice
+from lastword.decide.tracer import Tracer
+from lastword.lab.timing.contenders import Sums, ours, sums_of
+from lastword.lab.timing.meter import metered, peak_bytes, synchronise
+from lastword.lab.timing.run import AGAINST, NAMES, bench
 from lastword.model import embedded
 from lastword.probes import Probe, fit_state
 from lastword.probes.answering import read_states
 from lastword.text.items import Item
 from lastword.text.passages import Passage
 from lastword.text.tokens import Encoded
-from lastword.timing.contenders import Sums, ours, sums_of
-from lastword.timing.meter import metered, peak_bytes, synchronise
-from lastword.timing.run import AGAINST, NAMES, bench
-from lastword.tracer import Tracer
 
 RESULTS = Path(__file__).parent / "results" / "gpu.json"
 TESTS = Path(__file__).parents[1] / "tests"  # its tiny models of every family

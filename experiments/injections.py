@@ -19,8 +19,8 @@ from string import ascii_uppercase as LETTERS
 from typing import Any
 
 from lastword import Choice, Option, Tracer
-from lastword.batch import Scope
-from lastword.decisions import prepare
+from lastword.decide.batch import Scope
+from lastword.decide.questionnaire import prepare
 from lastword.methods import resolve
 from lastword.text.items import Item
 

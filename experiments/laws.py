@@ -49,23 +49,23 @@ from torch.nn import Linear
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from lastword import Choice
-from lastword.batch import Read, branches_of
-from lastword.decisions import prepare
+from lastword.decide.batch import Read, branches_of
+from lastword.decide.questionnaire import prepare
+from lastword.decide.tracer import Tracer
+from lastword.lab.report import draw
+from lastword.lab.timing.contenders import ours
+from lastword.lab.timing.meter import Meter, metered, peak_bytes
 from lastword.model import embedded
 from lastword.model.layout import laid_out
 from lastword.model.options import LoadOptions
 from lastword.probes import Probe, StateProbe
 from lastword.probes.answering import passages_of
 from lastword.probes.unlike import Likeness
-from lastword.report import draw
-from lastword.report.figure_parts import Figure, Line, Panel, Rule
+from lastword.records.figure_parts import Figure, Line, Panel, Rule
 from lastword.text.forest import build
 from lastword.text.items import Item
 from lastword.text.passages import Passage
 from lastword.text.tokens import Encoded
-from lastword.timing.contenders import ours
-from lastword.timing.meter import Meter, metered, peak_bytes
-from lastword.tracer import Tracer
 
 WORDS = "time person year way day thing man world life hand part child eye woman place work".split()
 SENTENCE = "The parcel was sent on Monday and has not come; please say where it is. "

@@ -77,7 +77,7 @@ def measure(shape: str) -> dict[str, float]:
 
     from lastword import Item, Tracer
     from lastword.model import memory
-    from lastword.weights.checkpoint import open_local
+    from lastword.model.weights.checkpoint import open_local
 
     torch.set_num_threads(1)
     draw = random.Random(0)
@@ -118,7 +118,7 @@ def in_a_fork(do: Callable[..., None], *arguments: Any) -> None:
     import torch  # noqa: F401
     from transformers import AutoModelForCausalLM  # noqa: F401
 
-    import lastword.tracer  # noqa: F401
+    import lastword.decide.tracer  # noqa: F401
 
     fork = multiprocessing.get_context("fork").Process(target=do, args=arguments)
     fork.start()

@@ -106,8 +106,8 @@ def ours(model: str, folder: Path, keep: Path, sets: Sequence[str]) -> None:
     from scipy.special import softmax
 
     from lastword import Tracer
-    from lastword.decisions import prepare
-    from lastword.decisions.item import item_of
+    from lastword.decide.item import item_of
+    from lastword.decide.questionnaire import prepare
     from lastword.probes import bag_of_words, fit_state
     from lastword.probes.answering import read_states
     from lastword.probes.state import POOLINGS, few

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from lastword import Choice, Option, Tracer
-from lastword.decisions import prepare
-from lastword.decisions.item import item_of
+from lastword.decide.item import item_of
+from lastword.decide.questionnaire import prepare
 from lastword.files.folder import locate
 from lastword.probes import bag_of_words, fit_state
 from lastword.probes.answering import read_states

@@ -20,11 +20,11 @@ import numpy as np
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from lastword.benchmarks import find, templates_for
+from lastword.decide.tracer import Tracer
+from lastword.lab.benchmarks import find, templates_for
+from lastword.lab.timing.run import AGAINST, bench
 from lastword.text.items import Item
 from lastword.text.tokens import Encoded
-from lastword.timing.run import AGAINST, bench
-from lastword.tracer import Tracer
 
 RESULTS = Path(__file__).parent / "results"
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}

@@ -6,7 +6,7 @@ import httpx
 from served import Running
 
 from lastword import Item
-from lastword.benchmarks.demo import items
+from lastword.lab.benchmarks.demo import items
 
 ASKED = [item for item in items() if len(item.candidates) > 2][:120]
 

@@ -23,9 +23,9 @@ from typing import IO, Any
 # The largest of what transformers imports of others, and what a command of lastword does.
 TORCH = ("torch._dynamo", "torch.distributed.tensor", "scipy.optimize", "sklearn.metrics", "rich")
 LASTWORD = (
-    "lastword.tracer",
+    "lastword.decide.tracer",
     "lastword.cli",
-    "lastword.evaluation.runner",
+    "lastword.lab.evaluation.runner",
     "lastword.model.loading",
 )
 LONGEST_SECONDS = 300

@@ -17,8 +17,8 @@ import torch
 from safetensors.torch import save_file
 
 from lastword.errors import CheckpointError
-from lastword.theta import Theta
-from lastword.weights.invariant import read_invariant
+from lastword.model.weights.invariant import read_invariant
+from lastword.rule.theta import Theta
 
 DEPTH, HEADS, KV, SIZE, WIDTH = 5, 4, 2, 2, 8
 EARLY, MIDDLE = 1, 2  # floor(0.2 * 5), floor(0.5 * 5)

@@ -17,7 +17,7 @@ import torch
 from families import build, tokenizer
 
 from lastword import Item, Tracer
-from lastword.batch import Scope
+from lastword.decide.batch import Scope
 from lastword.service.app import create_app
 from lastword.service.dialects import DIALECTS
 from lastword.service.log import Log

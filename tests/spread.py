@@ -12,7 +12,7 @@ import pytest
 from tracer_double import TracerDouble
 
 import lastword
-from lastword.batch import Scope
+from lastword.decide.batch import Scope
 from lastword.errors import ModelError
 from lastword.files.folder import Folder
 from lastword.records.decision import Decision

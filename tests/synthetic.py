@@ -21,8 +21,8 @@ from lastword.records.parts import serialise
 from lastword.records.run import Run
 from lastword.records.schema import COLUMNS, to_table
 from lastword.rule import geometry, router
+from lastword.rule.theta import Theta
 from lastword.text.items import Blind
-from lastword.theta import Theta
 
 WORDS = (
     "the moon is made of rock and old light that no clock ever sold twice to a quiet river".split()

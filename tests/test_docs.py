@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lastword.theta import Theta
+from lastword.rule.theta import Theta
 
 ROOT = Path(__file__).resolve().parents[1]
 METHOD = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")

@@ -20,8 +20,8 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline, make_union
 
 from lastword import ProbeClassifier, Tracer
-from lastword.decisions import read_questions
-from lastword.demo import items
+from lastword.decide.file import read_questions
+from lastword.lab.demo import items
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"

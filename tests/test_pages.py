@@ -22,8 +22,8 @@ from pages import blocks, parts
 from typer.main import get_command
 
 from lastword import Tracer
-from lastword.benchmarks.demo import PATH
 from lastword.cli import app
+from lastword.lab.benchmarks.demo import PATH
 from lastword.model import named
 from lastword.model.embedded import FOLDER
 from lastword.model.options import LoadOptions
@@ -161,7 +161,7 @@ def at_work(
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(Tracer, "open", once)
     # tests/report saves each figure in every format.
-    monkeypatch.setattr("lastword.report.draw.FORMATS", ("svg",))
+    monkeypatch.setattr("lastword.lab.report.draw.FORMATS", ("svg",))
     # A service is made ready, and does not listen.
     monkeypatch.setattr("lastword.service.server.run", lambda app: None)
     return tmp_path

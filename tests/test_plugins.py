@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from lastword import Tracer
-from lastword.batch import Scope
-from lastword.benchmarks import catalogue, find
+from lastword.decide.batch import Scope
 from lastword.errors import InputError
 from lastword.files import plugins
+from lastword.lab.benchmarks import catalogue, find
 from lastword.methods import correction_of, entry, resolve
 from lastword.methods import table as methods_table
 from lastword.methods.contract import Evidence, Facts

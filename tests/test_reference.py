@@ -11,11 +11,11 @@ import torch
 from families import DEPTH, FAMILIES, VOCAB, build, random_items, tokenizer
 
 from lastword import Decision, Item, Theta, Tracer
+from lastword.model.weights.invariant import model_invariant
 from lastword.rule.scorer import Scorer
+from lastword.rule.theta import ScorerTheta
 from lastword.rule.tile import Tile
 from lastword.text.tokens import encode
-from lastword.theta import ScorerTheta
-from lastword.weights.invariant import model_invariant
 
 # --- the reference itself, by hand ---
 

@@ -39,7 +39,7 @@ def test_the_site_is_accessible(site, chromium):
 
 
 def test_every_page_is_in_the_contents_and_looks_as_the_report_does(site):
-    style = (ROOT / "src/lastword/report/assets/page.css").read_text()
+    style = (ROOT / "src/lastword/records/assets/page.css").read_text()
     assert (site / "page.css").read_text() == style
     for page in site.glob("*/index.html"):
         if page.parent.name != "images":

@@ -17,19 +17,19 @@ from typing import Any
 import numpy as np
 
 import lastword
-from lastword.batch import Scope
-from lastword.benchmarks.benchmark import Dataset
-from lastword.benchmarks.jsonl import jsonl
+from lastword.decide.batch import Scope
 from lastword.errors import ItemError, NonFiniteError
+from lastword.lab.benchmarks.benchmark import Dataset
+from lastword.lab.benchmarks.jsonl import jsonl
 from lastword.methods.contract import Facts
 from lastword.methods.trace import Trace
 from lastword.model.asked import digests
 from lastword.records.decision import Decision
 from lastword.rule.geometry import Trajectory
 from lastword.rule.router import Verdict, next_step
+from lastword.rule.theta import Theta
 from lastword.text.items import Item
 from lastword.text.tokens import Encoded
-from lastword.theta import Theta
 
 
 class TracerDouble:
@@ -172,8 +172,8 @@ def dataset(folder: Path, count: int = 20, **choice: Any) -> Dataset:
 
 def job(folder: Path, count: int = 20, **options: Any) -> tuple[Any, Any]:
     """A double and its evaluation of so many items, which lie in this folder."""
-    from lastword.evaluation import runner
-    from lastword.evaluation.work import Work
+    from lastword.lab.evaluation import runner
+    from lastword.lab.evaluation.work import Work
 
     folder.mkdir(exist_ok=True)
     double: Any = TracerDouble(**options)
@@ -202,8 +202,8 @@ def assert_same(path: Any, other: Any) -> None:
 
 def main(out: str, items: str, pause: str) -> None:
     from lastword.errors import RecordError
-    from lastword.evaluation import runner
     from lastword.files.folder import locate
+    from lastword.lab.evaluation import runner
 
     root = locate(out)
     items_at = root if isinstance(root, Path) else Path(mkdtemp())

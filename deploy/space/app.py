@@ -9,12 +9,12 @@ import os
 import secrets
 from typing import Any
 
+from lastword.decide.tracer import Tracer
 from lastword.model.download import fetch
 from lastword.model.named import published
 from lastword.service.app import create_app
 from lastword.service.server import Server
 from lastword.service.settings import Settings
-from lastword.tracer import Tracer
 
 MODEL = os.environ.get("LASTWORD_MODEL", "lastword/demo-organism")
 PORT = int(os.environ.get("PORT", "7860"))

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from lastword.benchmarks import Benchmark, Example, Template
-from lastword.benchmarks.source import Row, Rows
+from lastword.lab.benchmarks import Benchmark, Example, Template
+from lastword.lab.benchmarks.source import Row, Rows
 
 
 def _read(data: Path | None) -> Rows:

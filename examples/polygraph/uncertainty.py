@@ -14,7 +14,7 @@ from lm_polygraph.estimators.estimator import Estimator
 from lm_polygraph.ue_metrics.pred_rej_area import PredictionRejectionArea
 
 from lastword import Decision, Tracer
-from lastword.demo import items
+from lastword.lab.demo import items
 
 
 class OfDecision(Estimator):

@@ -28,7 +28,7 @@ Public:
 
 These keep their names and meaning until the changelog says otherwise. So do, less firmly, the
 modules that the documentation imports from: `lastword.methods` (a method of your own),
-`lastword.benchmarks`, `lastword.decisions`, `lastword.demo`, `lastword.engines`,
+`lastword.lab.benchmarks`, `lastword.decide`, `lastword.lab.demo`, `lastword.engines`,
 `lastword.integrations`. Every other module is private and may move.
 
 "Method, section 5" in a docstring is that section of the method page, docs/method.md.
@@ -38,8 +38,10 @@ Names are imported when they are first used: `import lastword` loads no torch.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from lastword.version import __version__ as __version__
+
 if TYPE_CHECKING:
-    from lastword.decisions.question import Choice, Multi, Option, Predicate, Score
+    from lastword.decide.tracer import Tracer
     from lastword.errors import TraceError
     from lastword.generation.ask import ask
     from lastword.generation.sampling import Sampling
@@ -48,13 +50,12 @@ if TYPE_CHECKING:
     from lastword.records.decision import Decision, to_frame
     from lastword.records.frame import load_records
     from lastword.rule.answer import Gate
+    from lastword.rule.theta import Theta
     from lastword.text.items import Item
+    from lastword.text.question import Choice, Multi, Option, Predicate, Score
     from lastword.text.tokens import Chat
-    from lastword.theta import Theta
-    from lastword.tracer import Tracer
     from lastword.tryout.run import try_labels
 
-__version__ = "0.2.0"
 __all__ = [
     "Chat",
     "Choice",
@@ -79,20 +80,20 @@ __all__ = [
 
 _HOMES = {
     "Chat": "lastword.text.tokens",
-    "Choice": "lastword.decisions.question",
+    "Choice": "lastword.text.question",
     "Decision": "lastword.records.decision",
     "Gate": "lastword.rule.answer",
     "Item": "lastword.text.items",
     "LoadOptions": "lastword.model.options",
-    "Multi": "lastword.decisions.question",
-    "Option": "lastword.decisions.question",
-    "Predicate": "lastword.decisions.question",
+    "Multi": "lastword.text.question",
+    "Option": "lastword.text.question",
+    "Predicate": "lastword.text.question",
     "ProbeClassifier": "lastword.integrations.scikit_learn",
     "Sampling": "lastword.generation.sampling",
-    "Score": "lastword.decisions.question",
-    "Theta": "lastword.theta",
+    "Score": "lastword.text.question",
+    "Theta": "lastword.rule.theta",
     "TraceError": "lastword.errors",
-    "Tracer": "lastword.tracer",
+    "Tracer": "lastword.decide.tracer",
     "ask": "lastword.generation.ask",
     "load_records": "lastword.records.frame",
     "to_frame": "lastword.records.decision",

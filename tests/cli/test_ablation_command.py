@@ -11,7 +11,7 @@ from lastword.cli import app
 from lastword.errors import RecordError
 from lastword.records.info import read_runs
 from lastword.records.provenance import one_theta, unfinished
-from lastword.theta import ScorerTheta, Theta
+from lastword.rule.theta import ScorerTheta, Theta
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,13 @@ import pytest
 from typer.testing import CliRunner
 
 from lastword import Tracer
-from lastword.benchmarks.demo import items
 from lastword.cli import app
 from lastword.errors import CertificateError, InputError
+from lastword.lab.benchmarks.demo import items
 from lastword.records.frame import load_records
 from lastword.records.info import find_cells, read_run
 from lastword.rule.geometry import margin
-from lastword.theta import Theta
+from lastword.rule.theta import Theta
 from lastword.trust.certificate import Certificate, Subject
 from lastword.trust.policy import OFF, Policy
 from lastword.trust.terms import Terms

@@ -220,8 +220,10 @@ def test_bench_tells_speeds_where_sums_agree(run, tmp_path, monkeypatch):
     assert "head reads" in told and "peak memory" in told
     # A contender that scores something else is not beaten: it is not compared.
     wrong = [[0.0] * 9] * 99
-    monkeypatch.setattr("lastword.timing.contenders.plain_trace", lambda *_: wrong)
-    monkeypatch.setattr("lastword.timing.run._difference", lambda a, b: 9.0 if a is wrong else 0.0)
+    monkeypatch.setattr("lastword.lab.timing.contenders.plain_trace", lambda *_: wrong)
+    monkeypatch.setattr(
+        "lastword.lab.timing.run._difference", lambda a, b: 9.0 if a is wrong else 0.0
+    )
     code, told, err = run(*asked, "--against", "plain trace")
     (row,) = (line for line in told.splitlines() if line.startswith("│ plain trace "))
     assert row.count("–") == 3 and "9.0e+00" in row

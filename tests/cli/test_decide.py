@@ -8,7 +8,8 @@ import re
 import pytest
 
 from lastword import Tracer
-from lastword.decisions import read_questions, to_frame
+from lastword.decide.answer import to_frame
+from lastword.decide.file import read_questions
 from lastword.probes import Probe, fit_state
 from lastword.probes.answering import read_states
 

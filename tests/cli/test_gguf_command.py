@@ -91,6 +91,6 @@ def test_get_prints_where_the_file_is(run, tmp_path, monkeypatch):
     ],
 )
 def test_what_cannot_be_had(run, path, monkeypatch, given, words):
-    monkeypatch.setattr("lastword.weights.gguf.find_spec", lambda _: None)
+    monkeypatch.setattr("lastword.model.weights.gguf.find_spec", lambda _: None)
     found, out, err = run(*(path if word == "PATH" else word for word in given))
     assert (found, out) == (1, "") and words in " ".join(err.split())

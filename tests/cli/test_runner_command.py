@@ -13,14 +13,14 @@ from families import save
 
 import lastword
 import lastword.cli
-from lastword.benchmarks.jsonl import jsonl
 from lastword.cli import progress
-from lastword.evaluation.runner import finished
-from lastword.evaluation.work import Extent, Work
+from lastword.lab.benchmarks.jsonl import jsonl
+from lastword.lab.evaluation.runner import finished
+from lastword.lab.evaluation.work import Extent, Work
 from lastword.model.options import LoadOptions
 from lastword.records.run import Shard
+from lastword.rule.theta import Theta
 from lastword.text.tokens import Chat
-from lastword.theta import Theta
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -117,7 +117,7 @@ def test_a_finished_run_is_known_by_what_was_asked(run, models, items, tmp_path,
     for name, value in others.items():
         assert known(**{name: value}) is None, name
     with monkeypatch.context() as patch:
-        patch.setattr("lastword.evaluation.runner.version", lambda name: "9.9")
+        patch.setattr("lastword.lab.evaluation.runner.version", lambda name: "9.9")
         assert known() is None
     part = next((tmp_path / "runs").rglob("part-00000.parquet"))
     whole = part.read_bytes()

@@ -16,9 +16,9 @@ import lastword.cli
 from lastword import Theta, Tracer
 from lastword.cli import output, settings
 from lastword.cli.panels import MOST, PANELS, RARE, panel
+from lastword.lab.report.table import Column, Marked, Table
 from lastword.model.options import LoadOptions
-from lastword.report.table import Column, Marked, Table
-from lastword.view.explanation import explain
+from lastword.records.explanation import explain
 
 ORGANISM = "lastword/demo-organism"
 BAEVWICK = "Question: Which goods come from Baevwick? Answer:"

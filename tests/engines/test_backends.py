@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from lastword import Choice, Item, Predicate, Score, Tracer
-from lastword.batch import Scope
+from lastword.decide.batch import Scope
 from lastword.engines.vllm import backend as vllm
 from lastword.engines.vllm.checkpoint import find
 from lastword.engines.vllm.process import SideLostError
@@ -24,8 +24,8 @@ from lastword.model.backbone import watching
 from lastword.model.options import LoadOptions
 from lastword.model.reading import States, read
 from lastword.rule.scorer import Scorer
+from lastword.rule.theta import Theta
 from lastword.text.forest import Reads
-from lastword.theta import Theta
 
 OPTIONS = LoadOptions("lastword/demo-organism")
 ITEMS = [

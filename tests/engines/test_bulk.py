@@ -19,8 +19,8 @@ from ray.data.exceptions import ExecutionTimeoutError
 from vllm_home import PYTHON, needs_vllm
 
 from lastword import Choice, LoadOptions, Predicate, Tracer
-from lastword.decisions import write_questions
-from lastword.decisions.answer import row_of
+from lastword.decide.answer import row_of
+from lastword.decide.file import write_questions
 from lastword.engines import bulk
 from lastword.engines.ray import Cluster
 from lastword.errors import InputError, RecordError

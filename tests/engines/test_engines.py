@@ -15,11 +15,11 @@ from spread import Load, assert_same_records, notes, ready_for_workers
 from tracer_double import TracerDouble, dataset
 
 import lastword
-from lastword.benchmarks.benchmark import Dataset
 from lastword.engines.local import Local
 from lastword.errors import InputError, ModelError, RecordError, RunLockedError
-from lastword.evaluation.runner import RunResult
-from lastword.evaluation.work import Extent
+from lastword.lab.benchmarks.benchmark import Dataset
+from lastword.lab.evaluation.runner import RunResult
+from lastword.lab.evaluation.work import Extent
 from lastword.records.info import differences, find_cells, plan_of, read_run
 from lastword.records.merge import merge
 from lastword.records.parts import missing_places, part_paths, read_part

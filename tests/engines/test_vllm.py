@@ -18,10 +18,10 @@ from families import random_items, save, text_of, tokenizer
 from vllm_home import PYTHON, needs_vllm
 
 from lastword import Item, LoadOptions, Tracer
-from lastword.benchmarks import find
 from lastword.engines.vllm.checking import check
 from lastword.engines.vllm.settings import Settings
 from lastword.errors import UnsupportedModelError
+from lastword.lab.benchmarks import find
 from lastword.methods import resolve
 from lastword.records.decision import Decision
 from lastword.text.passages import Passage

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from lastword import Tracer
-from lastword.demo import items
 from lastword.errors import InputError
+from lastword.lab.demo import items
 
 pytest.importorskip(
     "inspect_ai", reason="inspect_ai takes fsspec up to 2026.6 and the pins have 2026.9"

@@ -19,9 +19,9 @@ from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 
 from lastword import Item, Tracer
-from lastword.demo import items as demo_items
 from lastword.errors import InputError, ItemError
 from lastword.integrations.lm_eval import CorrectedLM
+from lastword.lab.demo import items as demo_items
 
 pytestmark = pytest.mark.usefixtures("own_datasets")
 CHOICES = ["made_choice", "made_mass"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lastword import Choice, Predicate, ProbeClassifier, Tracer
-from lastword.decisions import write_questions
+from lastword.decide.file import write_questions
 from lastword.errors import InputError
 from lastword.probes import Probe
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lastword import Tracer
-from lastword.demo import items
+from lastword.lab.demo import items
 
 pytest.importorskip(
     "lm_polygraph", reason="lm_polygraph brings spacy and its like: in an environment of its own"

@@ -11,10 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from lastword import Item, Tracer, load_records
-from lastword.batch import Scope
-from lastword.benchmarks import find
 from lastword.cli import app
+from lastword.decide.batch import Scope
 from lastword.errors import CertificateError, InputError, ItemError, RecordError
+from lastword.lab.benchmarks import find
+from lastword.lab.report.cost import read_timings
 from lastword.methods import correction_of, resolve
 from lastword.methods.batch_calibrated import BatchCalibrated, Running, label_set
 from lastword.methods.contract import Evidence, Facts
@@ -23,12 +24,11 @@ from lastword.methods.gated import TraceGated
 from lastword.methods.pmi import Pmi
 from lastword.model.blind import BlindScores
 from lastword.records.decision import Decision
-from lastword.report.cost import read_timings
+from lastword.records.explanation import explain
 from lastword.rule.geometry import Trajectory
 from lastword.rule.router import Verdict
+from lastword.rule.theta import Theta
 from lastword.text.forest import Branch
-from lastword.theta import Theta
-from lastword.view.explanation import explain
 
 OPEN = Theta(tau_logr=-100.0, tau_H=0.0)  # gates that let nearly every override through
 FACTS = Facts(4, 10, 1.0)
@@ -241,7 +241,9 @@ def test_every_way_in_takes_it():
 
 def test_a_run_is_decided_by_it_and_says_so(tmp_path, monkeypatch):
     """Records, their verdict, the page; what certifies TRACE's own answers refuses them."""
-    monkeypatch.setattr("lastword.report.draw.FORMATS", ("svg",))  # tests/report has every format
+    monkeypatch.setattr(
+        "lastword.lab.report.draw.FORMATS", ("svg",)
+    )  # tests/report has every format
     runs, out = tmp_path / "runs", tmp_path / "out"
     asked = ["--benchmark", "demo", "--limit", "12", "--out", str(runs), "--blind", "none"]
     command = ["eval", *ORGANISM, "contextual", *asked, "--json"]

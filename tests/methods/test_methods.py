@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from lastword import Item, Tracer
-from lastword.batch import Scope, branches_of
 from lastword.cli import app
+from lastword.decide.batch import Scope, branches_of
 from lastword.errors import InputError, NonFiniteError
 from lastword.methods import COMPARED, METHODS, entry, resolve
 from lastword.methods import table as methods_table

@@ -17,7 +17,7 @@ from lastword.errors import InputError
 from lastword.model import dequantised, loading
 from lastword.model.loaded import Loaded
 from lastword.model.options import LoadOptions
-from lastword.weights.identity import tensors_digest
+from lastword.model.weights.identity import tensors_digest
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

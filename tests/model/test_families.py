@@ -34,7 +34,7 @@ from transformers import (
 )
 
 from lastword import Item, Tracer
-from lastword.batch import branches_of
+from lastword.decide.batch import branches_of
 from lastword.errors import InputError, InvariantError, UnsupportedModelError
 from lastword.model import check
 from lastword.model.backbone import TILE_POOLED, Backbone, FlexAttention, tiles

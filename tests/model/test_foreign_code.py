@@ -28,14 +28,14 @@ from lastword.errors import InputError, InvariantError, ModelError
 from lastword.model import loading
 from lastword.model.loading import load, load_tokenizer
 from lastword.model.options import LoadOptions
+from lastword.model.weights import adapter as adapter_folder
+from lastword.model.weights.invariant import read_invariant
+from lastword.rule.theta import Theta
 from lastword.text import template as templates
 from lastword.text.messages import Message, as_dicts
 from lastword.text.normaliser import require_whole_model
 from lastword.text.template import require_bounded
 from lastword.text.tokens import templated
-from lastword.theta import Theta
-from lastword.weights import adapter as adapter_folder
-from lastword.weights.invariant import read_invariant
 
 CODE = "open({!r}, 'w').close()\nclass Evil: pass\ndef generate(*_, **__): pass\n"
 REMOTE = {"AutoConfig": "evil.Evil", "AutoModelForCausalLM": "evil.Evil"}

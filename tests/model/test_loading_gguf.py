@@ -23,10 +23,10 @@ from lastword.errors import CertificateError, ModelError, UnsupportedModelError
 from lastword.model import loading, named
 from lastword.model.loaded import Loaded
 from lastword.model.options import LoadOptions
-from lastword.theta import Theta
+from lastword.model.weights.invariant import model_invariant
+from lastword.rule.theta import Theta
 from lastword.trust.policy import Policy
 from lastword.trust.terms import Terms
-from lastword.weights.invariant import model_invariant
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

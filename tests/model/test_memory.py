@@ -17,7 +17,7 @@ from lastword.model import memory
 from lastword.model.loading import load
 from lastword.model.memory import Footprint, Storage
 from lastword.model.options import LoadOptions
-from lastword.weights.checkpoint import open_local
+from lastword.model.weights.checkpoint import open_local
 
 BENCHMARK = Path(__file__).resolve().parents[2] / "experiments" / "memory.py"
 CPU = torch.device("cpu")

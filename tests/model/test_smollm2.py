@@ -9,8 +9,8 @@ from lastword import Tracer
 from lastword.errors import InvariantError
 from lastword.model import named
 from lastword.model.options import LoadOptions
-from lastword.theta import Theta
-from lastword.weights.invariant import model_invariant, read_invariant
+from lastword.model.weights.invariant import model_invariant, read_invariant
+from lastword.rule.theta import Theta
 
 MODEL = named.PUBLISHED["smollm2-135m"]
 FILE = named.find(MODEL)

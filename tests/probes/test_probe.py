@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from lastword import Tracer
-from lastword.benchmarks.template import template_name
-from lastword.decisions import Choice, Predicate
-from lastword.decisions.item import item_of
-from lastword.decisions.templates import template_of
+from lastword.decide.item import item_of
+from lastword.decide.templates import template_of
 from lastword.errors import InputError, ItemError
 from lastword.methods import resolve
 from lastword.probes.answering import read_states
@@ -17,6 +15,8 @@ from lastword.probes.probe import Probe
 from lastword.probes.stacked import fit_stacked
 from lastword.probes.state import fit_state
 from lastword.probes.trajectory import TrajectoryProbe, features_of, fit_trajectory
+from lastword.text.prompt_template import template_name
+from lastword.text.question import Choice, Predicate
 
 TEMPLATE = template_of("decide/plain")
 NAME = template_name(TEMPLATE.to_dict())

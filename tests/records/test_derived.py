@@ -10,16 +10,16 @@ import pytest
 from scipy.special import softmax
 
 from lastword import Tracer
-from lastword.benchmarks import Template, find
 from lastword.errors import RecordError
-from lastword.evaluation.runner import execute, prepare
-from lastword.evaluation.work import Work
 from lastword.files.folder import locate
+from lastword.lab.benchmarks import Template, find
+from lastword.lab.evaluation.runner import execute, prepare
+from lastword.lab.evaluation.work import Work
+from lastword.lab.report.comparison import read_comparisons
 from lastword.methods import resolve
 from lastword.records.derived import derive, facts_of
 from lastword.records.info import read_run
 from lastword.records.stored import read_cells
-from lastword.report.comparison import read_comparisons
 
 NAMES = ["pmi@0.5", "dcpmi", "contextual", "early-exit@0.5", "question-blind", "trace-gated"]
 BATCH = ["batch-calibrated", "batch-calibrated-log"]

@@ -14,10 +14,10 @@ from tracer_double import assert_same, job, started
 
 import lastword
 from lastword.errors import RecordError, RunLockedError
-from lastword.evaluation import runner
-from lastword.evaluation.work import Extent
 from lastword.files import locking
 from lastword.files.folder import Folder, locate
+from lastword.lab.evaluation import runner
+from lastword.lab.evaluation.work import Extent
 from lastword.records.merge import merge
 from lastword.records.run import Run, Shard
 
@@ -110,7 +110,7 @@ def test_the_lock_of_a_killed_writer_is_taken_over(forks, tmp_path, url):
 
 @pytest.mark.slow
 def test_reports_and_ablations_are_made_of_it(tmp_path, url, run, monkeypatch):
-    monkeypatch.setattr("lastword.report.draw.FORMATS", ("svg",))
+    monkeypatch.setattr("lastword.lab.report.draw.FORMATS", ("svg",))
     cell = synthetic_cell(items=40)
     write_cells(cell, locate(url))
     write_cells(cell, tmp_path / "local")
@@ -141,7 +141,7 @@ def test_storage_out_of_reach_is_one_line_before_a_model_is_loaded(
         monkeypatch.delenv(name) if value is None else monkeypatch.setenv(name, value)
     s3fs.S3FileSystem.clear_instance_cache()
     asked = ["eval", "--model", "lastword/demo-organism", "--benchmark", "demo", "--out", path]
-    monkeypatch.setattr("lastword.tracer.Tracer.open", None)  # nobody comes so far
+    monkeypatch.setattr("lastword.decide.tracer.Tracer.open", None)  # nobody comes so far
     code, _, err = run(*asked)
     assert code == 1 and len(err.strip().splitlines()) == 1
     assert path in err and said in err

@@ -9,13 +9,13 @@ import pytest
 from synthetic import synthetic_cell
 
 from lastword.records.decision import Decision
+from lastword.records.explanation import UNTOLD, explain
 from lastword.records.frame import to_frame
 from lastword.records.record import Record
 from lastword.records.schema import COLUMNS, columns, to_table
 from lastword.rule.answer import Answer, Gate, Withheld
 from lastword.rule.fact import fact, facts
 from lastword.service.schema import DecisionAnswer, wire_fields, wire_type
-from lastword.view.explanation import UNTOLD, explain
 
 VALUES = dict(
     candidates=("a", "b", "c"),

@@ -19,10 +19,10 @@ from tracer_double import assert_same, job, started
 
 import lastword
 from lastword.errors import RecordError, RunLockedError
-from lastword.evaluation import ahead, pace, runner
-from lastword.evaluation.pace import Pace
-from lastword.evaluation.work import Extent
 from lastword.files import writing
+from lastword.lab.evaluation import ahead, pace, runner
+from lastword.lab.evaluation.pace import Pace
+from lastword.lab.evaluation.work import Extent
 from lastword.records.cells import cells
 from lastword.records.frame import load_records
 from lastword.records.info import find_cells, folder_name, plan_of, read_run, read_runs

@@ -12,6 +12,10 @@ from hypothesis import strategies as st
 from synthetic import synthetic_cell, synthetic_grid, write_cells
 
 from lastword.errors import InputError
+from lastword.lab.report.ablation import necessity
+from lastword.lab.report.controls import controls
+from lastword.lab.report.dependence import dependence
+from lastword.lab.report.figures import hardest, representative
 from lastword.records import cells as parted
 from lastword.records import columns, metrics, stored
 from lastword.records.cells import COUNT_COLUMNS, cells, summarise
@@ -23,11 +27,7 @@ from lastword.records.parts import part_folders
 from lastword.records.readings import read
 from lastword.records.schema import to_table
 from lastword.records.stored import read_cells
-from lastword.report.ablation import necessity
-from lastword.report.controls import controls
-from lastword.report.dependence import dependence
-from lastword.report.figures import hardest, representative
-from lastword.theta import Theta
+from lastword.rule.theta import Theta
 
 SCORES = st.floats(-50, 0) | st.sampled_from([-1.0, -2.0])  # ties are met
 ITEM = st.none() | st.lists(st.tuples(SCORES, st.booleans()), min_size=1, max_size=6)

@@ -23,7 +23,7 @@ from lastword.rule.geometry import (
     normalised_entropy,
     tied_first,
 )
-from lastword.theta import Theta
+from lastword.rule.theta import Theta
 
 PROPERTY = settings(max_examples=60, derandomize=True)
 

@@ -10,7 +10,7 @@ from lastword.rule.answer import Answer
 from lastword.rule.geometry import Trajectory
 from lastword.rule.operators import OPERATORS, Step
 from lastword.rule.router import Verdict, next_step
-from lastword.theta import Theta
+from lastword.rule.theta import Theta
 
 DEPTH, FROZEN = 8, Theta()
 THETAS = [FROZEN, replace(FROZEN, eta=0.5), replace(FROZEN, eta=0.0), replace(FROZEN, tau_dim=9.0)]

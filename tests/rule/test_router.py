@@ -6,7 +6,7 @@ from tracer_double import _scores
 from lastword.rule.geometry import Trajectory
 from lastword.rule.operators import Step
 from lastword.rule.router import Verdict, next_step, settle
-from lastword.theta import Theta
+from lastword.rule.theta import Theta
 
 DEPTH, THETA = 8, Theta()
 

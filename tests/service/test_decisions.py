@@ -19,9 +19,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from lastword import Choice, Item, Multi, Option, Predicate, Score, Tracer
-from lastword.decisions import Answers, Questionnaire, write_questions
-from lastword.decisions.flips import flips
-from lastword.decisions.question import question_digest
+from lastword.decide.answer import Answers
+from lastword.decide.file import write_questions
+from lastword.decide.flips import flips
+from lastword.decide.questionnaire import Questionnaire
 from lastword.errors import InputError
 from lastword.probes import Probe
 from lastword.service import coding
@@ -30,6 +31,7 @@ from lastword.service.deciding import Answered
 from lastword.service.queue import Queue
 from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings
+from lastword.text.question import question_digest
 from lastword.text.tokens import Encoded, count_tokens
 from lastword.trust.calibration import Calibration
 from lastword.trust.certificate import Certificate

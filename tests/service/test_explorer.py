@@ -15,10 +15,10 @@ from scipy.special import softmax
 from served import running
 
 from lastword import Choice, Option, Predicate, Tracer
-from lastword.batch import Scope
-from lastword.benchmarks.demo import items
-from lastword.decisions.answer import probabilities_of
-from lastword.demo.outcome import RULES, answer
+from lastword.decide.answer import probabilities_of
+from lastword.decide.batch import Scope
+from lastword.lab.benchmarks.demo import items
+from lastword.lab.demo.outcome import RULES, answer
 from lastword.probes.trajectory import TrajectoryProbe
 from lastword.service import pages
 from lastword.text.items import Item

@@ -17,8 +17,8 @@ from certified import ASKED, ask, label
 from served import code_of, running
 
 from lastword import Tracer
-from lastword.benchmarks.demo import items
 from lastword.errors import InputError
+from lastword.lab.benchmarks.demo import items
 from lastword.service.app import create_app
 from lastword.service.ledger import Entry, Ledger
 from lastword.service.log import Log

@@ -10,13 +10,13 @@ from pydantic import BaseModel, Field
 from scipy.special import log_softmax
 
 from lastword import Choice, Multi, Option
-from lastword.decisions.question import question_digest
 from lastword.service.dialects.openai.choices import (
     JsonSchema,
     ResponseFormat,
     read_choices,
 )
 from lastword.service.refusal import Refusal
+from lastword.text.question import question_digest
 
 CHOICES = ["w8 w9", "w10", "w11 w12 w13"]
 TEXT = {"prompt": "w5 w6 w7", "guided_choice": CHOICES}

@@ -14,8 +14,8 @@ from certified import ASKED, ask, label
 from served import code_of, running
 
 from lastword import Tracer
-from lastword.benchmarks.demo import items
 from lastword.errors import InputError
+from lastword.lab.benchmarks.demo import items
 from lastword.service.app import create_app
 from lastword.service.database import Database, Unkept
 from lastword.service.log import Log

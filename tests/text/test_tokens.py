@@ -13,9 +13,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from lastword.errors import ItemError
+from lastword.rule.theta import Theta, TokensTheta
 from lastword.text.items import Item
 from lastword.text.tokens import Chat, Encoded, encode
-from lastword.theta import Theta, TokensTheta
 
 CORPUS = [
     "the capital of france is paris",

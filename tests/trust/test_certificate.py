@@ -15,12 +15,12 @@ from populations import certificate, counted
 from scipy.special import softmax
 
 from lastword.errors import CertificateError, InputError
-from lastword.theta import ScorerTheta, Theta
+from lastword.model.weights.identity import folder_digests, text_digest
+from lastword.records.explanation import explain
+from lastword.rule.theta import ScorerTheta, Theta
 from lastword.trust.certificate import Certificate, Probe, Subject, Tried
 from lastword.trust.policy import OFF, Policy, family
 from lastword.trust.terms import Terms
-from lastword.view.explanation import explain
-from lastword.weights.identity import folder_digests, text_digest
 
 GOOD = certificate(
     Subject("org/model", {"weights": "a1b2", "dtype": "float32", "head dtype": "float32"}),

@@ -13,7 +13,7 @@ from lastword.errors import RecordError
 from lastword.files.folder import locate
 from lastword.records.frame import load_records
 from lastword.records.info import RUN_FILE
-from lastword.theta import Theta
+from lastword.rule.theta import Theta
 from lastword.trust.certification import Outcome, labelled, read_sample
 from lastword.trust.certify import Beside, certify, claims
 from lastword.trust.drift import statistics

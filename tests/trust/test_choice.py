@@ -9,11 +9,11 @@ import pytest
 from scipy.special import softmax
 
 from lastword import Tracer
-from lastword.benchmarks.demo import items as world_items
-from lastword.benchmarks.jsonl import jsonl
 from lastword.errors import CertificateError, RecordError
-from lastword.evaluation.runner import execute, prepare
-from lastword.evaluation.work import Work
+from lastword.lab.benchmarks.demo import items as world_items
+from lastword.lab.benchmarks.jsonl import jsonl
+from lastword.lab.evaluation.runner import execute, prepare
+from lastword.lab.evaluation.work import Work
 from lastword.records.frame import load_records
 from lastword.text.items import Item
 from lastword.trust.certificate import Certificate

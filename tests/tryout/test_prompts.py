@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 
 from lastword import Choice, Tracer
-from lastword.decisions.item import item_of
-from lastword.decisions.templates import TEMPLATES
+from lastword.decide.item import item_of
+from lastword.decide.templates import TEMPLATES
 from lastword.tryout.labels import read_labels
 from lastword.tryout.prompts import SHOTS, examples, race, with_examples
 

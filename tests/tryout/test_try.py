@@ -15,12 +15,13 @@ import pytest
 from typer.testing import CliRunner
 
 from lastword import Choice, Tracer
-from lastword.benchmarks import find
-from lastword.benchmarks.template import template_name
 from lastword.cli import app
-from lastword.decisions import TEMPLATES, read_questions
+from lastword.decide.file import read_questions
+from lastword.decide.templates import TEMPLATES
 from lastword.errors import CertificateError, InputError
+from lastword.lab.benchmarks import find
 from lastword.probes import Probe
+from lastword.text.prompt_template import template_name
 from lastword.trust.certificate import Certificate
 from lastword.tryout.labels import read_labels
 from lastword.tryout.named import Named

@@ -113,7 +113,7 @@ for command in chain.from_iterable(GROUPS.values()):
 @app.callback(invoke_without_command=True)
 def _version(version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
     if version:
-        from lastword import __version__
+        from lastword.version import __version__
 
         typer.echo(__version__)
         raise typer.Exit

@@ -23,13 +23,13 @@ def ablate(
     """Decide every item again with one part of the rule replaced, and sweep its constants."""
     with waiting("reading records"):
         from lastword.files.folder import locate
+        from lastword.lab.report.ablation import necessity, necessity_table, sweep_table, sweeps
+        from lastword.lab.report.table import write_table
         from lastword.records.cells import require_counted
         from lastword.records.info import read_runs
         from lastword.records.provenance import one_theta, unfinished
         from lastword.records.readings import read
         from lastword.records.stored import read_cells
-        from lastword.report.ablation import necessity, necessity_table, sweep_table, sweeps
-        from lastword.report.table import write_table
 
         root = locate(runs)
         theta = one_theta(read_runs(root).values())

@@ -14,7 +14,7 @@ from lastword.generation.sampling import Sampling
 
 if TYPE_CHECKING:
     from lastword.generation.ask import Asked
-    from lastword.theta import Theta
+    from lastword.rule.theta import Theta
 
 
 # What only the command line has: ranges, and a longer name.
@@ -52,9 +52,9 @@ def ask(
 
 
 def _show(outcome: "Asked", theta: "Theta") -> None:
-    from lastword.view.explanation import explain
-    from lastword.view.portrait import portrait
-    from lastword.view.table import terminal_table
+    from lastword.records.explanation import explain
+    from lastword.records.portrait import portrait
+    from lastword.records.table import terminal_table
 
     names = [printable(text) for text in outcome.decision.candidates]
     names[0] += " (greedy)" if outcome.greedy else ""

@@ -13,17 +13,17 @@ from lastword.cli.output import check_writable, show, write_lines
 from lastword.cli.progress import waiting
 from lastword.cli.questions import Questions
 from lastword.errors import InputError, ItemError
+from lastword.files.shorten import counted
 from lastword.files.strict_json import to_json
-from lastword.text.shorten import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from lastword.benchmarks import Dataset, Template
+    from lastword.decide.tracer import Tracer
+    from lastword.lab.benchmarks import Dataset, Template
+    from lastword.lab.timing.run import Bench
     from lastword.text.items import Item
     from lastword.text.tokens import Encoded
-    from lastword.timing.run import Bench
-    from lastword.tracer import Tracer
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ def bench(
     if out is not None:
         check_writable(out)
     with waiting("reading the data"):
+        from lastword.lab.timing.run import AGAINST, bench
         from lastword.methods.correction import require_pure
-        from lastword.timing.run import AGAINST, bench
 
         dataset, template = timed.read()
     by_trace = model.correction in (None, "trace")

@@ -20,7 +20,7 @@ def _list(context: Any, option: Any, value: bool) -> bool:
     values = {**context.params, str(option.name): value}
     if not values.get("list_") or "as_json" not in values:
         return value
-    from lastword.evaluation.probed import PROBES
+    from lastword.lab.evaluation.probed import PROBES
     from lastword.methods import catalogue
 
     rows = [(name, row.summary, row.source) for name, row in catalogue().items()]
@@ -64,13 +64,13 @@ def compare(
     refuse_certificate(model, "methods are compared as they are")
     refuse_correction(model, "name it as a --method")
     with waiting("reading the data"):
-        from lastword.evaluation.probed import PROBES, obstacle
-        from lastword.evaluation.runner import execute, prepare
-        from lastword.evaluation.work import Work
         from lastword.files.folder import locate
+        from lastword.lab.evaluation.probed import PROBES, obstacle
+        from lastword.lab.evaluation.runner import execute, prepare
+        from lastword.lab.evaluation.work import Work
+        from lastword.lab.report.comparison import comparison_tables, read_comparisons
         from lastword.methods import COMPARED, METHODS, entry, resolve
         from lastword.records.stored import read_cells
-        from lastword.report.comparison import comparison_tables, read_comparisons
 
         names = [name for name in method or COMPARED if name not in PROBES] or ["base-mean"]
         for name in names:

@@ -18,11 +18,11 @@ from lastword.errors import InputError, ItemError
 from lastword.files.strict_json import to_json
 
 if TYPE_CHECKING:
+    from lastword.decide.tracer import Tracer
     from lastword.records.decision import Decision
+    from lastword.rule.theta import Theta
     from lastword.text.items import Item
     from lastword.text.tokens import Encoded
-    from lastword.theta import Theta
-    from lastword.tracer import Tracer
 
 Load = Callable[[], "Tracer"]
 
@@ -55,7 +55,7 @@ class AnswerOptions:
 
     def decide(self, tracer: "Tracer", encoded: "Sequence[Encoded]") -> "Iterator[Decision]":
         """Yield the method's decisions, in order."""
-        from lastword.batch import Scope
+        from lastword.decide.batch import Scope
 
         scope = Scope("all", "all") if self.full else Scope()
         if self.method == "trace":
@@ -237,9 +237,9 @@ def _differences(
 
 
 def _show(decision: "Decision", theta: "Theta") -> None:
-    from lastword.view.explanation import explain
-    from lastword.view.portrait import portrait
-    from lastword.view.table import correction, terminal_table
+    from lastword.records.explanation import explain
+    from lastword.records.portrait import portrait
+    from lastword.records.table import correction, terminal_table
 
     names = [printable(text) for text in decision.candidates]
     show(correction(printable(decision.base_answer), printable(decision.answer)))

@@ -18,17 +18,18 @@ from lastword.cli.output import check_writable, printable, say, show
 from lastword.cli.progress import tracked, waiting
 from lastword.cli.vllm import VllmOptions, loader
 from lastword.errors import InputError, TraceError
+from lastword.files.shorten import counted
 from lastword.files.strict_json import from_json, to_json
 from lastword.model.options import LoadOptions
-from lastword.text.shorten import counted
 
 if TYPE_CHECKING:
-    from lastword.decisions import Answers, Question, Questionnaire
-    from lastword.decisions.answer import QuestionAnswer
+    from lastword.decide.answer import Answers, QuestionAnswer
+    from lastword.decide.questionnaire import Questionnaire
+    from lastword.decide.tracer import Tracer
     from lastword.engines.ray import Cluster
     from lastword.engines.vllm.settings import Settings
     from lastword.files.rows import Row
-    from lastword.tracer import Tracer
+    from lastword.text.question import Question
 
 _COLUMNS = ("input", "text")  # where the texts of a file are, unless --column says
 
@@ -85,8 +86,8 @@ def decide(
     """Answer questions about a text: a choice, yes or no, a score, with probabilities."""
     if text is not None and file.input is not None:
         raise typer.BadParameter("give --text or --input, not both")
-    from lastword.decisions import prepare, read_questions
-    from lastword.decisions.file import named_probes
+    from lastword.decide.file import named_probes, read_questions
+    from lastword.decide.questionnaire import prepare
 
     questionnaire = read_questions(questions)
     model = replace(model, probes=(*model.probes, *named_probes(questions)))
@@ -180,7 +181,7 @@ def _input(row: "Row", value: Any) -> Any:
 def _many(
     tracer: "Tracer", ready: "Questionnaire", texts: Sequence[tuple[str, Any]], output: Path | None
 ) -> None:
-    from lastword.decisions.answer import columns_of, row_of
+    from lastword.decide.answer import columns_of, row_of
     from lastword.engines.rows import ERROR
 
     if output is None:
@@ -247,7 +248,7 @@ def _count_bad(bad: int) -> None:
 
 def _digest(tracer: "Tracer", ready: "Questionnaire") -> str:
     """Return a digest of the questions, the template, the model and what answers them."""
-    from lastword.decisions.question import question_to
+    from lastword.text.question import question_to
 
     parts = {name: question_to(own) for name, own in ready.questions.items()}
     promise = None if tracer.certificate is None else tracer.certificate.to_dict()
@@ -325,8 +326,7 @@ def _show(answers: "Answers") -> None:
 
 def _cells(answer: "QuestionAnswer") -> tuple[str, float, list[tuple[str, float]]]:
     """Return an answer in words, its own probability, and other options with theirs."""
-    from lastword.decisions import MultiAnswer, PredicateAnswer, ScoreAnswer
-    from lastword.decisions.answer import words_of
+    from lastword.decide.answer import MultiAnswer, PredicateAnswer, ScoreAnswer, words_of
 
     said, sure, shares = words_of(answer), answer.probability, answer.probabilities.tolist()
     if isinstance(answer, PredicateAnswer):

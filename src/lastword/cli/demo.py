@@ -29,9 +29,9 @@ def demo(
     with waiting("loading torch"):
         from rich.console import Console
 
-        from lastword.demo.show import show
-        from lastword.demo.story import ORGANISM, REAL
-        from lastword.tracer import Tracer
+        from lastword.decide.tracer import Tracer
+        from lastword.lab.demo.show import show
+        from lastword.lab.demo.story import ORGANISM, REAL
 
     parts = {ORGANISM: Tracer.demo("organism")}
     if whole:
@@ -53,7 +53,7 @@ def _verdict(folder: Path) -> dict[str, Any]:
 
 
 def _advice() -> list[tuple[str, str]]:
-    from lastword.demo.story import PUBLISHED
+    from lastword.lab.demo.story import PUBLISHED
     from lastword.model import named
 
     size = f"{named.PUBLISHED[PUBLISHED].wheel_size / 1e6:.0f} MB"

@@ -17,24 +17,24 @@ from lastword.cli.questions import Questions
 from lastword.cli.vllm import VllmOptions, loader
 from lastword.engines.vllm.settings import Settings
 from lastword.errors import ItemError
+from lastword.files.shorten import counted
 from lastword.files.strict_json import to_json
 from lastword.model.asked import require_there
 from lastword.model.options import LoadOptions
+from lastword.rule.theta import Theta
 from lastword.text.items import Blind, Recorded
-from lastword.text.shorten import counted
 from lastword.text.tokens import Chat
-from lastword.theta import Theta
 
 if TYPE_CHECKING:
     from lastword.engines import Engine
     from lastword.engines.ray import Cluster
-    from lastword.evaluation.runner import RunResult
-    from lastword.evaluation.statistics import Judgement
-    from lastword.evaluation.work import Extent, Work
     from lastword.files.folder import Folder
+    from lastword.lab.evaluation.runner import RunResult
+    from lastword.lab.evaluation.statistics import Judgement
+    from lastword.lab.evaluation.work import Extent, Work
+    from lastword.lab.report.controls import Controls
     from lastword.records.cells import Cell
     from lastword.records.info import RunInfo
-    from lastword.report.controls import Controls
     from lastword.text.items import Item
     from lastword.text.tokens import Encoded, Tokenizer
 
@@ -67,7 +67,7 @@ class CellOptions:
 
     def extent(self) -> "Extent":
         """Return how much of each cell is done here."""
-        from lastword.evaluation.work import Extent
+        from lastword.lab.evaluation.work import Extent
         from lastword.records.run import Shard
 
         shard = None if self.shard is None else Shard.parse(self.shard)
@@ -130,8 +130,8 @@ def eval_(
     with waiting("reading the data"):
         cells.extent()  # a shard that is none fails before a model is loaded
         pairs = questions.read(benchmark, template or [])
-        from lastword.evaluation.work import Work
         from lastword.files.folder import locate
+        from lastword.lab.evaluation.work import Work
 
         works = [
             Work(*pair, cells.blind, record=cells.record, states=cells.states) for pair in pairs
@@ -162,7 +162,7 @@ def _finished(
 ) -> "RunResult | None":
     """Find a cell that has all its records, before torch is imported."""
     with waiting("reading records"):
-        from lastword.evaluation.runner import finished
+        from lastword.lab.evaluation.runner import finished
 
         result = finished(model, work, out, options.extent(), where.described)
     if result is not None:
@@ -207,9 +207,9 @@ def _warn_of(result: "RunResult") -> None:
 def _summary(cells: "Sequence[Folder]", as_json: bool) -> None:
     """Print the cells' metrics as a table, and what they amount to in words; or both as JSON."""
     with waiting("reading records"):
-        from lastword.evaluation.statistics import judge
+        from lastword.lab.evaluation.statistics import judge
+        from lastword.lab.report.controls import controls
         from lastword.records.stored import read_cells
-        from lastword.report.controls import controls
 
         records = [own for cell in dict.fromkeys(cells) for own in read_cells(cell)]
         beside = [controls(cell) for cell in records]

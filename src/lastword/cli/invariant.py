@@ -11,10 +11,10 @@ from lastword.cli.progress import waiting
 from lastword.files.strict_json import to_json
 from lastword.model.embedded import EMBEDDED
 from lastword.model.named import OWN, locate
-from lastword.theta import Theta
+from lastword.rule.theta import Theta
 
 if TYPE_CHECKING:
-    from lastword.weights.invariant import Factors
+    from lastword.model.weights.invariant import Factors
 
 
 def invariant(
@@ -36,12 +36,12 @@ def invariant(
 
 def _read(model: str, theta: Theta, revision: str | None, gguf: str | None) -> "Factors":
     """Read the factors; those of a GGUF file and of an adapter from the model in memory."""
-    from lastword.weights.adapter import is_adapter
-    from lastword.weights.gguf import is_gguf
-    from lastword.weights.invariant import model_invariant, read_invariant
+    from lastword.model.weights.adapter import is_adapter
+    from lastword.model.weights.gguf import is_gguf
+    from lastword.model.weights.invariant import model_invariant, read_invariant
 
     if model.startswith(EMBEDDED):
-        from lastword.demo import load
+        from lastword.lab.demo import load
 
         return model_invariant(load(model.removeprefix(EMBEDDED))[0], theta=theta)
     path = Path(locate(model) if model.startswith(OWN) else model).expanduser()

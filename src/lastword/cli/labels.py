@@ -19,9 +19,9 @@ def labels(
     import io
 
     from lastword.errors import InputError
+    from lastword.files.shorten import counted
     from lastword.files.writing import open_whole
     from lastword.service.ledger import labelled_rows
-    from lastword.text.shorten import counted
 
     rows, several = labelled_rows(state)
     if several:

@@ -23,8 +23,7 @@ def mcp(
     ] = None,
 ) -> None:
     """Give an agent your questions as tools, by the Model Context Protocol."""
-    from lastword.decisions import read_questions
-    from lastword.decisions.file import named_probes
+    from lastword.decide.file import named_probes, read_questions
     from lastword.integrations.mcp import mcp_server
 
     sets = [read_questions(path) for path in questions]

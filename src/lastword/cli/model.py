@@ -14,12 +14,12 @@ from lastword.cli.output import say
 from lastword.cli.progress import waiting
 from lastword.errors import InputError
 from lastword.model.options import LoadOptions
+from lastword.rule.theta import Theta
 from lastword.text.tokens import Chat
-from lastword.theta import Theta
 
 if TYPE_CHECKING:
+    from lastword.decide.tracer import Tracer
     from lastword.text.tokens import Tokenizer
-    from lastword.tracer import Tracer
 
 
 def load_tracer(options: LoadOptions) -> "Tracer":
@@ -36,7 +36,7 @@ def load_tracer(options: LoadOptions) -> "Tracer":
             from lastword.engines.torchrun import lead
 
             return lead(options)
-        from lastword.tracer import Tracer
+        from lastword.decide.tracer import Tracer
 
         return Tracer.open(options)
 

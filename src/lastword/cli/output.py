@@ -12,7 +12,7 @@ from lastword.files.writing import open_whole
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from lastword.report.table import Table
+    from lastword.lab.report.table import Table
 
 _PIPED_WIDTH = 100_000  # nothing is cut or folded for a reader that is a program
 
@@ -47,7 +47,7 @@ def show_tables(tables: "Sequence[Table]", format: str | None) -> None:
 
     A terminal gets a table for the eye, and what is piped Markdown.
     """
-    from lastword.report.table import WRITERS
+    from lastword.lab.report.table import WRITERS
 
     if format == "json":
         from lastword.files.strict_json import to_json
@@ -60,7 +60,7 @@ def show_tables(tables: "Sequence[Table]", format: str | None) -> None:
 
 
 def _as_json(table: "Table") -> dict[str, Any]:
-    from lastword.report.table import Marked
+    from lastword.lab.report.table import Marked
 
     names = [column.name for column in table.columns]
     plain = [[v.value if isinstance(v, Marked) else v for v in row] for row in table.rows]
@@ -73,7 +73,7 @@ def _for_the_eye(table: "Table") -> "list[RenderableType]":
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    from lastword.report.table import readable
+    from lastword.lab.report.table import readable
 
     grid = RichTable(box=SIMPLE_HEAD, title=Text(printable(table.title)), title_justify="left")
     for place, column in enumerate(table.columns):

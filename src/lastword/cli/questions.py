@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from lastword.benchmarks import Dataset, Template
+    from lastword.lab.benchmarks import Dataset, Template
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Questions:
         self, benchmarks: Sequence[str], templates: list[str]
     ) -> "list[tuple[Dataset, Template]]":
         """Every data set with every template of its own, all of it read and rendered once."""
-        from lastword.benchmarks import find, templates_for
+        from lastword.lab.benchmarks import find, templates_for
 
         if self.columns is not None and not any(name.startswith("hf:") for name in benchmarks):
             raise typer.BadParameter("--columns goes with --benchmark hf:NAME")

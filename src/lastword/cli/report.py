@@ -27,8 +27,8 @@ def report(
     """Write every table and figure of the paper, and a page to look into each item."""
     with waiting("writing the report"):
         from lastword.files.folder import locate
+        from lastword.lab.report.build import report as build
         from lastword.records.provenance import unfinished
-        from lastword.report.build import report as build
 
         root = locate(runs)
         output = build(root, out, bench=bench, with_paper=against_paper, item=item)

@@ -44,7 +44,7 @@ def serve(
 ) -> None:
     """Answer questions over HTTP: /v1/decisions, chat, corrections; /docs has the rest."""
     if settings.questions is not None:
-        from lastword.decisions.file import named_probes
+        from lastword.decide.file import named_probes
 
         model = replace(model, probes=(*model.probes, *named_probes(settings.questions)))
     load = loader(vllm.settings(engine))

@@ -15,7 +15,7 @@ from lastword.engines.vllm.settings import Settings
 from lastword.model.options import LoadOptions
 
 if TYPE_CHECKING:
-    from lastword.tracer import Tracer
+    from lastword.decide.tracer import Tracer
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Engines: where the model of an evaluation runs, in this process or in many.
 
-An engine holds a model while it is open and takes assignments; one says what a cell needs done and
-does what the cell's folder lacks. Records, their groups and how a run goes on are those of
-`lastword.evaluation.runner` and `store` under every engine, so one may go on where another stopped.
+An engine holds a model while it is open and takes assignments. An assignment names a cell's work
+and answers the items that the cell's folder lacks. Every engine writes records by the same runner
+(`lastword.lab.evaluation.runner`), so one engine can continue a run that another started.
 """
 
 from abc import abstractmethod
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lastword.benchmarks import Dataset, Template
-    from lastword.evaluation.runner import RunResult
-    from lastword.evaluation.work import Work
+    from lastword.lab.benchmarks import Dataset, Template
+    from lastword.lab.evaluation.runner import RunResult
+    from lastword.lab.evaluation.work import Work
     from lastword.records.info import RunInfo
     from lastword.text.items import Blind
 
@@ -25,8 +25,8 @@ class Assignment:
 
     Attributes:
         info: What `run.json` says of it, with the plan.
-        execute: Does what the cell lacks and keeps it: `lastword.evaluation.runner.collect` from
-            its argument `out` on.
+        execute: Answers the missing items and stores them; takes the arguments of `runner.collect`
+            from `out` on.
     """
 
     info: "RunInfo"
@@ -38,12 +38,12 @@ class Engine(AbstractContextManager["Engine"]):
 
     @abstractmethod
     def assign(self, work: "Work") -> Assignment:
-        """Return what a cell needs computed, as `lastword.evaluation.runner.prepare` says."""
+        """Return what a cell needs computed, as `lastword.lab.evaluation.runner.prepare` says."""
 
     def cell(
         self, dataset: "Dataset", template: "Template", *, blind: "Blind" = "base"
     ) -> Assignment:
         """Return the assignment of a benchmark under a template."""
-        from lastword.evaluation.work import Work
+        from lastword.lab.evaluation.work import Work
 
         return self.assign(Work(dataset, template, blind))

@@ -17,9 +17,8 @@ from ray.data.exceptions import ExecutionTimeoutError
 from ray.data.expressions import col
 from ray.exceptions import RayError
 
-from lastword.decisions import Answers, PredicateAnswer, Question, ScoreAnswer, prepare
-from lastword.decisions.answer import columns_of, row_of
-from lastword.decisions.question import Predicate, Score, question_to
+from lastword.decide.answer import Answers, PredicateAnswer, ScoreAnswer, columns_of, row_of
+from lastword.decide.questionnaire import prepare
 from lastword.engines.ray import Cluster, connected, hide_gpus, last_line
 from lastword.engines.rows import ERROR, TOGETHER, Bad, each_answer, reason
 from lastword.errors import InputError, RecordError
@@ -28,9 +27,10 @@ from lastword.files.rows import id_column
 from lastword.files.strict_json import to_json
 from lastword.model.options import LoadOptions
 from lastword.probes import Probe
+from lastword.text.question import Predicate, Question, Score, question_to
 
 if TYPE_CHECKING:
-    from lastword.tracer import Tracer
+    from lastword.decide.tracer import Tracer
 
 _TEXTS = ("input", "text")  # where the texts are, unless somebody says
 _SPARE = 2  # CPUs for reading and writing: where actors have them all, nothing is ever read

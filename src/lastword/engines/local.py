@@ -5,11 +5,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lastword.engines import Assignment, Engine
-from lastword.evaluation import runner
-from lastword.evaluation.work import Work
+from lastword.lab.evaluation import runner
+from lastword.lab.evaluation.work import Work
 
 if TYPE_CHECKING:
-    from lastword.tracer import Tracer
+    from lastword.decide.tracer import Tracer
 
 
 class Local(Engine):

@@ -26,16 +26,16 @@ from ray.exceptions import RayError, RayTaskError
 
 from lastword.engines import Assignment, Engine
 from lastword.errors import InputError, ModelError, RecordError, TraceError
-from lastword.evaluation import runner
-from lastword.evaluation.ahead import window_from
-from lastword.evaluation.pace import Pace
-from lastword.evaluation.work import Work
 from lastword.files.folder import Folder
+from lastword.lab.evaluation import runner
+from lastword.lab.evaluation.ahead import window_from
+from lastword.lab.evaluation.pace import Pace
+from lastword.lab.evaluation.work import Work
 from lastword.records.info import RunInfo, differences
 from lastword.records.run import Run
 
 if TYPE_CHECKING:
-    from lastword.tracer import Tracer
+    from lastword.decide.tracer import Tracer
 
 MOST_LOSSES = 3  # workers that one group may end
 PATIENCE_SECONDS = 60.0  # between two words on why nothing has begun

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from lastword.errors import InputError, ItemError, NonFiniteError
 
 if TYPE_CHECKING:
-    from lastword.decisions import Answers, Questionnaire
-    from lastword.tracer import Tracer
+    from lastword.decide.answer import Answers
+    from lastword.decide.questionnaire import Questionnaire
+    from lastword.decide.tracer import Tracer
 
 TOGETHER = 256  # texts in hand
 ERROR = "error"  # the name of its column

@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 import torch
 from torch import distributed
 
+from lastword.decide.tracer import Tracer
 from lastword.errors import TraceError
 from lastword.model.backend import Backend, Local, Profile
 from lastword.model.options import LoadOptions
 from lastword.model.reading import States
-from lastword.tracer import Tracer
 
 T = TypeVar("T")
 

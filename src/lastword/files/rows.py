@@ -183,3 +183,23 @@ def _excel(path: Path, say: Callable[[str], None]) -> Iterator[Row]:
     for n, row in enumerate(frame.to_dict("records"), start=1):
         if any(row.values()):
             yield Row(f"row {n}", row)
+
+
+def read_objects(
+    path: Path, say: Callable[[str], None] = lambda line: None
+) -> list[dict[str, Any]]:
+    """Return the rows of a table or of a JSON file, each as an object.
+
+    Raises:
+        InputError: Unreadable, or something in it is not an object.
+    """
+    rows = read_rows(path, say)
+    if not rows:
+        raise InputError(f"{path} has no rows; expected a JSON list or one JSON object a line")
+    for row in rows:
+        if row.error is not None:
+            raise InputError(f"cannot read {path}: {row.place}: {row.error}")
+        if not isinstance(row.value, dict):
+            kind = type(row.value).__name__
+            raise InputError(f"{path}: {row.place} is {kind}, expected an object")
+    return [row.value for row in rows]

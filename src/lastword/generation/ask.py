@@ -21,13 +21,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, StoppingCriteria
 
-from lastword.batch import Read
+from lastword.decide.batch import Read
+from lastword.decide.tracer import Tracer
 from lastword.errors import InputError, ItemError
 from lastword.generation.sampling import Sampling
 from lastword.records.decision import Decision
 from lastword.text.items import Item
 from lastword.text.tokens import Encoded, encode_prompt
-from lastword.tracer import Tracer
 
 TEMPLATE = "Question: {question} Answer:"  # for a model without a chat template
 

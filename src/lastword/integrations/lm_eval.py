@@ -29,7 +29,8 @@ from lm_eval.models.huggingface import HFLM
 from torch import Tensor
 from tqdm import tqdm
 
-from lastword.batch import Scope
+from lastword.decide.batch import Scope
+from lastword.decide.tracer import Tracer
 from lastword.errors import InputError, ItemError
 from lastword.methods import entry, resolve
 from lastword.methods.contract import Fitted, Method
@@ -37,11 +38,10 @@ from lastword.methods.correction import Correction, Learning
 from lastword.methods.plain import by_tokens
 from lastword.model.options import LoadOptions, refuse_unknown
 from lastword.rule.geometry import Scores
+from lastword.rule.theta import Theta
 from lastword.rule.tile import Tile
 from lastword.text.items import Item
 from lastword.text.tokens import Encoded
-from lastword.theta import Theta
-from lastword.tracer import Tracer
 
 NAME = "lastword"
 BASE = "base-sum"  # the harness's own number

@@ -10,10 +10,11 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
-import lastword
-from lastword.decisions import Question, Questionnaire
+from lastword.decide.questionnaire import Questionnaire
+from lastword.decide.tracer import Tracer
 from lastword.errors import InputError, TraceError
-from lastword.tracer import Tracer
+from lastword.text.question import Question
+from lastword.version import __version__
 
 _SHOWN = 20  # options of a question in a tool's description
 _HINTS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
@@ -26,9 +27,7 @@ def mcp_server(tracer: Tracer, sets: Iterable[tuple[str, Questionnaire]]) -> MCP
     Raises:
         InputError: Two sets would be one tool.
     """
-    server: MCPServer[Any] = MCPServer(
-        "lastword", version=lastword.__version__, log_level="WARNING"
-    )
+    server: MCPServer[Any] = MCPServer("lastword", version=__version__, log_level="WARNING")
     turns, names = anyio.CapacityLimiter(1), set[str]()
     for name, asked in sets:
         tool = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]

@@ -14,9 +14,9 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from lastword.decisions.item import text_of
-from lastword.decisions.question import Choice, Option, question_digest
-from lastword.decisions.questionnaire import Questionnaire
+from lastword.decide.item import text_of
+from lastword.decide.questionnaire import Questionnaire
+from lastword.decide.tracer import Tracer
 from lastword.errors import InputError
 from lastword.model.options import LoadOptions
 from lastword.probes.answering import passages_of
@@ -24,7 +24,7 @@ from lastword.probes.probe import Probe
 from lastword.probes.state import Pooling, StateProbe, classes_of, fit_state
 from lastword.rule.geometry import tied_first
 from lastword.text.passages import Passage
-from lastword.tracer import Tracer
+from lastword.text.question import Choice, Option, question_digest
 from lastword.trust.certificate import Certificate
 from lastword.trust.certificate import Probe as Mark
 from lastword.trust.certify import Claim, judge

@@ -15,7 +15,7 @@ from lastword.errors import InputError
 from lastword.methods.contract import Aggregation, Facts, Needs
 from lastword.methods.plain import Plain
 from lastword.rule.geometry import decisive_layer
-from lastword.theta import depth_of
+from lastword.rule.theta import depth_of
 
 
 def own_answer(facts: Facts, aggregation: Aggregation = "mean") -> Plain:

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Int
 
 from lastword.rule.geometry import Inputs, Scores, Trajectory
+from lastword.rule.theta import Theta
 from lastword.rule.tile import TokenScorer
-from lastword.theta import Theta
 
 Aggregation = Literal["sum", "mean", "bytes"]
 AGGREGATIONS: tuple[Aggregation, ...] = ("sum", "mean", "bytes")

@@ -11,7 +11,7 @@ from lastword.errors import ModelError
 from lastword.files.strict_json import to_json
 from lastword.model import embedded
 from lastword.model.options import LoadOptions
-from lastword.theta import Theta
+from lastword.rule.theta import Theta
 
 # Where the model is and how it gets there, on which no record depends; its name is the cell's.
 _FREE = (
@@ -46,7 +46,7 @@ def asked(options: LoadOptions) -> str | None:
 
 def digests(source: Mapping[str, Any]) -> dict[str, str]:
     """Return what tells a model's files apart, by part; none of the hub's, whose commit does."""
-    from lastword.weights.identity import folder_digests
+    from lastword.model.weights.identity import folder_digests
 
     if (whole := source.get("gguf_sha256")) is not None:
         return {"weights": str(whole)}
@@ -79,7 +79,7 @@ def _files(options: LoadOptions) -> str | None:
     if options.embedded is not None:
         return "carried"  # by the package, whose version is compared too
     from lastword.model import named
-    from lastword.weights.identity import files_digest, folder_digest
+    from lastword.model.weights.identity import files_digest, folder_digest
 
     path = Path(options.name).expanduser()
     if options.name.startswith(named.OWN):

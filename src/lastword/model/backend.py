@@ -23,9 +23,9 @@ from lastword.model.options import LoadOptions
 from lastword.model.prefixes import Prefixes
 from lastword.model.reading import Reading, States
 from lastword.model.readout import Readout
+from lastword.rule.theta import Theta
 from lastword.rule.tile import TokenScorer
 from lastword.text.forest import Branch
-from lastword.theta import Theta
 
 T = TypeVar("T")
 # Memory that one batch's states and activations may take where no budget in tokens is given.

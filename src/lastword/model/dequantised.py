@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 from safetensors import SafetensorError
 
 from lastword.errors import InputError
-from lastword.weights.identity import cache_folder, file_digest, text_digest
+from lastword.model.weights.identity import cache_folder, file_digest, text_digest
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-    from lastword.weights.gguf import Header
+    from lastword.model.weights.gguf import Header
 
 LIMIT_GB = 8.0  # of all that is kept
 LIMIT_VARIABLE = "LASTWORD_GGUF_CACHE"

@@ -12,7 +12,7 @@ from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from lastword.errors import UnsupportedModelError
-from lastword.weights.layouts import FINAL_NORMS
+from lastword.model.weights.layouts import FINAL_NORMS
 
 # What some trunks do after the final norm, still before the head (OPT-350m's output projection).
 AFTER_NORM = ("project_out",)

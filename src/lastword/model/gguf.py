@@ -14,13 +14,13 @@ import torch
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from lastword.errors import CheckpointError, ModelError, UnsupportedModelError
+from lastword.files.shorten import counted
 from lastword.model import named, ranks
 from lastword.model.options import LoadOptions
-from lastword.text.shorten import counted
+from lastword.model.weights import hub
+from lastword.model.weights.gguf import ARCHITECTURES, GgufCheckpoint, Header, is_gguf, open_file
+from lastword.model.weights.identity import file_digest
 from lastword.text.tokens import Tokenizer
-from lastword.weights import hub
-from lastword.weights.gguf import ARCHITECTURES, GgufCheckpoint, Header, is_gguf, open_file
-from lastword.weights.identity import file_digest
 
 # What a header says and transformers' reader does not take over, by the config's names.
 _LEFT_OUT = {

@@ -36,27 +36,27 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from lastword.errors import ModelError, UnsupportedModelError
+from lastword.files.shorten import counted
 from lastword.model import dequantised, embedded, gguf, memory, quantisation, ranks
 from lastword.model.asked import asked
 from lastword.model.families import text_config
 from lastword.model.loaded import Loaded, carried
 from lastword.model.options import LoadOptions
-from lastword.text.normaliser import require_steady, require_whole_maps, require_whole_model
-from lastword.text.shorten import counted
-from lastword.text.template import require_bounded
-from lastword.text.tokens import Tokenizer, as_errors
-from lastword.theta import Theta
-from lastword.weights import hub
-from lastword.weights.adapter import (
+from lastword.model.weights import hub
+from lastword.model.weights.adapter import (
     BASE,
     is_adapter,
     open_own,
     read_config,
     require_bounded_patterns,
 )
-from lastword.weights.checkpoint import Checkpoint, TorchCheckpoint, open_local
-from lastword.weights.gguf import GgufCheckpoint
-from lastword.weights.invariant import Factors, model_invariant, read_invariant
+from lastword.model.weights.checkpoint import Checkpoint, TorchCheckpoint, open_local
+from lastword.model.weights.gguf import GgufCheckpoint
+from lastword.model.weights.invariant import Factors, model_invariant, read_invariant
+from lastword.rule.theta import Theta
+from lastword.text.normaliser import require_steady, require_whole_maps, require_whole_model
+from lastword.text.template import require_bounded
+from lastword.text.tokens import Tokenizer, as_errors
 
 _log = logging.getLogger("lastword")
 # What transformers' tokenizers call a model of sentencepiece.

@@ -19,9 +19,9 @@ from lastword.model.backend import default_batch_tokens, token_bytes
 from lastword.model.families import text_config
 from lastword.model.options import Quantize
 from lastword.model.reading import TILE_LOGITS, TILE_LOGITS_CUDA
-from lastword.theta import Theta
-from lastword.weights.checkpoint import Checkpoint, SafetensorsCheckpoint, TensorInfo
-from lastword.weights.gguf import GgufCheckpoint
+from lastword.model.weights.checkpoint import Checkpoint, SafetensorsCheckpoint, TensorInfo
+from lastword.model.weights.gguf import GgufCheckpoint
+from lastword.rule.theta import Theta
 
 # Beside a tile's logits at the scorer's depths: as many of its size are made of them at once.
 TILE_COPIES = 4

@@ -13,7 +13,7 @@ from typing import get_args
 
 from lastword.errors import InputError, ModelError
 from lastword.model import embedded
-from lastword.weights.identity import cache_folder
+from lastword.model.weights.identity import cache_folder
 
 OWN = "lastword/"  # before every name that lastword knows
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpe
 
 from lastword.errors import InputError
 from lastword.model.embedded import EMBEDDED
+from lastword.rule.theta import Theta
 from lastword.text.tokens import Chat, Overflow
-from lastword.theta import Theta
 
 if TYPE_CHECKING:
     from lastword.trust.certificate import Certificate

@@ -15,18 +15,16 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import softmax
 
-from lastword.batch import Scope
-from lastword.benchmarks.template import Template
-from lastword.decisions.answer import (
+from lastword.decide.answer import (
     Answers,
     Probed,
     QuestionAnswer,
     answer_from,
     by_option,
 )
-from lastword.decisions.item import Input, item_of, render, text_of
-from lastword.decisions.question import Multi, Question, Single
-from lastword.decisions.questionnaire import Questionnaire
+from lastword.decide.batch import Scope
+from lastword.decide.item import Input, item_of, render, text_of
+from lastword.decide.questionnaire import Questionnaire
 from lastword.errors import InputError, ItemError
 from lastword.probes.probe import Probe
 from lastword.probes.stacked import StackedProbe
@@ -34,6 +32,8 @@ from lastword.probes.state import Pooling, StateProbe
 from lastword.probes.trajectory import TrajectoryProbe, features_of
 from lastword.rule.answer import Answer
 from lastword.text.passages import Passage, encode_passages
+from lastword.text.prompt_template import Template
+from lastword.text.question import Multi, Question, Single
 from lastword.text.tokens import Chat, Overflow
 
 _TOGETHER = 256  # texts that probes read in one plan

@@ -9,10 +9,12 @@ from lastword.text.items import Item
 from lastword.text.tokens import Chat
 
 if TYPE_CHECKING:
-    from lastword.decisions import Answers, Question, Questionnaire
-    from lastword.decisions.item import Input
+    from lastword.decide.answer import Answers
+    from lastword.decide.item import Input
+    from lastword.decide.questionnaire import Questionnaire
     from lastword.methods.correction import Correction
     from lastword.probes.probe import Probe
+    from lastword.text.question import Question
     from lastword.trust.certificate import Certificate
 
 
@@ -79,7 +81,9 @@ class Deciding:
             InputError: No questions or no template; one that may abstain, and nothing says when.
             CertificateError: The certificate is for another template.
         """
-        from lastword.decisions import Choice, prepare, template_in_force
+        from lastword.decide.questionnaire import prepare
+        from lastword.decide.templates import template_in_force
+        from lastword.text.question import Choice
 
         template = template or self.template
         if template is None and self.certificate is not None:

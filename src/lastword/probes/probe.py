@@ -15,7 +15,6 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from lastword.decisions.question import Question, question_digest, question_from, question_to
 from lastword.errors import InputError
 from lastword.files.strict_json import from_json, to_json
 from lastword.files.writing import open_whole
@@ -23,6 +22,7 @@ from lastword.probes.stacked import StackedProbe
 from lastword.probes.state import POOLINGS, StateProbe
 from lastword.probes.trajectory import TrajectoryProbe
 from lastword.probes.unlike import Likeness
+from lastword.text.question import Question, question_digest, question_from, question_to
 from lastword.trust.certificate import Subject
 from lastword.trust.policy import SELF_TAUGHT
 

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from scipy.special import softmax
 
 from lastword.errors import RecordError
+from lastword.files.shorten import counted
 from lastword.records.columns import Lists, PerItem, Places
 from lastword.records.metrics import (
     PAIR_ENDS,
@@ -28,7 +29,6 @@ from lastword.records.metrics import (
     reliability,
 )
 from lastword.rule.operators import OPERATORS
-from lastword.text.shorten import counted
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,7 +19,7 @@ class Decision(Answer):
     """The answer of `Tracer.correct` (`rule.answer.Answer` has its fields) in its forms."""
 
     def _repr_html_(self) -> str:
-        from lastword.view.table import notebook
+        from lastword.records.table import notebook
 
         return notebook(self)
 

@@ -13,7 +13,7 @@ import numpy as np
 from lastword.errors import RecordError
 from lastword.records.cells import Cell
 from lastword.records.columns import Lists, Matrices, Places
-from lastword.theta import Theta
+from lastword.rule.theta import Theta
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,7 +6,7 @@ from lastword.errors import RecordError
 from lastword.files.folder import Folder, locate
 from lastword.records.info import RunInfo, read_runs
 from lastword.records.parts import missing_places
-from lastword.theta import Theta
+from lastword.rule.theta import Theta
 
 
 def one_theta(runs: Iterable[RunInfo]) -> Theta:

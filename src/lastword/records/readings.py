@@ -18,7 +18,7 @@ from lastword.records.columns import Lists, Matrices, PerItem, Places
 from lastword.records.metrics import mc1_rows, mc2_rows
 from lastword.rule import geometry
 from lastword.rule.operators import OPERATORS
-from lastword.theta import Theta
+from lastword.rule.theta import Theta
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,7 +16,7 @@ from lastword.records.columns import Lists, Matrices
 from lastword.records.metrics import mc1_rows
 from lastword.records.readings import NAMES, Readings, read
 from lastword.records.variant import Variant, decide
-from lastword.theta import Theta
+from lastword.rule.theta import Theta
 
 # Records may be kept in float32 (dev/LOG.md): within the band of section 9 nothing is edited.
 _NATS = 1e-4

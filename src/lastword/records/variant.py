@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Int
 
 from lastword.records.readings import BASE, NAMES, OVERRIDING, Padded, Readings
-from lastword.theta import Theta
+from lastword.rule.theta import Theta
 
 # Less than this between two candidates is rounding, in nats (method, section 9): where both prompts
 # end alike depth 0 reads the same twice.

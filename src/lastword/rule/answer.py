@@ -8,10 +8,10 @@ from typing import Any, Literal, TypeVar
 from scipy.special import softmax
 
 from lastword.errors import ItemError
+from lastword.files.shorten import shorten
 from lastword.files.strict_json import strict
 from lastword.rule.fact import fact
 from lastword.rule.geometry import Columns, Inputs, Scores, tied_first
-from lastword.text.shorten import shorten
 
 Regime = Literal["scalar", "candidate-space"]
 Form = TypeVar("Form", bound="Answer")

@@ -13,7 +13,7 @@ from lastword.rule.answer import Form, Gate, Regime
 from lastword.rule.geometry import Trajectory, effective_dimension, tied_first
 from lastword.rule.operators import OPERATORS, Correction, Step
 from lastword.rule.operators.correction import unread
-from lastword.theta import Theta
+from lastword.rule.theta import Theta
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from lastword.rule.theta import Theta
 from lastword.rule.tile import Logits, Tile
-from lastword.theta import Theta
 
 LogZ = dict[int, Float[Tensor, "rows 1"]]
 

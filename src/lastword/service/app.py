@@ -11,10 +11,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
-import lastword
-from lastword.decisions.file import read_questions
-from lastword.decisions.flips import Flips, flips
-from lastword.decisions.templates import template_of
+from lastword.decide.file import read_questions
+from lastword.decide.flips import Flips, flips
+from lastword.decide.templates import template_of
+from lastword.decide.tracer import Tracer
 from lastword.errors import InputError, TraceError
 from lastword.methods.correction import Learning
 from lastword.service.correction import Corrector
@@ -28,7 +28,7 @@ from lastword.service.probes import PROBES
 from lastword.service.refusal import Refusal
 from lastword.service.schema import invalid
 from lastword.service.settings import Settings
-from lastword.tracer import Tracer
+from lastword.version import __version__
 
 
 class Service:
@@ -56,7 +56,7 @@ class Service:
             tracer.template = settings.template
         self.flips = None if settings.questions is None else _checked(tracer, settings.questions)
         self.corrector = Corrector(tracer, settings, self.metrics, self.log)
-        self.metrics.served.labels(lastword.__version__, self.corrector.name).set(1)
+        self.metrics.served.labels(__version__, self.corrector.name).set(1)
         self.metrics.dropped_lines.set_function(lambda: self.log.dropped)
         model = self.corrector.model
         self.metrics.oldest.set_function(model.oldest_seconds)
@@ -112,7 +112,7 @@ def create_app(
     service = Service(tracer, settings or Settings(), log)
     app = FastAPI(
         title="lastword",
-        version=lastword.__version__,
+        version=__version__,
         description="Corrects hallucinations in candidate answers at inference time, by TRACE.",
         docs_url=None,
         redoc_url=None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pydantic_core
 from fastapi import Depends, Request, Response
 
-from lastword.batch import Scope
+from lastword.decide.batch import Scope
 from lastword.service.refusal import Refusal
 from lastword.service.schema import to_bytes
 from lastword.text.items import Item

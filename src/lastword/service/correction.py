@@ -5,11 +5,13 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
-from lastword.batch import Scope
-from lastword.decisions import Answers, text_of
-from lastword.decisions.item import Input
+from lastword.decide.answer import Answers
+from lastword.decide.batch import Scope
+from lastword.decide.item import Input, text_of
+from lastword.decide.tracer import Tracer
 from lastword.errors import ItemError, TraceError
 from lastword.files.strict_json import strict
+from lastword.model.weights.identity import model_name
 from lastword.probes.answering import Asked, answer_texts
 from lastword.records.decision import Decision
 from lastword.service.learned import learned
@@ -22,8 +24,6 @@ from lastword.service.settings import Settings
 from lastword.service.worker import Job, Order, Worker, work_off
 from lastword.text.items import Item
 from lastword.text.tokens import Encoded, count_tokens
-from lastword.tracer import Tracer
-from lastword.weights.identity import model_name
 
 Read_ = TypeVar("Read_")
 LONG = 2**15  # characters that take a tokenizer a tenth of a second: they wait behind short ones
@@ -259,15 +259,15 @@ class Corrector:
     def view(self, decision: Decision, item: Item) -> dict[str, Any]:
         """Return what the pages draw of a decision that was read whole: words and every depth."""
         # Here: it brings the report's figures.
+        from lastword.records import item_view
         from lastword.records.record import Record
-        from lastword.report import page_data
 
         shown = decision.as_base() if self.shadow else decision
         answer = replace(shown, truthful=item.truthful)
         record = Record(
             prompt=item.prompt, candidates=item.candidates, truthful=item.truthful, answer=answer
         )
-        view = {"text": page_data.text(record), "item": page_data.item(record, self.tracer.theta)}
+        view = {"text": item_view.text(record), "item": item_view.item(record, self.tracer.theta)}
         return cast(dict[str, Any], strict(view))
 
     def _log_decision(self, decision: Decision, item: Item, request: str) -> None:

@@ -6,12 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from lastword.batch import Scope
-from lastword.decisions import Question, answer_of, singles, text_of
-from lastword.decisions.answer import ChoiceAnswer, Probed, ScoreAnswer, SingleAnswer
-from lastword.decisions.item import Input, candidates_of, item_of
-from lastword.decisions.question import Single
-from lastword.decisions.questionnaire import speaks_of, without_certificate
+from lastword.decide.answer import ChoiceAnswer, Probed, ScoreAnswer, SingleAnswer, answer_of
+from lastword.decide.batch import Scope
+from lastword.decide.item import Input, candidates_of, item_of, text_of
+from lastword.decide.questionnaire import singles, speaks_of, without_certificate
 from lastword.errors import InputError, ItemError
 from lastword.files.strict_json import strict
 from lastword.probes.answering import Asked, probed
@@ -19,6 +17,7 @@ from lastword.service.call import Call
 from lastword.service.correction import LONG, Corrector, characters
 from lastword.service.refusal import Refusal
 from lastword.text.items import Item
+from lastword.text.question import Question, Single
 from lastword.text.tokens import Encoded, token_counts
 
 MOST_QUESTIONS = 400

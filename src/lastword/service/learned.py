@@ -3,12 +3,12 @@
 import json
 from pathlib import Path
 
+from lastword.decide.tracer import Tracer
 from lastword.errors import InputError
 from lastword.methods.correction import Learning
 from lastword.service.database import Database, Unkept, is_shared
 from lastword.service.log import Log
 from lastword.service.settings import Settings
-from lastword.tracer import Tracer
 
 _TABLE = "CREATE TABLE IF NOT EXISTS learned (name TEXT PRIMARY KEY, value TEXT NOT NULL)"
 _KEEP = "INSERT OR REPLACE INTO learned VALUES (?, ?)"  # as the latest row

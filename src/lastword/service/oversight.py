@@ -17,8 +17,8 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from lastword.decisions.answer import Probed, SingleAnswer
-from lastword.decisions.item import candidates_of
+from lastword.decide.answer import Probed, SingleAnswer
+from lastword.decide.item import candidates_of
 from lastword.errors import InputError
 from lastword.files.strict_json import strict
 from lastword.probes.answering import Asked

@@ -10,7 +10,7 @@ from pathlib import Path
 from fastapi import FastAPI, Response
 from fastapi.responses import FileResponse
 
-from lastword.report import document
+from lastword.records import document
 
 ASSETS = Path(__file__).parent / "assets"
 _REFERENCE = {"/docs": "docs.html"}

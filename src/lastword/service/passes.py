@@ -7,7 +7,8 @@ from itertools import accumulate
 
 import torch
 
-from lastword.batch import Scope
+from lastword.decide.batch import Scope
+from lastword.decide.tracer import Tracer
 from lastword.errors import TraceError
 from lastword.records.decision import Decision
 from lastword.service.log import Log
@@ -15,7 +16,6 @@ from lastword.service.metrics import Metrics
 from lastword.service.refusal import Refusal
 from lastword.service.worker import Job, Order, work_off
 from lastword.text.tokens import Encoded
-from lastword.tracer import Tracer
 
 # Tokens of options in a pass: the readout holds a row of the head for each, and others wait for it.
 TARGETS = 512

@@ -16,7 +16,7 @@ from pydantic import (
     create_model,
 )
 
-from lastword.batch import Scope
+from lastword.decide.batch import Scope
 from lastword.errors import ItemError
 from lastword.files.strict_json import to_json
 from lastword.records.decision import SCHEMA

@@ -16,9 +16,9 @@ from granian.http import HTTP1Settings
 from granian.server.embed import Server as Granian
 from starlette.types import ASGIApp
 
-import lastword
 from lastword.errors import InputError
 from lastword.service.app import Service
+from lastword.version import __version__
 
 _LINES_SECONDS = 2.0  # in which a batch tells what it has no answer for
 _BACKLOG = 2048  # connections that wait to be taken
@@ -73,7 +73,7 @@ class Server:
         await _listening(address, port, serving)
         name = f"[{settings.host}]" if ":" in settings.host else settings.host
         self.url = f"http://{name}:{port}"
-        facts = {"version": lastword.__version__, "model": self._service.corrector.name}
+        facts = {"version": __version__, "model": self._service.corrector.name}
         log.event("started", address=self.url, **facts)
         self._service.announce()
         stopped = asyncio.ensure_future(self._stopping.wait())

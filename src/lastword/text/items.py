@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lastword.errors import InputError, ItemError
+from lastword.files.shorten import counted, shorten
 from lastword.text.messages import Message, read_messages
-from lastword.text.shorten import counted, shorten
 
 # What is read of an item with its question left out: depth L, every depth and T, or nothing.
 Blind = Literal["base", "all", "none"]

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from lastword.errors import InputError, ItemError, ModelError
+from lastword.rule.theta import Theta
 from lastword.text.items import Item
 from lastword.text.messages import Message, as_dicts
-from lastword.theta import Theta
 
 Ids = tuple[int, ...]
 Overflow = Literal["error", "truncate"]

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from lastword.errors import CertificateError, InputError
+from lastword.model.weights.identity import model_name, text_digest
 from lastword.records.decision import Decision
 from lastword.rule.geometry import Scores, margin
-from lastword.theta import Theta
+from lastword.rule.theta import Theta
 from lastword.trust.calibration import Calibration, calibrate
 from lastword.trust.certify import Finding, Trial, best_of
 from lastword.trust.evidence import Evidence
 from lastword.trust.policy import BATCH, Policy, family, is_probe
 from lastword.trust.terms import Terms
 from lastword.trust.testing import at_least
-from lastword.weights.identity import model_name, text_digest
 
 SCHEMA = 3
 # What a run records of a model that is no file, by the word that a refusal has for it.

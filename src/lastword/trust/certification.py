@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Int
 
-from lastword.benchmarks.source import read_rows
-from lastword.benchmarks.template import template_name
 from lastword.errors import InputError, RecordError
 from lastword.files.folder import Folder
+from lastword.files.rows import read_objects
 from lastword.records.cells import Cell, confidence
 from lastword.records.columns import Lists, PerItem
 from lastword.records.info import find_cells, read_run
@@ -19,6 +18,7 @@ from lastword.records.parts import missing_places
 from lastword.records.recheck import recheck
 from lastword.records.stored import read_cells
 from lastword.rule.geometry import Scores, margins
+from lastword.text.prompt_template import template_name
 from lastword.trust.certificate import Certificate, Probe, Subject
 from lastword.trust.certify import Beside, Finding, certify
 from lastword.trust.choice import Means, allowed, answers, beside, means, resolved, shown
@@ -167,7 +167,7 @@ def _values(items: Path, name: str) -> dict[str, str]:
     """A field of the rows of a file, by their ids; a row without one has its place."""
     values: dict[str, str] = {}
     ids: set[str] = set()
-    for place, row in enumerate(read_rows(items)):
+    for place, row in enumerate(read_objects(items)):
         own = row.get("id")
         value = str(place if own is None else own)
         if value in ids:

@@ -19,7 +19,7 @@ from lastword.records.columns import Lists
 from lastword.records.derived import evidence, facts_of
 from lastword.records.metrics import mc1_rows
 from lastword.rule.geometry import Scores
-from lastword.theta import Theta
+from lastword.rule.theta import Theta
 from lastword.trust.certify import Beside, Finding, Trial, claims, judge
 from lastword.trust.labelled import Labelled
 from lastword.trust.policy import BATCH, GATED, TRACE, Policy, ScalarOperator

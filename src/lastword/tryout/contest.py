@@ -16,10 +16,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import softmax
 
-from lastword.benchmarks.template import Template, template_name
-from lastword.decisions.item import candidates_of, item_of
-from lastword.decisions.question import Choice, question_digest
+from lastword.decide.item import candidates_of, item_of
 from lastword.errors import ItemError
+from lastword.lab.report.controls import features_of_cell
 from lastword.probes.answering import passages_of, read_states
 from lastword.probes.probe import Fit, Probe
 from lastword.probes.stacked import StackedProbe, fit_stacked
@@ -28,14 +27,15 @@ from lastword.probes.taught import teach
 from lastword.probes.trajectory import Options, TrajectoryProbe, fit_trajectory, without_input
 from lastword.probes.words import bag_of_words
 from lastword.records.cells import Cell
-from lastword.report.controls import features_of_cell
 from lastword.text.forest import build
+from lastword.text.prompt_template import Template, template_name
+from lastword.text.question import Choice, question_digest
 from lastword.trust.certificate import Probe as Mark
 from lastword.trust.groups import FRACTION, SEED, fit_part
 from lastword.trust.policy import SELF_TAUGHT
 
 if TYPE_CHECKING:
-    from lastword.tracer import Tracer
+    from lastword.decide.tracer import Tracer
 
 ALONE, STACKED = "probe", "probe+model"
 WORDS, DEPTH_0, LARGEST = "bag of words", "words' embeddings", "largest class"
@@ -356,7 +356,7 @@ def _costs(tracer: "Tracer", material: Material, probe: Probe) -> float:
     that predicts a token, and a depth. Prompts without the input are the same for all texts of one
     question, and cost nothing there.
     """
-    from lastword.batch import prompts_of
+    from lastword.decide.batch import prompts_of
 
     profile, template = tracer.profile, material.template
     block, head = 12 * profile.width**2, profile.width * profile.vocabulary

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lastword.benchmarks.benchmark import Benchmark, Example, fingerprint
-from lastword.benchmarks.source import Rows, read_rows
-from lastword.benchmarks.template import Template
-from lastword.decisions.item import candidates_of, fields_of
-from lastword.decisions.question import MOST_CHOICES, Choice, Option
+from lastword.decide.item import candidates_of, fields_of
 from lastword.errors import InputError
-from lastword.files.rows import SEPARATORS, id_column
+from lastword.files.rows import SEPARATORS, id_column, read_objects
+from lastword.files.shorten import counted
+from lastword.lab.benchmarks.benchmark import Benchmark, Example, fingerprint
+from lastword.lab.benchmarks.source import Rows
 from lastword.text.items import CONTENT_FREE, rows_of
-from lastword.text.shorten import counted
+from lastword.text.prompt_template import Template
+from lastword.text.question import MOST_CHOICES, Choice, Option
 from lastword.tryout.copies import near_copies
 from lastword.tryout.named import Named
 
@@ -103,7 +103,7 @@ def read_labels(source: Any, named: Named = Named()) -> Labels:  # noqa: B008 - 
 
 
 def _file(path: Path, said: list[str]) -> list[Row]:
-    return [*read_rows(path, said.append)]
+    return [*read_objects(path, said.append)]
 
 
 def _names(rows: Sequence[Row], column: str | None) -> list[str]:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool
 
-from lastword.benchmarks.template import Template
-from lastword.decisions.item import item_of, render
-from lastword.decisions.templates import DEFAULT, TEMPLATES
+from lastword.decide.item import item_of, render
+from lastword.decide.templates import DEFAULT, TEMPLATES
 from lastword.errors import ItemError
+from lastword.text.prompt_template import Template
 from lastword.tryout.labels import Labels
 
 if TYPE_CHECKING:
-    from lastword.tracer import Tracer
+    from lastword.decide.tracer import Tracer
 
 BUDGET = 300.0  # seconds
 SHOTS = (4, 8)

@@ -7,21 +7,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from lastword.decisions.file import write_questions
-from lastword.decisions.question import question_digest
-from lastword.decisions.templates import CHAT, DEFAULT, TEMPLATES, template_of
+from lastword.decide.file import write_questions
+from lastword.decide.templates import CHAT, DEFAULT, TEMPLATES, template_of
 from lastword.errors import InputError, ItemError
-from lastword.evaluation.runner import execute, prepare
-from lastword.evaluation.work import Work
 from lastword.files.folder import Folder, locate
 from lastword.files.strict_json import to_json
 from lastword.files.writing import open_whole
+from lastword.lab.evaluation.runner import execute, prepare
+from lastword.lab.evaluation.work import Work
+from lastword.lab.report.build import VERDICT, write_page
 from lastword.methods import resolve
 from lastword.probes.answering import read_states
 from lastword.probes.probe import SUFFIX
 from lastword.probes.state import POOLINGS
 from lastword.records.info import read_run
-from lastword.report.build import VERDICT, write_page
+from lastword.text.question import question_digest
 from lastword.trust.certification import Outcome, Sample, outcome, read_sample
 from lastword.trust.certify import claims
 from lastword.trust.certify import judge as judge_claims
@@ -36,7 +36,7 @@ from lastword.tryout.sets import Sets, check_level, prediction_sets
 from lastword.tryout.verdict import Verdict, judge
 
 if TYPE_CHECKING:
-    from lastword.tracer import Tracer
+    from lastword.decide.tracer import Tracer
 
 _SAMPLE = 4  # items by which the time that all take is told
 CERTIFICATE, QUESTIONS, PAGE = "certificate.toml", "questions.yaml", "index.html"
@@ -84,7 +84,7 @@ class Job:
 
     def _seconds(self) -> float:
         """About how long all items and the contest's fits take, by a few items and one fit."""
-        from lastword.batch import Scope
+        from lastword.decide.batch import Scope
 
         work, rows = self.work, self.labels.rows[:_SAMPLE]
         items = self.work.dataset.items(self.work.template)[:_SAMPLE]

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from lastword.evaluation.statistics import paired
+from lastword.lab.evaluation.statistics import paired
+from lastword.lab.report.controls import Addition, controls
 from lastword.records.cells import Cell
 from lastword.records.derived import derive, facts_of
 from lastword.records.metrics import mc1
-from lastword.report.controls import Addition, controls
 from lastword.trust.certification import Outcome
 from lastword.trust.evidence import Evidence
 from lastword.trust.grouping import Groups, groups

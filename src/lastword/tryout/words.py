@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lastword.decisions.templates import TEMPLATES
+from lastword.decide.templates import TEMPLATES
+from lastword.files.shorten import counted
 from lastword.probes.trajectory import TrajectoryProbe
-from lastword.text.shorten import counted
 from lastword.trust.policy import METHODS, SELF_TAUGHT
 from lastword.trust.slices import LEAST_OF_CLASS
 from lastword.tryout.contest import LARGEST, WORDS

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
+from lastword.decide.tracer import Tracer
 from lastword.engines.vllm.checking import check
 from lastword.engines.vllm.checkpoint import Checkpoint, find
 from lastword.engines.vllm.process import Process, SideLostError
@@ -25,10 +26,9 @@ from lastword.model.backend import MOST_BATCH_TOKENS, Local, Pooled, Profile, de
 from lastword.model.families import context_length, text_config
 from lastword.model.options import LoadOptions
 from lastword.model.reading import Reading, States
+from lastword.rule.theta import Theta
 from lastword.rule.tile import TokenScorer
 from lastword.text.forest import Branch, Forest, build
-from lastword.theta import Theta
-from lastword.tracer import Tracer
 
 T = TypeVar("T")
 

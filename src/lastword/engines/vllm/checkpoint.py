@@ -13,9 +13,9 @@ from lastword.errors import InputError
 from lastword.model import gguf, loading, memory
 from lastword.model.families import context_length
 from lastword.model.options import LoadOptions
+from lastword.model.weights.invariant import Factors, read_invariant
+from lastword.rule.theta import Theta
 from lastword.text.tokens import Tokenizer
-from lastword.theta import Theta
-from lastword.weights.invariant import Factors, read_invariant
 
 REFERENCE_BYTES = 2**30  # of weights: what is small is also loaded here, for the check
 

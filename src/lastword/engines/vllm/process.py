@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 from weakref import finalize
 
-import lastword
 from lastword.errors import ModelError
 
 # Besides lastword: small, and of pure Python.
@@ -108,7 +107,7 @@ class Process:
 
 def _lend(folder: Path) -> None:
     """Put what the side imports of ours into a folder, and nothing else."""
-    loans = {"lastword": Path(lastword.__file__).parent}
+    loans = {"lastword": Path(__file__).parents[2]}
     for name in _BORROWED:
         package = distribution(name)  # with its metadata, which jaxtyping looks for
         tops = {file.parts[0] for file in package.files or () if file.parts[0].startswith(name)}

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from lastword.errors import NonFiniteError
 from lastword.model.reading import States, read, tile_rows
+from lastword.model.weights.layouts import FINAL_NORMS
 from lastword.rule.scorer import Scorer
+from lastword.rule.theta import Theta
 from lastword.text.forest import Reads
-from lastword.theta import Theta
-from lastword.weights.layouts import FINAL_NORMS
 
 NAME = "lastword"  # of our part of a request's extra arguments
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from lastword.rule.geometry import Trajectory
 from lastword.rule.operators import base, decisive, early, mix
 from lastword.rule.operators.correction import Correction, Step
-from lastword.theta import Theta
+from lastword.rule.theta import Theta
 
 __all__ = ["OPERATORS", "Correction", "Operator", "Step"]
 

@@ -15,7 +15,7 @@ from lastword.rule.geometry import (
     normalised_entropy,
 )
 from lastword.rule.operators.correction import Correction, Step, unread
-from lastword.theta import Theta
+from lastword.rule.theta import Theta
 
 
 def needs(trajectory: Trajectory, theta: Theta) -> Step | None:

@@ -8,7 +8,7 @@ own wording and is no evidence about the question (Eq. 19; method, section 6).
 from lastword.rule.answer import Gate
 from lastword.rule.geometry import Trajectory
 from lastword.rule.operators.correction import Correction, Step, unread
-from lastword.theta import Theta
+from lastword.rule.theta import Theta
 
 
 def needs(trajectory: Trajectory, theta: Theta) -> Step | None:

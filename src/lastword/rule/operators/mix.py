@@ -7,7 +7,7 @@ base and backs the base's choice, reverses it where T pulls away (Eqs. 17-18; me
 from lastword.rule.answer import Gate
 from lastword.rule.geometry import Trajectory, margin
 from lastword.rule.operators.correction import Correction, Step
-from lastword.theta import Theta
+from lastword.rule.theta import Theta
 
 
 def needs(trajectory: Trajectory, theta: Theta) -> Step | None:

@@ -9,15 +9,14 @@ from typing import Any, Literal
 from fastapi import Response
 from pydantic import BaseModel, Field
 
-from lastword.decisions import Choice, Option, Predicate, PredicateAnswer, Score
-from lastword.decisions.answer import ScoreAnswer, SingleAnswer
-from lastword.decisions.question import Question
+from lastword.decide.answer import PredicateAnswer, ScoreAnswer, SingleAnswer
 from lastword.errors import InputError
 from lastword.service.call import Call, plain_answer
 from lastword.service.deciding import answer, keyed, questions_of
 from lastword.service.dialect import Dialect
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
+from lastword.text.question import Choice, Option, Predicate, Question, Score
 
 MOST_QUESTIONS = 1000
 _LEAST = 0.01  # and 1 less it: how sure a noul may be told to be

@@ -11,21 +11,14 @@ from typing import Any, Literal
 from fastapi import Response
 from pydantic import BaseModel, Field
 
-from lastword.decisions import (
-    Choice,
-    Option,
-    Predicate,
-    PredicateAnswer,
-    Question,
-    Score,
-)
-from lastword.decisions.answer import SingleAnswer
+from lastword.decide.answer import PredicateAnswer, SingleAnswer
 from lastword.errors import InputError
 from lastword.service.call import ThisCall, plain_answer
 from lastword.service.deciding import answer, keyed, questions_of
 from lastword.service.dialect import Dialect, Route
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
+from lastword.text.question import Choice, Option, Predicate, Question, Score
 
 ALIAS = "jev-latest"  # what its clients ask for where nobody says otherwise
 _EXAMPLE: dict[str, Any] = {

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
 
-from lastword.decisions.item import Input
+from lastword.decide.item import Input
 from lastword.service.dialects.openai.choices import (
     Choices,
     ResponseFormat,

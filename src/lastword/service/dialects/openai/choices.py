@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from lastword.decisions import Choice, Multi, Option
 from lastword.files.strict_json import to_json
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
+from lastword.text.question import Choice, Multi, Option
 
 NO_CHOICES = (
     "this server chooses among answers that it is given, and writes none of its own: give them as"

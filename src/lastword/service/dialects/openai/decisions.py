@@ -9,21 +9,14 @@ from typing import Annotated, Any, Literal
 from fastapi import Response
 from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
 
-from lastword.decisions import (
-    Choice,
-    Option,
-    Predicate,
-    PredicateAnswer,
-    Question,
-    Score,
-    text_of,
-)
-from lastword.decisions.answer import SingleAnswer
+from lastword.decide.answer import PredicateAnswer, SingleAnswer
+from lastword.decide.item import text_of
 from lastword.service.call import ThisCall, plain_answer
 from lastword.service.deciding import Answered, answer, questions_of
 from lastword.service.dialects.google import GoogleBody, google_decisions
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
+from lastword.text.question import Choice, Option, Predicate, Question, Score
 
 _EXAMPLE: dict[str, Any] = {
     "model": "lastword/demo-organism",

@@ -11,8 +11,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 from scipy.special import log_softmax
 
-import lastword
-from lastword.decisions import ChoiceAnswer, MultiAnswer, PredicateAnswer
+from lastword.decide.answer import ChoiceAnswer, MultiAnswer, PredicateAnswer
 from lastword.files.strict_json import to_json
 from lastword.service.call import Call, ThisCall, plain_answer
 from lastword.service.deciding import answer
@@ -26,6 +25,7 @@ from lastword.service.dialects.openai.bodies import (
 from lastword.service.dialects.openai.decisions import DecisionsAnswer, decisions
 from lastword.service.refusal import Refusal
 from lastword.text.items import Item
+from lastword.version import __version__
 
 EVENTS = "text/event-stream"
 _ONLY = "choice"  # the one question of a chat
@@ -129,7 +129,7 @@ async def models(call: ThisCall) -> Response:
     tracer = call.corrector.tracer
     told = {
         "name": name,
-        "description": f"Decisions by {tracer.decider}, by lastword {lastword.__version__}",
+        "description": f"Decisions by {tracer.decider}, by lastword {__version__}",
         "release_date": time.strftime("%Y-%m-%d", time.gmtime(begin)),
         "correction": tracer.decider,
         "certificate": None if tracer.certificate is None else tracer.certificate.describe(),
@@ -202,7 +202,7 @@ def _response(
         "object": piece if body.stream else whole,
         "created": int(time.time()),
         "model": call.corrector.name,
-        "system_fingerprint": f"lastword-{lastword.__version__}",
+        "system_fingerprint": f"lastword-{__version__}",
     }
     if body.stream:
         counts = body.stream_options is not None and body.stream_options.include_usage

@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from lastword.batch import Scope
+from lastword.decide.batch import Scope
 from lastword.errors import ItemError, TraceError
 from lastword.files.strict_json import from_json
 from lastword.service.call import JSON, Call

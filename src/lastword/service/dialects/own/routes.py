@@ -5,7 +5,6 @@ from dataclasses import replace
 from fastapi import Response
 from fastapi.responses import StreamingResponse
 
-import lastword
 from lastword.service.call import JSON, ThisCall, json_of, kind_of
 from lastword.service.dialect import Dialect, Route
 from lastword.service.dialects.own.batch import NDJSON, lines_of, read_batch, window_of
@@ -16,6 +15,7 @@ from lastword.service.schema import (
     FeedbackBody,
     ItemBody,
 )
+from lastword.version import __version__
 
 
 async def correct(body: ItemBody, call: ThisCall) -> Response:
@@ -58,7 +58,7 @@ async def model(call: ThisCall) -> Response:
     """
     corrector = call.corrector
     oversight = None if corrector.oversight is None else corrector.oversight.describe()
-    manners = {"version": lastword.__version__, "shadow": corrector.shadow}
+    manners = {"version": __version__, "shadow": corrector.shadow}
     manners |= {"certified": oversight is not None, "oversight": oversight}
     return json_of({**corrector.tracer.describe(), **manners})
 

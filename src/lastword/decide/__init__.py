@@ -1,0 +1,1 @@
+"""Typed questions about a text, the plan of their work, and their answers."""

@@ -1,0 +1,388 @@
+"""Answers to questions: choice, score and confidence, all from the same final probabilities.
+
+Probabilities are softmax(scores / T) of the correction in force, T the calibration's temperature
+(method, section 18); options that read the same share theirs in equal parts.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import softmax
+
+from lastword.decide.item import candidates_of
+from lastword.rule.answer import Answer
+from lastword.text.question import Choice, Predicate, Score, Single, Value
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Probabilities = Float[np.ndarray, " options"]
+
+
+@dataclass(frozen=True, eq=False)
+class Probed:
+    """How a probe came to an answer.
+
+    Attributes:
+        method: The probe, as `probe@19`.
+        likeness: Conformal p-value of: the text is like the labelled ones; None where the probe
+            reads no state.
+        deferred: True if the text is too unlike them for the answer to be given.
+        corrected: True if the model's own answer is known, and is another.
+        candidates: Texts of the options that `trajectory` is of.
+        trajectory: What each depth up to the probe's would have said, where that was asked for:
+            scores by a probe of that depth, or S where the probe weighs every depth
+            [candidates, depths].
+    """
+
+    method: str
+    likeness: float | None
+    deferred: bool = False
+    corrected: bool = False
+    candidates: tuple[str, ...] = ()
+    trajectory: Float[np.ndarray, "candidates depths"] | None = None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Answered:
+    """Fields that every answer has.
+
+    Attributes:
+        probabilities: Of each option, in the caller's order; they add up to 1.
+        confidence: How far the probabilities are from even, 0 to 1.
+        calibrated: Whether a certificate's temperature was applied.
+        decision: The decision behind it: scores, gates, operator, and what it was without
+            correction; or the probe's.
+    """
+
+    probabilities: Probabilities
+    confidence: float
+    calibrated: bool
+    decision: Answer | Probed
+
+    @property
+    def method(self) -> str:
+        """The correction in force."""
+        return self.decision.method
+
+    @property
+    def corrected(self) -> bool:
+        """True if the correction changed the model's own answer."""
+        return self.decision.corrected
+
+    @property
+    def deferred(self) -> bool:
+        """True if the certificate holds the answer too unsure to be given."""
+        return self.decision.deferred
+
+    def _told(self) -> dict[str, Any]:
+        flags = {"calibrated": self.calibrated, "deferred": self.deferred}
+        like = self.decision.likeness if isinstance(self.decision, Probed) else None
+        more = {} if like is None else {"likeness": like}
+        return {"method": self.method, "corrected": self.corrected} | flags | more
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ChoiceAnswer(_Answered):
+    """The most probable option.
+
+    Attributes:
+        choice: The option's value; of equals the one whose text comes first in Unicode's order.
+            None where the question may abstain and the certificate defers.
+        values: All options' values, in the caller's order.
+    """
+
+    choice: Value | None
+    values: tuple[Value, ...]
+
+    @property
+    def probability(self) -> float:
+        """Of the most probable option."""
+        return float(self.probabilities.max())
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        pairs = zip(self.values, self.probabilities.tolist(), strict=True)
+        each = [{"value": value, "probability": p} for value, p in pairs]
+        entries = {"probability": self.probability, "confidence": self.confidence}
+        return {
+            "type": "choice",
+            "choice": self.choice,
+            **entries,
+            "probabilities": each,
+        } | self._told()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PredicateAnswer(_Answered):
+    """Probability that the statement holds."""
+
+    @property
+    def probability(self) -> float:
+        """Of yes."""
+        return float(self.probabilities[0])
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        entries = {"probability": self.probability, "confidence": self.confidence}
+        return {"type": "predicate", **entries} | self._told()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ScoreAnswer(_Answered):
+    """The level to be expected.
+
+    Attributes:
+        labels: The levels' labels, from 0 up.
+    """
+
+    labels: tuple[str, ...]
+
+    @property
+    def score(self) -> float:
+        """sum_i i p_i, from 0 to the number of levels less one."""
+        most = len(self.probabilities) - 1
+        return min(float(np.arange(most + 1) @ self.probabilities), float(most))
+
+    @property
+    def level(self) -> int:
+        """The most probable level; of equals the lowest."""
+        return int(self.probabilities.argmax())
+
+    @property
+    def probability(self) -> float:
+        """Of the most probable level."""
+        return float(self.probabilities.max())
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        pairs = enumerate(zip(self.labels, self.probabilities.tolist(), strict=True))
+        each = [{"value": i, "label": label, "probability": p} for i, (label, p) in pairs]
+        entries = {"score": self.score, "level": self.level, "confidence": self.confidence}
+        return {"type": "score", **entries, "probabilities": each} | self._told()
+
+
+SingleAnswer = ChoiceAnswer | PredicateAnswer | ScoreAnswer
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MultiAnswer:
+    """The options that apply, each as probable as its own predicate.
+
+    Attributes:
+        values: All options' values, in the caller's order.
+        predicates: Whether each applies, in this order.
+    """
+
+    values: tuple[Value, ...]
+    predicates: tuple[PredicateAnswer, ...]
+
+    @property
+    def choices(self) -> tuple[Value, ...]:
+        """The options that apply more probably than not; they may be none."""
+        pairs = zip(self.values, self.probabilities.tolist(), strict=True)
+        return tuple(value for value, p in pairs if p > 0.5)
+
+    @property
+    def probabilities(self) -> Float[np.ndarray, " options"]:
+        """Of each option to apply, in the caller's order."""
+        return np.array([own.probability for own in self.predicates])
+
+    @property
+    def probability(self) -> float:
+        """Of the least sure of its answers."""
+        return float(np.maximum(self.probabilities, 1 - self.probabilities).min())
+
+    @property
+    def confidence(self) -> float:
+        """Of the least sure of its answers."""
+        return min(own.confidence for own in self.predicates)
+
+    @property
+    def method(self) -> str:
+        """The correction in force."""
+        return self.predicates[0].method
+
+    @property
+    def corrected(self) -> bool:
+        """True if the correction changed whether an option applies."""
+        return any(own.corrected for own in self.predicates)
+
+    @property
+    def calibrated(self) -> bool:
+        """True if a certificate's temperature was applied."""
+        return self.predicates[0].calibrated
+
+    @property
+    def deferred(self) -> bool:
+        """True if the certificate holds one of the answers too unsure to be given."""
+        return any(own.deferred for own in self.predicates)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        pairs = zip(self.values, self.probabilities.tolist(), strict=True)
+        return {
+            "type": "multi",
+            "choices": list(self.choices),
+            "probability": self.probability,
+            "confidence": self.confidence,
+            "probabilities": [{"value": value, "probability": p} for value, p in pairs],
+            "method": self.method,
+            "corrected": self.corrected,
+            "calibrated": self.calibrated,
+            "deferred": self.deferred,
+        }
+
+
+QuestionAnswer = SingleAnswer | MultiAnswer
+
+
+class Answers(dict[str, QuestionAnswer]):
+    """The answers about one text by the questions' names, in the questions' order."""
+
+    @property
+    def choices(self) -> dict[str, ChoiceAnswer]:
+        """The choices among them."""
+        return {name: own for name, own in self.items() if isinstance(own, ChoiceAnswer)}
+
+    @property
+    def predicates(self) -> dict[str, PredicateAnswer]:
+        """The predicates among them."""
+        return {name: own for name, own in self.items() if isinstance(own, PredicateAnswer)}
+
+    @property
+    def multis(self) -> dict[str, MultiAnswer]:
+        """Those of which several may apply."""
+        return {name: own for name, own in self.items() if isinstance(own, MultiAnswer)}
+
+    @property
+    def scores(self) -> dict[str, ScoreAnswer]:
+        """The scores among them."""
+        return {name: own for name, own in self.items() if isinstance(own, ScoreAnswer)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return {name: answer.to_dict() for name, answer in self.items()}
+
+
+def answer_of(question: Single, decision: Answer, temperature: float | None = None) -> SingleAnswer:
+    """The answer to a question, of the decision among its candidates.
+
+    Args:
+        question: The question.
+        decision: Of the item that `item_of` made of it.
+        temperature: T of a calibration; 1 and not calibrated without one.
+    """
+    p = probabilities_of(question, decision.scores, temperature)
+    return answer_from(question, p, decision, calibrated=temperature is not None)
+
+
+def answer_from(
+    question: Single, p: Probabilities, decision: Answer | Probed, *, calibrated: bool
+) -> SingleAnswer:
+    """Return the answer that final probabilities give.
+
+    Args:
+        question: The question.
+        p: Of each option, in the question's order.
+        decision: What is behind them.
+        calibrated: True if they are calibrated.
+    """
+    common: dict[str, Any] = {"probabilities": p, "calibrated": calibrated, "decision": decision}
+    match question:
+        case Choice():
+            values = tuple(option.value for option in question.options)
+            best = [o for o, own in zip(question.options, p, strict=True) if own == p.max()]
+            first = min(best, key=lambda option: (option.text, isinstance(option.value, bool)))
+            choice = None if question.abstain and decision.deferred else first.value
+            return ChoiceAnswer(choice=choice, values=values, confidence=concentration(p), **common)
+        case Predicate():
+            return PredicateAnswer(confidence=concentration(p), **common)
+        case Score():
+            labels = tuple(option.text for option in question.options)
+            return ScoreAnswer(labels=labels, confidence=order_concentration(p), **common)
+
+
+def probabilities_of(
+    question: Single, scores: Float[np.ndarray, " candidates"], temperature: float | None = None
+) -> Probabilities:
+    """softmax(scores / T) by option: options of one text share its probability in equal parts."""
+    p = softmax(scores / (temperature or 1.0))
+    return by_option(question, dict(zip(candidates_of(question), p, strict=True)))
+
+
+def by_option(question: Single, p: Mapping[str, float]) -> Probabilities:
+    """Return the options' probabilities from their texts'; a text that is not there has none."""
+    texts = [option.text for option in question.options]
+    counts = Counter(texts)
+    return np.array([p.get(text, 0.0) / counts[text] for text in texts])
+
+
+def concentration(p: Probabilities) -> float:
+    """(p_max - 1/n) / (1 - 1/n): 0 where all are even, 1 where one is sure."""
+    n = len(p)
+    return max(0.0, float((p.max() - 1 / n) / (1 - 1 / n)))
+
+
+def order_concentration(p: Probabilities) -> float:
+    """max(0, 1 - sum_i p_i |i - mode| / D), D the mean distance from the middle of even levels."""
+    places = np.arange(len(p))
+    spread = np.abs(places - places.mean()).mean()
+    return max(0.0, float(1 - p @ np.abs(places - p.argmax()) / spread))
+
+
+def to_frame(answers: Iterable[Mapping[str, QuestionAnswer]]) -> "pd.DataFrame":
+    """A row a text; a question has NAME (its answer), NAME.probability, .confidence, .deferred."""
+    import pandas as pd
+
+    return pd.DataFrame([row_of(each) for each in answers])
+
+
+def columns_of(names: Iterable[str]) -> list[str]:
+    """The columns of answers to questions of these names."""
+    more = ("", ".probability", ".confidence", ".deferred")
+    return [name + own for name in names for own in more]
+
+
+def row_of(answers: Mapping[str, QuestionAnswer]) -> dict[str, Any]:
+    """One text's answers by column."""
+    cells = [
+        cell
+        for answer in answers.values()
+        for cell in (value_of(answer), answer.probability, answer.confidence, answer.deferred)
+    ]
+    return dict(zip(columns_of(answers), cells, strict=True))
+
+
+def value_of(answer: QuestionAnswer) -> Value | float | None:
+    """Return the answer's value: the choice, whether yes is the likelier, the score.
+
+    Of several that apply the texts, parted by `|`; of none of these None.
+    """
+    match answer:
+        case ChoiceAnswer():
+            return answer.choice
+        case MultiAnswer():
+            return "|".join(map(str, answer.choices)) or None
+        case PredicateAnswer():
+            return answer.probability > 0.5
+        case ScoreAnswer():
+            return answer.score
+
+
+def words_of(answer: QuestionAnswer) -> str:
+    """Return the value for people: the option, yes or no, the score to two places."""
+    match value := value_of(answer):
+        case bool():
+            word = ("no", "yes") if isinstance(answer, PredicateAnswer) else ("false", "true")
+            return word[value]
+        case str():
+            return value
+        case float():
+            return f"{value:.2f}"
+        case None:
+            return "none of these"

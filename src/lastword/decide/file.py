@@ -1,0 +1,131 @@
+"""Questions by name in a file: YAML or JSON."""
+
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from lastword.errors import InputError
+from lastword.files.strict_json import from_json
+from lastword.files.writing import open_whole
+from lastword.text.question import Question, question_from, question_to
+
+_FORM = "expected an object of questions by name"
+
+
+def read_questions(path: str | Path) -> dict[str, Question]:
+    """The questions of a file, in its order.
+
+    In YAML only `true` and `false` are booleans: `yes`, `no`, `on` and `off` are words.
+
+    Raises:
+        InputError: The file cannot be read, or holds no questions.
+    """
+    value = _read(Path(path))
+    try:
+        return questions_from(value)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def named_probes(path: str | Path) -> list[Path]:
+    """Return the files of the probes that questions of a file name, beside that file.
+
+    Raises:
+        InputError: The file cannot be read.
+    """
+    value = _read(Path(path))
+    questions = value.values() if isinstance(value, Mapping) else []
+    names = [own.get("probe") for own in questions if isinstance(own, Mapping)]
+    return [Path(path).parent / str(name) for name in dict.fromkeys(names) if name is not None]
+
+
+def _read(path: Path) -> Any:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InputError(f"cannot read the questions {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"cannot read the questions {path}: it is not UTF-8") from error
+    try:
+        if path.suffix.lower() == ".json":
+            return from_json(text)
+        import yaml
+
+        try:
+            return yaml.load(text, Loader=_loader())  # noqa: S506 - of SafeLoader's making
+        except yaml.YAMLError as error:
+            raise ValueError(f"no YAML: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: {' '.join(str(error).split())}") from error
+
+
+def write_questions(
+    path: str | Path, questions: Mapping[str, Question], probes: Mapping[str, str] = {}
+) -> None:
+    """Write questions as YAML, or JSON if the file's name ends so; `probes` are files beside it.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    path = Path(path)
+    value = {
+        name: question_to(question) | ({"probe": probes[name]} if name in probes else {})
+        for name, question in questions.items()
+    }
+    if path.suffix.lower() == ".json":
+        text = json.dumps(value, ensure_ascii=False, indent=2) + "\n"
+    else:
+        import yaml
+
+        text = yaml.safe_dump(value, allow_unicode=True, sort_keys=False, width=100)
+    with open_whole(path) as file:
+        file.write(text.encode())
+
+
+def questions_from(value: Any) -> dict[str, Question]:
+    """Questions by name from their JSON.
+
+    Raises:
+        InputError: They are none, or there is none.
+    """
+    if not isinstance(value, Mapping):
+        raise InputError(f"{_FORM}, not {type(value).__name__}")
+    if not value:
+        raise InputError(f"{_FORM}, and there is none")
+    for name in value:
+        if not isinstance(name, str) or not name:
+            raise InputError(f"a question's name is a text, not {name!r}: quote it")
+    questions = {}
+    for name, own in value.items():
+        if isinstance(own, Mapping):  # `probe` names a file and is not part of the question
+            own = {key: part for key, part in own.items() if key != "probe"}
+        questions[name] = question_from(own, name)
+    return questions
+
+
+@cache
+def _loader() -> Any:
+    """YAML's safe loader, in which a word is a word: no `yes` is true, no date a date."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        yaml_implicit_resolvers = {
+            first: [(tag, pattern) for tag, pattern in resolvers if tag not in _GUESSES]
+            for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+            if len(twice := [key for key in keys if keys.count(key) > 1]):
+                raise ValueError(f"the key {twice[0]!r:.40} occurs twice in an object")
+            return super().construct_mapping(node, deep=deep)
+
+    true_or_false = re.compile(r"true|false")
+    Loader.add_implicit_resolver("tag:yaml.org,2002:bool", true_or_false, list("tf"))
+    return Loader
+
+
+_GUESSES = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("bool", "timestamp"))

@@ -1,0 +1,1 @@
+"""Laboratory: benchmarks, their evaluation, reports, timing and the demo."""

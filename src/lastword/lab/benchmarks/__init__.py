@@ -1,0 +1,95 @@
+"""Benchmarks: one file each, one table; each loads from the hub or a file and is verified."""
+
+from pathlib import Path
+
+from lastword.errors import InputError
+from lastword.files.plugins import plugins
+from lastword.lab.benchmarks.benchmark import Benchmark, Dataset, Example
+from lastword.lab.benchmarks.columns import hub
+from lastword.lab.benchmarks.demo import DEMO
+from lastword.lab.benchmarks.everyday import EVERYDAY
+from lastword.lab.benchmarks.factor import FACTOR
+from lastword.lab.benchmarks.halueval import FIB, HALUEVAL_QA, HALUEVAL_QA_CLOSED, HALUEVAL_SUM
+from lastword.lab.benchmarks.jsonl import jsonl
+from lastword.lab.benchmarks.truthfulqa import TRUTHFULQA, TRUTHFULQA_BINARY
+from lastword.text.prompt_template import Template
+
+__all__ = ["BENCHMARKS", "Benchmark", "Dataset", "Example", "Template", "find", "templates_for"]
+
+BENCHMARKS: dict[str, Benchmark] = {
+    b.name: b
+    for b in (
+        TRUTHFULQA,
+        TRUTHFULQA_BINARY,
+        HALUEVAL_QA,
+        HALUEVAL_QA_CLOSED,
+        HALUEVAL_SUM,
+        FIB,
+        FACTOR,
+        EVERYDAY,
+        DEMO,
+    )
+}
+
+
+def find(name: str, columns: str | None = None) -> Benchmark:
+    """A benchmark by name.
+
+    `jsonl:PATH` is a file of one's own items, `hf:NAME` a set of the hub or a folder; installed
+    packages add others by entry points of the group `lastword.lab.benchmarks`.
+
+    Raises:
+        InputError: No such benchmark, or columns that are none.
+    """
+    if name.startswith("hf:"):
+        return hub(name.removeprefix("hf:"), columns)
+    if name.startswith("jsonl:"):
+        return jsonl(Path(name.removeprefix("jsonl:")))
+    table = catalogue()
+    if name not in table:
+        raise InputError(f"no benchmark {name!r}; known: {', '.join(table)}, jsonl:PATH, hf:NAME")
+    return table[name]
+
+
+def catalogue() -> dict[str, Benchmark]:
+    """The table, with the benchmarks that installed packages add.
+
+    Raises:
+        InputError: A package adds one under a name that is taken or not its own, or that fails.
+    """
+    added = plugins("lastword.lab.benchmarks", "benchmark", BENCHMARKS)
+    for name, (value, origin) in added.items():
+        if not isinstance(value, Benchmark) or value.name != name:
+            raise InputError(f"{origin} adds under the name {name} no Benchmark that is called so")
+    return {**BENCHMARKS, **{name: value for name, (value, _) in added.items()}}
+
+
+def templates_for(benchmarks: list[Benchmark], asked: list[str]) -> dict[str, list[Template]]:
+    """The templates that each benchmark runs under, by the benchmark's name.
+
+    A template file serves every benchmark; `benchmark/variant` serves its own; `jsonl/prompt`, as
+    records name it, serves every `jsonl:PATH`; a benchmark for which none was asked runs under its
+    default.
+
+    Raises:
+        InputError: A name that belongs to none of the benchmarks, or two files of one name.
+    """
+    by_benchmark: dict[str, list[Template]] = {b.name: [] for b in benchmarks}
+    for name in asked:
+        owner, _, variant = name.rpartition("/")
+        owners = {b.name: b for b in benchmarks if owner in (b.name, b.name.partition(":")[0])}
+        if owners:
+            for benchmark in owners.values():
+                by_benchmark[benchmark.name].append(benchmark.template(variant))
+        elif Path(name).is_file():
+            for templates in by_benchmark.values():
+                templates.append(Template.from_file(Path(name)))
+        else:
+            names = ", ".join(f"{b.name}/{v}" for b in benchmarks for v in b.templates)
+            raise InputError(f"no template {name!r}; known: {names}, or the path of a Jinja file")
+    files = {Path(name) for name in asked if Path(name).is_file()}
+    if len({path.stem for path in files}) < len(files):
+        raise InputError("two template files have one name, and a cell is named by it; rename one")
+    for benchmark in benchmarks:
+        by_benchmark[benchmark.name] = by_benchmark[benchmark.name] or [benchmark.template()]
+    return by_benchmark

@@ -1,0 +1,300 @@
+"""Benchmark: what a set holds, how its rows become examples, and the templates that it has."""
+
+import hashlib
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
+
+from lastword.errors import InputError, ItemError
+from lastword.lab.benchmarks.source import Row, Rows
+from lastword.text.items import CONTENT_FREE, Item
+from lastword.text.messages import Message, as_dicts
+from lastword.text.prompt_template import AS_IT_STANDS, Template
+
+Kind = Literal["mc1", "mc2"]
+
+
+@dataclass(frozen=True)
+class Example:
+    """One candidate set of a benchmark, before a template has made a prompt of it.
+
+    Attributes:
+        id: Unique in its benchmark; `42/mc1` and `42/mc2` are one question of TruthfulQA.
+        fields: What a template may use, by name: text, or what holds text.
+        blind_fields: The same with the question, and only the question, left out (a summary's
+            document is its question); None where nothing can be left out.
+        content_free_fields: The same with inputs that say nothing in the question's place.
+        truthful: Which candidates are true; None where the benchmark does not say.
+        kind: The metric that the example is for; None for all.
+        messages: The prompt as a conversation, which the tokenizer's chat template writes and no
+            other; None where it is text.
+        group: What it shares with others that are not independent of it; None where it says none.
+    """
+
+    id: str
+    fields: Mapping[str, Any]
+    blind_fields: Mapping[str, Any] | None
+    candidates: tuple[str, ...]
+    truthful: tuple[bool, ...] | None
+    kind: Kind | None = None
+    separator: str = " "
+    messages: tuple[Message, ...] | None = None
+    group: str | None = None
+    literal: bool = False
+    content_free_fields: tuple[Mapping[str, Any], ...] = ()
+
+    @classmethod
+    def of(cls, item: Item, place: int) -> "Example":
+        """An item that brings its own prompt, seen by templates as `prompt` and `question`.
+
+        Where it has no blind prompt but a question that its prompt holds once, the blind prompt is
+        the prompt without it; a conversation has none.
+        """
+        question, blind, free = item.question or "", item.blind_prompt, item.content_free
+        once = bool(question) and item.prompt.count(question) == 1
+        if blind is None and once and item.messages is None:
+            blind = item.prompt.replace(question, "")
+        if once and not free and item.messages is None:
+            free = tuple(item.prompt.replace(question, text) for text in CONTENT_FREE)
+        return cls(
+            id=str(place) if item.id is None else item.id,
+            fields={"prompt": item.prompt, "question": question},
+            blind_fields=None if blind is None else {"prompt": blind, "question": ""},
+            candidates=item.candidates,
+            truthful=item.truthful,
+            separator=item.separator,
+            messages=item.messages,
+            group=item.group,
+            literal=item.literal,
+            content_free_fields=tuple({"prompt": text, "question": ""} for text in free),
+        )
+
+    def _content_free(self) -> tuple[Mapping[str, Any], ...]:
+        """Fields by content-free input: those that are given, or what is left out replaced."""
+        blind, prompt = self.blind_fields, self.fields.get("prompt")
+        if self.content_free_fields or blind is None or self.messages is not None:
+            return self.content_free_fields
+        left_out = [name for name, text in self.fields.items() if blind.get(name) != text]
+        if "prompt" in left_out and prompt != self.fields.get("question"):
+            return ()  # the frame is inside the text
+        return tuple({**self.fields, **dict.fromkeys(left_out, text)} for text in CONTENT_FREE)
+
+    def item(self, template: Template, *, content_free: bool = False) -> Item:
+        """The item that a template makes of this example.
+
+        Raises:
+            InputError: The template does not render, or the text is no item; the prompt is a
+                conversation, and the template would make another text of it.
+        """
+        blind = self.blind_fields
+        if self.messages is not None and template.text != AS_IT_STANDS:
+            rule = "goes with prompts of text, and this one is a conversation"
+            raise ItemError(f"template {template.name} {rule}", self.id)
+        try:
+            return Item(
+                prompt=template.render(self.fields),
+                candidates=self.candidates,
+                id=self.id,
+                truthful=self.truthful,
+                separator=self.separator,
+                question=self.fields.get("question") or None,
+                blind_prompt=None if blind is None else template.render(blind),
+                content_free=tuple(map(template.render, self._content_free()))
+                if content_free
+                else (),
+                messages=self.messages,
+                group=self.group,
+                literal=self.literal,
+            )
+        except ItemError:
+            raise
+        except InputError as error:
+            raise ItemError(str(error), self.id) from error
+
+
+def parse_item(place: int, row: Row) -> tuple[Example, ...]:
+    """Return the example of a row that brings its whole `item`."""
+    return (Example.of(row["item"], place),)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A row of the table of benchmarks.
+
+    Attributes:
+        name: As `--benchmark` takes it and as records carry it.
+        read: Rows from `--data`, or from the hub where that is None.
+        parse: Row i as its examples; several are parts of one question.
+        templates: Its templates by variant, the default first: their texts, or what makes them.
+        verify: The data's version, from all its examples; raises where count or schema is off.
+    """
+
+    name: str
+    read: Callable[[Path | None], Rows]
+    parse: Callable[[int, Row], tuple[Example, ...]]
+    templates: Mapping[str, str | Callable[[], Template]]
+    licence: str
+    citation: str
+    verify: Callable[[Sequence[tuple[Example, ...]]], str] = lambda own: f"{len(own)} items"
+
+    @property
+    def default_variant(self) -> str:
+        """Variant of the default template."""
+        return next(iter(self.templates))
+
+    def template(self, variant: str | None = None) -> Template:
+        """A template by variant; the default where none is named.
+
+        Raises:
+            InputError: No such template, or the package that carries its text is not installed.
+        """
+        name = self.default_variant if variant is None else variant
+        if name not in self.templates:
+            names = ", ".join(f"{self.name}/{v}" for v in self.templates)
+            raise InputError(f"no template {self.name}/{name}; known: {names}, or a Jinja file")
+        made = self.templates[name]
+        return Template(f"{self.name}/{name}", "1", made) if isinstance(made, str) else made()
+
+    def load(
+        self, data: Path | None = None, *, limit: int | None = None, seed: int | None = None
+    ) -> "Dataset":
+        """Read, verify and fingerprint the data, then choose `limit` questions.
+
+        Args:
+            data: A file, or a folder that holds one of the known file names; None is the hub.
+            limit: How many questions; None is all.
+            seed: Draws the `limit` questions at random, in the data's order; None is the first.
+
+        Raises:
+            InputError: The data is missing, malformed or not this benchmark.
+        """
+        if seed is not None and limit is None:
+            raise InputError("seed draws a random subset: say how many questions with limit")
+        if limit is not None and limit < 1:
+            raise InputError(f"limit is at least 1, not {limit}")
+        table = self.read(data)
+        try:
+            questions = [self.parse(i, row) for i, row in enumerate(table.rows)]
+            version = self.verify(questions)
+        except InputError as error:
+            raise InputError(f"{self.name} from {table.source}: {error}") from error
+        return Dataset(
+            benchmark=self,
+            version=version,
+            source=table.source,
+            fingerprint=fingerprint(list(chain.from_iterable(questions))),
+            questions=len(questions),
+            limit=limit,
+            seed=seed,
+            examples=tuple(chain.from_iterable(_choose(questions, limit, seed))),
+        )
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The examples of one benchmark, verified, and where they came from.
+
+    Attributes:
+        version: The data's own version, recognised from its content.
+        source: File name, or the hub's repository and configuration.
+        fingerprint: sha256 of all examples in canonical form, chosen or not.
+        limit: How many questions were asked for; None is all.
+        seed: What drew them; None is the first.
+        examples: Those that were chosen, in the data's order.
+    """
+
+    benchmark: Benchmark
+    version: str
+    source: str
+    fingerprint: str
+    questions: int
+    limit: int | None
+    seed: int | None
+    examples: tuple[Example, ...]
+
+    def items(
+        self, template: Template, *, blind: bool = True, content_free: bool = False
+    ) -> list[Item]:
+        """Every chosen example as an item under a template.
+
+        Raises:
+            InputError: The template does not render.
+        """
+        items = [e.item(template, content_free=content_free) for e in self.examples]
+        return items if blind else [replace(item, blind_prompt=None) for item in items]
+
+    def inputs(self) -> tuple[str, ...]:
+        """The part of each chosen example's prompt that differs by item, as far as it says.
+
+        Raises:
+            InputError: A prompt is a conversation.
+        """
+        if any(example.messages is not None for example in self.examples):
+            raise InputError("states are read of prompts of text, and here are conversations")
+        names = ("question", "input", "prompt")
+        each = [[e.fields[n] for n in names if e.fields.get(n)] for e in self.examples]
+        return tuple(str(own[0]) if own else "" for own in each)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a run records it."""
+        return {
+            "version": self.version,
+            "source": self.source,
+            "fingerprint": self.fingerprint,
+            "questions": self.questions,
+            "limit": self.limit,
+            "seed": self.seed,
+            "licence": self.benchmark.licence,
+            "citation": self.benchmark.citation,
+        }
+
+
+def fingerprint(examples: Sequence[Example]) -> str:
+    """sha256 of the examples in canonical JSON, one a line: same content, same digest.
+
+    Neither the file's layout nor the template enters: the hub's copy and a local one agree.
+    """
+    digest = hashlib.sha256()
+    for example in examples:
+        content: list[Any] = [
+            example.id,
+            dict(example.fields),
+            example.candidates,
+            example.truthful,
+            example.kind,
+            example.separator,
+        ]
+        if example.messages is not None:
+            content.append(as_dicts(example.messages))
+        if example.group is not None:
+            content.append({"group": example.group})
+        line = json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+        digest.update(line.encode() + b"\n")
+    return digest.hexdigest()
+
+
+def require_count(questions: Sequence[tuple[Example, ...]], expected: int) -> None:
+    """Refuse data of another size.
+
+    Raises:
+        InputError: The count differs.
+    """
+    if len(questions) != expected:
+        raise InputError(
+            f"expected {expected} rows, got {len(questions)}; for a set of your own use jsonl:PATH"
+        )
+
+
+def _choose(
+    questions: list[tuple[Example, ...]], limit: int | None, seed: int | None
+) -> list[tuple[Example, ...]]:
+    if limit is None or limit >= len(questions):
+        return questions
+    if seed is None:
+        return questions[:limit]
+    places = random.Random(seed).sample(range(len(questions)), limit)
+    return [questions[i] for i in sorted(places)]

@@ -1,0 +1,55 @@
+"""Everyday: questions about the real world in our own words, each with its reason in the file.
+
+Three sorts, told by the id: `plain/017` asks for a plain fact; `popular/017` has the popular wrong
+answer among its candidates; `pair/017/a` and `pair/017/b` are two questions over the same
+candidates with different truths, so that whoever does not read the question gets at most half of
+the items and none of the pairs. Neither length, place nor first word tells the truth: the tests
+hold the baselines that go by them near chance.
+"""
+
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+
+from lastword.files.rows import read_objects
+from lastword.lab.benchmarks.benchmark import Benchmark, Example
+from lastword.lab.benchmarks.source import Row, Rows
+
+PATH = Path(__file__).with_name("everyday.jsonl")
+
+
+def _read(data: Path | None) -> Rows:
+    # Nothing to look for in --data: the set comes with the package. A pair is one question, so
+    # that --limit never parts it.
+    lines = groupby(read_objects(PATH), key=lambda line: line["id"].split("/")[:2])
+    return Rows([{"lines": list(group)} for _, group in lines], PATH.name)
+
+
+def _parse(place: int, row: Row) -> tuple[Example, ...]:
+    return tuple(_example(line) for line in row["lines"])
+
+
+def _example(line: Row) -> Example:
+    return Example(
+        id=line["id"],
+        fields={"question": line["question"]},
+        blind_fields={"question": ""},
+        candidates=tuple(line["candidates"]),
+        truthful=tuple(candidate == line["truth"] for candidate in line["candidates"]),
+    )
+
+
+def _verify(questions: Sequence[tuple[Example, ...]]) -> str:
+    pairs = sum(len(question) == 2 for question in questions)
+    return f"{len(questions) + pairs} items, {pairs} pairs"
+
+
+EVERYDAY = Benchmark(
+    name="everyday",
+    read=_read,
+    parse=_parse,
+    verify=_verify,
+    templates={"qa": "Q: {{ question }}\nA:", "question": "Question: {{ question }}\nAnswer:"},
+    licence="Apache-2.0",
+    citation="made by lastword: questions about the real world",
+)

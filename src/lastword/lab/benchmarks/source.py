@@ -1,0 +1,91 @@
+"""Read the rows of a benchmark: from a file, a folder of files, or the hub."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lastword.errors import InputError
+from lastword.files.rows import read_objects
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows as their authors published them, and where they were read."""
+
+    rows: list[Row]
+    source: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """Find and read the rows of a data set.
+
+    Attributes:
+        files: Paths to look for in a data folder, the first that exists wins.
+        hub: (repository, configuration) of the Hugging Face set; None where there is none.
+        take: How many rows from the start belong to the benchmark; None for all.
+    """
+
+    files: tuple[str, ...]
+    hub: tuple[str, str] | None = None
+    take: int | None = None
+
+    def read(self, data: Path | None) -> Rows:
+        """Rows from a file or folder, or from the hub where no path is given.
+
+        Raises:
+            InputError: Nothing there, unreadable, or not rows.
+        """
+        table = self._from_hub() if data is None else self._from_path(data)
+        return Rows(table.rows[: self.take], table.source)
+
+    def _from_path(self, data: Path) -> Rows:
+        if not data.exists():
+            raise InputError(f"no file or folder {data}; give --data an existing one")
+        paths = [data] if data.is_file() else [data / name for name in self.files]
+        path = next(filter(Path.is_file, paths), None)
+        if path is None:
+            raise InputError(f"{data} holds none of {', '.join(self.files)}; give --data the file")
+        return Rows(read_objects(path), path.name)
+
+    def _from_hub(self) -> Rows:
+        if self.hub is None:
+            raise InputError(f"this set is read from a file: give --data, with {self.files[0]}")
+        repository, configuration = self.hub
+        try:
+            from datasets import load_dataset
+        except ImportError as error:
+            raise InputError(
+                "the hub is read through `datasets`: pip install 'lastword[eval]', or give --data"
+            ) from error
+        try:
+            splits = load_dataset(repository, configuration)
+        # `datasets` raises many kinds here (offline, unknown set, broken cache): all one answer.
+        except Exception as error:
+            reason = " ".join(str(error).split())[:200]
+            raise InputError(
+                f"cannot load {repository} ({configuration}) from the hub: {reason}; "
+                "check the network or give --data a local file"
+            ) from error
+        if len(splits) != 1:
+            raise InputError(
+                f"{repository} ({configuration}) has splits {list(splits)}, expected 1"
+            )
+        (split,) = splits.values()
+        rows = split if self.take is None else split.select(range(min(self.take, len(split))))
+        return Rows([dict(row) for row in rows], f"hub:{repository}/{configuration}")
+
+
+def text_field(row: Row, name: str, place: int) -> str:
+    """A text of a row, stripped at both ends: whitespace may tell labels (method, section 10).
+
+    Raises:
+        InputError: The field is missing or no text.
+    """
+    value = row.get(name)
+    if not isinstance(value, str):
+        came = f"has {', '.join(row)}" if name not in row else f"is {type(value).__name__}"
+        raise InputError(f'row {place}: expected a text field "{name}", the row {came}')
+    return value.strip()

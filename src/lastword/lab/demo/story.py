@@ -1,0 +1,188 @@
+"""A story of the demo: one repair, one break, and the certificate that tells them apart."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import softmax
+
+from lastword.lab.benchmarks import demo
+from lastword.lab.benchmarks.everyday import EVERYDAY
+from lastword.lab.demo.outcome import BROKEN, REPAIRED, RULES, Outcome
+from lastword.records.cells import mean
+from lastword.records.metrics import fixed_and_broken
+from lastword.text.items import Item
+from lastword.trust.certify import Finding, certify
+from lastword.trust.groups import marks, numbers
+from lastword.trust.labelled import Labelled
+from lastword.trust.policy import scalar_operator
+from lastword.trust.summary import summary
+from lastword.trust.terms import Terms
+
+if TYPE_CHECKING:
+    from lastword.decide.tracer import Tracer
+
+PUBLISHED = "smollm2-135m"
+# The smallest whole percent at which the organism's 450 questions let any override through.
+TERMS = Terms(alpha=0.035)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A model and the questions that the demo puts to it.
+
+    Attributes:
+        name: Of the model, in front of an item.
+        note: What the model is, and what follows from it for others.
+    """
+
+    model: str
+    name: str
+    title: str
+    note: str
+    benchmark: str
+    items: Callable[[], Sequence[Item]]
+
+
+ORGANISM = Part(
+    "lastword/demo-organism",
+    "Organism",
+    "A laboratory animal: a model made to have what the method looks for",
+    "This model was made to lose late what it knew, the fault that TRACE looks for: it says "
+    "nothing about other models. On real ones correction gains on some questions and loses on "
+    "others.",
+    "the invented world",
+    demo.items,
+)
+REAL = Part(
+    f"lastword/{PUBLISHED}",
+    PUBLISHED,
+    "A real language model on questions about the real world",
+    "SmolLM2-135M-Instruct in 4 bits, a small language model that was not made for this, answers "
+    "`everyday`: plain facts, popular errors, and pairs of questions over the same candidates. "
+    "Whether correction helps depends on the model and on the questions: `lastword certify` says "
+    "it of labelled ones of your own (docs/trust.md).",
+    EVERYDAY.name,
+    lambda: EVERYDAY.load().items(EVERYDAY.template()),
+)
+
+CERTIFIED = f"{REPAIRED}, of those that the certificate allows"
+WITHHELD = f"{BROKEN}, of those that the certificate does not allow"
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The counts of what became of all answers."""
+
+    name: str
+    right: float
+    fixed: int
+    broken: int
+
+
+@dataclass(frozen=True)
+class Story:
+    """The effect of correction on a model's answers, and what of it a certificate allows.
+
+    Attributes:
+        chance: Share that is right where one answer is drawn of each.
+        base: Share that the model answers right by itself.
+        corrected: Every correction stands.
+        certified: Those stand that the certificate allows.
+        lines: What the certificate says, in words.
+        examples: One repair and one break by the rules that chose them.
+    """
+
+    part: Part
+    items: int
+    chance: float
+    base: float
+    corrected: Effect
+    certified: Effect
+    finding: Finding
+    lines: list[str]
+    examples: Mapping[str, Outcome]
+
+    @property
+    def headline(self) -> str:
+        """Both effects in a sentence."""
+        all, some = self.corrected, self.certified
+        end = f"under its certificate it repaired {some.fixed} and broke {some.broken}"
+        if self.finding.chosen is None:
+            end = "its certificate keeps it off"
+        return f"Correction repaired {all.fixed} answers and broke {all.broken}; {end}"
+
+    @property
+    def bars(self) -> list[Effect]:
+        """Shares of right answers side by side, from chance on."""
+        alone = [Effect("by chance", self.chance, 0, 0), Effect("the model", self.base, 0, 0)]
+        return [*alone, self.corrected, self.certified]
+
+    def figures(self) -> dict[str, Any]:
+        """The numbers behind it, for programs."""
+        return {
+            "model": self.part.model,
+            "items": self.items,
+            "chance": self.chance,
+            "base": self.base,
+            "corrected": asdict(self.corrected),
+            "certified": asdict(self.certified),
+            "certificate": self.lines,
+            "examples": {rule: o.item.id for rule, o in self.examples.items()},
+        }
+
+
+def story(part: Part, tracer: "Tracer", outcomes: Sequence[Outcome], terms: Terms) -> Story:
+    """The story of a model's answers."""
+    finding = _certified(tracer, outcomes, terms)
+    stands = [withheld_by(finding, o) is None for o in outcomes]
+    return Story(
+        part,
+        items=len(outcomes),
+        chance=mean([o.chance for o in outcomes]),
+        base=mean([o.mc1_base for o in outcomes]),
+        corrected=_effect("corrected", outcomes, [True] * len(outcomes)),
+        certified=_effect("under the certificate", outcomes, stands),
+        finding=finding,
+        lines=summary(finding, part.model, [part.benchmark], failed=0),
+        examples=_examples(outcomes, stands),
+    )
+
+
+def withheld_by(finding: Finding, outcome: Outcome) -> str | None:
+    """The rule of the certificate that an answer fails; None where it stands."""
+    if outcome.stays:
+        return None
+    return finding.policy.withholds(outcome.decision.operator, outcome.margin)
+
+
+def _certified(tracer: "Tracer", outcomes: Sequence[Outcome], terms: Terms) -> Finding:
+    decisions, items = [o.decision for o in outcomes], [o.item for o in outcomes]
+    labelled = Labelled(
+        mc1_base=np.array([o.mc1_base for o in outcomes]),
+        mc1=np.array([o.mc1 for o in outcomes]),
+        overrides=np.array([not o.stays for o in outcomes]),
+        operators=np.array([d.operator for d in decisions]),
+        margins=np.array([o.margin for o in outcomes]),
+        base_confidence=np.array([softmax(d.base_scores).max() for d in decisions]),
+        confidence=np.array([softmax(d.scores).max() for d in decisions]),
+        groups=numbers([list(marks(i.id, i.prompt, i.candidates, i.group)) for i in items]),
+    )
+    return certify(labelled, scalar_operator(tracer.invariant, tracer.theta.tau_I), terms)
+
+
+def _effect(name: str, outcomes: Sequence[Outcome], stands: Sequence[bool]) -> Effect:
+    gains = [o.gain if s else 0.0 for o, s in zip(outcomes, stands, strict=True)]
+    right = mean([o.mc1_base + gain for o, gain in zip(outcomes, gains, strict=True)])
+    return Effect(name, right, *fixed_and_broken(gains))
+
+
+def _examples(outcomes: Sequence[Outcome], stands: Sequence[bool]) -> Mapping[str, Outcome]:
+    """The first repair that stands and the first break that does not; else the first of each."""
+    firsts: dict[str, Outcome] = {}
+    for rule, stricter, stand in ((REPAIRED, CERTIFIED, True), (BROKEN, WITHHELD, False)):
+        pairs = [(o, s) for o, s in zip(outcomes, stands, strict=True) if RULES[rule](o)]
+        strict = [(stricter, o) for o, s in pairs if s is stand]
+        firsts.update((strict or [(rule, o) for o, _ in pairs])[:1])
+    return firsts

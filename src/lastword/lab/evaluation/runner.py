@@ -1,0 +1,408 @@
+"""Runner: a model over a benchmark, group by group, into the store.
+
+`prepare` says what is to be done. The items are read as tokens and planned a window at a time
+(`encode`, `plan`), so that no more than two windows are in memory. `part` does one group, or a
+piece of one that takes long, and touches no disk; `collect` keeps the parts that are missing as
+they come. `execute` is all of it in one process; an engine that spreads the work calls the others
+in its workers and `collect` where the records are kept.
+"""
+
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lastword.errors import ItemError, NonFiniteError
+from lastword.files.folder import Folder
+from lastword.files.strict_json import strict
+from lastword.lab.evaluation.ahead import Ahead
+from lastword.lab.evaluation.pace import Pace
+from lastword.lab.evaluation.work import Extent, Work
+from lastword.model.asked import asked
+from lastword.model.options import LoadOptions
+from lastword.model.weights.identity import model_name
+from lastword.records.decision import Decision
+from lastword.records.info import RUN_FILE, RunInfo, cell_folder, differences, read_run
+from lastword.records.parts import serialise
+from lastword.records.record import Place, Row, failure, record
+from lastword.records.run import Run
+from lastword.records.schema import STATES
+from lastword.text.forest import common_prefixes
+from lastword.text.items import Item
+from lastword.text.prompt_template import template_name
+
+if TYPE_CHECKING:
+    from lastword.decide.tracer import Tracer
+    from lastword.text.tokens import Encoded
+
+    Batch = dict[int, Encoded | ItemError]
+
+# Versions on which numbers depend: records of different ones do not stand in one cell.
+_PACKAGES = ("lastword", "torch", "transformers", "tokenizers")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One cell: a model on a benchmark under a template.
+
+    Attributes:
+        work: What is run.
+        items: The items, in the benchmark's order.
+        info: What `run.json` says before anything is planned.
+        inputs: The part of each item's prompt that states are pooled over; None keeps no states.
+    """
+
+    work: Work
+    items: tuple[Item, ...]
+    info: RunInfo
+    inputs: tuple[str, ...] | None
+
+    def cell(self, out: Folder) -> Folder:
+        """Folder of the cell under a root."""
+        return cell_folder(out, self.info["model"], self.work.name)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Records of one group, all or some, as the bytes of their file.
+
+    Attributes:
+        group: Number of the group in the plan.
+        content: The Parquet file.
+        items: How many records it holds.
+        failed: How many of them are of items that failed.
+    """
+
+    group: int
+    content: bytes
+    items: int
+    failed: int
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The outcome of one start of a job.
+
+    Attributes:
+        cell: Folder of the cell.
+        items: How many items this start was for (a shard's, where it was one).
+        resumed: How many of them an earlier start had done.
+        failed: How many of them failed, now or earlier.
+        set_aside: Torn parts that were renamed and done again.
+    """
+
+    cell: Folder
+    items: int
+    resumed: int
+    failed: int
+    set_aside: tuple[Folder, ...]
+
+
+def prepare(tracer: "Tracer", work: Work) -> Job:
+    """Lay out what a cell needs computed: its items, and the record of its settings.
+
+    Raises:
+        InputError: The template does not render, the chat template refuses every prompt, the
+            correction's answers depend on the order in which items come, or states are to be kept
+            of conversations.
+        CertificateError: The tracer's certificate is for another template.
+    """
+    from lastword.methods.correction import require_pure  # torch comes with it
+
+    require_pure(tracer.correction)
+    if tracer.certificate is not None:
+        tracer.certificate.check_template(template_name(work.template.to_dict()))
+    needs = [tracer.correction.needs, *(method.needs for method in work.methods.values())]
+    items = work.dataset.items(
+        work.template,
+        blind=work.blind != "none" or any(n.blind for n in needs),
+        content_free=any(n.content_free for n in needs),
+    )
+    described = tracer.describe() | _conversation(tracer, items)
+    info = {
+        **described,
+        "model": model_name(described["model"]),
+        "weights": tracer.digests or None,
+        **_settings(work),
+        **({"state_bytes": _state_bytes(tracer)} if work.states else {}),
+        "machine": {"system": platform.platform(), "python": platform.python_version()},
+        "plan": [],
+    }
+    inputs = work.dataset.inputs() if work.states else None
+    return Job(work, tuple(items), strict(info), inputs)
+
+
+def finished(
+    options: LoadOptions,
+    work: Work,
+    out: Folder,
+    extent: Extent,
+    engine: dict[str, Any] | None = None,
+) -> RunResult | None:
+    """Return the result of a start that has nothing to do; None where only the model can tell.
+
+    Args:
+        options: The model.
+        work: What is run.
+        out: Root of the cells.
+        extent: How much of it is done here.
+        engine: What the tracer's `describe` would say of another engine than transformers.
+
+    Raises:
+        RecordError: The cell is of another schema, or too many of its items failed.
+    """
+    cell = cell_folder(out, model_name(options.alias or options.label), work.name)
+    folder = cell if extent.shard is None else cell / extent.shard.folder
+    if not ((cell / RUN_FILE).is_file() and folder.is_dir()):
+        return None
+    info = read_run(cell)
+    settings = {"record": None, "states": None} | _settings(work) | {"engine": engine}
+    same = not differences({name: info.get(name) for name in settings}, settings)
+    if not same or info.get("asked") is None or info["asked"] != asked(options):
+        return None
+    run = Run(cell, info, extent.shard)
+    if run.look() or not run.whole:
+        return None
+    extent.require_few(run.failed, folder)
+    return RunResult(cell, run.records, run.records, run.failed, ())
+
+
+def _conversation(tracer: "Tracer", items: Sequence[Item]) -> dict[str, Any]:
+    """The chat template as `describe` has it, where items bring conversations that it writes."""
+    from lastword.text.tokens import Chat, describe_chat
+
+    if all(item.messages is None for item in items):
+        return {}
+    return {"chat": describe_chat(tracer.tokenizer, tracer.chat or Chat())}
+
+
+def encode(tracer: "Tracer", job: Job, places: Sequence[int]) -> "Batch":
+    """Items by place as tokens, or as why they have none.
+
+    Raises:
+        InputError: The chat template refuses a prompt.
+    """
+    return dict(zip(places, tracer.encode([job.items[p] for p in places]), strict=True))
+
+
+def plan(tracer: "Tracer", batch: "Batch") -> list[list[int]]:
+    """A window's groups of places; items without tokens are a group of their own, the first."""
+    failed = [p for p, e in batch.items() if isinstance(e, ItemError)]
+    encoded = {p: e for p, e in batch.items() if not isinstance(e, ItemError)}
+    places = list(encoded)
+    groups = tracer.plan(list(encoded.values())) if encoded else []
+    return [*([failed] if failed else []), *([places[i] for i in group] for group in groups)]
+
+
+def compute(tracer: "Tracer", job: Job, group: int, batch: "Batch") -> list[Row]:
+    """The records of items that are one batch, in their order.
+
+    A batch that meets logits that are not finite is done again item by item, so that only the items
+    that have them fail.
+
+    Args:
+        tracer: The model.
+        job: What is run.
+        group: Number of their group in the plan.
+        batch: The items: all of the group, or some.
+    """
+    examples, name = job.work.dataset.examples, job.work.name
+    where = {p: Place(name, examples[p].kind, p, group) for p in batch}
+    good = {p: e for p, e in batch.items() if not isinstance(e, ItemError)}
+    start = time.perf_counter()
+    decisions = _decide(tracer, good, job)
+    states = _states(tracer, job, [p for p, own in decisions.items() if isinstance(own, Decision)])
+    seconds = time.perf_counter() - start
+    tokens = {p: _tokens(e) for p, e in good.items()}
+    share = seconds / max(sum(tokens.values()), 1)
+    rows = []
+    for place, encoded in batch.items():
+        answer, own = decisions.get(place, encoded), states.get(place)
+        if isinstance(answer, Decision) and not isinstance(own, ItemError):
+            row = record(where[place], good[place], answer, share * tokens[place])
+            rows.append(row if own is None else row | {STATES: own})
+        else:
+            error = own if isinstance(own, ItemError) else answer
+            rows.append(failure(where[place], job.items[place], str(error)))
+    return rows
+
+
+def part(tracer: "Tracer", job: Job, group: int, batch: "Batch", pace: Pace) -> Part:
+    """Records of the first of a group's items, as many as the pace allows, ready to be kept.
+
+    Where nothing is known of the pace, a few items tell it. If then the whole group is soon done,
+    it is computed as one batch, they too: what is fast is packed the same wherever it runs.
+
+    Args:
+        tracer: The model.
+        job: What is run.
+        group: Number of the group in the plan.
+        batch: What the group lacks.
+        pace: What is known of the model's; it learns.
+    """
+    tokens = _fresh_tokens(list(batch.values()))
+
+    def rows_of(count: int) -> list[Row]:
+        with pace.learning(sum(tokens[:count])):
+            return compute(tracer, job, group, dict(islice(batch.items(), count)))
+
+    known, count = pace.known, pace.items(tokens)
+    rows = rows_of(count)
+    if not known and count < len(batch) == pace.items(tokens):
+        rows = rows_of(len(batch))
+    failed = sum(row["error"] is not None for row in rows)
+    return Part(group, serialise(rows), len(rows), failed)
+
+
+def execute(
+    tracer: "Tracer",
+    job: Job,
+    out: Folder,
+    extent: Extent = Extent(),  # noqa: B008 - frozen
+    advance: Callable[[int], None] | None = None,
+) -> RunResult:
+    """Do what the cell lacks and keep it, part by part; started again, it goes on.
+
+    Args:
+        tracer: The model.
+        job: What is run.
+        out: Root of the cells.
+        extent: How much of it is done here.
+        advance: Told how many items are done, at the start and after every part.
+
+    Raises:
+        RecordError: The cell holds another run, the disk refuses, or too many items failed.
+        RunLockedError: Another process does the same.
+    """
+
+    def parts(run: Run) -> Iterator[Part]:
+        pace = Pace()
+        with Ahead(partial(encode, tracer, job), len(job.items)) as ahead:
+            while not run.whole:
+                if not run.gaps:
+                    run.extend(plan(tracer, ahead.window(run.plan_size)))
+                    continue
+                group, places = next(iter(run.gaps.items()))  # what is kept leaves it
+                yield part(tracer, job, group, ahead.take(places), pace)
+
+    return collect(job.info, out, parts, extent, advance)
+
+
+def collect(
+    info: RunInfo,
+    out: Folder,
+    parts: Callable[[Run], Iterable[Part]],
+    extent: Extent = Extent(),  # noqa: B008 - frozen
+    advance: Callable[[int], None] | None = None,
+) -> RunResult:
+    """Keep the parts that a cell lacks, as they come and in any order.
+
+    Args:
+        info: What is run.
+        out: Root of the cells.
+        parts: Makes what a run lacks, part by part, each when it is asked for: then the one before
+            is kept.
+        extent: How much of it is done here.
+        advance: Told how many items are done, at the start and after every part.
+
+    Raises:
+        RecordError: The cell holds another run, the disk refuses, or too many items failed.
+        RunLockedError: Another process does the same.
+    """
+    cell = cell_folder(out, info["model"], info["benchmark"])
+    with Run(cell, info, extent.shard) as run:
+        resumed, failed = run.records, run.failed
+        if advance is not None:
+            advance(resumed)
+        extent.require_few(failed, run.folder)
+        for part in parts(run):
+            run.keep(part.group, part.content)
+            failed += part.failed
+            if advance is not None:
+                advance(part.items)
+            extent.require_few(failed, run.folder)
+        return RunResult(run.cell, run.records, resumed, run.failed, tuple(run.set_aside))
+
+
+def _settings(work: Work) -> RunInfo:
+    """Return what `run.json` says that no model needs to be asked for."""
+    return work.describe() | {"packages": {name: version(name) for name in _PACKAGES}}
+
+
+def _decide(
+    tracer: "Tracer", encoded: "dict[int, Encoded]", job: Job
+) -> dict[int, Decision | NonFiniteError]:
+    if not encoded:
+        return {}
+    from lastword.decide.batch import Scope  # torch comes with it
+
+    try:
+        decisions = tracer.decide_group(
+            list(encoded.values()), Scope(job.work.record, job.work.blind, job.work.methods)
+        )
+        return dict(zip(encoded, decisions, strict=True))
+    except NonFiniteError as error:
+        if len(encoded) == 1:
+            return dict.fromkeys(encoded, error)
+    answers: dict[int, Decision | NonFiniteError] = {}
+    for place, one in encoded.items():
+        answers |= _decide(tracer, {place: one}, job)
+    return answers
+
+
+def _states(tracer: "Tracer", job: Job, places: Sequence[int]) -> "dict[int, bytes | ItemError]":
+    """Pooled states of some items by place, or why there are none; nothing where none are kept."""
+    if job.inputs is None or not places:
+        return {}
+    from lastword.probes.state import POOLINGS
+    from lastword.text.passages import Passage, encode_passages
+
+    inputs = {"mean": [job.inputs[p] for p in places], "last": None}
+    each = [
+        encode_passages(
+            [job.items[p].prompt for p in places],
+            inputs[pooling],
+            tracer.tokenizer,
+            context=tracer.profile.context,
+            overflow=tracer.overflow,
+            chat=tracer.chat,
+        )
+        for pooling in POOLINGS
+    ]
+    states: dict[int, bytes | ItemError] = {}
+    passages: dict[int, list[Passage]] = {}
+    for place, *own in zip(places, *each, strict=True):
+        refused = [p for p in own if isinstance(p, ItemError)]
+        if refused:
+            states[place] = ItemError(refused[0].reason, job.items[place].id)
+        else:
+            passages[place] = [p for p in own if isinstance(p, Passage)]
+    read = tracer.pooled(list(chain(*passages.values())), range(tracer.profile.depth + 1))
+    by_item = read.reshape(len(passages), len(POOLINGS), *read.shape[1:]).swapaxes(1, 2)
+    pairs = zip(passages, by_item, strict=True)
+    return states | {place: own.astype("<f4").tobytes() for place, own in pairs}
+
+
+def _state_bytes(tracer: "Tracer") -> int:
+    """Return what the pooled states of an item take: float32 [depths, poolings, width]."""
+    from lastword.probes.state import POOLINGS
+
+    return 4 * (tracer.profile.depth + 1) * len(POOLINGS) * tracer.profile.width
+
+
+def _tokens(encoded: "Encoded") -> int:
+    return encoded.prompt_tokens + sum(encoded.candidate_tokens)
+
+
+def _fresh_tokens(batch: "Sequence[Encoded | ItemError]") -> list[int]:
+    """Count the tokens that each item adds to a batch with those before it; 0 without tokens."""
+    encoded = [e for e in batch if not isinstance(e, ItemError)]
+    shared = common_prefixes([np.asarray(e.sequences[0]) for e in encoded])
+    fresh = (_tokens(e) - min(s, e.prompt_tokens) for e, s in zip(encoded, shared, strict=True))
+    return [0 if isinstance(e, ItemError) else int(next(fresh)) for e in batch]

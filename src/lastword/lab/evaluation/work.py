@@ -1,0 +1,86 @@
+"""Work: what is run of a benchmark, and how much of it; both travel whole through every engine."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lastword.errors import RecordError
+from lastword.files.folder import Folder
+from lastword.lab.benchmarks import Dataset, Template
+from lastword.records.info import SCHEMA, RunInfo
+from lastword.records.run import Shard
+from lastword.text.items import Blind, Recorded
+
+if TYPE_CHECKING:
+    from lastword.methods.contract import Method
+
+
+@dataclass(frozen=True)
+class Work:
+    """One benchmark under one template, and what is read of its items.
+
+    Attributes:
+        dataset: The benchmark's examples.
+        template: Makes the prompts.
+        blind: What is read with the question left out: `base` the question-blind baseline, `all`
+            every depth and T too, `none` nothing.
+        methods: TRACE's peers that score the items too, by name (`lastword.methods.resolve`).
+        record: Depths that are read and recorded: `all` and T, or those that `decide`.
+        states: True if pooled states of every text are kept, for probes.
+    """
+
+    dataset: Dataset
+    template: Template
+    blind: Blind = "base"
+    methods: "Mapping[str, Method]" = field(default_factory=dict)
+    record: Recorded = "all"
+    states: bool = False
+
+    @property
+    def name(self) -> str:
+        """The benchmark as records and folders name it: `truthfulqa`, `truthfulqa@own6`."""
+        benchmark = self.dataset.benchmark
+        if self.template.name.startswith("user/"):
+            return f"{benchmark.name}@user-{self.template.variant}"
+        if self.template.variant == benchmark.default_variant:
+            return benchmark.name
+        return f"{benchmark.name}@{self.template.variant}"
+
+    def describe(self) -> RunInfo:
+        """Return what `run.json` says of it."""
+        return {
+            "schema": SCHEMA,
+            "benchmark": self.name,
+            "dataset": {"name": self.dataset.benchmark.name, **self.dataset.to_dict()},
+            "template": self.template.to_dict(),
+            "blind": self.blind,
+            **({} if self.record == "all" else {"record": self.record}),
+            **({"states": True} if self.states else {}),
+            "methods": {name: method.aggregation for name, method in self.methods.items()},
+            "items": len(self.dataset.examples),
+        }
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The share of a cell that one start does.
+
+    Attributes:
+        shard: Which part of the plan; None for all.
+        max_failures: Stop where more items than this have failed; None for no limit.
+    """
+
+    shard: Shard | None = None
+    max_failures: int | None = None
+
+    def require_few(self, failed: int, folder: Folder) -> None:
+        """Stop where too many items failed.
+
+        Raises:
+            RecordError: More than the limit.
+        """
+        if self.max_failures is not None and failed > self.max_failures:
+            raise RecordError(
+                f"stopped: {failed} items failed, more than the {self.max_failures} of "
+                f"--max-failures; {folder} keeps what was done, their `error` says why"
+            )

@@ -1,0 +1,239 @@
+"""Build: a folder of records becomes tables, figures and one page."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lastword.errors import RecordError
+from lastword.files.folder import Folder, locate
+from lastword.files.strict_json import from_json
+from lastword.files.writing import open_whole
+from lastword.lab.evaluation.statistics import judge
+from lastword.lab.report import figures, tables
+from lastword.lab.report.ablation import (
+    ablation_figure,
+    necessity,
+    necessity_table,
+    sweep_table,
+    sweeps,
+)
+from lastword.lab.report.comparison import Comparison, comparison_tables, read_comparisons
+from lastword.lab.report.controls import controls, controls_table
+from lastword.lab.report.cost import Timing, cost_figure, cost_table, read_timings
+from lastword.lab.report.dependence import dependence, dependence_figure, dependence_table
+from lastword.lab.report.depths import depths, depths_figure, depths_table
+from lastword.lab.report.page import CellReport, Opening, render
+from lastword.lab.report.page_data import data_blocks, sampled
+from lastword.lab.report.published import against_paper
+from lastword.lab.report.table import Table, write_table
+from lastword.records.cells import Cell, summarise
+from lastword.records.figure_parts import Diagram, Figure
+from lastword.records.info import read_runs
+from lastword.records.provenance import one_theta
+from lastword.records.readings import read
+from lastword.records.record import Record
+from lastword.records.stored import read_cells
+from lastword.rule.theta import Theta
+
+VERDICT = "verdict.json"  # of `lastword try`, beside its records
+
+
+@dataclass(frozen=True)
+class Material:
+    """Everything that a report is made from.
+
+    Attributes:
+        cells: All cells.
+        theta: Theta of the runs.
+        timings: What the bench measured; empty without it.
+        comparisons: TRACE beside its peers, of the runs that `lastword compare` made.
+        item: What the worked example and the figure across models show, as BENCHMARK-ID; None
+            lets them choose.
+        opening: What the page begins with, where `lastword try` made the records.
+    """
+
+    cells: Sequence[Cell]
+    theta: Theta
+    timings: tuple[Timing, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
+    item: str | None = None
+    opening: Opening | None = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """The files of a report, and its verdicts.
+
+    Attributes:
+        paths: Its files, the page last.
+        verdicts: Of every cell, in words, with its controls.
+    """
+
+    paths: tuple[Path, ...]
+    verdicts: tuple[str, ...]
+
+
+def report(
+    runs: Folder,
+    out: Path,
+    *,
+    bench: Path | None = None,
+    with_paper: bool = False,
+    item: str | None = None,
+) -> Output:
+    """Write `tables/`, `figures/` and `index.html` under `out`.
+
+    Args:
+        runs: Folder of `lastword eval`, at any level.
+        out: Folder to write to.
+        bench: What `lastword bench --out` left, for the cost table and figure.
+        with_paper: True if the published grid is laid beside the cells.
+        item: What the worked example and the figure across models show, as BENCHMARK-ID.
+
+    Raises:
+        RecordError: No records, records of different settings, no such item, no timings, or a
+            folder that cannot be written.
+    """
+    timings = () if bench is None else tuple(read_timings(bench))
+    opening = _opening(runs / VERDICT)
+    material = replace(_read(runs), timings=timings, item=item, opening=opening)
+    return write(material, out, with_paper=with_paper)
+
+
+def write_page(runs: Folder, path: Path) -> None:
+    """Write the page alone, which draws its figures itself.
+
+    Args:
+        runs: As `report` takes them.
+        path: The HTML file; it begins with the verdict of `lastword try` that lies beside it.
+
+    Raises:
+        RecordError: As `report`.
+    """
+    material = replace(_read(runs), opening=_opening(locate(str(path.parent)) / VERDICT))
+    try:
+        _write_page(path, material, *_contents(material))
+    except OSError as error:
+        raise RecordError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _read(runs: Folder) -> Material:
+    """The records in a folder, and what is known of their runs."""
+    cells = read_cells(runs)
+    infos = read_runs(runs).values()
+    return Material(cells, one_theta(infos), comparisons=tuple(read_comparisons(runs, cells)))
+
+
+def _opening(path: Folder) -> Opening | None:
+    """The picture and the words of `lastword try`, where it left them."""
+    if not path.is_file():
+        return None
+    try:
+        verdict = from_json(path.read_text(encoding="utf-8"))
+        picture, words, classes = (
+            tuple(map(str, verdict[name])) for name in ("picture", "words", "by_class")
+        )
+        depths = tuple((float(head), float(probe)) for head, probe in verdict.get("by_depth", ()))
+        return Opening(picture, words, classes, depths)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RecordError(f"cannot read {path}: {error}; try again") from error
+
+
+def write(material: Material, out: Path, *, with_paper: bool = False) -> Output:
+    """The report of records in memory; as `report`."""
+    from lastword.lab.report import draw  # matplotlib, which the page alone does without
+
+    views, made, pictures = _contents(material, with_paper=with_paper)
+    index = out / "index.html"
+    try:
+        paths = [path for table in made for path in write_table(table, out / "tables")]
+        (out / "figures").mkdir(parents=True, exist_ok=True)
+        paths += [path for own in pictures for path in draw.save(own, out / "figures")]
+        _write_page(index, material, views, made, pictures)
+    except OSError as error:
+        raise RecordError(f"cannot write to {out}: {error.strerror or error}") from error
+    return Output((*paths, index), tuple(line for view in views for line in _lines(view)))
+
+
+def _lines(view: CellReport) -> list[str]:
+    own, beside = view.judgement, view.controls.sentence
+    verdict = f"{own.model} on {own.benchmark}: {own.sentence}"
+    return [verdict, f"  {beside}"] if beside else [verdict]
+
+
+def _contents(
+    material: Material, *, with_paper: bool = False
+) -> tuple[list[CellReport], list[Table], list[Figure | Diagram]]:
+    """Compute every statistic once; tables and figures in the paper's order."""
+    cells, theta = material.cells, material.theta
+    worked, across = _chosen(material)
+    readings = [read(cell, theta) for cell in cells]
+    beside, summaries = [controls(cell) for cell in cells], [summarise(cell) for cell in cells]
+    needs = [dependence(c, theta, sighted=r) for c, r in zip(cells, readings, strict=True)]
+    judgements = judge(cells, [own.objection for own in beside])
+    known = [own for own in map(depths, cells) if own is not None]
+    effects, swept = necessity(readings, theta), sweeps(readings, theta)
+    per_model = tables.per_model(summaries, theta)
+    cost = cost_table(material.timings) if material.timings else None
+    own = [
+        tables.master(summaries, theta),
+        tables.grid(summaries),
+        per_model,
+        tables.verdict_table(judgements),
+        controls_table(summaries, beside),
+        tables.calibrations(summaries),
+        necessity_table(effects),
+        sweep_table(swept, theta),
+        tables.scorer_constants(theta),
+        dependence_table(needs),
+        *([depths_table(known)] if known else []),
+        *(comparison_tables(material.comparisons) if material.comparisons else []),
+        *([cost] if cost else []),
+        *([against_paper(summaries)] if with_paper else []),
+    ]
+    pictures = [
+        figures.regimes(cells, theta),
+        worked,
+        figures.scorer_motifs(theta),
+        figures.scorer_dataflow(theta),
+        ablation_figure(effects, swept, theta),
+        figures.per_model(per_model),
+        across,
+        cost_figure(cost) if cost else None,
+        dependence_figure(needs),
+        depths_figure(known),
+    ]
+    views = [CellReport(*row) for row in zip(summaries, judgements, beside, strict=True)]
+    return views, own, [figure for figure in pictures if figure is not None]
+
+
+def _chosen(material: Material) -> tuple[Figure | None, Figure | None]:
+    """Draw one item end to end, and one on every model: the one asked for, or those that tell most.
+
+    Raises:
+        RecordError: No such item.
+    """
+    cells, theta = material.cells, material.theta
+    if material.item is None:
+        across = figures.hardest(cells)
+        example = figures.representative(cells, "decisive")
+    else:
+        across = Record.of(figures.named(cells, material.item))
+        example = figures.telling(across)
+    worked = None if example is None else figures.worked_example(example, theta)
+    return worked, figures.across_models(across, theta)
+
+
+def _write_page(
+    path: Path,
+    material: Material,
+    views: Sequence[CellReport],
+    made: Sequence[Table],
+    pictures: Sequence[Figure | Diagram],
+) -> None:
+    cells = material.cells
+    listed, records = sum(map(len, sampled(cells))), sum(len(cell.records) for cell in cells)
+    sample = "" if listed == records else f"{listed:,} of the {records:,}"
+    blocks = data_blocks(cells, material.theta)
+    with open_whole(path) as file:
+        file.write(render(views, made, pictures, blocks, sample, material.opening).encode())

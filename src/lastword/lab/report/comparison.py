@@ -1,0 +1,304 @@
+"""Comparison of corrections: every method's answers on the same items, judged one way.
+
+Judged from records whose run was asked for methods (`lastword compare`). A method is held against
+the base of its own aggregation, so that a correction never gains by summing where the base took
+means; and against TRACE on the same items.
+"""
+
+import math
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lastword.errors import RecordError
+from lastword.files.folder import Folder
+from lastword.lab.evaluation.probed import FOLDS, LAST, MOST, PROBE, PROBES, WORDS, probed
+from lastword.lab.evaluation.statistics import paired
+from lastword.lab.report.controls import controls
+from lastword.lab.report.table import Table, Value, columns
+from lastword.records.cells import Cell, mean, mean_known
+from lastword.records.columns import Lists, PerItem
+from lastword.records.derived import derive, fitted_methods
+from lastword.records.info import find_cells, read_run
+from lastword.records.metrics import mc1_rows, mc2_rows, mc3_rows, of_items
+from lastword.trust.grouping import Groups, changed_groups
+from lastword.trust.testing import holm
+
+if TYPE_CHECKING:
+    from lastword.methods.contract import Aggregation, Method
+
+TRACE = "trace"
+ORACLE = "any depth (oracle)"
+BLIND_ORACLE = "any depth, question unread (oracle)"
+_METHODS = {"question-blind"}  # rivals that are methods, and rows, themselves
+
+_CELL = columns("Model | Benchmark | Method")
+_STANDING = columns(
+    "Items | MC1 .2 | ΔMC1 +.2 | MC2 .2 | MC2 a token .2 | MC3 .2 | Against | Fixed | Broken"
+    " | p .3g | Holm p .3g"
+)
+_BESIDE = columns("Wins | Losses | p .3g | Holm p .3g")
+_NOTES = (
+    "Each method is held against the base of its own aggregation; p is McNemar's exact test over "
+    "groups (copies and pairs are one), Holm's correction is over the methods of a cell.",
+    "MC2 is the softmax of a method's scores as published (sums, means or sums over bytes), MC2 a "
+    "token of the same scores as means over tokens. Only the latter compares between rows.",
+    "Rows without a base never read the question (fitted wording learned from the truths of other "
+    "items what truths look like): what comes no further than they do has shown nothing, nor has "
+    "what comes no further than question-blind and length-only.",
+    "The oracle counts an item if any depth ranks a truth first: no method could know which.",
+)
+_PROBES = (
+    f"{PROBE}, {LAST} and {WORDS} are cross-fitted: each text is answered by fits on other groups "
+    f"of texts, {FOLDS} folds, at most {MOST:,} texts a cell. They learned from labels. "
+    f"{WORDS} reads the text and needs no model: a probe that is no better is of no use."
+)
+_BESIDE_NOTES = (
+    "A win is an item that TRACE has wrong and the method right, a loss the reverse; p is "
+    "McNemar's exact test over groups, Holm's correction is over the methods of a cell.",
+)
+
+
+@dataclass(frozen=True)
+class Against:
+    """A method against another on the items that both answered.
+
+    Attributes:
+        won: Items that the other has wrong and the method right.
+        lost: Items that the other has right and the method wrong.
+        p: McNemar's exact test, two-sided, over groups of items; nan against itself.
+        p_holm: The same after Holm's correction over the methods of the cell.
+    """
+
+    won: int
+    lost: int
+    p: float
+    p_holm: float
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One method on one cell. All shares lie in [0, 1]; nan where there is nothing to judge.
+
+    Attributes:
+        method: Its full name.
+        items: How many items count for MC1 and have its scores.
+        mc1: Mean MC1.
+        delta_mc1: Mean MC1 minus the base's, on the same items.
+        mc2: Mean MC2 of its scores as published, by log-sum-exp.
+        mc2_normalised: Mean MC2 of the same scores as means over tokens.
+        mc3: Mean MC3.
+        base: The base that it is held against: `base-mean`, `base-sum` or `base-bytes`.
+        against_base: Against that base.
+        against_trace: Against TRACE.
+    """
+
+    method: str
+    items: int
+    mc1: float
+    delta_mc1: float
+    mc2: float
+    mc2_normalised: float
+    mc3: float
+    base: str
+    against_base: Against
+    against_trace: Against
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Every method on one model and one benchmark.
+
+    Attributes:
+        model: The model's name.
+        benchmark: The benchmark's name.
+        standings: One a method, in the order in which they were asked for.
+        alone: Mean MC1 of what is no method, by name: of what never reads the question, and of the
+            oracles, which answer an item rightly if any depth ranks a truth first.
+        unprobed: Why probes and words are left out; empty where they are not.
+    """
+
+    model: str
+    benchmark: str
+    standings: tuple[Standing, ...]
+    alone: Mapping[str, float]
+    unprobed: str
+
+
+def compare(
+    cell: Cell, methods: "Mapping[str, Aggregation]", fitted: "Mapping[str, Method] | None" = None
+) -> Comparison:
+    """Judge every method of a cell.
+
+    Args:
+        cell: Records of a run that was asked for methods.
+        methods: Their aggregations by name.
+        fitted: Those of them that learn from the cell's items, and score them by its records.
+
+    Raises:
+        RecordError: The records hold no scores of a method.
+    """
+    scores = _Scores(cell, methods, fitted or {})
+    words, unprobed = math.nan, ""
+    try:
+        crossed = probed(cell)
+        scores.add(crossed.scores)
+        methods = {**methods, **dict.fromkeys(crossed.scores, "mean")}
+        words = mean(crossed.right[WORDS].astype(float))
+    except RecordError as error:
+        unprobed = str(error)
+    first = {name: scores.first(name, how) for name, how in methods.items()}
+    on_base = {name: own - base for name, (own, base, _) in first.items()}
+    on_trace = {name: own - trace for name, (own, _, trace) in first.items()}
+    moved = [np.nan_to_num(own) != 0 for own in (*on_base.values(), *on_trace.values())]
+    groups = changed_groups(cell, np.sum(moved, axis=0, dtype=float))
+    against_base = _against(on_base, groups, {f"base-{how}" for how in methods.values()})
+    against_trace = _against(on_trace, groups, {TRACE})
+    standings = [
+        Standing(
+            method=name,
+            items=int((~np.isnan(first[name][0])).sum()),
+            mc1=mean_known(first[name][0]),
+            delta_mc1=mean_known(on_base[name]),
+            **scores.second(name, how),
+            base=f"base-{how}",
+            against_base=against_base[name],
+            against_trace=against_trace[name],
+        )
+        for name, how in methods.items()
+    ]
+    beside = controls(cell)
+    rivals = {name: share for name, share in beside.rivals.items() if name not in _METHODS}
+    alone = {**rivals, WORDS: words, ORACLE: beside.oracle, BLIND_ORACLE: beside.blind_oracle}
+    alone = {name: share for name, share in alone.items() if not math.isnan(share)}
+    return Comparison(cell.model, cell.benchmark, tuple(standings), alone, unprobed)
+
+
+def _against(
+    gains: Mapping[str, PerItem], groups: Groups, itself: Container[str]
+) -> dict[str, Against]:
+    """Test each method's gains over another, with Holm's correction over the methods."""
+    tests = {name: paired(own, groups) for name, own in gains.items()}
+    p = [math.nan if name in itself else raw for name, (*_, raw) in tests.items()]
+    rows = zip(tests.items(), p, holm(np.array(p)).tolist(), strict=True)
+    return {name: Against(won, lost, raw, fair) for (name, (won, lost, _)), raw, fair in rows}
+
+
+def read_comparisons(runs: Folder, parted: Sequence[Cell]) -> list[Comparison]:
+    """Comparisons of those cells whose runs were asked for methods; none where none was.
+
+    Args:
+        runs: Folder of records, at any level.
+        parted: Its cells.
+
+    Raises:
+        RecordError: No records, or a file that cannot be read.
+    """
+    methods: dict[tuple[str, str], tuple[Any, ...]] = {}
+    for folder in find_cells(runs):
+        info = read_run(folder)
+        if names := info.get("methods"):
+            methods[info["model"], info["benchmark"]] = names, fitted_methods(names, info)
+    pairs = [(cell, methods.get((cell.model, cell.benchmark))) for cell in parted]
+    return [compare(cell, *methods) for cell, methods in pairs if methods is not None]
+
+
+class _Scores:
+    """The scores of every item of a cell, in one layout, by every method."""
+
+    def __init__(self, cell: Cell, names: Iterable[str], fitted: "Mapping[str, Method]") -> None:
+        read = []
+        for items, frame in cell.slices("methods", "candidates", "candidate_tokens"):
+            if "methods" not in frame or frame["methods"].isna().any():
+                raise RecordError(
+                    f"{cell.model} on {cell.benchmark} holds no scores of other methods; write "
+                    "them with `lastword compare`"
+                )
+            if len(items):
+                counts = Lists.of(frame["candidate_tokens"]), Lists.sizes(frame["candidates"])
+                read.append((items, *counts, Lists.by_name(frame["methods"])))
+        for name in names:
+            if not all(name in by for *_, by in read):
+                raise RecordError(f"a record holds no scores of {name}; compare again")
+        self._cell = cell
+        self._base, self._trace, self._truthful = (
+            Lists.of(cell.items[name]) for name in ("base_scores", "scores", "truthful")
+        )
+        fill = self._base.filled
+        self._tokens = fill((items, tokens) for items, tokens, _, _ in read)
+        self._sizes = fill((items, sizes) for items, _, sizes, _ in read)
+        self._by = {n: fill((items, by[n]) for items, *_, by in read) for n in names}
+        self.add(derive(cell, fitted))
+
+    def add(self, scores: "Mapping[str, Sequence[np.ndarray | None]]") -> None:
+        """Take in the scores of further methods, by item."""
+        self._by |= {name: self._base.of_rows(rows) for name, rows in scores.items()}
+
+    def first(self, method: str, how: "Aggregation") -> tuple[PerItem, ...]:
+        """MC1 of a method, of the base of its aggregation and of TRACE, of each item."""
+        base = replace(self._base, values=self._aggregate(self._base.values, how))
+        return tuple(
+            of_items(mc1_rows, u, self._truthful, self._cell.mc1_places)
+            for u in (self._by[method], base, self._trace)
+        )
+
+    def second(self, method: str, how: "Aggregation") -> dict[str, float]:
+        """MC2 of a method's scores, of the same as means over tokens, and MC3."""
+        u = self._by[method]
+        means = replace(u, values=u.values / self._aggregate(np.ones(len(u.values)), how))
+        metrics = {"mc2": (mc2_rows, u), "mc2_normalised": (mc2_rows, means), "mc3": (mc3_rows, u)}
+        return {
+            name: mean_known(of_items(metric, own, self._truthful, self._cell.mc2_places))
+            for name, (metric, own) in metrics.items()
+        }
+
+    def _aggregate(self, means: np.ndarray, how: "Aggregation") -> np.ndarray:
+        from lastword.methods.contract import aggregate  # torch comes with the methods
+
+        return aggregate(means, how, self._tokens.values, self._sizes.values)
+
+
+def comparison_tables(comparisons: Sequence[Comparison]) -> list[Table]:
+    """Every method of every cell against its base, and beside TRACE."""
+    rows: list[tuple[Value, ...]] = []
+    beside: list[tuple[Value, ...]] = []
+    for own in comparisons:
+        cell = (own.model, own.benchmark)
+        rows += [(*cell, s.method, *_standing(s)) for s in own.standings]
+        rows += [(*cell, name, *_alone(share)) for name, share in own.alone.items()]
+        beside += [(*cell, s.method, *astuple(s.against_trace)) for s in own.standings]
+    heads, other_heads = (*_CELL, *_STANDING), (*_CELL, *_BESIDE)
+    notes = (*_NOTES, *_probe_notes(comparisons))
+    return [
+        Table("comparison", "Every method on the same states", heads, tuple(rows), notes),
+        Table(
+            "comparison-trace",
+            "Every method beside TRACE",
+            other_heads,
+            tuple(beside),
+            _BESIDE_NOTES,
+        ),
+    ]
+
+
+def _probe_notes(comparisons: Sequence[Comparison]) -> list[str]:
+    """Say what the rows of probes are, and which cells have none and why."""
+    there = any(not own.unprobed for own in comparisons)
+    lines = [
+        f"{own.model} on {own.benchmark} has no rows of {', '.join(PROBES)}: {own.unprobed}."
+        for own in comparisons
+        if own.unprobed
+    ]
+    return [_PROBES, *lines] if there else lines
+
+
+def _standing(s: Standing) -> tuple[Value, ...]:
+    points = [100 * v for v in (s.mc1, s.delta_mc1, s.mc2, s.mc2_normalised, s.mc3)]
+    return (s.items, *points, s.base, *astuple(s.against_base))
+
+
+def _alone(share: float) -> tuple[Value, ...]:
+    blank = [math.nan] * 4
+    return (math.nan, 100 * share, *blank, "", *blank)

@@ -1,0 +1,125 @@
+"""The cost of TRACE beside plain scoring, from `lastword bench --out` (method, section 10).
+
+A file holds one object a cell, with `model`, `benchmark`, `depth` (L), `items`, `same_decisions`
+and `seconds`, the median seconds of each contender over all items, end to end and warm.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lastword.errors import RecordError
+from lastword.lab.report.figures import model_name, side_by_side
+from lastword.lab.report.table import Table, columns
+from lastword.records.cells import mean
+from lastword.records.figure_parts import Bars, Figure, Panel
+
+# Contenders of the bench, as it names them.
+PLAIN, PACKED, STAGED = "plain base", "ours, base only", "ours, staged"
+
+
+@dataclass(frozen=True)
+class Timing:
+    """A cell timed end to end, warm, in seconds an item.
+
+    Attributes:
+        model: The model's name.
+        benchmark: The benchmark's name.
+        depth: L; L + 1 depths can be read.
+        plain: Plain scoring of the candidates, a pass a candidate.
+        packed: Scoring alone on the road that TRACE takes.
+        trace: TRACE, reading what the decision needs.
+    """
+
+    model: str
+    benchmark: str
+    depth: int
+    plain: float
+    packed: float
+    trace: float
+
+
+def cost_table(timings: Sequence[Timing]) -> Table:
+    """Seconds an item and ratios: a model's ratio is the mean of its cells' ratios."""
+    heads = columns(
+        "Model | L | Benchmarks | Plain base s/item .4 | Packed base s/item .4 | TRACE s/item .4"
+        " | TRACE / plain base .2 | TRACE / packed base .2"
+    )
+    rows: list[tuple[Any, ...]] = []
+    for (depth, model), group in groupby(sorted(timings, key=_order), _order):
+        plain, packed, trace = np.array([(t.plain, t.packed, t.trace) for t in group]).T
+        values = (plain, packed, trace, trace / plain, trace / packed)
+        rows.append((model, depth, len(plain), *map(mean, values)))
+    means = [mean(column) for column in list(zip(*rows, strict=True))[3:]]
+    rows.append(("Mean over models", math.nan, len(timings), *means))
+    notes = (
+        "End to end, warm; models in the order of their depth. Plain: one pass a candidate.",
+        "Packed: shared text computed once, as TRACE does; the last column is what correction "
+        "costs on that road.",
+    )
+    return Table("cost", "Cost", heads, tuple(rows), notes)
+
+
+def _order(timing: Timing) -> tuple[int, str]:
+    return timing.depth, timing.model
+
+
+def cost_figure(table: Table) -> Figure:
+    """Seconds an item, base and TRACE, of each model; models by depth.
+
+    Args:
+        table: What `cost_table` made.
+    """
+    models, depths, _, plain, _, trace, ratios, _ = zip(*table.rows[:-1], strict=True)
+    pairs = zip(models, depths, strict=True)
+    names = tuple(f"{model_name(name)} (L = {depth})" for name, depth in pairs)
+    texts = tuple(f"{ratio:.2f}×" for ratio in ratios)
+    bars = side_by_side(
+        Bars(names, plain, "base", "base", horizontal=True),
+        Bars(names, trace, "corrected", "TRACE", texts=texts, horizontal=True),
+    )
+    caption = (
+        "Seconds an item, end to end and warm; models by depth. Beside each pair: the mean over"
+        " benchmarks of TRACE over base."
+    )
+    panel = Panel("", bars, "seconds an item")
+    return Figure("cost", "Cost an item", caption, (panel,), columns=1)
+
+
+def read_timings(path: Path) -> list[Timing]:
+    """Read what `lastword bench --out` left in a file, or in every `*.json` of a folder.
+
+    Raises:
+        RecordError: Nothing there, another kind of file, a contender missing, a bench whose
+            staged and complete decisions differ, or one of another correction than TRACE.
+    """
+    paths = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    if not paths:
+        raise RecordError(f"no *.json in {path}; expected what `lastword bench --out` leaves")
+    return [_timing(file) for file in paths]
+
+
+def _timing(path: Path) -> Timing:
+    try:
+        line = json.loads(path.read_text(encoding="utf-8"))
+        each = {n: float(line["seconds"][n]) / int(line["items"]) for n in (PLAIN, PACKED, STAGED)}
+        same, depth = bool(line["same_decisions"]), int(line["depth"])
+        model, benchmark = str(line["model"]), str(line["benchmark"])
+    except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError) as error:
+        raise RecordError(
+            f"cannot read {path} ({type(error).__name__}: {error}); expected what "
+            f"`lastword bench --out` leaves, with the contender {PLAIN}"
+        ) from error
+    if (name := line.get("correction")) is not None:
+        raise RecordError(f"{path} times {name}, and the table is of what TRACE costs")
+    if not all(seconds > 0 for seconds in each.values()):
+        raise RecordError(f"{path} has a time that is not above 0; measure again")
+    if not same:
+        raise RecordError(f"{path}: staged and complete decisions differ, so its times say nothing")
+    return Timing(model, benchmark, depth, each[PLAIN], each[PACKED], each[STAGED])

@@ -1,0 +1,234 @@
+"""Dependence on the question: the rule beside itself, run blind (method, section 14).
+
+A method can gain by liking how a candidate is worded. The blind trajectory reads the same
+candidates at the same depths with the question left out of the template; what the same rule, run
+whole on that, adds to the blind base needs no question.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from lastword.files.shorten import counted
+from lastword.lab.evaluation.statistics import Interval, bootstrap_mean
+from lastword.lab.report.figures import model_name, numbers, side_by_side
+from lastword.lab.report.table import Table, Value, columns
+from lastword.records.cells import Cell, mean
+from lastword.records.columns import Lists, Matrices, PerItem, Places
+from lastword.records.figure_parts import Bars, Figure, Line, Panel, Rule
+from lastword.records.metrics import mc1_by_depth
+from lastword.records.readings import NAMES, OVERRIDING, Readings, read
+from lastword.records.variant import Variant, decide
+from lastword.rule.theta import Theta
+
+PerDepth = Float[np.ndarray, " depths"]
+
+_MOST_DRAWN = 12  # cells; the table has all
+
+MEANING = (
+    "Blind: the same candidates, and the same rule run whole, with the question left out of the "
+    "template. Gain that needs the question: ΔMC1 less ΔMC1 blind, with a paired bootstrap "
+    "interval over items; what is left is a gain of the candidates' own wording."
+)
+DEPTH_0 = (
+    "With rotary positions depth 0 knows the prompt's last token alone: where both prompts end "
+    "alike the two readings are one there, and early, which answers by it, has read no question "
+    "either way. S less its blind reading then ties all candidates: nothing is ranked by it."
+)
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The gain of the rule, or of one operator, in MC1 with the question and without.
+
+    Attributes:
+        name: `TRACE`, or the operator that answers.
+        sighted: Mean gain over the base, question read, in [-1, 1].
+        blind: Mean gain of the same rule over the blind base, in [-1, 1].
+        interval: Paired bootstrap interval over items of the gain that needs the question.
+    """
+
+    name: str
+    sighted: float
+    blind: float
+    interval: Interval
+
+    @property
+    def needs(self) -> float:
+        """Gain that needs the question: what the blind rule does not gain too."""
+        return self.sighted - self.blind
+
+
+@dataclass(frozen=True, eq=False)
+class Dependence:
+    """One cell with the question and without, over its MC1 items that were read both ways.
+
+    Attributes:
+        model: The model's name.
+        benchmark: The benchmark's name.
+        items: How many items were read both ways.
+        sighted: MC1 of S at every depth, in [0, 1] [depths].
+        blind: MC1 of the blind S at every depth, in [0, 1] [depths].
+        gains: TRACE first, then the operators that answer; these add up to it.
+    """
+
+    model: str
+    benchmark: str
+    items: int
+    sighted: PerDepth
+    blind: PerDepth
+    gains: tuple[Gain, ...]
+
+    @property
+    def depth(self) -> int:
+        """L, where the base is read."""
+        return len(self.sighted) - 1
+
+
+def dependence(cell: Cell, theta: Theta, *, sighted: Readings | None = None) -> Dependence | None:
+    """The cell's rule beside itself without the question; None where nothing was read blind.
+
+    Args:
+        cell: The cell, of `lastword eval --blind all`; the rule is run without a certificate.
+        theta: Theta of the run.
+        sighted: What was read of the cell with the question; None reads it here.
+
+    Raises:
+        RecordError: The run did not read every depth and T.
+    """
+    second = cell.items.get("blind_t_scores")
+    if second is None or not second.notna().any():
+        return None
+    sighted, blind = sighted or read(cell, theta), read(cell, theta, blind=True)
+    both = np.flatnonzero(sighted.counts_mc1 & ~np.isnan(blind.d_eff))
+    if not both.size:
+        return None
+    return Dependence(
+        model=cell.model,
+        benchmark=cell.benchmark,
+        items=both.size,
+        sighted=by_depth(cell, "trajectory", both),
+        blind=by_depth(cell, "blind_trajectory", both),
+        gains=_paired(_added(sighted, theta, both), _added(blind, theta, both)),
+    )
+
+
+def by_depth(cell: Cell, trajectory: str, items: Places) -> PerDepth:
+    """Mean MC1 of S at every depth, over some of the items that count for it.
+
+    Args:
+        cell: The cell.
+        trajectory: The column of S.
+        items: Their places.
+    """
+    which = np.zeros(len(cell.items), dtype=bool)
+    which[items] = True
+    truthful = Lists.of(cell.items["truthful"])
+    total = np.zeros(())
+    for places, frame in cell.slices(trajectory):
+        whole = Matrices.of(frame[trajectory])
+        for some in whole.alike(np.flatnonzero(which[places])):
+            truths = truthful.stack(places[some]).astype(bool)
+            total = total + mc1_by_depth(whole.stack(some), truths).sum(axis=0)
+    curve: PerDepth = total / len(items)
+    return curve
+
+
+def _added(readings: Readings, theta: Theta, items: Places) -> dict[str, PerItem]:
+    """Return the gain of each operator that answers, and of all, in the MC1 of some items."""
+    operators = decide(readings, Variant(theta)).operators[items]
+    added = {"TRACE": np.zeros(len(items))}
+    for place in OVERRIDING:
+        fires = operators == place
+        if fires.any():
+            gains = readings.gains(place, theta.eta)[0][items]
+            added[NAMES[place]] = np.where(fires, gains, 0.0)
+    return added | {"TRACE": np.sum(list(added.values()), axis=0)}
+
+
+def _paired(sighted: dict[str, PerItem], blind: dict[str, PerItem]) -> tuple[Gain, ...]:
+    never = np.zeros_like(sighted["TRACE"])
+    names = [n for n in ("TRACE", *NAMES) if n in sighted or n in blind]
+    pairs = [(name, sighted.get(name, never), blind.get(name, never)) for name in names]
+    return tuple(Gain(name, mean(a), mean(b), bootstrap_mean(a - b)) for name, a, b in pairs)
+
+
+def dependence_table(cells: Sequence[Dependence | None]) -> Table:
+    """Gains with the question and without, a row for TRACE and for each operator of a cell.
+
+    Args:
+        cells: One a cell; None where nothing was read blind.
+    """
+    heads = columns(
+        "Model | Benchmark | Items | Gain of | MC1 base .2 | MC1 base, blind .2 | ΔMC1 +.2"
+        " | ΔMC1, blind +.2 | Needs the question +.2 | 95% low +.2 | 95% high +.2"
+    )
+    readings = [one for one in cells if one is not None]
+    rows = tuple(_row(one, gain) for one in readings for gain in one.gains)
+    notes = (MEANING, DEPTH_0) if readings else (MEANING,)
+    return Table("dependence", "Does it need the question?", heads, rows, notes + _unread(cells))
+
+
+def dependence_figure(cells: Sequence[Dependence | None]) -> Figure | None:
+    """MC1 by depth with the question and without, and the gains; None where nothing was read blind.
+
+    Args:
+        cells: As for the table.
+    """
+    readings = [one for one in cells if one is not None]
+    if not readings:
+        return None
+    panels = tuple(panel for one in readings[:_MOST_DRAWN] for panel in (_depths(one), _gains(one)))
+    more = len(readings) - _MOST_DRAWN
+    caption = (
+        "Left, MC1 of the scores at each depth: blue with the question read, dashed grey with it "
+        f"left out; the last depth is the base. Right, what the rule adds. {MEANING} {DEPTH_0}"
+        + (f" The table has {counted(more, 'more cell')}." if more > 0 else "")
+    )
+    return Figure("dependence", "Does it need the question?", caption, panels, columns=2)
+
+
+def _unread(cells: Sequence[Dependence | None]) -> tuple[str, ...]:
+    unread = sum(one is None for one in cells)
+    if not unread:
+        return ()
+    return (
+        f"{unread} of {len(cells)} cells have no blind trajectory, so that it is not known what "
+        "of their gain needs the question: run `lastword eval --blind all`.",
+    )
+
+
+def _row(one: Dependence, gain: Gain) -> tuple[Value, ...]:
+    low, high = gain.interval.low, gain.interval.high
+    shares = (one.sighted[one.depth], one.blind[one.depth], gain.sighted, gain.blind, gain.needs)
+    points = [100 * float(v) for v in (*shares, low, high)]
+    return (one.model, one.benchmark, one.items, gain.name, *points)
+
+
+def _depths(one: Dependence) -> Panel:
+    depths = tuple(map(float, range(one.depth + 1)))
+    higher = bool(one.sighted[one.depth] >= one.blind[one.depth])
+    lines = (
+        Line(depths, _points(one.blind), "other", "blind", above=not higher),
+        Line(depths, _points(one.sighted), "corrected", "read", above=higher),
+    )
+    title = f"{model_name(one.model)}\n{one.benchmark}, {one.items} items"
+    return Panel(title, lines, "depth", "MC1, points")
+
+
+def _gains(one: Dependence) -> Panel:
+    names = tuple(gain.name for gain in one.gains)
+    read, blind = (_points(getattr(g, n) for g in one.gains) for n in ("sighted", "blind"))
+    bars = side_by_side(
+        Bars(names, read, "corrected", "question read"), Bars(names, blind, "base", "left out")
+    )
+    first = one.gains[0]
+    needs, low, high = _points([first.needs, first.interval.low, first.interval.high])
+    title = f"Needs the question: {needs:+.1f}\n95% {low:+.1f} to {high:+.1f}"
+    return Panel(title, (Rule(0.0, "other", axis="y"), *bars), "", "ΔMC1, points")
+
+
+def _points(shares: Iterable[float]) -> tuple[float, ...]:
+    return numbers(100 * float(share) for share in shares)

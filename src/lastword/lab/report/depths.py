@@ -1,0 +1,152 @@
+"""Find what each depth knows: share right by the model's own head and by a probe of that depth.
+
+Of cells whose records keep states (`lastword eval --states`); method, section 19.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lastword.errors import RecordError
+from lastword.files.shorten import counted
+from lastword.lab.evaluation.probed import FOLDS, LAST, MOST, PROBE, WORDS, probed
+from lastword.lab.evaluation.statistics import Interval, bootstrap_mean, folded
+from lastword.lab.report.dependence import by_depth
+from lastword.lab.report.figures import model_name
+from lastword.lab.report.table import Table, Value, columns
+from lastword.records.cells import Cell, column, mean
+from lastword.records.figure_parts import Figure, Line, Panel, Rule
+from lastword.records.palette import Role
+from lastword.records.stored import Disk
+
+MODEL = "the model"
+NAME, TITLE = "depths", "What each depth knows"
+_CAPTION = (
+    "Share right by depth: through the model's own head (grey) and by a probe of that depth (blue)."
+)
+_MOST_DRAWN = 12  # cells; the table has all
+_ROLES: Mapping[str, Role] = {
+    "bag of words": "mix",
+    "depth 0": "early",
+    MODEL: "base",
+    "chance": "other",
+}
+
+
+@dataclass(frozen=True)
+class Depths:
+    """One cell, over the texts that were fitted. Shares lie in [0, 1].
+
+    Attributes:
+        model: The model's name.
+        benchmark: The benchmark's name.
+        texts: How many.
+        head: Of the model's own head at each depth, nan where it was not read.
+        probe: Of a cross-fitted probe of each depth.
+        chosen: Of a probe whose depth its own fit chose.
+        beside: Of what the curves are held against, by name.
+        interval: Bootstrap interval, over groups, of `chosen` less the probe of the last depth.
+    """
+
+    model: str
+    benchmark: str
+    texts: int
+    head: tuple[float, ...]
+    probe: tuple[float, ...]
+    chosen: float
+    beside: Mapping[str, float]
+    interval: Interval
+
+
+def depths(cell: Cell) -> Depths | str | None:
+    """Find what each depth of a cell knows; None without states, or why no probe can be fitted."""
+    if not (isinstance(cell.source, Disk) and cell.source.info.get("states")):
+        return None
+    try:
+        own = probed(cell)
+    except RecordError as error:
+        return f"{cell.model} on {cell.benchmark} is left out: {error}."
+    right = {name: mean(values.astype(float)) for name, values in own.right.items()}
+    probe = tuple(own.by_depth.mean(axis=0).tolist())
+    more = own.right[PROBE].astype(float) - own.right[LAST]
+    model = mean(column(cell.items, "mc1_base")[own.places])
+    shares = (right[WORDS], probe[0], model, cell.chance)
+    return Depths(
+        cell.model,
+        cell.benchmark,
+        len(own.places),
+        head=tuple(by_depth(cell, "trajectory", own.places).tolist()),
+        probe=probe,
+        chosen=right[PROBE],
+        beside=dict(zip(_ROLES, shares, strict=True)),
+        interval=bootstrap_mean(folded(more, np.unique(own.groups, return_inverse=True)[1])),
+    )
+
+
+def depths_table(cells: Sequence[Depths | str]) -> Table:
+    """A row a cell: what the middle adds, and what it is held against; those left out in words."""
+    heads = columns(
+        "Model | Benchmark | Texts | Chance .2 | The model .2 | Bag of words .2 | Depth 0 .2"
+        " | Last depth .2 | Its depth .2 | The middle adds +.2 | 95% low +.2 | 95% high +.2"
+        " | Best depth of the head | There .2"
+    )
+    notes = (
+        f"Probes and words are cross-fitted: {FOLDS} folds by group, at most {MOST:,} texts a "
+        f"cell. Its depth: of `{PROBE}`, whose fits choose the depth; last depth: `{LAST}`. The "
+        "middle adds what the first has more, with a bootstrap interval over groups. The best "
+        "depth of the head is picked on these same texts.",
+    )
+    rows = tuple(_row(own) for own in cells if isinstance(own, Depths))
+    return Table(
+        NAME, TITLE, heads, rows, (*notes, *(own for own in cells if isinstance(own, str)))
+    )
+
+
+def _row(own: Depths) -> tuple[Value, ...]:
+    head = np.array(own.head)
+    read = not np.isnan(head).any()
+    best: Value = int(head.argmax()) if read else float("nan")
+    words, first, model, chance = own.beside.values()
+    shares = (chance, model, words, first, own.probe[-1])
+    more = (own.chosen, own.chosen - own.probe[-1], own.interval.low, own.interval.high)
+    points = [100 * share for share in (*shares, *more)]
+    there = 100 * float(head.max()) if read else float("nan")
+    return (own.model, own.benchmark, own.texts, *points, best, there)
+
+
+def depths_figure(found: Sequence[Depths | str]) -> Figure | None:
+    """Draw a panel a cell; None where there is none."""
+    cells = [own for own in found if isinstance(own, Depths)]
+    if not cells:
+        return None
+    panels = tuple(
+        _panel(f"{model_name(own.model)}\n{own.benchmark}", own.head, own.probe, own.beside)
+        for own in cells[:_MOST_DRAWN]
+    )
+    more = len(cells) - _MOST_DRAWN
+    caption = f"{_CAPTION} Probes and words are cross-fitted." + (
+        f" The table has {counted(more, 'more cell')}." if more > 0 else ""
+    )
+    return Figure(NAME, TITLE, caption, panels, columns=2)
+
+
+def curves(pairs: Sequence[tuple[float, float]]) -> Figure:
+    """Draw the same of a try: by the head, and by a probe by leave-one-out, at each depth."""
+    head, probe = (tuple(own) for own in zip(*pairs, strict=True))
+    caption = f"{_CAPTION} The probe is by leave-one-out."
+    return Figure(f"{NAME}-tried", TITLE, caption, (_panel("", head, probe, {}),), columns=1)
+
+
+def _panel(
+    title: str, head: Sequence[float], probe: Sequence[float], beside: Mapping[str, float]
+) -> Panel:
+    x = tuple(map(float, range(len(probe))))
+    names = {name: "" if name == MODEL else name for name in beside}  # the head's line ends there
+    rules = [Rule(share, _ROLES[n], names[n], axis="y") for n, share in beside.items()]
+    above = probe[-1] >= head[-1]
+    lines = (
+        Line(x, tuple(head), "base", MODEL, above=not above),
+        Line(x, tuple(probe), "corrected", "a probe", above=above),
+    )
+    return Panel(title, (*rules, *lines), "depth", "share right", y_range=(0.0, 1.0))

@@ -1,0 +1,310 @@
+"""The page: one offline HTML file with tables that sort, figures, and every item."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lastword.files.shorten import counted
+from lastword.files.strict_json import strict
+from lastword.lab.evaluation.statistics import Finding, GridStatistics, Judgement, over_cells
+from lastword.lab.report.controls import Controls
+from lastword.lab.report.depths import curves
+from lastword.lab.report.table import (
+    EN_DASH,
+    Column,
+    Marked,
+    Table,
+    Value,
+    columns,
+    is_text,
+    number,
+)
+from lastword.records.cells import Counts, Summary, benchmark_of
+from lastword.records.document import compress, document
+from lastword.records.figure_parts import Diagram, Figure
+from lastword.rule.operators import OPERATORS
+
+_ASSETS = Path(__file__).parent / "assets"
+_SCRIPTS = (
+    *("data.js", "trajectory.js", "plots.js", "portrait.js"),
+    *("tables.js", "items.js", "main.js"),
+)
+_FULL_HEAT = 0.15  # a change of 15 points has the strongest shade
+_POINTS = Column("", digits=2, signed=True)
+_SHARE = Column("", digits=2)
+_PLAIN = Column("", digits=3)
+
+
+@dataclass(frozen=True)
+class CellReport:
+    """One cell as the page shows it, beside its items.
+
+    Attributes:
+        summary: Its line of the master table.
+        judgement: The verdict on correction.
+        controls: What a gain has to beat.
+    """
+
+    summary: Summary
+    judgement: Judgement
+    controls: Controls
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The beginning of a page, before anything that sceptics ask.
+
+    Attributes:
+        picture: A line a bar.
+        words: What follows from it, a sentence each.
+        classes: A line a class.
+        depths: Share right by depth: through the model's own head, and by a probe.
+    """
+
+    picture: tuple[str, ...]
+    words: tuple[str, ...]
+    classes: tuple[str, ...] = ()
+    depths: tuple[tuple[float, float], ...] = ()
+
+
+Fact = tuple[str, str]  # a name and a value, both for reading
+
+
+def render(
+    cells: Sequence[CellReport],
+    tables: Sequence[Table],
+    figures: Sequence[Figure | Diagram],
+    blocks: Mapping[str, str],
+    sample: str = "",
+    opening: Opening | None = None,
+) -> str:
+    """The whole page as one HTML text.
+
+    Args:
+        cells: In the order of their blocks.
+        tables: Every table of the report.
+        figures: Every figure of the report.
+        blocks: Packed records (`data_blocks`).
+        sample: How many of the records are in the list of items; empty where all are.
+        opening: What it begins with; None for the result of the cells.
+    """
+    plots = {figure.name: asdict(figure) for figure in figures}
+    tried = None if opening is None or len(opening.depths) < 2 else curves(opening.depths)
+    if tried is not None:
+        plots[tried.name] = asdict(tried)
+    grid = over_cells(np.array([cell.summary.delta_mc1 for cell in cells], dtype=float))
+    headline = headline_of(grid, [cell.judgement for cell in cells])
+    if opening is not None:
+        headline = "Does it help here?"
+    return document(
+        "page.html.j2",
+        _SCRIPTS,
+        {"figures": compress(strict(plots)), **blocks},
+        assets=_ASSETS,
+        title=f"TRACE: {headline}",
+        headline=headline,
+        standfirst=_standfirst(grid, [cell.summary for cell in cells]),
+        facts=_facts_of_all(cells),
+        grid=_grid(cells) if len(cells) > 1 else None,
+        cell_columns=[c.name for c in _CELL_COLUMNS],
+        cells=[_cell(view, cells) for view in cells],
+        tables=[_table(table) for table in tables],
+        figures=figures,
+        sample=sample,
+        opening=opening,
+        tried=tried,
+    )
+
+
+def headline_of(grid: GridStatistics, judgements: Sequence[Judgement]) -> str:
+    """The result in one sentence, which counts the cells' own verdicts.
+
+    Args:
+        grid: Statistics of delta MC1 over the cells.
+        judgements: The verdicts.
+    """
+    verdicts = [v for v in judgements if v.finding != "unlabelled"]
+    if not verdicts:
+        return "Corrected answers, without labels to judge them by"
+    if len(verdicts) == 1:
+        (only,) = verdicts
+        sentence = f"Correction {_VERDICTS[only.finding]}"
+        return f"{sentence}: {_points(only.delta_mc1)} MC1 points on {only.benchmark}"
+    counts = Counter(v.finding for v in verdicts)
+    mean = f"Over {grid.cells} cells correction moves MC1 by {_points(grid.mean)} points"
+    return f"{mean}: it {_counts_in_words(counts, len(verdicts))}"
+
+
+_VERDICTS: dict[Finding, str] = {
+    "helps": "helps",
+    "gains": "gains no more than what never reads the question",
+    "hurts": "hurts",
+    "unclear": "is not shown to help or to hurt",
+}
+
+
+def _counts_in_words(findings: Mapping[Finding, int], cells: int) -> str:
+    """`helps in 3 of them, hurts in one, is not shown to help or to hurt in 2`."""
+    present = [name for name in _VERDICTS if findings.get(name)]
+    if len(present) == 1:
+        none = present == ["unclear"]
+        every = ("either" if none else "both") if cells == 2 else ("any" if none else "all")
+        return f"{_VERDICTS[present[0]]} in {every} of them"
+    words = {name: "one" if findings[name] == 1 else f"{findings[name]}" for name in present}
+    parts = [f"{_VERDICTS[name]} in {count}" for name, count in words.items()]
+    parts[0] += " of them"
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _standfirst(grid: GridStatistics, summaries: Sequence[Summary]) -> str:
+    others = dict.fromkeys(n for s in summaries for n in s.fired if n not in OPERATORS)
+    whose = f"that of {' and '.join(others)}" if others else "TRACE's"
+    text = f"Base is the model's own choice among the candidates, corrected is {whose}."
+    if grid.interval.low != grid.interval.low:  # nan: too few cells
+        return text
+    low, high = _points(grid.interval.low), _points(grid.interval.high)
+    return (
+        f"{text} The mean over cells has a 95% interval of {low} to {high} points; cells that "
+        "share items or models are not independent."
+    )
+
+
+def _facts_of_all(cells: Sequence[CellReport]) -> list[Fact]:
+    counts = sum((c.summary.counts for c in cells), Counts(0))
+    facts = {
+        "models": len({c.summary.model for c in cells}),
+        "benchmarks": len({benchmark_of(c.summary.benchmark) for c in cells}),
+        "cells": len(cells),
+        "items": counts.items,
+        "answers fixed": sum(c.summary.fixed for c in cells),
+        "answers broken": sum(c.summary.broken for c in cells),
+    }
+    beside = {
+        "items for MC2 alone": counts.mc2,
+        "items without labels": counts.unlabelled,
+        "items failed": counts.failed,
+    }
+    facts |= {name: count for name, count in beside.items() if count}
+    return [(name, f"{count:,}") for name, count in facts.items()]
+
+
+_CELL_COLUMNS = columns(
+    "Model | Benchmark | Items | Chance .2 | MC1 base .2 | MC1 .2 | ΔMC1 +.2 | MC2 base .2 | MC2 .2"
+    " | ΔMC2 +.2 | Fixed | Broken | Failed"
+)
+
+
+def _cell(view: CellReport, cells: Sequence[CellReport]) -> dict[str, Any]:
+    s = view.summary
+    models, benchmarks = _names(cells)
+    shares = (s.chance, s.mc1_base, s.mc1, s.delta_mc1, s.mc2_base, s.mc2, s.delta_mc2)
+    names, ends = (s.model, s.benchmark, s.counts.items), (s.fixed, s.broken, s.counts.failed)
+    row: tuple[Value, ...] = (*names, *(100 * v for v in shares), *ends)
+    return {
+        "row": _shown(row, _CELL_COLUMNS),
+        "finding": view.judgement.finding,
+        "verdict": view.judgement.sentence,
+        "facts": _facts(s),
+        "notes": [view.controls.sentence, *_notes(s)] if s.counts.items else _notes(s),
+        "model_place": models.index(s.model),
+        "benchmark_place": benchmarks.index(s.benchmark),
+        "count": f"{s.counts.items:,}",
+    }
+
+
+def _names(cells: Sequence[CellReport]) -> tuple[list[str], list[str]]:
+    """Return the models and the benchmarks, each once."""
+    models, benchmarks = ([getattr(c.summary, n) for c in cells] for n in ("model", "benchmark"))
+    return list(dict.fromkeys(models)), list(dict.fromkeys(benchmarks))
+
+
+def _facts(s: Summary) -> list[Fact]:
+    facts = {
+        "I(M)": number(s.invariant, _PLAIN),
+        "scalar items": f"{_percent(s.scalar)}%",
+        **{f"fired: {n}": f"{_percent(share)}%" for n, share in s.fired.items() if share > 0},
+        "MC3": f"{_percent(s.mc3_base)} → {_percent(s.mc3)}",
+        "calibration error": f"{number(s.ece_base, _PLAIN)} → {number(s.ece, _PLAIN)}",
+    }
+    if s.pairs == s.pairs:
+        facts["pairs with both right"] = f"{_percent(s.pairs_base)}% → {_percent(s.pairs)}%"
+    return list(facts.items())
+
+
+def _percent(share: float) -> str:
+    return number(100 * share, _SHARE)
+
+
+def _notes(s: Summary) -> list[str]:
+    notes = []
+    if s.fired["early"] > 0:
+        notes.append(
+            f"The earliest state gives {_points(s.gain_mc1['early'])} of the MC1 points here. It "
+            "scores each candidate's own wording and has read nothing of the question: hold it "
+            f"against the answers without the question ({_percent(s.blind)}) and the "
+            f"shortest candidates ({_percent(s.shortest)})."
+        )
+    if s.counts.mc2:
+        notes.append(f"MC2 and MC3 are of {counted(s.counts.mc2, 'item')} that MC1 does not count.")
+    if s.counts.failed:
+        failed = counted(s.counts.failed, "failed item")
+        notes.append(f"{failed}, counted neither for the base nor for what corrects it.")
+    return notes
+
+
+def _grid(cells: Sequence[CellReport]) -> dict[str, Any]:
+    """The squares of the overview: a row a model, a column a benchmark."""
+    places = {(c.summary.model, c.summary.benchmark): i for i, c in enumerate(cells)}
+    models, benchmarks = _names(cells)
+    rows = {m: [_square(places.get((m, b)), cells) for b in benchmarks] for m in models}
+    return {"benchmarks": benchmarks, "rows": rows}
+
+
+def _square(place: int | None, cells: Sequence[CellReport]) -> dict[str, Any] | None:
+    if place is None:
+        return None
+    delta = cells[place].summary.delta_mc1
+    defined = delta == delta
+    return {
+        "cell": place,
+        "text": _points(delta),
+        "title": cells[place].judgement.sentence,
+        "sign": "up" if defined and delta > 0 else "down" if defined and delta < 0 else "even",
+        "heat": round(100 * min(abs(delta) / _FULL_HEAT, 1)) if defined else 0,
+    }
+
+
+def _table(table: Table) -> dict[str, Any]:
+    return {
+        "title": table.title,
+        "notes": table.notes,
+        "columns": [(c.name, not is_text(table, i)) for i, c in enumerate(table.columns)],
+        "rows": [_shown(row, table.columns) for row in table.rows],
+    }
+
+
+def _shown(row: Sequence[Value], heads: Sequence[Column]) -> list[tuple[str, str]]:
+    """Return every value of a row as it sorts and as it reads."""
+    return [_value(value, column) for value, column in zip(row, heads, strict=True)]
+
+
+def _value(value: Value, column: Column) -> tuple[str, str]:
+    if isinstance(value, str):
+        return value, value
+    if isinstance(value, Marked):
+        key, text = _value(value.value, column)
+        return key, text + value.mark
+    text = f"{value:,}" if isinstance(value, int) else _minus(number(value, column))
+    return "" if text == EN_DASH else repr(value), text
+
+
+def _points(share: float) -> str:
+    return _minus(number(100 * share, _POINTS))
+
+
+def _minus(text: str) -> str:
+    return text.replace("-", "−")

@@ -1,0 +1,127 @@
+"""Records packed for the page: an index of all items, each cell's items, and texts kept once.
+
+Numbers are kept as whole steps from depth to depth, in thousandths: that is what a plot can show,
+and it compresses to about a byte a number. A block is gzip in base64, so that no text of a model or
+a benchmark stands in the page as it came.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from lastword.lab.report.figures import subject
+from lastword.records.cells import Cell
+from lastword.records.columns import Places
+from lastword.records.document import compress
+from lastword.records.item_view import Block, item, text
+from lastword.records.record import Record
+from lastword.rule.theta import Theta
+
+REGIMES = {"s": "scalar", "c": "candidate-space"}
+OPERATORS = {name[0]: name for name in ("base", "decisive", "mix", "early", "correction")}
+OUTCOMES = {"f": "fixed", "b": "broken", "c": "changed", "u": "unchanged", "e": "failed"}
+JUDGED = {"1": "MC1", "2": "MC2 alone", "n": "nothing: no labels", "e": "nothing: failed"}
+MOST_SHOWN = 30_000  # records of one page: what a browser opens in three seconds
+_AT_ONCE = 2000  # records that are in memory whole at once
+_QUESTION_LIMIT = 300
+
+
+def data_blocks(cells: Sequence[Cell], theta: Theta) -> dict[str, str]:
+    """Blocks by name: `items`, `cell-0` on, `texts-0` on (a block a benchmark).
+
+    Every distinct text is kept once, however many models answered it.
+
+    Args:
+        cells: Of all models and benchmarks; of very many records a sample is packed.
+        theta: Theta of the runs.
+    """
+    models = list(dict.fromkeys(cell.model for cell in cells))
+    benchmarks = list(dict.fromkeys(cell.benchmark for cell in cells))
+    places: dict[tuple[str, ...], int] = {}  # of texts
+    subjects: list[tuple[str, int, str]] = []
+    texts: list[dict[int, Block]] = [{} for _ in benchmarks]
+    index: list[Block] = []
+    blocks: dict[str, str] = {}
+    for c, (cell, some) in enumerate(zip(cells, sampled(cells), strict=True)):
+        benchmark = benchmarks.index(cell.benchmark)
+        own, letters, shown = list[int](), "", list[Block]()
+        for record in _records(cell, some):
+            key = (record.benchmark, str(record.id), record.prompt, *record.candidates)
+            if key not in places:
+                places[key] = len(subjects)
+                subjects.append((str(record.id), benchmark, subject(record, _QUESTION_LIMIT)))
+                texts[benchmark][places[key]] = text(record)
+            own.append(places[key])
+            letters += codes(record)
+            shown.append(item(record, theta))
+        model = models.index(cell.model)
+        index.append({"model": model, "benchmark": benchmark, "text": own, "codes": letters})
+        blocks[f"cell-{c}"] = compress(shown)
+    corrected = any("c" in own["codes"][1::4] for own in index)  # not by TRACE
+    names = {
+        "benchmark": benchmarks,
+        "model": models,
+        "outcome": OUTCOMES,
+        "operator": {k: v for k, v in OPERATORS.items() if k != "c" or corrected},
+        "regime": REGIMES,
+        "judged": JUDGED,
+    }
+    return {
+        "items": compress({"texts": subjects, "cells": index, "names": names}),
+        **{f"texts-{b}": compress(own) for b, own in enumerate(texts)},
+        **blocks,
+    }
+
+
+def _records(cell: Cell, places: Places) -> Iterator[Record]:
+    """Some records of a cell, whole, of which a part is in memory at once."""
+    for at in range(0, len(places), _AT_ONCE):
+        yield from Record.of(cell.whole(places[at : at + _AT_ONCE]))
+
+
+def sampled(cells: Sequence[Cell]) -> list[Places]:
+    """Places of the records that the page holds: all, or of very many a sample of each cell.
+
+    Of a cell those come first whose answer changed.
+    """
+    shares = even_shares([len(cell.records) for cell in cells], MOST_SHOWN)
+    return [_sample(cell, share) for cell, share in zip(cells, shares, strict=True)]
+
+
+def even_shares(sizes: Sequence[int], most: int) -> list[int]:
+    """Return how many are taken of each group: of all the same number, or all it has."""
+    shares = [0] * len(sizes)
+    for nth, place in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):
+        shares[place] = min(sizes[place], (most - sum(shares)) // (len(sizes) - nth))
+    return shares
+
+
+def _sample(cell: Cell, most: int) -> Places:
+    records = cell.records
+    stays = (records["index"] == records["base_index"]) | records["error"].notna()
+    places: Places = np.sort(np.argsort(stays.to_numpy(bool), kind="stable")[:most])
+    return places
+
+
+def codes(record: Record) -> str:
+    """Four letters: regime, operator, what became of the answer, and which metric counts it."""
+    if record.answer is None:
+        return "--ee"
+    answer = record.answer
+    operator = answer.operator if answer.operator in OPERATORS.values() else "correction"
+    return f"{answer.regime[0]}{operator[0]}{outcome(record)[0]}{_metric(record)}"
+
+
+def outcome(record: Record) -> str:
+    """Say if correction fixed or broke an answer that MC1 counts, or changed or kept one."""
+    if record.answer is None:
+        return "failed"
+    if record.gain:
+        return "fixed" if record.gain > 0 else "broken"
+    return "changed" if record.answer.corrected else "unchanged"
+
+
+def _metric(record: Record) -> str:
+    if record.mc1_base is not None:
+        return "1"
+    return "n" if record.mc2_base is None else "2"

@@ -1,0 +1,176 @@
+"""The tables of a run, from summaries of records (method, sections 10 to 12); shares in points.
+
+master, grid, per_model         the paper's main and per-model tables, and the means over cells
+verdict_table                   one verdict in words a cell
+calibrations                    MC3 and calibration
+scorer_constants                the constants of T, from Theta itself
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from lastword.lab.evaluation.statistics import LEAST_CELLS, Judgement, over_cells
+from lastword.lab.report.table import EN_DASH, Column, Marked, Table, Value, columns
+from lastword.records.cells import Summary, mean_known
+from lastword.rule.theta import Theta
+
+_OPERATORS = ("decisive", "mix", "early")
+
+
+def master(summaries: Sequence[Summary], theta: Theta) -> Table:
+    """Chance, base and delta of every cell: a row a model, five columns a benchmark."""
+    benchmarks = list(dict.fromkeys(s.benchmark for s in summaries))
+    heads = columns("Model | I(M) .2 | Branch")
+    for name in benchmarks:
+        parts = ("chance", 0), ("MC1 base", 0), ("ΔMC1", 1), ("MC2 base", 0), ("ΔMC2", 1)
+        heads += tuple(Column(f"{name} {part}", 2, signed=bool(signed)) for part, signed in parts)
+    rows = []
+    for model, own in _by_model(summaries).items():
+        of = {s.benchmark: s for s in own}
+        row: list[Value] = [model, own[0].invariant, branch(own[0].invariant, theta)]
+        for name in benchmarks:
+            row += _five(of[name]) if name in of else [math.nan] * 5
+        rows.append(tuple(row))
+    failed = any(s.counts.failed for s in summaries)
+    notes = ("†: items of this cell failed and count in neither mean.",) if failed else ()
+    return Table("master", "Base and TRACE, every cell", heads, tuple(rows), notes)
+
+
+def grid(summaries: Sequence[Summary]) -> Table:
+    """Means over cells with their intervals, sign test and regressions."""
+    heads = columns(
+        "Metric | Cells | Mean +.2 | 95% low +.2 | 95% high +.2 | Sign test p .3g | Negative cells"
+    )
+    rows = (
+        ("ΔMC1", *_over([s.delta_mc1 for s in summaries])),
+        ("ΔMC2", *_over([s.delta_mc2 for s in summaries])),
+    )
+    notes = (
+        "Cells that share items or models are not independent: intervals and tests over cells say "
+        "how stable the mean is over this grid, no more.",
+        f"An interval needs at least {LEAST_CELLS} cells. A cell is negative where its mean is "
+        "below 0, whatever its verdict.",
+    )
+    return Table("grid", "Means over cells", heads, rows, notes)
+
+
+def per_model(summaries: Sequence[Summary], theta: Theta) -> Table:
+    """Tabulate operators and gains of a model: means over its benchmarks (method, section 10)."""
+    heads = columns(
+        "Model | I(M) .2 | Scalar operator | % scalar .1 | % decisive .1 | % mix .1 | % early .1"
+        " | ΔMC1 +.1 | ΔMC2 +.1"
+    )
+    rows: list[tuple[Value, ...]] = []
+    for model, own in _by_model(summaries).items():
+        shares = [s.scalar for s in own], *([s.fired[o] for s in own] for o in _OPERATORS)
+        deltas = [s.delta_mc1 for s in own], [s.delta_mc2 for s in own]
+        values = [100 * mean_known(v) for v in (*shares, *deltas)]
+        rows.append((model, own[0].invariant, branch(own[0].invariant, theta), *values))
+    notes = (
+        "Shares are over the items that count for MC1; % decisive and % mix are items that the "
+        "operator answered, % early items whose max b lies below gamma.",
+    )
+    return Table("per-model", "What the rule does in each model", heads, tuple(rows), notes)
+
+
+def verdict_table(judgements: Sequence[Judgement]) -> Table:
+    """Tabulate the verdicts: correction helps, hurts, or is not shown to, in each cell."""
+    heads = columns(
+        "Model | Benchmark | Items | Failed"
+        " | ΔMC1 +.2 | ΔMC1, 95% low +.2 | ΔMC1, 95% high +.2"
+        " | ΔMC2 +.2 | ΔMC2, 95% low +.2 | ΔMC2, 95% high +.2"
+        " | Fixed | Broken | McNemar p .3g | p by Holm .3g | Verdict"
+    )
+    rows = tuple(_judgement(v) for v in judgements)
+    notes = (
+        "Intervals: paired bootstrap over items; of MC1, as McNemar's p, over groups of them: "
+        "copies and pairs are one. To gain or to hurt needs the exact p below "
+        "0.05 after Holm's correction over these cells; to help, a gain beyond as many flips at "
+        "random and above all that never reads the question.",
+        "Cells that share items or models are not independent: intervals and tests over cells say "
+        "how stable the mean is over this grid, no more.",
+    )
+    return Table("verdicts", "Does correction help?", heads, rows, notes)
+
+
+def calibrations(summaries: Sequence[Summary]) -> Table:
+    """MC3 and calibration, before and after."""
+    heads = columns("Model | Benchmark | MC3 base .2 | ΔMC3 +.2 | ECE base .2 | ΔECE +.2")
+    rows = tuple(
+        (s.model, s.benchmark)
+        + tuple(100 * v for v in (s.mc3_base, s.mc3 - s.mc3_base, s.ece_base, s.ece - s.ece_base))
+        for s in summaries
+    )
+    notes = ("ECE: 15 equal bins of the top candidate's probability; lower is better.",)
+    return Table("calibration", "MC3 and calibration", heads, rows, notes)
+
+
+def scorer_constants(theta: Theta) -> Table:
+    """Every constant of T, as the paper's appendix has them, with its value in this Theta."""
+    from lastword.rule.scorer import Scorer
+
+    s = theta.scorer
+    # So deep that no two fractions fall on one depth.
+    quorum = Scorer(theta, depth=1000, vocabulary=1).quorum
+    weights = _listed(s.weights, "()")
+    rows = (
+        ("A", "relative anchor depths", _listed(s.anchors), "Eq. 10"),
+        ("G", "relative feature depths", _listed(s.features), "Eq. 11"),
+        ("ℓ(f)", "depth of a fraction", "min(L, ⌈f L⌉)", "Eq. 10"),
+        ("|A|, |G|", "depths of each set", f"{len(s.anchors)}, {len(s.features)}", "Eq. 10"),
+        ("k", "top-k cutoff at each anchor", f"max({s.k_min}, ⌈{s.k_fraction:g} |V|⌉)", "Eq. 10"),
+        ("r_Ω", "recurrence quorum", f"⌈{s.quorum:g} |A|⌉ = {quorum}", "Eq. 10"),
+        ("w_ℓ", "weights of the anchors", "∝ exp(ℓ/L), normalised over A", "Eq. 10"),
+        ("(β_s, β_j, β_c)", "weights of slope, jump and curvature", weights, "Eq. 11"),
+        ("scope", "where evidence is scaled", "Ω where it is not empty, else V", "Eq. 12"),
+        ("λ_0", "mixing floor", f"{s.lambda_0:g}", "Eq. 12"),
+        ("γ", "slope of the sigmoid", f"{s.gamma_alpha:g}", "Eq. 12"),
+        ("t_i", "score of a candidate", "mean log softmax at its own tokens", "Eq. 13"),
+        ("outside", "evidence of a token outside Ω", s.outside, "Eq. 12"),
+        ("floor", "whose least weight λ_0 is", s.floor, "Eq. 12"),
+    )
+    notes = (
+        "The same for every model and every benchmark. The last two rows are readings that the "
+        "paper leaves open (method, section 8).",
+    )
+    heads = columns("Symbol | Role | Value | First used")
+    return Table("scorer-constants", "The scorer's constants", heads, rows, notes)
+
+
+def _listed(values: Sequence[float], around: str = "{}") -> str:
+    return ", ".join(f"{value:g}" for value in values).join(around)
+
+
+def branch(invariant: float, theta: Theta) -> str:
+    """The scalar operator that I(M) chooses: `mix` or `early`; an en dash where I(M) is nan."""
+    if math.isnan(invariant):
+        return EN_DASH
+    return "mix" if invariant > theta.tau_I else "early"
+
+
+def _by_model(summaries: Iterable[Summary]) -> dict[str, list[Summary]]:
+    parted: dict[str, list[Summary]] = {}
+    for summary in summaries:
+        parted.setdefault(summary.model, []).append(summary)
+    return parted
+
+
+def _five(s: Summary) -> list[Value]:
+    values = [100 * v for v in (s.mc1_base, s.delta_mc1, s.mc2_base, s.delta_mc2)]
+    return [100 * s.chance, *([Marked(v) for v in values] if s.counts.failed else values)]
+
+
+def _over(deltas: Sequence[float]) -> tuple[Value, ...]:
+    over = over_cells(np.array(deltas))
+    points = (100 * v for v in (over.mean, over.interval.low, over.interval.high))
+    return (over.cells, *points, over.sign_p, over.negative)
+
+
+def _judgement(v: Judgement) -> tuple[Value, ...]:
+    first = (v.delta_mc1, v.interval_mc1.low, v.interval_mc1.high)
+    second = (v.delta_mc2, v.interval_mc2.low, v.interval_mc2.high)
+    points = [100 * x for x in (*first, *second)]
+    counts = (v.fixed, v.broken, v.p, v.p_holm)
+    return (v.model, v.benchmark, v.items, v.failed, *points, *counts, v.sentence)

@@ -1,0 +1,127 @@
+"""The contenders that are timed: plain base scoring, plain TRACE, lm-evaluation-harness, ours.
+
+Every contender takes the same encoded items and gives the sum of log-probabilities of each
+candidate's tokens, so that agreement comes before speed.
+"""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from lastword.decide.batch import Read, Scope, branches_of
+from lastword.decide.tracer import Tracer
+from lastword.errors import InputError
+from lastword.model.check import own_scores
+from lastword.model.readout import Readout
+from lastword.records.decision import Decision
+from lastword.rule.tile import Tile
+from lastword.text.tokens import Encoded
+
+Sums = list[list[float]]
+LM_EVAL_BATCHES = (1, 4, 16, 64)
+
+
+def ours(tracer: Tracer, encoded: Sequence[Encoded], read: Read) -> list[Decision]:
+    """Plan and decide everything, as `correct_many` does once texts are tokens."""
+    return list(tracer.correct_encoded(encoded, Scope(read)))
+
+
+def sums_of(encoded: Sequence[Encoded], decisions: Sequence[Decision]) -> Sums:
+    """Return the base scores of decisions as sums over each candidate's tokens."""
+    return [
+        [float(s * m) for s, m in zip(d.base_scores, e.candidate_tokens, strict=True)]
+        for e, d in zip(encoded, decisions, strict=True)
+    ]
+
+
+def plain_base(tracer: Tracer, encoded: Sequence[Encoded]) -> Sums:
+    """Score by one pass a candidate: own logits, float32 log-softmax, gather, sum."""
+    own = [branches_of(e)[: len(e.sequences)] for e in encoded]
+    return [[float(own_scores(tracer.backbone, b).sum()) for b in branches] for branches in own]
+
+
+@torch.inference_mode()
+def padded_base(tracer: Tracer, encoded: Sequence[Encoded]) -> Sums:
+    """Score by one right-padded batch an item, as a single item is scored without correction.
+
+    Logits are made from the row on that predicts the first token of a candidate.
+    """
+    model, device = tracer.backbone.model, tracer.backbone.device
+    sums: Sums = []
+    for e in encoded:
+        fed = [torch.tensor(s[:-1]) for s in e.sequences]
+        ids = torch.nn.utils.rnn.pad_sequence(fed, batch_first=True).to(device)
+        lengths = torch.tensor([len(f) for f in fed], device=device)
+        mask = (torch.arange(ids.shape[1], device=device) < lengths[:, None]).long()
+        first = min(e.boundaries) - 1
+        last = ids.shape[1] - first
+        output = model(input_ids=ids, attention_mask=mask, use_cache=False, **_only(model, last))
+        logits = output.logits[:, -last:]
+        sums.append([])
+        for row, (s, b) in enumerate(zip(e.sequences, e.boundaries, strict=True)):
+            log_probs = F.log_softmax(logits[row, b - 1 - first : len(s) - 1 - first].float(), -1)
+            own = torch.tensor(s[b:], device=device)
+            sums[-1].append(float(log_probs.gather(1, own[:, None]).sum()))
+    return sums
+
+
+@torch.inference_mode()
+def plain_trace(tracer: Tracer, encoded: Sequence[Encoded]) -> Sums:
+    """Run one pass a candidate with `output_hidden_states`, every depth through the head, and T."""
+    model, device, last = tracer.backbone.model, tracer.backbone.device, tracer.backbone.depth
+    readout = Readout(model, tracer.backbone.parts, "model")  # the model's own head as it is
+
+    def one(sequence: tuple[int, ...], boundary: int) -> float:
+        ids = torch.tensor([sequence], device=device)
+        fed, one = ids[:, :-1], _only(model, 1)
+        output = model(input_ids=fed, use_cache=False, output_hidden_states=True, **one)
+        token = ids[0, boundary:]
+        tile = Tile({}, {}, {}, torch.arange(len(token), device=device), token)
+        for depth, states in enumerate(output.hidden_states):
+            # transformers hands the last state back normed already
+            logits = readout.logits(states[0, boundary - 1 :], norm=depth < last)
+            log_probs = F.log_softmax(logits, dim=-1)
+            if depth in tracer.scorer.depths:
+                tile.logits[depth], tile.log_z[depth] = logits, logits[:, :1] - log_probs[:, :1]
+        tracer.scorer.log_probs(tile)
+        return float(log_probs.gather(1, token[:, None]).sum())
+
+    return [[one(s, b) for s, b in zip(e.sequences, e.boundaries, strict=True)] for e in encoded]
+
+
+def _only(model: Any, rows: int) -> dict[str, int]:
+    """Ask a model for the logits of its last rows alone, where it has the option."""
+    supports = "logits_to_keep" in inspect.signature(model.forward).parameters
+    return {"logits_to_keep": rows} if supports else {}
+
+
+def lm_eval(tracer: Tracer, batch_size: int) -> Callable[[Sequence[Encoded]], Sums]:
+    """Return lm-evaluation-harness's `hf` on the same weights and token ids, mc1 requests.
+
+    Raises:
+        InputError: lm-evaluation-harness is not installed.
+    """
+    try:
+        from lm_eval.models.huggingface import HFLM
+    except ImportError as error:
+        raise InputError(
+            "lm-evaluation-harness is not installed; pip install 'lastword[eval]'"
+        ) from error
+    harness: Any = HFLM(
+        pretrained=tracer.backbone.model,
+        tokenizer=tracer.tokenizer,
+        batch_size=batch_size,
+        softmax_dtype="float32",
+        max_length=tracer.backbone.context,
+    )
+
+    def score(encoded: Sequence[Encoded]) -> Sums:
+        pairs = [(e, s, b) for e in encoded for s, b in zip(e.sequences, e.boundaries, strict=True)]
+        requests = [(None, list(s[:b]), list(s[b:])) for _, s, b in pairs]
+        answers = iter(harness._loglikelihood_tokens(requests, disable_tqdm=True))
+        return [[float(next(answers)[0]) for _ in e.sequences] for e in encoded]
+
+    return score

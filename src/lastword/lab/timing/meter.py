@@ -1,0 +1,112 @@
+"""Time the stages of a tracer while a block of code runs."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+import torch
+
+from lastword.decide.tracer import Tracer
+
+Clock = Callable[[], float]  # seconds: time.perf_counter, or time.process_time of a busy machine
+
+
+@dataclass
+class Meter:
+    """Counts and seconds of one run.
+
+    Attributes:
+        seconds: By stage: plan, trunk, readout, scorer; `rest` is what remains of the total.
+        tokens: Distinct tokens that went through the trunk.
+        reads: (row, depth) pairs that went through the head.
+    """
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    tokens: int = 0
+    reads: int = 0
+    total: float = 0.0
+
+    @property
+    def rest(self) -> float:
+        """Return seconds that belong to no stage."""
+        return self.total - sum(self.seconds.values())
+
+
+@contextlib.contextmanager
+def metered(tracer: Tracer, clock: Clock = time.perf_counter) -> Iterator[Meter]:
+    """Time the stages of a tracer; the tracer is as before when the block ends."""
+    meter = Meter()
+
+    def timed(stage: str, call: Callable[..., Any], count: Callable[..., Any]) -> Any:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            start = clock()
+            result = call(*args, **kwargs)
+            synchronise()
+            meter.seconds[stage] = meter.seconds.get(stage, 0) + clock() - start
+            count(*args, **kwargs)
+            return result
+
+        return run
+
+    def tokens(ids: Any, *_: Any) -> None:
+        meter.tokens += ids.size
+
+    def reads(hidden: Any, *_: Any, **__: Any) -> None:
+        meter.reads += len(hidden)
+
+    backbone, readout, scorer = tracer.backbone, tracer.readout, tracer.scorer
+    stages: list[tuple[Any, str, str, Callable[..., Any]]] = [
+        (tracer, "plan", "plan", lambda *_: None),
+        (backbone, "_capture", "trunk", tokens),
+        (readout, "logits", "readout", reads),
+        (readout, "log_probs", "readout", reads),
+        (scorer, "log_probs", "scorer", lambda *_: None),
+    ]
+    for owner, name, stage, count in stages:
+        setattr(owner, name, timed(stage, getattr(owner, name), count))
+    start = clock()
+    try:
+        yield meter
+    finally:
+        synchronise()
+        meter.total = clock() - start
+        for owner, name, _, _ in stages:
+            delattr(owner, name)
+
+
+def synchronise() -> None:
+    """Wait for what GPUs still have to do, so that a clock can be read."""
+    if torch.cuda.is_available():
+        for device in range(torch.cuda.device_count()):
+            torch.cuda.synchronize(device)
+
+
+def peak_bytes(run: Callable[[], Any], device: torch.device) -> int:
+    """Measure the most memory that a call holds above what was held before, on GPUs or the CPU."""
+    if device.type == "cuda":
+        gpus = range(torch.cuda.device_count())
+        before = sum(torch.cuda.memory_allocated(gpu) for gpu in gpus)
+        for gpu in gpus:
+            torch.cuda.reset_peak_memory_stats(gpu)
+        run()
+        return sum(torch.cuda.max_memory_allocated(gpu) for gpu in gpus) - before
+    process, end = psutil.Process(), threading.Event()
+    before = peak = process.memory_info().rss
+
+    def sample() -> None:
+        nonlocal peak
+        while not end.wait(0.005):
+            peak = max(peak, process.memory_info().rss)
+
+    sampler = threading.Thread(target=sample)
+    sampler.start()
+    try:
+        run()
+    finally:
+        end.set()
+        sampler.join()
+    return int(peak - before)

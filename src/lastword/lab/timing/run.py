@@ -1,0 +1,162 @@
+"""One bench: agreement first, then interleaved rounds of every contender.
+
+Before the first round every contender answers one item in eight, untimed.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from lastword.decide.batch import Read
+from lastword.decide.tracer import Tracer
+from lastword.lab.timing import contenders
+from lastword.lab.timing.contenders import Sums
+from lastword.lab.timing.meter import Clock, Meter, metered, peak_bytes, synchronise
+from lastword.model.check import rounding_dtype
+from lastword.text.tokens import Encoded
+
+AGAINST = ("lm-eval hf", "plain base", "plain trace")
+# Nats a candidate. Half-precision contenders round their logits, ours by default do not; a long
+# candidate's sum in float32 is itself rounded.
+TOLERANCE = {torch.float16: 0.125, torch.bfloat16: 1.0}
+LEAST_TOLERANCE, ROUNDINGS = 1e-4, 4
+NAMES: dict[Read, str] = {
+    "base": "ours, base only",
+    "decide": "ours, staged",
+    "all": "ours, everything read",
+}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The outcome of one bench.
+
+    Attributes:
+        seconds: Median seconds of each contender, over the rounds.
+        agreement: Largest difference of a candidate's log-likelihood sum from that of ours, base
+            only, in nats, by contender.
+        tolerance: How much that may be, in nats.
+        same_decisions: Whether staged and everything-read decisions are the same.
+        meters: Tokens, reads and seconds by stage, of ours in the last round.
+        peak_bytes: Most memory above the loaded model while ours ran.
+    """
+
+    items: int
+    seconds: dict[str, float]
+    agreement: dict[str, float]
+    tolerance: float
+    same_decisions: bool
+    meters: dict[str, Meter]
+    peak_bytes: int
+
+    def ratio(self, name: str, other: str) -> float | None:
+        """Return seconds of one contender over another's; None where a speed may not be told.
+
+        It may where the sums of both agree with ours, and reading less decides the same.
+        """
+        if not (self.agrees(name) and self.agrees(other)):
+            return None
+        return self.seconds[name] / self.seconds[other]
+
+    def agrees(self, name: str) -> bool:
+        """True if a contender's speed may be told."""
+        return self.same_decisions and self.agreement[name] <= self.tolerance
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON."""
+        return asdict(self)
+
+
+def bench(
+    tracer: Tracer,
+    encoded: Sequence[Encoded],
+    *,
+    rounds: int = 3,
+    against: Sequence[str] = AGAINST,
+    progress: Callable[[str], None] = lambda _: None,
+    clock: Clock = time.perf_counter,
+) -> Bench:
+    """Time the contenders on one set of items, in turn, `rounds` times over."""
+    peak = peak_bytes(lambda: contenders.ours(tracer, encoded, "all"), tracer.backbone.device)
+    sample = encoded[: max(1, len(encoded) // 8)]
+    others = {name: _other(tracer, name, sample, clock) for name in against}
+    _round(tracer, sample, others, lambda name: progress(f"{name}, not counted"), clock)
+    turns = [_round(tracer, encoded, others, progress, clock) for _ in range(rounds)]
+    last = turns[-1]
+    base = last.sums[NAMES["base"]]
+    return Bench(
+        items=len(encoded),
+        seconds={name: statistics.median(r.seconds[name] for r in turns) for name in last.seconds},
+        agreement={name: _difference(sums, base) for name, sums in last.sums.items()},
+        tolerance=TOLERANCE.get(rounding_dtype(tracer.backbone), _float32_tolerance(base)),
+        same_decisions=last.decisions["decide"] == last.decisions["all"],
+        meters=last.meters,
+        peak_bytes=peak,
+    )
+
+
+@dataclass(frozen=True)
+class _Round:
+    """Holds every contender once: its seconds, its sums, and of ours the meter and decisions."""
+
+    seconds: dict[str, float]
+    sums: dict[str, Sums]
+    meters: dict[str, Meter]
+    decisions: dict[Read, list[tuple[int, str]]]
+
+
+def _round(
+    tracer: Tracer,
+    encoded: Sequence[Encoded],
+    others: Mapping[str, Callable[[Sequence[Encoded]], Sums]],
+    progress: Callable[[str], None],
+    clock: Clock,
+) -> _Round:
+    outcome = _Round({}, {}, {}, {})
+    for read, name in NAMES.items():
+        progress(name)
+        with metered(tracer, clock) as outcome.meters[name]:
+            decisions = contenders.ours(tracer, encoded, read)
+        outcome.seconds[name] = outcome.meters[name].total
+        outcome.sums[name] = contenders.sums_of(encoded, decisions)
+        outcome.decisions[read] = [(d.index, d.operator) for d in decisions]
+    for name, run in others.items():
+        progress(name)
+        start = clock()
+        outcome.sums[name] = run(encoded)
+        synchronise()
+        outcome.seconds[name] = clock() - start
+    return outcome
+
+
+def _other(
+    tracer: Tracer, name: str, sample: Sequence[Encoded], clock: Clock
+) -> Callable[[Sequence[Encoded]], Sums]:
+    if name == "plain base":
+        return lambda items: contenders.plain_base(tracer, items)
+    if name == "padded base":
+        return lambda items: contenders.padded_base(tracer, items)
+    if name == "plain trace":
+        return lambda items: contenders.plain_trace(tracer, items)
+    sizes = {b: contenders.lm_eval(tracer, b) for b in contenders.LM_EVAL_BATCHES}
+    return sizes[min(sizes, key=lambda b: _seconds(lambda: sizes[b](sample), clock))]
+
+
+def _seconds(run: Callable[[], Any], clock: Clock) -> float:
+    start = clock()
+    run()
+    synchronise()
+    return clock() - start
+
+
+def _float32_tolerance(sums: Sums) -> float:
+    largest = max(abs(x) for candidates in sums for x in candidates)
+    return max(LEAST_TOLERANCE, ROUNDINGS * torch.finfo(torch.float32).eps * largest)
+
+
+def _difference(a: Sums, b: Sums) -> float:
+    return max(abs(x - y) for p, q in zip(a, b, strict=True) for x, y in zip(p, q, strict=True))

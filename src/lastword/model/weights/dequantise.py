@@ -1,0 +1,142 @@
+"""Dense weights of one projection, from the forms in which checkpoints store them.
+
+| stored | companions | dense |
+|---|---|---|
+| floating point | none | as it is |
+| float8 | `weight_scale_inv` or `weight_scale` | times its scale: one, a row's, or a block's |
+| int8 (LLM.int8) | `SCB` | `w SCB / 127`, a scale a row |
+| NF4, FP4 (bitsandbytes) | absmax, `quant_map`, `quant_state` | codebook times a block's scale |
+| GPTQ, AWQ, packed | `qweight`, `weight_packed` | refused |
+
+MXFP4 checkpoints store their attention dense, so nothing of theirs is needed here.
+"""
+
+import json
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from lastword.errors import CheckpointError, InvariantError
+from lastword.model.weights.checkpoint import Checkpoint
+from lastword.model.weights.layouts import text_part
+
+# What a projection's tensor may be called under its module: the stored forms in the table above.
+WEIGHT_SUFFIXES = (".weight", ".qweight", ".weight_packed")
+_FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+_INT8_RANGE = 127.0
+_STATE = ".weight.quant_state.bitsandbytes__"
+
+Matrix = Float[Tensor, "rows columns"]
+
+
+def read_dense(checkpoint: Checkpoint, module: str) -> tuple[Matrix, tuple[str, ...]]:
+    """Return the dense weight of a module, [as stored], and the names of the tensors that gave it.
+
+    Raises:
+        InvariantError: The form cannot be dequantised here: what to use in its place.
+        CheckpointError: The tensor or what belongs to it is missing, damaged or of another shape.
+    """
+    name = f"{module}.weight"
+    if name not in checkpoint.names:
+        raise _refusal(checkpoint, module)
+    states = [n for n in checkpoint.names if n.startswith(module + _STATE)]
+    if states:
+        return _read_four_bit(checkpoint, module, states[0])
+    weight = checkpoint.read(name)
+    if weight.dtype == torch.int8 and f"{module}.SCB" in checkpoint.names:
+        scale = checkpoint.read(f"{module}.SCB").double() / _INT8_RANGE
+        return weight.double() * scale.reshape(-1, 1), (name, f"{module}.SCB")
+    if weight.dtype in _FLOAT8:
+        return _read_float8(checkpoint, module, weight)
+    if not weight.is_floating_point():
+        raise _refusal(checkpoint, module)
+    return _matrix(weight, name), (name,)
+
+
+def _read_float8(
+    checkpoint: Checkpoint, module: str, weight: Shaped[Tensor, "rows columns"]
+) -> tuple[Matrix, tuple[str, ...]]:
+    name = f"{module}.weight"
+    scales = [s for s in (f"{name}_scale_inv", f"{name}_scale") if s in checkpoint.names]
+    if not scales:
+        raise CheckpointError(f"{name} of {checkpoint.label} is float8 and has no scale beside it")
+    # Both spellings multiply: `inv` is DeepSeek's name for the inverse of the quantising scale.
+    scale = checkpoint.read(scales[0]).double()
+    rows, columns = weight.shape
+    if scale.numel() == 1 or tuple(scale.shape) in ((rows,), (rows, 1)):
+        scale = scale.reshape(-1, 1)
+    else:
+        high, wide = _block_size(checkpoint)
+        if tuple(scale.shape) != (-(-rows // high), -(-columns // wide)):
+            raise CheckpointError(
+                f"{scales[0]} of {checkpoint.label} has shape {tuple(scale.shape)}, which blocks "
+                f"of {high} x {wide} do not give for {rows} x {columns}"
+            )
+        # One scale a tile of high x wide; the tiles at the right and lower edge may be cut.
+        scale = scale.repeat_interleave(high, 0).repeat_interleave(wide, 1)[:rows, :columns]
+    return weight.double() * scale, (name, scales[0])
+
+
+def _block_size(checkpoint: Checkpoint) -> tuple[int, int]:
+    size = _quantisation(checkpoint).get("weight_block_size")
+    if not isinstance(size, list | tuple) or len(size) != 2:
+        raise CheckpointError(
+            f"{checkpoint.label} has block scales and no weight_block_size in its "
+            "quantization_config"
+        )
+    return int(size[0]), int(size[1])
+
+
+def _read_four_bit(
+    checkpoint: Checkpoint, module: str, state_name: str
+) -> tuple[Matrix, tuple[str, ...]]:
+    """Multiply codebook entries by their block's scale, which may be quantised itself."""
+    # Value i is quant_map[code i] * absmax[i // blocksize]: a code has 4 bits, two in a byte, and
+    # the blocks run over the flattened matrix, across its rows. The scales may be stored as codes
+    # of 8 bits themselves ("nested"), in blocks of their own:
+    #     absmax[j] = nested_quant_map[code j] * nested_absmax[j // nested_blocksize] + offset
+    prefix = f"{module}.weight"
+    state = json.loads(bytes(checkpoint.read(state_name).tolist()))
+    packed = checkpoint.read(prefix).reshape(-1).view(torch.uint8).long()
+    codes = torch.stack((packed >> 4, packed & 15), dim=1).reshape(-1)  # the high half comes first
+    names = [prefix, state_name, f"{prefix}.absmax", f"{prefix}.quant_map"]
+    absmax = checkpoint.read(f"{prefix}.absmax")
+    if f"{prefix}.nested_absmax" in checkpoint.names:
+        nested = [f"{prefix}.nested_absmax", f"{prefix}.nested_quant_map"]
+        outer = checkpoint.read(nested[0]).double()
+        inner = checkpoint.read(nested[1]).double()[absmax.long()]
+        outer = outer.repeat_interleave(int(state["nested_blocksize"]))[: len(inner)]
+        absmax = inner * outer + float(state["nested_offset"])
+        names += nested
+    scale = absmax.double().repeat_interleave(int(state["blocksize"]))
+    values = checkpoint.read(f"{prefix}.quant_map").double()[codes]
+    dense = (values * scale[: len(values)])[: math.prod(state["shape"])]
+    return _matrix(dense.reshape(state["shape"]), prefix), tuple(names)
+
+
+def _matrix(weight: Tensor, name: str) -> Matrix:
+    if weight.ndim != 2:
+        raise CheckpointError(f"{name} has shape {tuple(weight.shape)}: a matrix was expected")
+    return weight
+
+
+def _quantisation(checkpoint: Checkpoint) -> dict[str, Any]:
+    for config in (checkpoint.config, text_part(checkpoint.config)):
+        section = config.get("quantization_config")
+        if isinstance(section, dict):
+            return section
+    return {}
+
+
+def _refusal(checkpoint: Checkpoint, module: str) -> InvariantError:
+    method = _quantisation(checkpoint).get("quant_method", "a packed format")
+    origin = checkpoint.config.get("_name_or_path") or ""
+    example = f", for example {origin}," if origin and origin != checkpoint.label else ""
+    return InvariantError(
+        f"{module} of {checkpoint.label} is quantised ({method}) in a form that is not dequantised "
+        f"here: take I(M) from the unquantised checkpoint{example} by `lastword invariant`, and "
+        "give it with --invariant VALUE"
+    )

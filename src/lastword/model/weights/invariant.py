@@ -1,0 +1,245 @@
+"""The model invariant I(M): four factors read from five tensors, without the model around them.
+
+    I(M) = phi_N phi_O / (phi_K phi_V)                                   Eq. 16
+    phi_N = mean |w_N|          phi_O = rcv(W_O[m])
+    phi_K = rcv(W_K[e])         phi_V = rcv(W_V[e]) / rcv(W_V[m])        Eq. 15
+
+e = floor(0.20 L) and m = floor(0.50 L) count blocks from 0. `checkpoint.py` finds the tensors,
+`layouts.py` says which of them and which rows, `dequantise.py` makes them dense.
+"""
+
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from lastword.errors import InvariantError
+from lastword.model.weights.checkpoint import Checkpoint, ModelCheckpoint, open_local
+from lastword.model.weights.dequantise import WEIGHT_SUFFIXES, read_dense
+from lastword.model.weights.layouts import (
+    OFFSET_NORMS,
+    Projection,
+    Stack,
+    find_projections,
+    find_stack,
+    text_part,
+)
+from lastword.rule.theta import InvariantTheta, Theta
+
+# Row norms that are equal up to the rounding of their sums have an rcv of about 1e-16.
+_ZERO = 1e-12
+_ROWS_A_CHUNK = 4096
+
+Matrix = Float[Tensor, "rows columns"]
+
+
+@dataclass(frozen=True)
+class Factors:
+    """I(M) and what it is made of.
+
+    Attributes:
+        phi_N: Mean absolute weight of the final norm, Eq. 15; 1 where it stores none.
+        rcv_V_early: rcv of the value projection of block e.
+        blocks: e and m, counted from 0.
+        depth: L, the model's number of blocks.
+        layout: How K, V and O are kept: `separate`, `fused-rowwise`, `fused-grouped`, `latent`.
+    """
+
+    phi_N: float
+    rcv_K_early: float
+    rcv_V_early: float
+    rcv_V_middle: float
+    rcv_O_middle: float
+    blocks: tuple[int, int]
+    depth: int
+    layout: str
+    tensors: tuple[str, ...]
+
+    @property
+    def phi_K(self) -> float:
+        """Return phi_K = rcv(W_K[e]), Eq. 15."""
+        return self.rcv_K_early
+
+    @property
+    def phi_V(self) -> float:
+        """Return phi_V = rcv(W_V[e]) / rcv(W_V[m]), Eq. 15."""
+        return self.rcv_V_early / self.rcv_V_middle
+
+    @property
+    def phi_O(self) -> float:
+        """Return phi_O = rcv(W_O[m]), Eq. 15."""
+        return self.rcv_O_middle
+
+    @property
+    def value(self) -> float:
+        """Return I(M) = phi_N phi_O / (phi_K phi_V), Eq. 16."""
+        return self.phi_N * self.phi_O / (self.phi_K * self.phi_V)
+
+    def branch(self, tau_I: float) -> Literal["mix", "early"]:
+        """Return the scalar regime's branch: `mix` where I(M) > tau_I, else `early`."""
+        return "mix" if self.value > tau_I else "early"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON form: the fields, I(M) and the derived factors."""
+        derived = {"phi_K": self.phi_K, "phi_V": self.phi_V, "phi_O": self.phi_O}
+        fields = asdict(self) | {"blocks": list(self.blocks), "tensors": list(self.tensors)}
+        return {"invariant": self.value, **derived, **fields}
+
+
+def rcv(matrix: Matrix) -> float:
+    """Return relative coefficient of variation of row norms, Eq. 14, in float64.
+
+    rcv(A) = sd_j ||A_j|| / mean_j ||A_j||, with the population's sd: at least 0, scale-free, and 0
+    exactly where all row norms are equal (Lemma 2). nan for a matrix of zeros.
+    """
+    chunks = matrix.split(_ROWS_A_CHUNK)
+    norms = torch.cat([torch.linalg.vector_norm(c.double(), dim=1) for c in chunks])
+    mean = norms.mean()
+    if mean == 0:
+        return math.nan
+    # Shifted first: equal norms then give exactly 0, whatever the rounding of their mean.
+    return float((norms - norms[0]).std(correction=0) / mean)
+
+
+def read_invariant(
+    source: str | Path,
+    *,
+    theta: Theta,
+    revision: str | None = None,
+) -> Factors:
+    """Return I(M) of a checkpoint, from its five tensors and its config alone.
+
+    The model is neither loaded nor built. From a hub, bytes of those tensors are all that is
+    fetched.
+
+    Args:
+        source: A checkpoint folder, a weights file with `config.json` beside it, or a hub name.
+        theta: Fractions rho_e and rho_m and the switches of `Theta.invariant`.
+        revision: Branch, tag or commit on the hub; None is its main branch.
+
+    Raises:
+        InvariantError: I(M) is undefined for the model, or its weights' form is not read here;
+            an adapter and a GGUF file are none before they are loaded.
+        CheckpointError: The checkpoint is missing, damaged or out of reach.
+    """
+    return factors(_open(source, revision), theta=theta)
+
+
+def _open(source: str | Path, revision: str | None) -> Checkpoint:
+    from lastword.model.weights.adapter import is_adapter
+    from lastword.model.weights.gguf import is_gguf
+
+    path = Path(source).expanduser()
+    if is_adapter(path) or (is_gguf(path) and path.is_file()):
+        raise InvariantError(
+            f"the I(M) of {path} is that of the model which it becomes in memory: load it"
+        )
+    if path.exists():
+        return open_local(path)
+    from lastword.model.weights import hub  # not needed, nor its client, for what is on disk
+
+    return hub.open_model(str(source), revision)
+
+
+def model_invariant(model: nn.Module, *, theta: Theta) -> Factors:
+    """Return I(M) of a transformers model in memory, edited or fine-tuned, from its own weights.
+
+    Raises:
+        InvariantError: I(M) is undefined for the model, or an adapter is not merged.
+    """
+    checkpoint = ModelCheckpoint(model)
+    if any(".lora_" in name or ".base_layer." in name for name in checkpoint.names):
+        raise InvariantError(
+            f"{checkpoint.label} carries an adapter beside its weights: merge it first "
+            "(model.merge_and_unload())"
+        )
+    return factors(checkpoint, theta=theta)
+
+
+def factors(checkpoint: Checkpoint, *, theta: Theta) -> Factors:
+    """Return the factors of I(M) from a checkpoint's named tensors.
+
+    Raises:
+        InvariantError: As `read_invariant`.
+    """
+    config = text_part(checkpoint.config)
+    modules = frozenset(
+        name.removesuffix(form)
+        for name in checkpoint.names
+        for form in WEIGHT_SUFFIXES
+        if name.endswith(form)
+    )
+    stack = find_stack(modules, config)
+    e, m = theta.invariant_blocks(stack.depth)
+    early, middle = (find_projections(stack, block, config) for block in (e, m))
+    reader = _Reader(checkpoint, theta.invariant)
+    phi_N = reader.norm(stack, str(config.get("model_type")) in OFFSET_NORMS)
+    return Factors(
+        phi_N=phi_N,
+        rcv_K_early=reader.denominator(early.key),
+        rcv_V_early=reader.denominator(early.value),
+        rcv_V_middle=reader.denominator(middle.value),
+        rcv_O_middle=reader.output(middle.output),
+        blocks=(e, m),
+        depth=stack.depth,
+        layout=early.layout,
+        tensors=tuple(dict.fromkeys(reader.tensors)),
+    )
+
+
+class _Reader:
+    """Statistics of projections; the matrix read last is kept, since K and V may share it."""
+
+    def __init__(self, checkpoint: Checkpoint, switches: InvariantTheta) -> None:
+        self._checkpoint = checkpoint
+        self._switches = switches
+        self._last: tuple[str, Tensor] | None = None
+        self.tensors: list[str] = []
+
+    def norm(self, stack: Stack, offset: bool) -> float:
+        """Return phi_N: mean |w|, or mean |1 + w| where the norm applies that and it is wanted."""
+        if stack.norm is None:
+            return 1.0
+        name = f"{stack.norm}.weight"
+        self.tensors.append(name)
+        weight = self._checkpoint.read(name).double()
+        if offset and self._switches.norm == "effective":
+            weight = 1.0 + weight
+        return self._finite(float(weight.abs().mean()), name)
+
+    def denominator(self, projection: Projection) -> float:
+        """Return rcv of a key or value projection, by which (or a ratio of which) I(M) divides."""
+        matrix = self._read(projection)
+        value = self._finite(rcv(matrix), f"{projection.module}.weight")
+        if value <= _ZERO:
+            raise InvariantError(
+                f"the rows of {projection.module}.weight in {self._checkpoint.label} have equal "
+                "norms, so I(M) divides by zero; give its value with --invariant VALUE"
+            )
+        return value
+
+    def output(self, projection: Projection) -> float:
+        """Return rcv of the output projection, over the rows that Theta names."""
+        matrix = self._read(projection)
+        rows = matrix.T if self._switches.output_rows == "input" else matrix
+        return self._finite(rcv(rows), f"{projection.module}.weight")
+
+    def _read(self, projection: Projection) -> Tensor:
+        if self._last is None or self._last[0] != projection.module:
+            matrix, names = read_dense(self._checkpoint, projection.module)
+            self._last = projection.module, matrix.T if projection.transposed else matrix
+            self.tensors.extend(names)
+        matrix = self._last[1]
+        return projection.split.select(matrix, projection.module) if projection.split else matrix
+
+    def _finite(self, value: float, name: str) -> float:
+        if not math.isfinite(value):
+            raise InvariantError(
+                f"{name} in {self._checkpoint.label} is all zeros or not finite: check the "
+                "checkpoint, or give the value with --invariant VALUE"
+            )
+        return value

@@ -1,0 +1,297 @@
+"""Questions about a text: a choice, several that apply, a predicate, a score of ordered levels."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from lastword.errors import InputError
+from lastword.files.shorten import counted
+
+Value = str | bool
+
+MOST_CHOICES = 255
+MOST_LEVELS = 255
+
+
+@dataclass(frozen=True)
+class Option:
+    """One thing that an answer may be.
+
+    Attributes:
+        value: What the answer gives back: a text as it stands, or a boolean.
+        description: What it means, for the prompt; never scored.
+
+    Raises:
+        InputError: A value that is neither, blank, or no text.
+    """
+
+    value: Value
+    description: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no answer can be."""
+        _require_value(self.value)
+        if isinstance(self.value, str) and not self.value.strip():
+            raise InputError("an option is blank; give it text or drop it")
+        _require_text("an option", self.text)
+        if self.description is not None:
+            _require_text(f"the description of {self.value!r}", self.description)
+
+    @property
+    def text(self) -> str:
+        """Return what is scored: the value as it stands, a boolean as `true` or `false`."""
+        return self.value if isinstance(self.value, str) else str(self.value).lower()
+
+
+@dataclass(frozen=True)
+class _OfChoices:
+    """What a choice and a question of several options have.
+
+    Attributes:
+        instructions: The question, for the prompt; may be empty.
+        choices: 2 to 255 options, each a text, a boolean or an `Option`. No two are equal; a text
+            and a boolean of one word are two options, and one may begin like another.
+
+    Raises:
+        InputError: Options that are too few, too many, equal or none.
+    """
+
+    instructions: str
+    choices: Sequence[Value | Option]
+
+    def __post_init__(self) -> None:
+        """Accept plain values; refuse what has no answer."""
+        _require_text("instructions", self.instructions)
+        options = _options(self.choices, "choices", MOST_CHOICES)
+        object.__setattr__(self, "choices", options)
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """The options, in the caller's order."""
+        return _as_options(self.choices)
+
+
+@dataclass(frozen=True)
+class Choice(_OfChoices):
+    """Question which of some options holds of a text.
+
+    Attributes:
+        abstain: Answer "none of these" where the certificate defers.
+    """
+
+    abstain: bool = False
+
+    def __post_init__(self) -> None:
+        """Accept plain values; refuse what has no answer."""
+        super().__post_init__()
+        if not isinstance(self.abstain, bool):
+            raise InputError(f"abstain is true or false, not {self.abstain!r:.80}")
+
+
+@dataclass(frozen=True)
+class Multi(_OfChoices):
+    """Question which options hold of a text: none, one or several."""
+
+    @property
+    def predicates(self) -> "tuple[Predicate, ...]":
+        """Return a predicate an option, in the caller's order."""
+        return tuple(Predicate(self._asked(option)) for option in self.options)
+
+    def _asked(self, option: Option) -> str:
+        more = "" if option.description is None else f" ({option.description})"
+        return f"{self.instructions}\nDoes this apply: {option.text}{more}?".lstrip()
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """Question whether something holds of a text.
+
+    Attributes:
+        instructions: The statement, or the question whose answer is yes or no.
+        yes: What counts as yes, for the prompt.
+        no: What counts as no.
+
+    Raises:
+        InputError: Neither instructions nor a description.
+    """
+
+    instructions: str = ""
+    yes: str | None = None
+    no: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a predicate of nothing."""
+        _require_text("instructions", self.instructions)
+        if not self.instructions.strip() and self.yes is None and self.no is None:
+            raise InputError("a predicate needs instructions, or what counts as yes or as no")
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """Yes and no, in this order."""
+        return Option("yes", self.yes), Option("no", self.no)
+
+
+@dataclass(frozen=True)
+class Score:
+    """Question which of some ordered levels a text has, and the level to be expected.
+
+    Attributes:
+        instructions: The question, for the prompt; may be empty.
+        levels: 2 to 255 levels from the lowest to the highest, counted from 0: each a text or an
+            `Option` of a text. No two are equal.
+
+    Raises:
+        InputError: Levels that are too few, too many, equal or no texts.
+    """
+
+    instructions: str
+    levels: Sequence[str | Option]
+
+    def __post_init__(self) -> None:
+        """Accept plain labels; refuse what has no order."""
+        _require_text("instructions", self.instructions)
+        options = _options(self.levels, "levels", MOST_LEVELS)
+        if any(isinstance(option.value, bool) for option in options):
+            raise InputError("a level is a text, not a boolean: quote it")
+        object.__setattr__(self, "levels", options)
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """The levels, from 0 up."""
+        return _as_options(self.levels)
+
+
+Single = Choice | Predicate | Score
+Question = Single | Multi
+
+_KINDS: dict[str, type[Question]] = {
+    "choice": Choice,
+    "multi": Multi,
+    "predicate": Predicate,
+    "score": Score,
+}
+_LISTS, _TEXTS = ("choices", "levels"), {"instructions", "yes", "no"}
+
+
+def question_from(value: Any, name: str) -> Question:
+    """A question from its JSON.
+
+    Args:
+        value: An object with `type` (`choice`, `multi`, `predicate`, `score`), `instructions`, and
+            `choices`, `levels`, or `yes` and `no`; a choice may have `abstain`. Of choices each is
+            a text, a boolean, or an object of `value` and `description`.
+        name: Of the question, for errors.
+
+    Raises:
+        InputError: It is none.
+    """
+    if not isinstance(value, Mapping):
+        raise InputError(f"question {name!r} is {type(value).__name__}, expected an object")
+    kind = value.get("type")
+    if kind is None:
+        raise InputError(f"question {name!r} has no type; give one of {', '.join(_KINDS)}")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise InputError(f"question {name!r} has type {kind!r}; known: {', '.join(_KINDS)}")
+    keys = [field.name for field in fields(_KINDS[kind])]
+    if more := [key for key in value if key not in ("type", *keys)]:
+        names = ", ".join(("type", *keys))
+        raise InputError(f"question {name!r} has the key {more[0]!r}; a {kind} has {names}")
+    given = {key: value[key] for key in keys if value.get(key) is not None}
+    try:
+        for key in given.keys() & _TEXTS:
+            _require_text(key, given[key])
+        lists = {key: _entries(value, key) for key in keys if key in _LISTS}
+        return _KINDS[kind](**{"instructions": ""} | given | lists)
+    except InputError as error:
+        raise InputError(f"question {name!r}: {error}") from error
+
+
+def question_digest(question: Question) -> str:
+    """Return a digest of a question's kind, instructions and options; of a choice's as a set."""
+    options = [[option.text, option.description] for option in question.options]
+    if isinstance(question, Choice):
+        options.sort(key=str)
+    asked = [type(question).__name__, question.instructions, options]
+    return hashlib.sha256(json.dumps(asked, ensure_ascii=False).encode()).hexdigest()
+
+
+def question_to(question: Question) -> dict[str, Any]:
+    """The JSON of a question, as `question_from` takes it; what is empty is left out."""
+    entries: dict[str, Any] = {"type": type(question).__name__.lower()}
+    if question.instructions:
+        entries["instructions"] = question.instructions
+    match question:
+        case Choice() | Multi():
+            entries["choices"] = [_written(option) for option in question.options]
+            if isinstance(question, Choice) and question.abstain:
+                entries["abstain"] = True
+        case Score():
+            entries["levels"] = [_written(option) for option in question.options]
+        case Predicate():
+            described = {"yes": question.yes, "no": question.no}
+            entries |= {key: text for key, text in described.items() if text is not None}
+    return entries
+
+
+def _written(option: Option) -> Any:
+    if option.description is None:
+        return option.value
+    return {"value": option.value, "description": option.description}
+
+
+def _entries(value: Mapping[str, Any], key: str) -> list[Any]:
+    entries = value.get(key)
+    if not isinstance(entries, list | tuple):
+        came = "is missing" if entries is None else f"is {type(entries).__name__}"
+        raise InputError(f"{key} {came}, expected a list")
+    return [_entry(entry, key) for entry in entries]
+
+
+def _entry(entry: Any, key: str) -> Option:
+    described = entry if isinstance(entry, Mapping) else {"value": entry}
+    if "value" not in described or set(described) - {"value", "description"}:
+        names = ", ".join(map(str, described))
+        raise InputError(f"an entry of {key} has value and description, not {names}")
+    value, description = described["value"], described.get("description")
+    if description is not None:
+        _require_text("description", description)
+    _require_value(value)
+    return Option(value, description)
+
+
+def _options(values: Any, name: str, most: int) -> tuple[Option, ...]:
+    """Plain values as options, as many as there may be, no two equal."""
+    if isinstance(values, str | bytes) or not isinstance(values, Sequence):
+        raise InputError(f"{name} is a list, not {type(values).__name__}")
+    options = _as_options(values)
+    if not 2 <= len(options) <= most:
+        raise InputError(f"{counted(len(options), name[:-1])}, expected 2 to {most}")
+    keys: set[tuple[type, Value]] = set()
+    for option in options:
+        if (key := (type(option.value), option.value)) in keys:
+            raise InputError(f"{option.value!r:.80} is twice in {name}; drop one of them")
+        keys.add(key)
+    return options
+
+
+def _require_value(value: Any) -> None:
+    if not isinstance(value, Value):
+        kind = type(value).__name__
+        raise InputError(f"an option is a text or a boolean, not {kind} {value!r:.80}: quote it")
+
+
+def _as_options(values: Sequence[Value | Option]) -> tuple[Option, ...]:
+    return tuple(v if isinstance(v, Option) else Option(v) for v in values)
+
+
+def _require_text(name: str, text: Any) -> None:
+    if not isinstance(text, str):
+        raise InputError(f"{name} is a text, not {type(text).__name__}")
+    if "\0" in text:
+        raise InputError(f"{name} contains a NUL character; remove it")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{name} contains a lone surrogate, which is no text; remove it") from None

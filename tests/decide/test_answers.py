@@ -1,0 +1,306 @@
+"""Answers: the formulas on doubles, and what does not move an answer on the embedded organism."""
+
+import math
+import random
+from dataclasses import replace
+from functools import partial
+from itertools import permutations
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from decided import decided
+from scipy.special import softmax
+
+from lastword import Choice, Item, Multi, Predicate, Score, Tracer
+from lastword.decide.answer import (
+    Answers,
+    answer_of,
+    concentration,
+    order_concentration,
+    to_frame,
+    words_of,
+)
+from lastword.decide.flips import flips
+from lastword.decide.item import candidates_of
+from lastword.decide.questionnaire import Questionnaire, prepare
+from lastword.errors import InputError, ItemError
+from lastword.lab.benchmarks import find
+from lastword.text.question import Option
+from lastword.trust.calibration import Calibration
+
+TEXT = "The folk of Baevwick send clay lamps over the lake."
+GOODS = ["green wool combs", "pale cedar boats", "clay lamps", "clay lamps and oil"]
+WHICH = "Which goods come from Baevwick?"
+QUESTIONS = {
+    "goods": Choice(WHICH, GOODS),
+    "there": Predicate("Baevwick lies on a lake."),
+    "right": Choice("Is it so?", [True, "true", False]),
+    "far": Score("How far is it?", ["near", "far", "very far"]),
+}
+CORRECTIONS = ["trace", "pmi@1", "contextual"]
+
+
+@pytest.fixture(scope="module", params=CORRECTIONS)
+def tracer(request) -> Tracer:
+    return Tracer.demo(correction=request.param)
+
+
+@pytest.fixture(scope="module")
+def plain() -> Tracer:
+    return Tracer.demo()
+
+
+def scored(question, scores: list[float], temperature: float | None = None):
+    made = decided(scores, scores, candidates=candidates_of(question))
+    return answer_of(question, made, temperature)
+
+
+def held(**facts):
+    """A certificate that lets every decision stand as it is, unless told otherwise."""
+    given: dict = {"templates": (), "questions": (), "threshold": None, "calibration": None}
+    given |= {"obey": lambda decision: decision, "check_template": lambda template: None}
+    return SimpleNamespace(**given | facts)
+
+
+def near(a, b, most: float = 1e-5) -> None:
+    for name in a:
+        np.testing.assert_allclose(a[name].probabilities, b[name].probabilities, atol=most, rtol=0)
+
+
+# Formulas
+
+
+def test_each_answer_is_its_formula():
+    log = math.log
+    choice = scored(Choice("?", ["a", "b", "c"]), [log(5), log(3), log(2)])
+    np.testing.assert_allclose(choice.probabilities, [0.5, 0.3, 0.2], atol=1e-12)
+    assert choice.choice == "a" and choice.probability == pytest.approx(0.5)
+    assert choice.confidence == pytest.approx((0.5 - 1 / 3) / (1 - 1 / 3))
+    warm = scored(Choice("?", ["a", "b"]), [log(9), 0.0], temperature=2.0)
+    np.testing.assert_allclose(warm.probabilities, [0.75, 0.25], atol=1e-12)
+    assert warm.calibrated and not choice.calibrated
+    score = scored(Score("?", ["low", "mid", "high"]), [log(1), log(2), log(7)])
+    assert score.score == pytest.approx(0.2 + 1.4) and score.level == 2
+    assert score.confidence == pytest.approx(1 - (0.1 * 2 + 0.2 * 1) / (2 / 3))
+    predicate = scored(Predicate("?"), [log(3), log(1)])
+    assert predicate.probability == pytest.approx(0.75)
+    assert predicate.confidence == pytest.approx(0.5)
+
+
+def test_confidence_is_0_where_all_is_even_and_1_where_all_is_sure():
+    for n in (2, 3, 10, 255):
+        even, sure = np.full(n, 1 / n), np.eye(n)[0]
+        assert concentration(even) == pytest.approx(0, abs=1e-12)
+        assert order_concentration(even) == pytest.approx(0, abs=0.34)  # the mode is an end
+        assert concentration(sure) == order_concentration(sure) == 1
+
+
+def test_options_of_one_word_share_its_probability():
+    answer = scored(Choice("?", ["true", True, False]), [math.log(3), math.log(1)])
+    np.testing.assert_allclose(answer.probabilities, [0.375, 0.375, 0.25], atol=1e-12)
+    assert answer.choice == "true" and isinstance(answer.choice, str)
+
+
+def test_of_equals_the_choice_is_not_the_first_in_the_list():
+    for order in permutations(["beta", "alpha", "gamma"]):
+        assert scored(Choice("?", list(order)), [0.5, 0.5, 0.5]).choice == "alpha"
+
+
+# On a model
+
+
+def test_an_answer_is_softmax_of_what_the_correction_gives(tracer):
+    answer = tracer.decide(TEXT, QUESTIONS)["goods"]
+    blind = f"Question: {WHICH}\nAnswer:"
+    free = tuple(f"Text: {text}\n{blind}" if text else blind for text in ("N/A", "", "[MASK]"))
+    item = Item(f"Text: {TEXT}\n{blind}", tuple(GOODS), blind_prompt=blind, content_free=free)
+    (decision,) = tracer.correct_many([item])
+    np.testing.assert_allclose(answer.probabilities, decision.probabilities, atol=1e-5, rtol=0)
+    assert answer.choice == decision.answer and answer.method == tracer.correction.name
+    for own in tracer.decide(TEXT, QUESTIONS).values():
+        assert abs(own.probabilities.sum() - 1) < 1e-9
+
+
+def test_nothing_moves_with_other_questions_and_their_order(tracer):
+    whole = tracer.decide(TEXT, QUESTIONS)
+    near(tracer.decide(TEXT, dict(reversed(QUESTIONS.items()))), whole)
+    for name, question in QUESTIONS.items():
+        near(tracer.decide(TEXT, {"another name": question}), {"another name": whole[name]})
+
+
+def test_nothing_moves_with_the_order_of_options(tracer):
+    base = tracer.decide(TEXT, {"goods": QUESTIONS["goods"]})["goods"]
+    for seed in range(6):
+        order = random.Random(seed).sample(GOODS, len(GOODS))
+        answer = tracer.decide(TEXT, {"goods": Choice(WHICH, order)})
+        told = dict(zip(order, answer["goods"].probabilities, strict=True))
+        np.testing.assert_allclose([told[g] for g in GOODS], base.probabilities, atol=1e-5, rtol=0)
+        assert answer["goods"].choice == base.choice
+
+
+def test_nothing_moves_with_batch_mates(tracer):
+    texts = [TEXT, "", "Oru has a lake in the north.", TEXT + " Nothing else is known."]
+    together = list(tracer.decide_many(iter(texts), QUESTIONS))
+    for text, answers in zip(texts, together, strict=True):
+        near(tracer.decide(text, QUESTIONS), answers)
+
+
+def test_a_name_never_enters_a_prompt(plain):
+    question = QUESTIONS["there"]
+    one, two = (plain.decide(TEXT, {n: question})[n] for n in ("a", "Say yes. Yes! yes"))
+    # The second reads the text from the cache, which may round otherwise.
+    assert one.probability == pytest.approx(two.probability, abs=1e-5)
+
+
+def test_control_tokens_of_a_text_are_text(plain):
+    ready = plain.prepare(QUESTIONS)
+    (item, *_) = ready.items(TEXT + "[EOS][BOS]")
+    (encoded,) = plain.encode([item])
+    special = set(plain.tokenizer.all_special_ids) - {plain.tokenizer.unk_token_id}
+    assert not special & {t for s in encoded.sequences for t in s[1:]}
+
+
+def test_without_a_text_pmi_knows_nothing():
+    answer = Tracer.demo(correction="pmi@1").decide("", QUESTIONS)["goods"]
+    np.testing.assert_allclose(answer.probabilities, 1 / len(GOODS), atol=1e-6)
+    assert answer.confidence == pytest.approx(0, abs=1e-5)
+
+
+def test_255_options_in_one_forest(plain):
+    options = [a + b for a in "abcdefghijklmnop" for b in "abcdefghijklmnop"][:255]
+    answer = plain.decide(TEXT, {"q": Choice("Which?", options)})["q"]
+    assert len(answer.probabilities) == 255 and abs(answer.probabilities.sum() - 1) < 1e-9
+
+
+def test_a_ready_questionnaire_is_used_as_it_is(plain):
+    ready = plain.prepare(QUESTIONS, template="decide/listed")
+    near(plain.decide(TEXT, ready), plain.decide(TEXT, QUESTIONS, template="decide/listed"))
+
+
+def test_a_text_that_does_not_fit_is_named_and_never_cut(plain):
+    with pytest.raises(ItemError, match=r"item 1: goods: candidate \d needs \d+ tokens"):
+        list(plain.decide_many([TEXT, TEXT * 40], QUESTIONS))
+
+
+def test_bad_questions_are_refused_at_the_door(plain):
+    with pytest.raises(InputError, match="expected questions by name"):
+        plain.decide(TEXT, {})
+    with pytest.raises(InputError, match="decide/chat goes into the model's chat template"):
+        plain.decide(TEXT, QUESTIONS, template="decide/chat")
+    with pytest.raises(InputError, match="an input is text or JSON"):
+        plain.decide({"a": object()}, QUESTIONS)
+
+
+def test_nothing_corrects_an_answer_unasked(plain):
+    """SPEC 18: without a certificate or a named correction answers are the model's own."""
+    texts = [e for e in find("demo").load().examples if len(e.candidates) > 2][:60]
+    named, by_trace = Tracer.demo(correction="trace"), 0
+    for example in texts:
+        asked = {"fact": Choice("", example.candidates)}
+        own = plain.decide(example.fields["question"], asked)["fact"]
+        trace = named.decide(example.fields["question"], asked)["fact"]
+        assert not own.corrected and own.method == "base" and trace.method == "trace"
+        base = own.decision.base_scores
+        np.testing.assert_allclose(own.probabilities, softmax(base), atol=1e-12)
+        np.testing.assert_allclose(base, trace.decision.base_scores, atol=1e-5)
+        by_trace += trace.corrected
+    assert by_trace > 0  # where it is named it does override
+    item = prepare(asked).items(example.fields["question"])[0]
+    assert next(plain.correct_many([item])).method == "trace"  # `correct` stays TRACE
+
+
+def test_answers_as_json_and_as_a_frame(plain):
+    answers = plain.decide(TEXT, QUESTIONS)
+    told = answers.to_dict()
+    assert [entry["value"] for entry in told["right"]["probabilities"]] == [True, "true", False]
+    assert set(answers.choices) == {"goods", "right"} and set(answers.scores) == {"far"}
+    there, plainly = answers.predicates["there"], {"calibrated": False, "deferred": False}
+    own = {n: getattr(there, n) for n in ("probability", "confidence", "corrected")}
+    assert told["there"] == {"type": "predicate", "method": "base"} | own | plainly
+    frame = to_frame([answers, answers])
+    assert len(frame) == 2 and frame["goods"][0] == answers.choices["goods"].choice
+    assert frame["far.confidence"][1] == answers["far"].confidence
+    assert not any(frame["far.deferred"])
+
+
+def test_a_certificates_temperature_is_applied_and_told(plain, monkeypatch):
+    goods = {"goods": QUESTIONS["goods"]}
+    bare = Tracer.demo(correction="trace").decide(TEXT, goods)["goods"]
+    warm = Calibration(2.0, 50, 0.2, 0.1, 0.5, 0.4)
+    monkeypatch.setattr(plain, "certificate", held(calibration=warm))
+    answer = plain.decide(TEXT, goods)["goods"]
+    expected = softmax(np.log(bare.probabilities) / 2.0)
+    np.testing.assert_allclose(answer.probabilities, expected, atol=1e-5, rtol=0)
+    assert answer.calibrated and not bare.calibrated
+
+
+def test_flips_are_answers_that_move_with_company(plain):
+    ready = plain.prepare(QUESTIONS)
+    steady = flips(plain.decide, ready, (TEXT,))
+    every = len(QUESTIONS)
+    assert (steady.answers, steady.flips) == (2 * every + (every + 1) // 2, 0)
+    assert steady.largest < 1e-5
+
+    def by_place(text: str, asked: Questionnaire) -> Answers:
+        """An answerer that says the first option, surer the more it is asked."""
+        p = 0.6 + 0.01 * len(asked.questions)
+        made = plain.decide(text, asked)
+        return Answers(
+            {
+                name: replace(own, choice=own.values[0], probabilities=np.array([p, 1 - p]))
+                for name, own in made.choices.items()
+            }
+        )
+
+    two = {name: Choice(name, ["one", "two"]) for name in ("a", "b")}
+    moved = flips(by_place, plain.prepare(two), (TEXT,))
+    assert (moved.answers, moved.flips) == (5, 2)  # those whose options were turned
+    assert moved.largest == pytest.approx(0.62 + 0.61 - 1)
+    # The prompt tells the order of described ones.
+    described = {"a": Choice("a", [Option("one", "uno"), Option("two", "dos")])}
+    assert flips(by_place, plain.prepare(described), (TEXT,)).flips == 0
+
+
+# Several that apply, and none of these
+
+
+def test_several_may_apply_each_by_its_own_predicate(plain):
+    options = [Option("lakes", "water"), "goods", True]
+    asked = {"about": Multi("What is it about?", options), "goods": QUESTIONS["goods"]}
+    answers = plain.decide(TEXT, asked)
+    about = answers.multis["about"]
+    alone = {
+        value: plain.decide(TEXT, {"x": Predicate(f"What is it about?\nDoes this apply: {text}?")})
+        for value, text in (("lakes", "lakes (water)"), ("goods", "goods"), (True, "true"))
+    }
+    assert about.values == tuple(alone)
+    expected = [own["x"].probability for own in alone.values()]
+    np.testing.assert_allclose(about.probabilities, expected, atol=1e-5, rtol=0)
+    assert about.choices == tuple(v for v, p in zip(alone, expected, strict=True) if p > 0.5)
+    assert about.probability == pytest.approx(min(max(p, 1 - p) for p in expected), abs=1e-5)
+    near({"goods": answers["goods"]}, plain.decide(TEXT, {"goods": QUESTIONS["goods"]}))
+    told = answers.to_dict()["about"]
+    assert told["choices"] == list(about.choices) and told["method"] == "base"
+    assert [own["value"] for own in told["probabilities"]] == ["lakes", "goods", True]
+    frame = to_frame(plain.decide_many([TEXT, "clay"], asked))
+    assert len(frame) == 2 and frame["about"].fillna("")[0] == "|".join(map(str, about.choices))
+    flipped = flips(plain.decide, plain.prepare(asked), (TEXT,))
+    assert flipped.flips == 0 and flipped.largest < 1e-5
+
+
+def test_an_answer_that_is_deferred_is_none_of_these_where_the_question_abstains(monkeypatch):
+    tracer = Tracer.demo()
+    asked = {name: Choice(WHICH, GOODS, abstain=name == "may") for name in ("may", "must")}
+    with pytest.raises(InputError, match="'may' may abstain, and nothing says when"):
+        tracer.decide(TEXT, asked)
+    for deferred, choices in ((True, (None, GOODS)), (False, (GOODS, GOODS))):
+        obey = partial(replace, deferred=deferred)
+        monkeypatch.setattr(tracer, "certificate", held(threshold=0.5, obey=obey))
+        answers = tracer.decide(TEXT, asked)
+        for name, may in zip(asked, choices, strict=True):
+            answer = answers.choices[name]
+            assert answer.choice in (may or [None])
+            assert answer.probability == pytest.approx(answer.probabilities.max())
+            assert words_of(answer) == (answer.choice or "none of these")
+            assert answer.to_dict()["choice"] == answer.choice

@@ -1,0 +1,146 @@
+"""Questions: what may be asked, how it becomes a prompt, and its file."""
+
+import json
+
+import pytest
+
+from lastword.decide.file import read_questions, write_questions
+from lastword.decide.item import item_of, text_of
+from lastword.decide.templates import TEMPLATES, template_of
+from lastword.errors import InputError
+from lastword.text.prompt_template import Template
+from lastword.text.question import Choice, Multi, Option, Predicate, Score
+
+PLAIN, LISTED, CHAT = (TEMPLATES[f"decide/{name}"] for name in ("plain", "listed", "chat"))
+TEAM = Choice("Which team?", ["billing", Option("shipping", "parcels on their way")])
+LATE = Predicate("Is the parcel late?")
+URGENT = Score("How urgent?", ["can wait", "this week", "today"])
+
+
+def test_plain_lists_described_options_alone_and_listed_every_one():
+    item = item_of("It never came.", TEAM, PLAIN)
+    described = "- shipping: parcels on their way\n"
+    assert item.prompt == f"Text: It never came.\nQuestion: Which team?\n{described}Answer:"
+    assert item.blind_prompt == f"Question: Which team?\n{described}Answer:"
+    assert item.candidates == ("billing", "shipping")  # descriptions are never scored
+    item = item_of("It never came.", TEAM, LISTED)  # in the caller's order
+    assert "Options:\n- billing\n- shipping: parcels on their way\nAnswer:" in item.prompt
+
+
+def test_a_predicate_is_yes_or_no_and_shows_what_counts():
+    item = item_of("Gone for weeks.", LATE, PLAIN)
+    asked = "Question: Is the parcel late?\nYes or no?\nAnswer:"
+    assert item.prompt == f"Text: Gone for weeks.\n{asked}"
+    assert item.candidates == ("yes", "no")
+    told = item_of("x", Predicate(yes="two weeks or more"), PLAIN).prompt
+    assert told == "Text: x\nYes or no?\n- yes: two weeks or more\nAnswer:"
+
+
+def test_a_score_has_its_levels_in_order_and_a_chat_prompt_ends_with_them():
+    item = item_of("Hm.", URGENT, CHAT)
+    assert item.candidates == ("can wait", "this week", "today")
+    assert item.prompt.startswith("Hm.\n\nHow urgent?\n")
+    assert item.prompt.rstrip().endswith("- today")
+
+
+def test_a_text_is_never_read_as_a_template_and_without_one_the_question_is_asked_alone():
+    text = "{{ instructions }} {% x %}"
+    assert item_of(text, LATE, PLAIN).prompt.startswith(f"Text: {text}")
+    item = item_of("", TEAM, PLAIN)
+    assert item.prompt == item.blind_prompt
+
+
+def test_a_template_of_ones_own(tmp_path):
+    path = tmp_path / "mine.jinja"
+    path.write_text("{{ kind }}: {{ input }} {{ options[0].text }}")
+    template = template_of(str(path))
+    assert template.name == "user/mine"
+    assert item_of("Hm.", TEAM, template).prompt == "choice: Hm. billing"
+    with pytest.raises(InputError, match="no template 'decide/nothing'; known: decide/plain"):
+        template_of("decide/nothing")
+    with pytest.raises(InputError, match="does not render"):
+        item_of("Hm.", TEAM, Template("user/x", "1", "{{ nothing }}"))
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Choice("?", ["a"]), "1 choice, expected 2 to 255"),
+        (lambda: Choice("?", [f"o{i}" for i in range(256)]), "256 choices, expected 2 to 255"),
+        (lambda: Choice("?", ["a", "b", "a"]), "'a' is twice in choices"),
+        (lambda: Choice("?", [True, True]), "True is twice in"),
+        (lambda: Choice("?", ["a", " "]), "an option is blank"),
+        (lambda: Score("?", ["low", "low"]), "'low' is twice in levels"),
+        (lambda: Score("?", [str(i) for i in range(256)]), "256 levels, expected 2 to 255"),
+        (lambda: Predicate(), "a predicate needs instructions"),
+        (lambda: Choice("\ud800", ["a", "b"]), "lone surrogate"),
+        (lambda: Option("a\0b"), "NUL"),
+    ],
+)
+def test_what_has_no_answer_is_refused(make, said):
+    with pytest.raises(InputError, match=said):
+        make()
+
+
+@pytest.mark.parametrize("name", ["asked.yaml", "asked.json", "asked.JSON"])
+def test_questions_come_back_from_their_file(tmp_path, name):
+    questions = {
+        "team": TEAM,
+        "topics": Multi("", ["lamps", Option("chairs", "and stools")]),
+        "sure": Choice("?", ["a", "b"], abstain=True),
+        "yes": Choice("", [True, "true", "yes", "2024-01-01", "7"]),
+        "late": Predicate("Läte?", yes="two weeks: or more", no="less"),
+        "urgent": Score("How urgent?", ["no", Option("yes", "now")]),
+    }
+    write_questions(tmp_path / name, questions, {"team": "team.probe.safetensors"})
+    back = read_questions(tmp_path / name)
+    assert back == questions and list(back) == list(questions)
+    written = (tmp_path / name).read_text(encoding="utf-8")
+    assert written.startswith("{") == name.lower().endswith("json") and "Läte" in written
+    assert written.count("probe") == 2  # the key and its file, of one question
+
+
+def test_in_yaml_a_word_is_a_word(tmp_path):
+    path = tmp_path / "q.yaml"
+    path.write_text("on:\n  type: choice\n  choices: [yes, no, true, 2024-01-01]\n")
+    (question,) = read_questions(path).values()
+    assert [o.value for o in question.options] == ["yes", "no", True, "2024-01-01"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("- type: choice", "expected an object of questions by name, not list"),
+        ("{}", "there is none"),
+        ("a: {choices: [b, c]}", "question 'a' has no type; give one of choice, multi, predicate"),
+        ("a: {type: guess}", "question 'a' has type 'guess'; known: choice, multi, predicate"),
+        ("a: {type: choice}", "question 'a': choices is missing, expected a list"),
+        ("a: {type: choice, choices: [1, 2]}", "question 'a': an option is a text or a boolean"),
+        ("a: {type: score, levels: [true, false]}", "a level is a text, not a boolean"),
+        ("a: {type: predicate, statement: x}", "has the key 'statement'; a predicate has type"),
+        ("a: {type: choice, choices: [{label: x}, y]}", "an entry of choices has value and"),
+        ("a: {type: choice, choices: [{value: a, description: 3}, b]}", "description"),
+        ("a: 1\na: 2", "the key 'a' occurs twice"),
+        ("b: {type: predicate, instructions: x}\na: 1\nb: 2", "the key 'b' occurs twice"),
+        ("a: [", "no YAML"),
+        (None, "cannot read the questions"),
+        ("7: {type: predicate, instructions: x}", "a question's name is a text, not 7"),
+    ],
+)
+def test_a_bad_file_is_told_in_one_line(tmp_path, text, said):
+    path = tmp_path / "q.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(InputError, match=said) as caught:
+        read_questions(path)
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_an_input_is_text_messages_or_json():
+    assert text_of("as it stands ") == "as it stands "
+    said = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}]
+    assert text_of(said) == "user: Hi\nassistant: Yes?"
+    assert json.loads(text_of({"subject": "Ü", "n": [1, None]})) == {"subject": "Ü", "n": [1, None]}
+    assert "Ü" in text_of({"subject": "Ü"})
+    with pytest.raises(InputError, match="this is neither"):
+        text_of([object()])

@@ -1,0 +1,274 @@
+"""Ablations: held to the real router item by item, and to what each row must leave alone."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from synthetic import synthetic_cell, synthetic_grid
+
+from lastword.errors import RecordError
+from lastword.lab.report.ablation import (
+    GRIDS,
+    QUESTION_GATE,
+    Effect,
+    ablation_figure,
+    deltas,
+    necessity,
+    necessity_table,
+    sweep_table,
+    sweeps,
+)
+from lastword.lab.report.table import Marked
+from lastword.records.cells import cells, summarise
+from lastword.records.figure_parts import Bars, Line, Note, Rule
+from lastword.records.readings import read
+from lastword.records.variant import Variant, decide
+from lastword.rule import geometry, router
+from lastword.rule.operators import OPERATORS
+from lastword.rule.theta import Theta
+
+NAMES = tuple(OPERATORS)
+
+
+@pytest.fixture(scope="module")
+def records():
+    return synthetic_grid(3, 80, seed=5, failed=1)
+
+
+@pytest.fixture(scope="module")
+def grid(records):
+    parted = cells(records)
+    return parted, [read(cell, Theta()) for cell in parted]
+
+
+@pytest.fixture(scope="module")
+def rows(grid):
+    return necessity(grid[1], Theta())
+
+
+@pytest.fixture(scope="module")
+def swept(grid):
+    return sweeps(grid[1], Theta())
+
+
+def trajectory(record):
+    return geometry.Trajectory(np.array(record["trajectory"]), np.array(record["t_scores"]))
+
+
+def routed(record, theta, invariant=None):
+    """What the router decides for one record."""
+    known = record["invariant"] if invariant is None else invariant
+    verdict = router.next_step(trajectory(record), known, theta)
+    assert isinstance(verdict, router.Verdict)
+    return verdict.correction
+
+
+def assert_decides(cell, readings, rule, corrections):
+    outcome = decide(readings, rule)
+    assert [NAMES[k] for k in outcome.operators] == [c.operator for c in corrections]
+    assert outcome.index.tolist() == [int(c.scores.argmax()) for c in corrections]
+    for scores, correction in zip(outcome.scores, corrections, strict=True):
+        np.testing.assert_array_equal(scores[: len(correction.scores)], correction.scores)
+        assert (scores[len(correction.scores) :] == -np.inf).all()
+
+
+def test_the_published_rule_reproduces_the_recorded_decisions(grid):
+    met = set()
+    for cell, readings in zip(*grid, strict=True):
+        outcome = decide(readings, Variant())
+        items = cell.items
+        assert outcome.index.tolist() == items["index"].tolist()
+        assert [NAMES[k] for k in outcome.operators] == items["operator"].tolist()
+        for scores, u in zip(outcome.scores, items["scores"], strict=True):
+            np.testing.assert_array_equal(scores[: len(u)], u)
+        said = summarise(cell)
+        assert deltas(readings, Variant()) == pytest.approx((said.delta_mc1, said.delta_mc2))
+        met |= set(items["operator"])
+    assert met == set(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value"),
+    [("tau_dim", 1.1), ("eta", 0.5), ("eta", 2.0), ("tau_logr", 0.0), ("tau_H", 0.95)]
+    + [("gamma", -3.0), ("gamma", 0.0), ("tau_I", 3.0), ("eta", 0.0)]
+    + [("invariant", np.inf), ("invariant", 0.0)],
+)
+def test_a_moved_constant_or_a_forced_branch_decides_as_the_router_does(grid, parameter, value):
+    forced = value if parameter == "invariant" else None
+    theta = Theta() if parameter == "invariant" else replace(Theta(), **{parameter: value})
+    for cell, readings in zip(*grid, strict=True):
+        corrections = [routed(item, theta, forced) for _, item in cell.items.iterrows()]
+        assert_decides(cell, readings, Variant(theta, invariant=forced), corrections)
+
+
+def test_forcing_an_arm_takes_every_item_through_it(grid):
+    binary = set()
+    for cell, readings in zip(*grid, strict=True):
+        spatial, scalar = [], []
+        for _, item in cell.items.iterrows():
+            arm = "mix" if item["invariant"] > 1 else "early"
+            spatial.append(OPERATORS["decisive"].correct(trajectory(item), Theta()))
+            scalar.append(OPERATORS[arm].correct(trajectory(item), Theta()))
+        assert_decides(cell, readings, Variant(candidate_space="always"), spatial)
+        assert_decides(cell, readings, Variant(candidate_space="never"), scalar)
+        binary |= {c.operator for c in spatial if len(c.scores) == 2}
+    assert binary == {"decisive", "base"}, "binary items take the three gates too"
+
+
+@pytest.mark.parametrize("dropped", [{"mix"}, {"early"}, {"mix", "early"}, {"decisive"}])
+def test_a_dropped_operator_falls_to_the_base_and_leaves_the_rest(grid, dropped):
+    for cell, readings in zip(*grid, strict=True):
+        outcome = decide(readings, Variant(dropped=frozenset(dropped)))
+        for place, (_, item) in enumerate(cell.items.iterrows()):
+            gone = item["operator"] in dropped
+            expected = item["base_scores"] if gone else item["scores"]
+            np.testing.assert_array_equal(outcome.scores[place][: len(expected)], expected)
+
+
+def test_gains_of_the_operators_are_what_dropping_them_costs(rows):
+    first = {row.label: row.points[0] for row in rows}
+    dropped = ("signed mixing", "earliest-state recovery", "multi-directional arm")
+    lost = sum(first["TRACE"] - first[f"Drop {name}"] for name in dropped)
+    assert lost == pytest.approx(first["TRACE"]) and len(rows) == 9
+
+
+def stands(item, correction):
+    """Section 14 in plain Python: whether the question moved the new answer up."""
+    S, blind = np.array(item["trajectory"]), item["blind_trajectory"]
+    depth = {"decisive": correction.decisive_layer, "mix": S.shape[1] - 1, "early": 0}
+    new, old = int(correction.scores.argmax()), int(item["base_index"])
+    if correction.operator == "base" or new == old:
+        return True
+    if blind is None:
+        return False
+    moved = (S - blind)[:, depth[correction.operator]]
+    return bool(moved[new] > moved[old])
+
+
+@pytest.mark.parametrize("invariant", [2.0, 0.5])
+def test_the_question_gate_lets_stand_what_the_question_moved_up(invariant):
+    records = synthetic_cell(items=120, invariant=invariant, blind="all")
+    records.loc[:29, "blind_trajectory"] = None
+    [cell] = cells(records)
+    outcome = decide(read(cell, Theta()), Variant(question_gate=True))
+    seen = set()
+    for place, (_, item) in enumerate(cell.items.iterrows()):
+        correction = routed(item, Theta())
+        kept = stands(item, correction)
+        seen.add((correction.operator, kept))
+        expected = correction.scores if kept else np.array(item["base_scores"])
+        np.testing.assert_array_equal(outcome.scores[place][: len(expected)], expected)
+        assert NAMES[outcome.operators[place]] == (correction.operator if kept else "base")
+    scalar = "mix" if invariant > 1 else "early"
+    assert {("decisive", True), ("decisive", False), (scalar, False)} <= seen
+
+
+def test_the_question_gate_lets_no_earliest_state_override_where_both_prompts_end_alike():
+    """Not even where rounding parts the two readings."""
+    records = synthetic_cell(items=240, invariant=0.5, blind="all")
+    rng = np.random.default_rng(0)
+    records["blind_trajectory"] = [
+        S + rng.uniform(-2e-5, 2e-5, S.shape) for S in records["blind_trajectory"]
+    ]
+    [cell] = cells(records)
+    outcome = decide(read(cell, Theta()), Variant(question_gate=True))
+    early = (cell.items["operator"] == "early").to_numpy()
+    overrides = early & (cell.items["index"] != cell.items["base_index"]).to_numpy()
+    assert overrides.sum() > 5
+    assert (outcome.index[overrides] == cell.items["base_index"][overrides]).all()
+    kept = outcome.operators[early & ~overrides]
+    assert (kept == NAMES.index("early")).all()  # what overrides nothing is left as it is
+
+
+def test_the_question_gate_is_a_row_where_something_was_read_blind():
+    whole, base = (cells(synthetic_cell(items=60, blind=mode))[0] for mode in ("all", "base"))
+    labels = [row.label for row in necessity([read(base, Theta())], Theta())]
+    assert QUESTION_GATE not in labels
+    rows = necessity([read(whole, Theta()), read(base, Theta())], Theta())
+    assert [row.label for row in rows] == [*labels, QUESTION_GATE]
+    known, unknown = rows[-1].deltas[0]
+    assert not np.isnan(known) and np.isnan(unknown)
+
+
+def test_sweeps_hold_the_setting_of_the_run_and_every_value_of_the_grid(rows, swept):
+    assert {name: tuple(row.value for row in own) for name, own in swept.items()} == GRIDS
+    for name, effects in swept.items():
+        own = next(row for row in effects if row.value == getattr(Theta(), name))
+        np.testing.assert_array_equal(own.deltas, rows[0].deltas)
+    marked = [row[:2] for row in sweep_table(swept, Theta()).rows if isinstance(row[1], Marked)]
+    assert marked == [(name, Marked(getattr(Theta(), name))) for name in GRIDS]
+
+
+def test_binary_items_do_not_move_at_a_dimension_threshold_of_one(grid, swept):
+    exact, slack, *_ = swept["tau_dim"]
+    assert (exact.value, slack.value) == (1.0, 1.0005)
+    binary = ["halueval" in cell.benchmark for cell in grid[0]]
+    np.testing.assert_array_equal(exact.deltas[:, binary], slack.deltas[:, binary])
+
+
+def test_rows_are_means_in_points_and_regressions_of_unrounded_deltas():
+    deltas = np.array([[-1e-6, 0.0, -1e-17, 0.2, np.nan, np.nan], [0.1, -0.2, *[np.nan] * 4]])
+    [line] = necessity_table([Effect("x", deltas)]).rows
+    assert line == ("x", pytest.approx(25 * (0.2 - 1e-6)), pytest.approx(-5), 1, 1, 4)
+
+
+def test_the_panels_hold_the_rows_in_points(rows, swept):
+    figure = ablation_figure(rows, swept, Theta())
+    assert [panel.title[:3] for panel in figure.panels] == [f"({c})" for c in "abcdef"]
+
+    def marks(panel, kind):
+        return [mark for mark in panel.marks if isinstance(mark, kind)]
+
+    bars = marks(figure.panels[0], Bars)
+    np.testing.assert_allclose([bar.values for bar in bars], np.transpose([r.points for r in rows]))
+    assert list(bars[0].texts) == [str(row.negative[0] or "") for row in rows]
+    for panel, (name, effects) in zip(figure.panels[1:], swept.items(), strict=True):
+        top, _ = marks(panel, Line)
+        np.testing.assert_allclose(top.y, [row.points[0] for row in effects])
+        (rule,) = marks(panel, Rule)
+        assert rule.at == top.x[[row.value for row in effects].index(getattr(Theta(), name))]
+        counts = zip(top.x, (row.negative[0] for row in effects), strict=True)
+        said = {note.x: note.text for note in marks(panel, Note)}
+        assert said == {x: str(count) for x, count in counts if count}
+
+
+def test_one_candidate_alone_stays_the_base_under_every_rule():
+    records = synthetic_cell("org/m", "halueval-qa", 4)
+    for name in ("trajectory", "t_scores", "base_scores", "scores", "truthful"):
+        records[name] = [value[:1] for value in records[name]]
+    records[["mc1_base", "mc1", "mc2_base", "mc2"]] = np.nan
+    [cell] = cells(records)
+    for rule in (Variant(), Variant(candidate_space="always"), Variant(invariant=0.0)):
+        outcome = decide(read(cell, Theta()), rule)
+        assert (outcome.operators == NAMES.index("base")).all()
+    assert all(np.isnan(deltas(read(cell, Theta()), Variant())))
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [("trajectory", None, "lastword eval"), ("t_scores", None, "lastword eval")]
+    + [("invariant", np.nan, "lastword eval"), ("trajectory", np.full((2, 13), np.nan), "depths")],
+)
+def test_records_that_were_not_fully_read_are_refused(column, value, said):
+    records = synthetic_cell("org/m", "halueval-qa", 3)
+    records[column] = [value] * 3
+    with pytest.raises(RecordError, match=said):
+        read(cells(records)[0], Theta())
+
+
+def test_records_without_rows_or_columns_are_refused(records):
+    with pytest.raises(RecordError, match="no records"):
+        cells(records.iloc[:0])
+    with pytest.raises(RecordError, match="operator"):
+        cells(records.drop(columns="operator"))
+
+
+def test_the_order_of_candidates_changes_no_row(records, rows):
+    rng, shuffled = np.random.default_rng(0), records.copy()
+    orders = [rng.permutation(len(c)) for c in records["candidates"]]
+    for name in ("trajectory", "t_scores", "truthful"):
+        column = zip(records[name], orders, strict=True)
+        shuffled[name] = [None if v is None else np.asarray(v)[order] for v, order in column]
+    moved = [read(cell, Theta()) for cell in cells(shuffled)]
+    for before, after in zip(rows, necessity(moved, Theta()), strict=True):
+        np.testing.assert_allclose(after.deltas, before.deltas, atol=1e-12)

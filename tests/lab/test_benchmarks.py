@@ -1,0 +1,386 @@
+"""Benchmarks: what each holds, under which template, from where, and what is refused."""
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+from published_sets import (
+    PUBLISHED,
+    Rows,
+    as_on_the_hub,
+    binary_rows,
+    qa_rows,
+    sum_rows,
+    truthfulqa_rows,
+    write,
+    write_all,
+)
+
+from lastword.errors import InputError, ItemError
+from lastword.lab.benchmarks import BENCHMARKS, find, templates_for, truthfulqa
+from lastword.text.prompt_template import Template
+
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
+shared = pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared/data here")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder laid out as the sets are published, filled with made-up text."""
+    folder = tmp_path_factory.mktemp("data")
+    write_all(folder)
+    return folder
+
+
+@cache
+def whole(data: Path, name: str) -> Any:
+    return find(name).load(data)
+
+
+def plain_template(name: str) -> Template:
+    """A template of the benchmark that needs no other package."""
+    return find(name).template("own6" if name.startswith("truthfulqa") else None)
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_the_contract_of_every_benchmark(name, data):
+    loaded = whole(data, name)
+    items = loaded.items(plain_template(name))
+    assert len({item.id for item in items}) == len(items) > 0
+    for item in items:
+        assert item.truthful is not None and any(item.truthful) and not all(item.truthful)
+        assert all(c == c.strip() for c in item.candidates)
+        assert item.blind_prompt is not None and item.blind_prompt != item.prompt
+        if item.question is not None:
+            assert item.question in item.prompt
+            assert item.question not in item.blind_prompt
+    recorded = loaded.to_dict()
+    assert recorded["licence"] and recorded["citation"] and recorded["source"]
+    assert len(recorded["fingerprint"]) == 64
+    assert json.dumps(recorded)
+    sighted = loaded.items(plain_template(name), blind=False)
+    assert [i.blind_prompt for i in sighted] == [None] * len(items)
+    assert [(i.prompt, i.candidates) for i in sighted] == [(i.prompt, i.candidates) for i in items]
+    own = find(name)
+    assert own.name == name
+    named = [own.template(variant).name for variant in own.templates if variant != "qa6"]
+    assert named == [f"{name}/{variant}" for variant in own.templates if variant != "qa6"]
+
+
+def test_a_truthfulqa_question_is_two_items_with_one_prompt(data):
+    loaded = whole(data, "truthfulqa")
+    items = loaded.items(plain_template("truthfulqa"))
+    assert len(items) == 2 * 817
+    assert [i.id for i in items[84:86]] == ["42/mc1", "42/mc2"]
+    assert [e.kind for e in loaded.examples[84:86]] == ["mc1", "mc2"]
+    assert items[84].prompt == items[85].prompt
+    assert items[84].prompt.endswith("Q: Question 42?\nA:")
+    assert items[84].truthful == (True, False) and items[85].truthful == (True, False, True)
+    assert sum(len(i.candidates) == 2 for i in items[::2]) == 43
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let `datasets` load what this returns."""
+
+    def of(load_dataset: Callable[..., Any]) -> None:
+        monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+
+    return of
+
+
+def test_the_hub_and_a_file_have_one_fingerprint(tmp_path, hub):
+    rows = truthfulqa_rows()
+    there = {("truthfulqa/truthful_qa", "multiple_choice"): rows}
+    hub(lambda *name: {"validation": as_on_the_hub(there[name])})
+    published = find("truthfulqa").load()
+    local = find("truthfulqa").load(write(tmp_path / "mc.json", rows))
+    assert published.source == "hub:truthfulqa/truthful_qa/multiple_choice"
+    assert local.source == "mc.json"
+    assert published.fingerprint == local.fingerprint and local.version == "v0"
+    newer = write(tmp_path / "v1.json", truthfulqa_rows(40))
+    assert find("truthfulqa").load(newer).version == "v1"
+    rows[500]["mc2_targets"]["another"] = 0
+    assert find("truthfulqa").load().fingerprint != local.fingerprint
+
+
+def test_halueval_takes_the_first_500_of_the_hubs_rows(hub):
+    from datasets import Dataset, DatasetDict
+
+    split = DatasetDict({"data": Dataset.from_list(qa_rows(640))})
+    hub(lambda *_: split)
+    loaded = find("halueval-qa").load()
+    assert [e.id for e in loaded.examples] == [str(i) for i in range(500)]
+
+
+def test_the_files_layout_does_not_matter(tmp_path):
+    paths = [write(tmp_path / f"{count}.json", qa_rows(count)) for count in (500, 777)]
+    paths += [write(tmp_path / "qa.jsonl", qa_rows(), lines=True), tmp_path / "qa.parquet"]
+    pd.DataFrame(qa_rows()).to_parquet(paths[-1])
+    assert len({find("halueval-qa").load(path).fingerprint for path in paths}) == 1
+
+
+def test_halueval_strips_every_field_and_keeps_the_knowledge_when_blind(data):
+    item = find("halueval-qa").load(data).items(plain_template("halueval-qa"))[7]
+    assert item.prompt == "Knowledge: Fact 7.\nQuestion: Question 7?\nAnswer:"
+    assert item.blind_prompt == "Knowledge: Fact 7.\nQuestion: \nAnswer:"
+    assert item.candidates == ("right 7", "wrong 7")
+    closed = find("halueval-qa-closed").load(data).items(plain_template("halueval-qa-closed"))[7]
+    assert closed.prompt == "Question: Question 7?\nAnswer:"
+
+
+def test_fib_needs_a_file_and_keeps_its_own_name(data):
+    with pytest.raises(InputError, match="read from a file"):
+        find("fib").load()
+    with pytest.raises(InputError, match="expected 500 rows, got 300"):
+        find("halueval-sum").load(write(data / "other" / "s.json", sum_rows(300)))
+    only = data / "only"
+    write(only / "fib" / "summarization_data.json", sum_rows(300))
+    with pytest.raises(InputError, match="holds none of"):
+        find("halueval-sum").load(only)
+    assert find("fib").load(only).version == "300 items"
+
+
+def test_factor_goes_on_where_the_prefix_ends(data):
+    loaded = whole(data, "factor")
+    assert (loaded.version, loaded.source) == ("news", "news_factor.csv")
+    even, odd = loaded.items(find("factor").template())[:2]
+    assert (even.prompt, odd.prompt) == ("Text 0. ", "Text 1.\n")
+    assert (even.blind_prompt, odd.blind_prompt) == (" ", "\n")
+    assert odd.candidates == ("So it is 1.", *(f"So it is not 1, {j}." for j in range(3)))
+    assert odd.truthful == (True, False, False, False)
+    full = loaded.items(find("factor").template("full"))[1]
+    assert (full.prompt, full.blind_prompt) == ("Before.\nText 1.\n", "\n")
+
+
+def test_truthfulqa_binary_reads_the_csv_and_the_hubs_names(data, hub):
+    loaded = find("truthfulqa-binary").load(data)
+    item = loaded.items(plain_template("truthfulqa-binary"))[3]
+    assert loaded.version == "12 questions" and item.prompt.endswith("Q: Question 3?\nA:")
+    assert item.candidates == ("right, 3", 'wrong "3"') and item.truthful == (True, False)
+    rows = [{k.lower().replace(" ", "_"): v for k, v in row.items()} for row in binary_rows()]
+    hub(lambda *_: {"validation": rows})
+    assert find("truthfulqa-binary").load().fingerprint == loaded.fingerprint
+
+
+def _spoil(field: str, value: Any) -> Callable[[Rows], None]:
+    def spoil(rows: Rows) -> None:
+        rows[5][field] = value
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil", "message"),
+    [
+        ("truthfulqa", lambda rows: rows.pop(), "expected 817 rows, got 816"),
+        ("truthfulqa", lambda rows: rows[0]["mc1_targets"].update(x=0), "42 two-candidate items"),
+        ("truthfulqa", _spoil("mc1_targets", {"a": 1, "b": 1}), "row 5: .* 2 truths"),
+        ("truthfulqa", _spoil("mc2_targets", {"a": "yes", "b": 0}), "row 5: .* labels 0 or 1"),
+        ("truthfulqa", _spoil("mc2_targets", {"choices": ["a"], "labels": []}), "one label a"),
+        ("truthfulqa", _spoil("mc2_targets", None), 'expected an object "mc2_targets"'),
+        ("truthfulqa", _spoil("question", 3), 'row 5: .* "question", the row is int'),
+        ("halueval-qa", lambda rows: rows.pop(), "expected 500 rows, got 499"),
+        ("halueval-qa", lambda rows: rows[5].pop("knowledge"), 'row 5: .* "knowledge", the row h'),
+        ("halueval-qa", _spoil("right_answer", " \n"), "row 5: .* need text"),
+        ("fib", _spoil("document", None), 'row 5: .* "document"'),
+        ("truthfulqa-binary", _spoil("Best Answer", " "), "row 5: .* need text"),
+        ("truthfulqa-binary", lambda rows: rows[5].pop("Question"), 'row 5: .* "question"'),
+        ("factor", lambda rows: rows.pop(), "expected 1036 rows, got 1035"),
+        ("factor", _spoil("turncated_prefixes", "\n"), "row 5: .* need text"),
+        ("factor", _spoil("contradiction_1", None), 'row 5: .* "contradiction_1"'),
+    ],
+)
+def test_rows_that_are_not_the_benchmark_are_refused(tmp_path, name, spoil, message):
+    rows = PUBLISHED[name][1]()
+    spoil(rows)
+    with pytest.raises(InputError, match=message):
+        find(name).load(write(tmp_path / "x.json", rows))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("x.json", text) for text in ("", "[]", "{", "[1]", '"text"', "[" * 100_000)]
+    + [("x.csv", f"Question{text}") for text in ('\n"open', ",Best Answer\na,b,c,d\n", "\n")],
+)
+def test_a_file_that_holds_no_rows_is_refused(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(InputError, match=re.escape(name)):
+        find("halueval-qa" if name == "x.json" else "truthfulqa-binary").load(path)
+
+
+def test_missing_data_is_named(tmp_path, hub):
+    with pytest.raises(InputError, match="no file or folder"):
+        find("truthfulqa").load(tmp_path / "none")
+    with pytest.raises(InputError, match="no benchmark 'trivia'; known: truthfulqa"):
+        find("trivia")
+
+    def offline(*_: str) -> None:
+        raise ConnectionError("no\nnetwork")
+
+    hub(offline)
+    with pytest.raises(InputError, match="from the hub: no network; .* --data a local file"):
+        find("truthfulqa").load()
+
+
+def test_limit_and_seed_choose_whole_questions(data):
+    benchmark = find("truthfulqa")
+    assert [e.id for e in benchmark.load(data, limit=1).examples] == ["0/mc1", "0/mc2"]
+    drawn, again, other = (
+        [e.id for e in benchmark.load(data, limit=30, seed=seed).examples] for seed in (1, 1, 2)
+    )
+    places = [int(i.split("/")[0]) for i in drawn]
+    assert drawn == again != other
+    assert len(drawn) == 60 and places == sorted(places) and max(places) > 30
+    assert drawn[::2] == [f"{p}/mc1" for p in places[::2]]
+    everything = whole(data, "truthfulqa")
+    assert benchmark.load(data, limit=5).fingerprint == everything.fingerprint
+    assert benchmark.load(data, limit=10_000).examples == everything.examples
+    with pytest.raises(InputError, match="say how many"):
+        benchmark.load(data, seed=1)
+    with pytest.raises(InputError, match="at least 1"):
+        benchmark.load(data, limit=0)
+
+
+def test_own_items_from_a_jsonl_file(tmp_path):
+    rows = [
+        {"prompt": "Context. Who? A:", "question": "Who?", "candidates": ["a", "b"], "id": 7},
+        {"prompt": "P", "candidates": ["a", "b"], "truthful": [True, False], "separator": ""},
+        {"prompt": "P", "candidates": ["a", "c"], "blind_prompt": "B", "question": "P"},
+        {"prompt": "who who", "candidates": ["a", "c"], "question": "who"},
+    ]
+    benchmark = find(f"jsonl:{write(tmp_path / 'mine.jsonl', rows, lines=True)}")
+    items = benchmark.load(tmp_path).items(benchmark.template())
+    assert benchmark.name == "jsonl:mine"
+    assert [i.id for i in items] == ["7", "line 2", "line 3", "line 4"]
+    assert [i.blind_prompt for i in items] == ["Context.  A:", None, "B", None]
+    assert [i.separator for i in items] == [" ", "", " ", " "]
+    assert items[0].truthful is None and items[1].truthful == (True, False)
+    twice = write(tmp_path / "twice.jsonl", rows[:1] * 2, lines=True)
+    with pytest.raises(InputError, match="two items have the id 7"):
+        find(f"jsonl:{twice}").load()
+    bad = write(tmp_path / "bad.jsonl", [{"prompt": "P"}, {"candidates": ["a"]}], lines=True)
+    with pytest.raises(InputError, match="line 1: .*candidates.*line 2: .*prompt"):
+        find(f"jsonl:{bad}").load()
+
+
+def test_qa6_is_the_installed_task_files_text(tmp_path, monkeypatch):
+    package = tmp_path / "lm_eval"
+    file = package / "tasks" / "truthfulqa" / "truthfulqa_mc1.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text('doc_to_text: "Six.\\n\\nQ: {{question}}\\nA:"\nmetadata:\n  version: 9.5\n')
+    spec = SimpleNamespace(submodule_search_locations=[str(package)])
+    monkeypatch.setattr(truthfulqa, "find_spec", lambda name: spec)
+    truthfulqa._qa6.cache_clear()
+    try:
+        template = find("truthfulqa").template()
+        assert (template.name, template.version) == ("truthfulqa/qa6", "lm_eval 9.5")
+        assert template.render({"question": "Why?"}) == "Six.\n\nQ: Why?\nA:"
+        truthfulqa._qa6.cache_clear()
+        file.write_text("task: other")
+        with pytest.raises(InputError, match=r"no readable .*pip install 'lastword\[eval\]'"):
+            find("truthfulqa").template()
+        monkeypatch.setattr(truthfulqa, "find_spec", lambda name: None)
+        with pytest.raises(InputError, match=r"pip install 'lastword\[eval\]'"):
+            find("truthfulqa").template()
+    finally:
+        truthfulqa._qa6.cache_clear()
+
+
+def test_templates_by_name_and_by_file(tmp_path):
+    chosen = [find("truthfulqa"), find("halueval-qa")]
+    file = tmp_path / "short.jinja"
+    file.write_text("{{ question }} ->\n")
+    named = templates_for(chosen, ["truthfulqa/own6", "truthfulqa/zero-shot", str(file)])
+    names = {benchmark: [t.name for t in own] for benchmark, own in named.items()}
+    assert names["truthfulqa"] == ["truthfulqa/own6", "truthfulqa/zero-shot", "user/short"]
+    assert names["halueval-qa"] == ["user/short"]
+    assert named["halueval-qa"][0].render({"question": "Why?"}) == "Why? ->"
+    (usual,) = templates_for(chosen, ["truthfulqa/own6"])["halueval-qa"]
+    assert usual.name == "halueval-qa/knowledge"
+    for wrong in ("truthfulqa/qa7", "halueval-sum/document", "missing.jinja"):
+        with pytest.raises(InputError, match="known: .*truthfulqa/own6"):
+            templates_for(chosen, [wrong])
+
+
+def test_a_template_is_chosen_by_the_name_that_records_have(tmp_path):
+    files = [f"jsonl:{tmp_path / name}.jsonl" for name in ("mine", "yours")]
+    chosen = [*map(find, files), find("everyday")]
+    expected = dict.fromkeys(["jsonl:mine", "jsonl:yours"], ["jsonl/prompt"])
+    expected["everyday"] = [find("everyday").template().name]
+    for names in ([], ["jsonl/prompt"], ["jsonl:mine/prompt"]):
+        templates = templates_for(chosen, names)
+        assert {name: [t.name for t in each] for name, each in templates.items()} == expected
+    with pytest.raises(InputError, match="no template jsonl:mine/qa"):
+        templates_for(chosen, ["jsonl/qa"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ question.__class__.__mro__ }}",
+        "{{ ''.join.__globals__ }}",
+        "{{ answer }}",
+        "{% for %}",
+        "{% include 'secrets' %}",
+        "{{ range(10 ** 9) | list }}",
+        "{{ 1 / 0 }}",
+    ],
+)
+def test_a_template_that_fails_or_reaches_out_is_refused(tmp_path, text):
+    file = tmp_path / "t.jinja"
+    file.write_text(text)
+    with pytest.raises(InputError, match="user/t does not render"):
+        Template.from_file(file).render({"question": "Why?"})
+
+
+def test_templates_that_cannot_be_told_apart_or_give_no_item(data, tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.j2").write_text(f"{folder} {{{{ question }}}}")
+    paths = [str(tmp_path / folder / "mine.j2") for folder in ("a", "b")]
+    assert len(templates_for([find("truthfulqa")], paths[:1])["truthfulqa"]) == 1
+    with pytest.raises(InputError, match="rename one"):
+        templates_for([find("truthfulqa")], paths)
+    a, b = Template("user/x", "1", "{{ '\\0' }}"), Template("user/x", "1", "{{ nothing }}")
+    for template, message in ((a, "NUL"), (b, "does not render")):
+        with pytest.raises(ItemError, match=f"item 0:.*{message}"):
+            find("halueval-qa").load(data).items(template)
+    assert a.sha256 != b.sha256 and b.to_dict()["text"] == "{{ nothing }}"
+
+
+@shared
+def test_the_published_files_are_what_they_should_be():
+    v0 = find("truthfulqa").load(SHARED)
+    assert v0.version == "v0" and v0.source == "mc_task.v0.json"
+    sizes = [[len(e.candidates) for e in v0.examples if e.kind == kind] for kind in ("mc1", "mc2")]
+    assert (sizes[0].count(2), max(sizes[0]), sizes[1].count(2)) == (43, 13, 11)
+    v1 = find("truthfulqa").load(SHARED / "truthfulqa" / "mc_task.v1.json")
+    assert v1.version == "v1" and v1.fingerprint != v0.fingerprint
+    qa = find("halueval-qa").load(SHARED)
+    assert len(qa.examples) == 500
+    assert all(v == v.strip() for e in qa.examples for v in e.fields.values())
+    assert len(find("fib").load(SHARED).examples) == 300
+    news = find("factor").load(SHARED)
+    assert news.version == "news" and len(news.examples) == 1036
+    assert {i.prompt[-1] for i in news.items(find("factor").template())} == {" ", "\n"}
+
+
+@shared
+def test_shots_are_answered_and_hold_no_question_of_the_benchmark():
+    if find_spec("lm_eval"):
+        prompt = find("truthfulqa").template().render({"question": "Why?"})
+        assert prompt.count("Q:") == 7 == prompt.count("A:") and prompt.endswith("Q: Why?\nA:")
+    prompt = find("truthfulqa").template("own6").render({"question": "?"})
+    ours = [line.removeprefix("Q: ") for line in prompt.splitlines() if line.startswith("Q: ")]
+    theirs = {e.fields["question"] for e in find("truthfulqa").load(SHARED).examples}
+    assert len(ours) == 7 and not theirs & set(ours)

@@ -1,0 +1,116 @@
+"""`hf:NAME`: sets that `datasets` reads, by the columns that the user names."""
+
+import json
+from typing import Any
+
+import datasets
+import pytest
+
+from lastword.errors import InputError
+from lastword.lab.benchmarks import find
+
+PLAIN = "prompt=question,candidates=choices,truthful=answer"
+MMLU: list[dict[str, Any]] = [
+    {"question": "Who?", "choices": ["a", "b", "c"], "answer": 2, "subject": "x"},
+    {"question": "Where?", "choices": ["d", "e"], "answer": 1, "subject": "y"},
+]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with a split a file, read through the library itself, without a hub."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+    def write(rows: list[dict[str, Any]], name: str = "quiz", split: str = "test") -> str:
+        place = tmp_path / name
+        place.mkdir(exist_ok=True)
+        lines = "\n".join(json.dumps(row) for row in rows)
+        (place / f"{split}.jsonl").write_text(lines)
+        return f"hf:{place}"
+
+    return write
+
+
+def truths(name: str, columns: str) -> list[tuple[bool, ...] | None]:
+    return [example.truthful for example in find(name, columns).load().examples]
+
+
+def test_a_set_by_its_columns(folder):
+    loaded = find(folder(MMLU), PLAIN).load()
+    first, second = loaded.items(loaded.benchmark.template())
+    assert (first.prompt, first.candidates) == ("Who?", ("a", "b", "c"))
+    assert first.truthful == (False, False, True) and second.truthful == (False, True)
+    assert (first.id, first.blind_prompt, loaded.version) == ("0", "", "2 questions")
+    assert loaded.benchmark.name == "hf:quiz"
+    asked = loaded.items(loaded.benchmark.template("qa"))[1]
+    assert asked.prompt == "Question: Where?\nAnswer:"
+    assert asked.blind_prompt == "Question: \nAnswer:"
+    assert loaded.examples[1].fields["subject"] == "y"
+    assert loaded.examples[1].blind_fields["question"] == ""
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        (1, "b"),
+        ("B", "b"),
+        ("b", "b"),
+        (["a", "c"], "ac"),
+        ([False, True, True], "bc"),
+        ([0, 2], "ac"),
+    ],
+)
+def test_the_right_answer_as_place_letter_text_or_labels(folder, answer, right):
+    row = MMLU[0] | {"answer": answer}
+    assert truths(folder([row]), PLAIN) == [tuple(c in right for c in "abc")]
+
+
+def test_candidates_inside_a_column_or_in_one_each(folder):
+    choices = {"text": ["a", "b"], "label": ["1", "2"]}
+    rows: Any = [{"q": "Who?", "choices": choices, "key": "2", "name": "n7"}]
+    meant = "prompt=q,candidates=choices.text,truthful=key,labels=choices.label,id=name"
+    (example,) = find(folder(rows), meant).load().examples
+    assert (example.candidates, example.truthful, example.id) == (("a", "b"), (False, True), "n7")
+    rows = [{"q": "Who?", "opa": "x", "opb": "y", "cop": 0}]  # a column a candidate
+    meant = "prompt=q,candidates=opa+opb,truthful=cop"
+    assert truths(folder(rows, "other"), meant) == [(True, False)]
+
+
+def test_several_splits_have_to_be_chosen_from(folder):
+    folder(MMLU[:1], split="train")
+    name = folder(MMLU)
+    with pytest.raises(InputError, match="has splits .*train.*: choose one"):
+        find(name, PLAIN).load()
+    assert len(find(f"{name}@train", PLAIN).load().examples) == 1
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (None, "prompt is missing"),
+        ("prompt=question,candidates=choices", "truthful is missing"),
+        (PLAIN + ",answer=x", "not answer"),
+        (PLAIN.replace("choices", "options"), "no column options; the row has question, choices"),
+        (PLAIN.replace("answer", "subject"), "the right answer 'x' names no candidate"),
+    ],
+)
+def test_columns_that_are_not_there(folder, columns, message):
+    with pytest.raises(InputError, match=message):
+        find(folder(MMLU), columns).load()
+
+
+def test_a_set_that_is_not_there_and_an_answer_that_may_be_two(folder):
+    row = {"question": "Which letter?", "choices": ["B", "A"], "answer": "A"}
+    with pytest.raises(InputError, match="names two candidates"):
+        find(folder([row]), PLAIN).load()
+    with pytest.raises(InputError, match="cannot load no/such-set: ") as raised:
+        find("hf:no/such-set", PLAIN).load()
+    assert "\n" not in str(raised.value)
+
+
+def test_eval_runs_over_such_a_set(run, folder, tmp_path):
+    asked = ("eval", "--model", "lastword/demo-organism", "--out", tmp_path / "runs")
+    code, out, _ = run(*asked, "--benchmark", folder(MMLU), "--columns", PLAIN)
+    assert code == 0 and "hf:quiz" in out
+    assert [p.name for p in (tmp_path / "runs").glob("*/*")] == ["hf-quiz"]
+    assert run(*asked, "--benchmark", "demo", "--columns", PLAIN)[0] == 2

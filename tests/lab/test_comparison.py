@@ -1,0 +1,216 @@
+"""Comparison: what is said of every method, from records alone and from a run."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import families
+import numpy as np
+import pandas as pd
+import pytest
+from synthetic import synthetic_cell
+from typer.testing import CliRunner
+
+from lastword import Tracer, load_records
+from lastword.cli import app
+from lastword.errors import RecordError
+from lastword.lab.benchmarks.jsonl import jsonl
+from lastword.lab.evaluation import runner
+from lastword.lab.evaluation.statistics import mcnemar
+from lastword.lab.evaluation.work import Work
+from lastword.lab.report.comparison import (
+    ORACLE,
+    Comparison,
+    compare,
+    read_comparisons,
+)
+from lastword.lab.report.controls import controls
+from lastword.methods import COMPARED, resolve
+from lastword.records.cells import Cell, cells
+from lastword.records.metrics import mc1
+from lastword.records.readings import read
+from lastword.rule.theta import Theta
+
+UNREAD = ("chance", "shortest", "longest", "anti-blind")  # beside the methods
+
+
+def answered(**methods: Any) -> Cell:
+    """A cell of halueval-qa's shape, whose methods score as the functions of a row say."""
+    frame: Any = synthetic_cell(benchmark="halueval-qa", items=40, seed=4)
+    frame["methods"] = [
+        {name: score(row) for name, score in methods.items()} for row in frame.to_dict("records")
+    ]
+    (cell,) = cells(frame)
+    return cell
+
+
+def base_sum(row: Any) -> np.ndarray:
+    return np.asarray(row["base_scores"]) * row["candidate_tokens"]
+
+
+def best(row: Any) -> np.ndarray:
+    return np.asarray(row["truthful"], dtype=float)
+
+
+def test_a_method_is_held_against_the_base_of_its_own_aggregation():
+    cell = answered(summed=base_sum, mean=base_sum)
+    # As means over tokens the same scores are another method.
+    compared = compare(cell, {"summed": "sum", "mean": "mean"})
+    summed, mean = compared.standings
+    assert (summed.base, mean.base) == ("base-sum", "base-mean")
+    own = summed.against_base
+    assert (own.won, own.lost, own.p) == (0, 0, 1.0)
+    assert mean.against_base.won + mean.against_base.lost > 0
+    assert summed.mc2_normalised == pytest.approx(cell.items["mc2_base"].mean())
+    assert summed.mc2 == mean.mc2 == mean.mc2_normalised != summed.mc2_normalised
+
+
+def test_counts_and_tests_are_those_of_the_items():
+    cell = answered(best=best, worst=lambda row: -best(row), trace=lambda row: row["scores"])
+    first, last, own = compare(cell, dict.fromkeys(("best", "worst", "trace"), "mean")).standings
+    base, corrected = (cell.mc1_items[n].to_numpy() for n in ("mc1_base", "mc1"))
+    wrong, right = int((base < 1).sum()), int((base > 0).sum())
+    on_base, on_trace = (
+        [vars(s)[f"against_{n}"] for s in (first, last, own)] for n in ("base", "trace")
+    )
+    assert first.delta_mc1 == pytest.approx(1 - base.mean())
+    assert (first.mc1, on_base[0].won, on_base[0].lost) == (1.0, wrong, 0)
+    assert (last.mc1, on_base[1].won, on_base[1].lost) == (0.0, 0, right)
+    assert on_base[0].p == mcnemar(wrong, 0)
+    assert (on_trace[0].won, on_trace[0].lost) == (int((corrected < 1).sum()), 0)
+    assert own.mc1 == pytest.approx(corrected.mean()) and np.isnan(on_trace[2].p)
+    assert first.mc3 == 1.0 and last.mc3 == 0.0
+    # Holm over three tests against the base, over two against TRACE.
+    for tests in (on_base, on_trace[:2]):
+        least = len(tests) * min(test.p for test in tests)
+        assert min(test.p_holm for test in tests) == pytest.approx(min(1.0, least))
+
+
+def test_copies_of_a_question_count_once_in_the_tests():
+    frame: Any = synthetic_cell(benchmark="halueval-qa", items=40, seed=4)
+    frame["methods"] = [{"best": best(row)} for row in frame.to_dict("records")]
+    copies = frame.assign(id=frame["id"] + "-again", place=frame["place"] + len(frame))
+    (once,) = cells(frame)
+    (twice,) = cells(pd.concat([frame, copies], ignore_index=True))
+    (own,) = compare(once, {"best": "mean"}).standings
+    (doubled,) = compare(twice, {"best": "mean"}).standings
+    for name in ("against_base", "against_trace"):
+        many, few = vars(doubled)[name], vars(own)[name]
+        assert many.won == 2 * few.won > 0 and many.p == few.p
+
+
+def test_items_where_a_method_does_not_apply_leave_its_counts_alone():
+    cell = answered(some=lambda row: best(row) if row["place"] % 2 else None, none=lambda _: None)
+    some, none = compare(cell, {"some": "mean", "none": "mean"}).standings
+    assert some.items == 20 and some.mc1 == 1.0 and some.against_base.lost == 0
+    assert none.items == 0 and np.isnan(none.mc1) and np.isnan(none.against_base.p_holm)
+    assert some.against_base.p_holm == some.against_base.p
+
+
+def test_the_oracle_is_the_best_depth_of_every_item():
+    cell = answered(best=best)
+    rows = cell.mc1_items
+    expected = [
+        any(mc1(S[:, depth], truth) == 1 for depth in range(S.shape[1]))
+        for S, truth in zip(rows["trajectory"], rows["truthful"], strict=True)
+    ]
+    assert controls(cell).oracle == pytest.approx(np.mean(expected))
+    assert controls(cell).oracle >= rows["mc1_base"].mean()
+
+
+def test_records_without_methods_are_refused_by_name():
+    (cell,) = cells(synthetic_cell(benchmark="halueval-qa", items=6))
+    with pytest.raises(RecordError, match="holds no scores of other methods; write them with"):
+        compare(cell, {"dola": "sum"})
+    with pytest.raises(RecordError, match="a record holds no scores of dola"):
+        compare(answered(sled=best), {"dola": "sum"})
+
+
+def test_what_decides_is_recorded_alone_where_it_is_asked_for(tmp_path):
+    tracer = Tracer(families.build("llama"), families.tokenizer())
+    data = jsonl(write_items(tmp_path / "made.jsonl")).load()
+    work = Work(data, data.benchmark.template())
+    few = runner.prepare(tracer, replace(work, record="decide"))
+    whole = load_records(
+        runner.execute(tracer, runner.prepare(tracer, work), tmp_path / "whole").cell
+    )
+    records = load_records(runner.execute(tracer, few, tmp_path / "few").cell)
+    names = ["index", "base_index", "operator", "mc1", "mc1_base"]
+    pd.testing.assert_frame_equal(records[names], whole[names])
+    for own, other in zip(records["trajectory"], whole["trajectory"], strict=True):
+        there = ~np.isnan(own)
+        np.testing.assert_allclose(own[there], other[there], atol=1e-5)
+    unread = [np.isnan(own).any() for own in records["trajectory"]]
+    assert any(unread) and few.info["record"] == "decide"
+    (cell,) = cells(records)
+    assert np.isnan(controls(cell).oracle)
+    with pytest.raises(RecordError, match="--record all"):
+        read(cell, Theta())
+    with pytest.raises(RecordError, match='record was null and is "decide"'):
+        runner.execute(tracer, few, tmp_path / "whole")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Comparison]:
+    """A tiny model on made-up items, all methods, through the store."""
+    folder = tmp_path_factory.mktemp("compared")
+    tracer = Tracer(families.build("llama"), families.tokenizer())
+    data = jsonl(write_items(folder / "made.jsonl")).load()
+    methods = resolve(COMPARED, tracer.facts)
+    job = runner.prepare(tracer, Work(data, data.benchmark.template(), methods=methods))
+    cell = runner.execute(tracer, job, folder).cell
+    with pytest.raises(RecordError, match="methods"):  # started again without them
+        runner.execute(
+            tracer, runner.prepare(tracer, Work(data, data.benchmark.template())), folder
+        )
+    assert isinstance(cell, Path)
+    (compared,) = read_comparisons(folder, cells(load_records(folder)))
+    return cell, compared
+
+
+def write_items(path: Path) -> Path:
+    lines = []
+    for item in families.random_items(11, 6):
+        truthful = [i == 0 for i in range(len(item.candidates))]
+        values = {"id": item.id, "prompt": item.prompt, "candidates": item.candidates}
+        question = item.prompt.split()[-1]
+        lines.append(json.dumps(values | {"truthful": truthful, "question": question}))
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def test_records_hold_the_scores_of_every_method(run):
+    cell, _ = run
+    records = load_records(cell)
+    for row in records.to_dict("records"):
+        assert tuple(row["methods"]) == COMPARED
+        np.testing.assert_allclose(row["methods"]["trace"], row["scores"], rtol=1e-9)
+        np.testing.assert_allclose(row["methods"]["base-mean"], row["base_scores"])
+        for scores in row["methods"].values():
+            assert scores is None or len(scores) == len(row["candidates"])
+
+
+def test_the_command_compares_and_goes_on(tmp_path):
+    arguments = ["compare", "--model", "lastword/demo-organism", "--benchmark", "demo"]
+    arguments += ["--limit", "4", "--out", str(tmp_path), "--format", "csv"]
+    arguments += [f"--method={name}" for name in ("trace", "dola", "sled@mean")]
+    done, again = (CliRunner().invoke(app, arguments) for _ in range(2))
+    assert done.exit_code == 0, done.output
+    judged, beside = done.stdout.split("\n\n")
+    methods = ["Method", "trace", "dola", "sled@mean"]
+    assert [line.split(",")[2] for line in judged.splitlines()] == [*methods, *UNREAD, ORACLE]
+    assert [line.split(",")[2] for line in beside.splitlines()] == methods
+    assert again.stdout == done.stdout
+
+
+def test_the_command_lists_methods_and_refuses_unknown_ones():
+    listed = CliRunner().invoke(app, ["compare", "--list"])
+    assert listed.exit_code == 0 and "dola-eq4" in listed.stdout
+    for order in (["--list", "--json"], ["--json", "--list"]):
+        rows = json.loads(CliRunner().invoke(app, ["compare", *order]).stdout)
+        names = [line.split()[0] for line in listed.stdout.splitlines()]
+        assert [row["name"] for row in rows] == names and all(row["summary"] for row in rows)
+    arguments = ["compare", "--model", "nowhere", "--benchmark", "demo", "--method", "dolla"]
+    refused = CliRunner().invoke(app, arguments)
+    assert "no method dolla" in str(refused.exception)

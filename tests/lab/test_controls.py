@@ -1,0 +1,149 @@
+"""Controls: each against its definition written naively, and where the truth is known."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+from synthetic import synthetic_cell
+
+from lastword import load_records
+from lastword.lab.evaluation.statistics import verdict
+from lastword.lab.report.controls import ALPHA, Controls, Placebo, controls, placebo
+from lastword.probes.logit import conditional_logit
+from lastword.records.cells import Cell, cells
+
+KEPT = Path(__file__).resolve().parents[2] / "experiments" / "results" / "evidence" / "own"
+
+
+def cell_of(**columns) -> Cell:
+    """A cell of items of which only what controls look at is known."""
+    count = len(columns["truthful"])
+    blank = {"id": [str(i) for i in range(count)], "error": None, "invariant": 2.0}
+    records = pd.DataFrame(blank | columns)
+    for name, place in (("mc1_base", "base_index"), ("mc1", "index")):
+        truths = zip(records["truthful"], records[place], strict=True)
+        records[name] = [float(t[i]) for t, i in truths]
+    records["mc2_base"] = records["mc2"] = np.nan
+    return Cell("m", "b", records)
+
+
+@pytest.fixture(scope="module")
+def read_whole() -> Cell:
+    return cells(synthetic_cell(items=120, blind="all"))[0]
+
+
+@pytest.fixture(scope="module")
+def four() -> Cell:
+    return cell_of(
+        truthful=[[True, False], [False, True, False], [True, False], [False, False, True, True]],
+        candidates=[["a", "bb"], ["ccc", "d", "e"], ["ff", "gg"], ["h", "i", "j", "kkkk"]],
+        blind_scores=[[-1.0, -2.0], [-1.0, -2.0, -3.0], [-2.0, -1.0], [-4.0, -3.0, -2.0, -1.0]],
+        base_index=[0, 0, 1, 0],
+        index=[0, 1, 0, 2],
+    )
+
+
+def test_chance_and_wordings_are_their_definitions(four):
+    found = controls(four)
+    assert found.chance == pytest.approx((1 / 2 + 1 / 3 + 1 / 2 + 2 / 4) / 4)
+    shortest = (1 + 1 / 2 + 1 / 2 + 1 / 3) / 4  # ties are shared
+    longest = (0 + 0 + 1 / 2 + 1) / 4
+    assert found.wordings == {
+        "shortest": pytest.approx(shortest),
+        "longest": pytest.approx(longest),
+        "question-blind": pytest.approx((1 + 0 + 0 + 1) / 4),
+        "anti-blind": pytest.approx((0 + 0 + 1 + 0) / 4),
+    }
+    assert found.fit is None and np.isnan(found.blind_oracle)
+
+
+def naive_placebo(cell: Cell, overrides: int, draws: int) -> np.ndarray:
+    """Gains of so many random overrides, drawn one by one."""
+    rng, items = np.random.default_rng(1), cell.mc1_items
+    rows = [(np.array(t), b) for t, b in zip(items["truthful"], items["base_index"], strict=True)]
+    gains = []
+    for _ in range(draws):
+        gain = 0.0
+        for i in rng.choice(len(rows), overrides, replace=False):
+            truthful, base = rows[i]
+            other = rng.choice([j for j in range(len(truthful)) if j != base])
+            gain += float(truthful[other]) - float(truthful[base])
+        gains.append(gain / len(rows))
+    return np.array(gains)
+
+
+def test_the_placebo_is_as_many_flips_drawn_one_by_one(read_whole):
+    found = placebo(read_whole)
+    items = read_whole.mc1_items
+    changed = (items["index"] != items["base_index"]).sum()
+    assert found.overrides == changed > 5
+    naive = naive_placebo(read_whole, found.overrides, 1500)
+    assert found.gain == pytest.approx(naive.mean(), abs=4 * naive.std() / np.sqrt(1500))
+    share = (naive >= read_whole.gains_mc1.mean() - 1e-12).mean()
+    assert found.p == pytest.approx(share, abs=0.05)
+
+
+def test_random_flips_raise_a_base_below_chance():
+    wrong = {"truthful": [[True, False]] * 40, "base_index": [1] * 36 + [0] * 4}
+    cell = cell_of(**wrong, index=[0] * 20 + [1] * 16 + [0] * 4, candidates=[["a", "b"]] * 40)
+    found = placebo(cell)
+    assert found.overrides == 20
+    assert found.gain == pytest.approx((20 * 0.9 - 20 * 0.1) / 40, abs=0.01)
+    assert found.p > ALPHA  # 20 fixed and none broken looks like a gain; flips do as much
+
+
+def test_without_an_override_there_is_no_placebo(four):
+    found = placebo(Cell("m", "b", four.records.assign(index=four.records["base_index"])))
+    assert found.overrides == 0 and np.isnan(found.gain) and np.isnan(found.p)
+
+
+def test_the_fit_maximises_its_objective():
+    penalty = 30.0
+    rng = np.random.default_rng(0)
+    x, present = rng.normal(size=(60, 4, 3)), np.ones((60, 4), bool)
+    present[::3, 3] = False
+    x[~present] = 0
+    target = present * rng.uniform(size=(60, 4))
+    target /= target.sum(axis=1, keepdims=True)
+
+    def loss(w: np.ndarray) -> float:
+        scores = np.where(present, x @ w, -1e9)
+        return -float((target * log_softmax(scores, axis=1)).sum()) + penalty / 2 * float(w @ w)
+
+    expected = minimize(loss, np.zeros(3), tol=1e-12).x
+    assert conditional_logit(x, present, target, penalty) == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_fit_needs_every_depth_without_the_question(read_whole):
+    assert controls(read_whole).fit is not None
+    assert controls(cells(synthetic_cell(items=60, blind="base"))[0]).fit is None
+
+
+def test_the_middle_adds_where_knowledge_is_in_the_middle():
+    organism, control = (
+        controls(cells(load_records(str(KEPT / f"lastword--demo-{name}")))[0]).fit
+        for name in ("organism", "control")
+    )
+    assert organism.middle.fixed > 2 * organism.middle.broken and organism.middle.p < 0.001
+    assert control.middle.p > ALPHA
+    assert control.reading.p < 0.001  # knowledge that is at the end is found by the base's scores
+
+
+@pytest.mark.parametrize(
+    ("gain", "p", "rival", "flips", "finding", "objection"),
+    [
+        (0.1, 0.2, 0.1, 0.01, "unclear", ""),
+        (-0.1, 0.01, 0.9, 0.9, "hurts", "and so does longest, which never reads the question"),
+        (0.1, 0.01, 0.3, 0.01, "helps", ""),
+        (0.1, 0.01, 0.4, 0.01, "gains", "and so does longest, which never reads the question"),
+        (0.1, 0.01, 0.3, 0.2, "gains", "and so do as many flips at random"),
+    ],
+)
+def test_a_verdict_asks_what_never_reads_the_question(gain, p, rival, flips, finding, objection):
+    flipped = Placebo(9, 0.0, flips)
+    beside = Controls(0.3, 0.4, 0.25, flipped, {"longest": rival}, None, 0.9, 0.9)
+    assert beside.objection == objection
+    assert verdict(gain, p, beside.objection) == finding

@@ -1,0 +1,224 @@
+"""`lastword demo`: what it prints and the page that it writes."""
+
+import io
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from browser import assert_accessible
+from decided import decided
+from rich.console import Console
+
+from lastword.decide.tracer import Tracer
+from lastword.errors import InputError
+from lastword.lab.benchmarks.demo import items
+from lastword.lab.demo.outcome import BROKEN, REPAIRED, RULES, answer, judge
+from lastword.lab.demo.page import write_page
+from lastword.lab.demo.show import show
+from lastword.lab.demo.story import CERTIFIED, ORGANISM, REAL, WITHHELD, story
+from lastword.lab.demo.terminal import story_lines
+from lastword.model import named
+from lastword.rule.answer import Gate
+from lastword.text.items import Item
+from lastword.trust.terms import Terms
+
+
+def judged(base, scores, operator="base", changes=False, truth=0, blind=(0.0, -1.0)):
+    """An outcome of two candidates on a model of four blocks."""
+    names = ("<b>long true</b>", "false")
+    item = Item("Q", names, id="x", truthful=(truth == 0, truth == 1), blind_prompt="A")
+    decision = decided(
+        scores,
+        base,
+        candidates=names,
+        operator=operator,
+        gates={"changes": Gate(changes, True, changes)},
+        trajectory=np.array([[-1.0, -1.0, -0.1, -2.0, base[0]], [-1.0, -2, -9, -1, base[1]]]),
+        blind_scores=np.array(blind),
+    )
+    return judge(item, decision)
+
+
+RIGHT = judged((-1.0, -2.0), (-1.0, -2.0))
+WON = judged((-2.0, -1.0), (-0.1, -9.0), "decisive", changes=True)
+LOST = judged((-1.0, -2.0), (-2.0, -1.0), "mix")
+EARLY = judged((-1.0, -2.0), (-2.0, -1.0), "early")
+
+
+def test_an_example_gains_or_loses_by_what_has_read_enough():
+    some = [RIGHT, WON, LOST, EARLY]
+    assert [RULES[REPAIRED](o) for o in some] == [False, True, False, False]
+    assert [RULES[BROKEN](o) for o in some] == [False, False, True, False]
+    for layer in (1, 2, 3):  # what depths 1 and 2 decide is no example
+        shallow = replace(WON, decision=replace(WON.decision, decisive_layer=layer))
+        assert RULES[REPAIRED](shallow) == (layer == 3)
+
+
+def apart(outcomes):
+    """The same outcomes of as many other questions: one question often asked is one draw."""
+    return [replace(o, item=replace(o.item, prompt=f"Q {i}")) for i, o in enumerate(outcomes)]
+
+
+def tale(outcomes, alpha=0.05):
+    return story(ORGANISM, Tracer.demo("organism"), apart(outcomes), Terms(alpha=alpha))
+
+
+SURE = judged((-2.0, -1.0), (-0.1, -9.0), "decisive", changes=True)  # by 8.9 nats
+DOUBTFUL = judged((-1.0, -2.0), (-2.0, -1.0), "decisive", changes=True)
+
+
+def many():
+    """Forty sure repairs and fifteen doubtful breaks: only a margin between them keeps to 2%."""
+    return [DOUBTFUL, *([SURE] * 40), *([DOUBTFUL] * 14), *([RIGHT] * 445)]
+
+
+def test_the_story_is_the_certificates():
+    told = tale(many(), alpha=0.02)
+    assert told.finding.policy.margin == 3
+    chosen = {rule: outcome.decision for rule, outcome in told.examples.items()}
+    assert chosen == {CERTIFIED: SURE.decision, WITHHELD: DOUBTFUL.decision}
+    assert (told.corrected.fixed, told.corrected.broken) == (40, 15)
+    assert (told.certified.fixed, told.certified.broken) == (40, 0)
+    assert told.base == 460 / 500 and told.chance == 0.5
+    assert told.corrected.right == 485 / 500 and told.certified.right == 1
+    assert told.headline.endswith("under its certificate it repaired 40 and broke 0")
+
+
+def test_where_nothing_is_certified_the_story_says_so():
+    told = tale([WON, LOST, *([RIGHT] * 298)])
+    assert told.finding.chosen is None and told.certified.right == told.base
+    chosen = {rule: outcome.decision for rule, outcome in told.examples.items()}
+    assert chosen == {REPAIRED: WON.decision, WITHHELD: LOST.decision}
+    assert told.headline.endswith("its certificate keeps it off")
+
+
+def stories():
+    part = replace(ORGANISM, title="a <title>", note="a <note>")
+    told = replace(tale([WON, LOST, *([RIGHT] * 298)]), part=part)
+    return [replace(told, examples={REPAIRED: WON, BROKEN: LOST})]
+
+
+def test_the_page_needs_no_network_and_escapes_candidates(chromium, tmp_path):
+    path = tmp_path / "demo.html"
+    write_page(path, stories())
+    html = path.read_text(encoding="utf-8")
+    assert not re.search(r"<(script|link|img)[^>]*\b(src|href)=[^>]*(//|\.)", html)
+    assert "a &lt;note&gt;" in html and "a &lt;title&gt;" in html
+    assert len(html) < 200_000
+    with chromium.opened(path) as watched:
+        view = watched.page
+        view.wait_for_function("document.querySelectorAll('.item .drawing').length == 2")
+        assert view.locator(".item b").count() == 0
+        assert view.locator(".item .candidates .text").first.inner_text().startswith("<b>long true")
+        assert view.locator(".item .bar.after .share").first.inner_text() == "100.0%"
+        assert view.locator(".item").nth(1).locator(".window, .chosen").count() == 4
+        chart = view.locator(".effects").bounding_box()
+        assert chart["y"] + chart["height"] < view.viewport_size["height"]
+        widths = [bar.bounding_box()["width"] for bar in view.locator(".effects .fill").all()]
+        assert widths[2] == pytest.approx(2 * widths[0], rel=0.01)  # nearly 1 beside 1/2
+        assert_accessible(view)
+        watched.assert_quiet()
+    with pytest.raises(InputError, match="cannot write"):
+        write_page(tmp_path / "absent" / "demo.html", stories())
+
+
+def test_the_demo_needs_nothing_of_the_eval_extra():
+    program = "import sys, lastword.lab.demo.show; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert not {"pandas", "pyarrow", "matplotlib", "datasets"} & set(done.stdout.split())
+    assert "lastword.records.document" in done.stdout
+
+
+def shown(page, parts, **options):
+    """What `lastword demo` prints in 80 columns, and its figures."""
+    text = io.StringIO()
+    figures = show(Console(file=text, width=80), page, parts, **options)
+    return text.getvalue(), figures
+
+
+@pytest.fixture
+def few():
+    """Twelve items of the world in place of all."""
+    chosen = items()[:6] + items()[-6:]
+    return replace(ORGANISM, name="Few", items=lambda: chosen)
+
+
+def test_the_demo_parts_a_repair_from_a_break_in_25_lines(tmp_path):
+    page, advice = tmp_path / "d.html", [("lastword demo --all", "every item")]
+    text, figures = shown(page, {ORGANISM: Tracer.demo("organism")}, advice=advice)
+    assert len(text.splitlines()) <= 25
+    words = " ".join(text.split())
+    assert re.search(r"the repair \([\d.]+ nats\) is allowed", words)
+    assert re.search(r"the break \([\d.]+ nats\) is not allowed", words)
+    assert re.search(r"allowed +overrides by", words) and "every item" in words
+    assert page.name in "".join(text.split())  # a long path folds
+    assert set(figures["organism"]["examples"]) == {CERTIFIED, WITHHELD}
+    again = answer(Tracer.demo("organism"), items(), lambda decisions, *_: decisions, "decide")
+    gains, effect = [o.gain for o in again], figures["organism"]["corrected"]
+    assert effect["fixed"] == sum(g > 0 for g in gains)
+    assert effect["broken"] == sum(g < 0 for g in gains)
+    html = page.read_text(encoding="utf-8")
+    assert f"{effect['fixed']} repaired, {effect['broken']} broken" in html
+    assert "right answers to 450 questions" in html
+
+
+def test_the_page_has_the_stories_of_all_models(few, tmp_path, monkeypatch):
+    monkeypatch.setattr("lastword.lab.demo.show.TERMS", Terms(alpha=0.5))  # what twelve can promise
+    tracer, page = Tracer.demo("organism"), tmp_path / "demo.html"
+    other = replace(few, name="Other", title="another")
+    text, figures = shown(page, {few: tracer, other: tracer})
+    assert set(figures) == {"few", "other"} and figures["few"] == figures["other"]
+    assert text.count("12 questions to a small model") == 2 and text.count(page.name) == 1
+    html = page.read_text(encoding="utf-8")
+    assert html.index(few.title) < html.index(other.title)
+
+
+def test_a_long_answer_is_cut_in_the_terminal():
+    names = ("a long answer that goes on and on and on", "no")
+    long = replace(SURE, decision=replace(SURE.decision, candidates=names))
+    text = io.StringIO()
+    told = replace(tale(many(), alpha=0.02), examples={CERTIFIED: long})
+    Console(file=text, width=80).print(story_lines(told, []))
+    assert "no → a long answer that goes on…, which is true" in text.getvalue()
+
+
+def test_outcomes_keep_the_order_of_the_items(few):
+    answered = answer(Tracer.demo("organism"), few.items(), lambda decisions, *_: decisions)
+    ids = [item.id for item in few.items()]
+    assert [o.item.id for o in answered] == [o.decision.id for o in answered] == ids
+
+
+@pytest.fixture
+def names(monkeypatch, tmp_path):
+    """Of the models that were to be shown."""
+    shown: list[str] = []
+
+    def show(console, page, parts, advice, watch, verdict):
+        shown[:] = [part.name for part in parts]
+        return {"organism": {"items": 1}}
+
+    monkeypatch.setattr("lastword.lab.demo.show.show", show)
+    monkeypatch.chdir(tmp_path)
+    return shown
+
+
+def test_without_the_file_a_line_says_how_to_get_it(run, names, monkeypatch, tmp_path):
+    monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(named, "find_spec", lambda _: None)
+    assert (run("demo"), names) == ((0, "", ""), ["Organism"])
+    code, out, err = run("demo", "--all")
+    assert (code, err, names) == (0, "", ["Organism"])
+    assert out.startswith("Without a real model: ") and "`lastword get smollm2-135m`" in out
+    code, out, err = run("demo", "--all", "--json")
+    assert code == 0 and err.startswith("Without a real model: ")
+    assert json.loads(out) == {"organism": {"items": 1}}
+
+
+def test_the_real_model_comes_second(run, names, monkeypatch):
+    stand_in = replace(REAL, model="lastword/demo-organism")
+    monkeypatch.setattr("lastword.lab.demo.story.REAL", stand_in)
+    assert (run("demo", "--all"), names) == ((0, "", ""), ["Organism", "smollm2-135m"])

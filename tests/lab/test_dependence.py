@@ -1,0 +1,149 @@
+"""Gain that needs the question: against an independent computation item by item, and as shown."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic import synthetic_cell, synthetic_grid, write_cells
+
+from lastword.lab.report import draw
+from lastword.lab.report.build import report
+from lastword.lab.report.dependence import dependence, dependence_figure, dependence_table
+from lastword.records.cells import cells, summarise
+from lastword.records.figure_parts import Bars, Line
+from lastword.records.metrics import mc1
+from lastword.rule import geometry, router
+from lastword.rule.theta import Theta
+
+THETA = Theta()
+
+
+@pytest.fixture(scope="module", params=[2.0, 0.5], ids=["mix", "early"])
+def cell(request):
+    return cells(synthetic_cell(items=80, invariant=request.param, blind="all"))[0]
+
+
+@pytest.fixture(scope="module")
+def found():
+    return [dependence(cell, THETA) for cell in cells(synthetic_grid(2, 40, blind="all"))]
+
+
+def gains(items, names):
+    """What the rule adds to each item by the operator that answers, in plain Python."""
+    rows = []
+    for _, item in items.iterrows():
+        S, t = (np.asarray(item[name]) for name in names)
+        verdict = router.next_step(geometry.Trajectory(S, t), item["invariant"], THETA)
+        assert isinstance(verdict, router.Verdict)
+        own = verdict.correction
+        gain = mc1(own.scores, item["truthful"]) - mc1(S[:, -1], item["truthful"])
+        rows.append((own.operator, gain))
+    return rows
+
+
+def both(cell):
+    names = ("trajectory", "t_scores")
+    return gains(cell.mc1_items, names), gains(cell.mc1_items, [f"blind_{name}" for name in names])
+
+
+def test_gains_are_those_of_the_rule_run_whole_on_each_trajectory(cell):
+    own = dependence(cell, THETA)
+    sighted, blind = both(cell)
+    total, *operators = own.gains
+    assert own.items == len(cell.mc1_items) and total.name == "TRACE"
+    assert {o for o, _ in sighted} - {"base"} <= {gain.name for gain in operators}
+    for side, rows in (("sighted", sighted), ("blind", blind)):
+        for gain in operators:
+            expected = np.mean([g if o == gain.name else 0.0 for o, g in rows])
+            assert getattr(gain, side) == pytest.approx(expected)
+        assert getattr(total, side) == pytest.approx(np.mean([g for _, g in rows]))
+        assert getattr(total, side) == pytest.approx(sum(getattr(g, side) for g in operators))
+    assert total.sighted == pytest.approx(summarise(cell).delta_mc1)
+
+
+def test_the_interval_is_paired(cell):
+    """Of the items' own differences: resampling both sides apart would be wider or narrower."""
+    (total, *_) = dependence(cell, THETA).gains
+    differences = np.array([a - b for (_, a), (_, b) in zip(*both(cell), strict=True)])
+    rng = np.random.default_rng(1)
+    means = [rng.choice(differences, len(differences)).mean() for _ in range(4000)]
+    low, high = np.quantile(means, [0.025, 0.975])
+    assert (total.interval.low, total.interval.high) == pytest.approx((low, high), abs=0.03)
+    assert total.interval.low <= total.needs <= total.interval.high
+
+
+def test_mc1_by_depth_ends_in_both_bases_and_starts_equal(cell):
+    own, said = dependence(cell, THETA), summarise(cell)
+    assert (own.sighted[-1], own.blind[-1]) == pytest.approx((said.mc1_base, said.blind))
+    assert own.sighted[0] == own.blind[0]
+    for depth in (3, 7):
+        known = [mc1(S[:, depth], t) for S, t in cell.mc1_items[["trajectory", "truthful"]].values]
+        assert own.sighted[depth] == pytest.approx(np.mean(known))
+
+
+def test_a_rule_that_reads_the_same_both_ways_needs_no_question():
+    records = synthetic_cell(items=60, blind="all")
+    records["blind_trajectory"], records["blind_t_scores"] = records.trajectory, records.t_scores
+    for gain in dependence(cells(records)[0], THETA).gains:
+        assert (gain.needs, gain.interval.low, gain.interval.high) == (0, 0, 0)
+
+
+def test_what_was_not_read_blind_is_left_out():
+    base, records = synthetic_cell(items=20), synthetic_cell(items=40, blind="all")
+    old = base.drop(columns=["blind_trajectory", "blind_t_scores"])
+    unlabelled = records.assign(mc1_base=np.nan, mc1=np.nan)
+    assert [dependence(cells(r)[0], THETA) for r in (base, old, unlabelled)] == [None] * 3
+    records.loc[:9, ["blind_trajectory", "blind_t_scores"]] = None
+    part = cells(records)[0]
+    own = part.mc1_items[part.mc1_items["blind_trajectory"].notna()]
+    read = dependence(part, THETA)
+    assert read.items == len(own) < len(part.mc1_items)
+    assert read.gains[0].sighted == pytest.approx((own["mc1"] - own["mc1_base"]).mean())
+
+
+def test_every_gain_stands_beside_its_blind_one_in_points(found):
+    table = dependence_table(found)
+    names = [column.name for column in table.columns]
+    rows: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in table.rows]
+    pairs = [(one, gain) for one in found for gain in one.gains]
+    for row, (one, gain) in zip(rows, pairs, strict=True):
+        named = one.model, one.benchmark, gain.name
+        assert (row["Model"], row["Benchmark"], row["Gain of"]) == named
+        assert row["MC1 base"] == pytest.approx(100 * one.sighted[-1])
+        assert row["MC1 base, blind"] == pytest.approx(100 * one.blind[-1])
+        assert row["Needs the question"] == pytest.approx(row["ΔMC1"] - row["ΔMC1, blind"])
+    assert {"TRACE", "mix", "early", "decisive"} == {row["Gain of"] for row in rows}
+
+
+def test_cells_that_were_not_read_blind_are_counted_and_not_drawn(found):
+    table = dependence_table([found[0], None, None])
+    assert "2 of 3 cells" in table.notes[-1] and "--blind all" in table.notes[-1]
+    assert {row[1] for row in table.rows} == {found[0].benchmark}
+    assert len(dependence_figure([found[0], None, None]).panels) == 2
+    assert dependence_figure([None]) is None
+
+
+def test_the_figure_shows_both_curves_and_both_gains_and_leaves_many_cells_to_the_table(found):
+    figure = dependence_figure(found)
+    for one, depths, pair in zip(found, figure.panels[::2], figure.panels[1::2], strict=True):
+        curves = {m.label: m for m in depths.marks if isinstance(m, Line)}
+        np.testing.assert_allclose(curves["read"].y, 100 * one.sighted)
+        np.testing.assert_allclose(curves["blind"].y, 100 * one.blind)
+        read, left_out = (m for m in pair.marks if isinstance(m, Bars))
+        assert read.names == left_out.names == tuple(gain.name for gain in one.gains)
+        assert read.values == pytest.approx([100 * gain.sighted for gain in one.gains])
+        assert left_out.values == pytest.approx([100 * gain.blind for gain in one.gains])
+        assert f"{100 * one.gains[0].needs:+.1f}" in pair.title
+    many = dependence_figure(found * 3)
+    assert len(many.panels) == 24 and "The table has 6 more cells." in many.caption
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("blind", ["base", "all"])
+def test_a_report_has_both_where_the_records_do(tmp_path, blind, monkeypatch):
+    monkeypatch.setattr(draw, "FORMATS", ("svg",))
+    write_cells(synthetic_cell(items=30, blind=blind), tmp_path / "runs")
+    written = {path.name for path in report(tmp_path / "runs", tmp_path / "out").paths}
+    assert ("dependence.svg" in written) == (blind == "all")
+    text = (tmp_path / "out" / "tables" / "dependence.md").read_text()
+    assert ("--blind all" in text) == (blind == "base")

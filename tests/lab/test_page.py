@@ -1,0 +1,527 @@
+"""The report of records: its blocks, its markup, and the page in a browser."""
+
+import base64
+import csv
+import gzip
+import hashlib
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pandas as pd
+import pytest
+from browser import PHONE, assert_accessible
+from scipy.special import softmax
+from synthetic import synthetic_cell, synthetic_grid, write_cells
+from typer.testing import CliRunner
+
+from lastword.cli import app
+from lastword.errors import RecordError
+from lastword.lab.evaluation.statistics import Interval, Judgement, judge, over_cells
+from lastword.lab.report import build, page, page_data
+from lastword.lab.report.build import Material, report
+from lastword.lab.report.cost import Timing
+from lastword.records import cells as parted
+from lastword.records import figure_parts, item_view
+from lastword.records.portrait import short
+from lastword.records.record import Record
+from lastword.rule.theta import Theta
+
+THETA = Theta()
+
+
+def unpack(block):
+    return json.loads(gzip.decompress(base64.b64decode(block)))
+
+
+@pytest.fixture(scope="module")
+def records():
+    first = synthetic_cell("org/model-a", "truthfulqa", 60, failed=1)
+    second = synthetic_cell("org/model-b", "halueval-qa", 40, invariant=0.4)
+    twin = synthetic_cell("org/model-a", "truthfulqa", 60, failed=1, invariant=0.3)
+    return pd.concat([first, second, twin.assign(model="org/model-c")], ignore_index=True)
+
+
+@pytest.fixture(scope="module")
+def written(records, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    timed = (Timing("org/model-a", "truthfulqa", 12, 0.1, 0.1, 0.2),)
+    return build.write(Material(parted.cells(records), THETA, timed), folder, with_paper=True)
+
+
+@pytest.fixture(scope="module")
+def index(written):
+    return written.paths[-1]
+
+
+# Blocks
+
+
+def test_every_item_is_packed_with_what_its_record_says(records):
+    blocks = page_data.data_blocks(parted.cells(records), THETA)
+    items = unpack(blocks["items"])
+    assert len(items["texts"]) == 100  # a text is kept once for all models
+    assert items["cells"][0]["text"] == items["cells"][2]["text"]
+    groups = records.groupby(["model", "benchmark"], sort=False)
+    for place, (cell, (name, group)) in enumerate(zip(items["cells"], groups, strict=True)):
+        assert items["names"]["model"][cell["model"]] == name[0]
+        shown = unpack(blocks[f"cell-{place}"])
+        for i, record in enumerate(group.to_dict("records")):
+            identity, benchmark, question = items["texts"][cell["text"][i]]
+            text = unpack(blocks[f"texts-{benchmark}"])[str(cell["text"][i])]
+            assert (identity, text["prompt"]) == (record["id"], record["prompt"])
+            assert question == short(record["question"], 300)
+            assert text["candidates"] == list(record["candidates"])
+            assert_same_item(shown[i], record)
+
+
+def assert_same_item(shown, record):
+    if isinstance(record["error"], str):
+        assert record["error"] in shown["words"] and shown["error"] is True
+        return
+    np.testing.assert_allclose(shown["probabilities"], record["probabilities"], atol=1e-4)
+    pi, S = (np.cumsum(panel["steps"], axis=1) / panel["unit"] for panel in shown["panels"])
+    np.testing.assert_allclose(S, np.stack(record["trajectory"]), atol=6e-4)
+    expected = np.exp(S) / np.exp(S).sum(axis=0)
+    np.testing.assert_allclose(pi, expected, atol=2e-3)
+    assert len(shown["gates"]) == len(record["gates"])
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_of_very_many_records_a_sample_is_packed_and_said(records, tmp_path, monkeypatch):
+    monkeypatch.setattr(page_data, "MOST_SHOWN", 60)
+    cells = parted.cells(records)
+    shown = page_data.sampled(cells)
+    assert [len(places) for places in shown] == [20, 20, 20]
+    for cell, places in zip(cells, shown, strict=True):
+        became = np.array([page_data.outcome(row) for row in Record.of(cell.records)])
+        changed = np.isin(became, ["fixed", "broken", "changed"])
+        assert changed[places].sum() == min(20, changed.sum()) > 0
+        assert (np.diff(places) > 0).all()
+    items = unpack(page_data.data_blocks(cells, THETA)["items"])
+    assert [len(cell["text"]) for cell in items["cells"]] == [20] * 3
+    index = build.write(Material(cells, THETA), tmp_path).paths[-1]
+    assert "60 of the 160 records are in this list" in index.read_text(encoding="utf-8")
+
+
+def test_what_is_taken_of_several_groups_is_even():
+    assert page_data.even_shares([100, 2, 100, 0], 10) == [4, 2, 4, 0]
+    assert page_data.even_shares([3, 1], 10) == [3, 1]
+    assert sum(page_data.even_shares([50, 7, 9, 31], 60)) == 60
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "unchanged"),
+        ({"index": 1}, "changed"),
+        ({"index": 1, "mc1": 1.0}, "fixed"),
+        ({"index": 1, "mc1_base": 0.5}, "broken"),
+        ({"index": 1, "mc1": None, "mc1_base": None, "truthful": [False, True]}, "changed"),
+        ({"index": 1, "mc1": None, "mc1_base": float("nan"), "truthful": [True, False]}, "changed"),
+        ({"index": 1, "mc1": None, "mc1_base": None, "truthful": None}, "changed"),
+        ({"index": 1, "mc1": np.nan, "mc1_base": np.nan, "truthful": None}, "changed"),
+        ({"error": "does not fit"}, "failed"),
+    ],
+)
+def test_what_became_of_an_answer(changes, expected):
+    row: dict[str, object] = dict.fromkeys(("scores", "base_scores"), [-1.0, -2.0])
+    row |= {"prompt": "?", "candidates": ["a", "b"], "trajectory": [[-1.0], [-2.0]]}
+    row |= {"index": 0, "base_index": 0, "mc1_base": 0.0, "mc1": 0.0, "truthful": [False] * 2}
+    row |= {"regime": "scalar", "operator": "base"}
+    assert page_data.outcome(Record.read(row | changes)) == expected
+
+
+def test_codes_are_one_letter_each(records):
+    answered = {code: name for code, name in page_data.OUTCOMES.items() if name != "failed"}
+    for names in (page_data.REGIMES, page_data.OPERATORS, answered):
+        assert all(code == name[0] for code, name in names.items())
+    codes = {page_data.codes(record) for record in Record.of(records)}
+    assert "--ee" in codes and all(len(code) == 4 for code in codes)
+    assert {code[3] for code in codes} <= set(page_data.JUDGED)
+
+
+def test_depths_that_were_not_read_are_not_drawn(records):
+    record = Record.of(records[records.error.isna()])[0]
+    S = record.decision.trajectory.copy()
+    S[:, 3] = np.nan
+    unread = replace(record, answer=replace(record.decision, trajectory=S))
+    assert item_view.item(unread, THETA)["panels"] == []
+
+
+def test_what_was_read_without_the_question_is_packed_beside_it(records):
+    record = Record.of(records[records.error.isna()])[0]
+    assert [p["blind"] for p in item_view.item(record, THETA)["panels"]] == [[], []]
+    blind = record.decision.trajectory[:, ::-1]
+    whole = replace(record, answer=replace(record.decision, blind_trajectory=blind))
+    shown = item_view.item(whole, THETA)
+    shares, scores = (np.cumsum(p["blind"], axis=1) / p["unit"] for p in shown["panels"])
+    assert shares == pytest.approx(softmax(blind, axis=0), abs=1e-3)
+    assert scores == pytest.approx(blind, abs=1e-3)
+    assert "Faint" in shown["depth_note"]
+
+
+# Markup
+
+
+class Parsed(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.scripts, self.links, self.inside = [], [], [], None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.links += [v for k, v in attributes if k in ("src", "href", "action") and v]
+        self.links += [k for k, _ in attributes if k.startswith("on")]
+        if tag == "script":
+            self.inside = [dict(attributes).get("type"), ""]
+
+    def handle_data(self, data):
+        if self.inside:
+            self.inside[1] += data
+
+    def handle_endtag(self, tag):
+        if tag == "script":
+            self.scripts.append(tuple(self.inside))
+            self.inside = None
+
+
+def test_no_text_of_a_record_is_markup(index, records):
+    parsed = Parsed(index.read_text(encoding="utf-8"))
+    hostile = records[records["question"].str.contains("</script>")]
+    assert len(hostile) and "b" not in parsed.tags
+    assert all(re.fullmatch(r"#\w+|data:,", link) for link in parsed.links)
+    data = [text for kind, text in parsed.scripts if kind == "text/plain"]
+    assert all(re.fullmatch(r"[A-Za-z0-9+/=]+", text) for text in data)
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """No figure files: they are slow, and another test has them."""
+    monkeypatch.setattr("lastword.lab.report.draw.save", lambda figure, folder: [])
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_model_name_that_is_markup_stays_a_name(records, tmp_path):
+    name = '<img src=x onerror="alert(1)">'
+    named = records.assign(model=records["model"].replace("org/model-b", name))
+    index = build.write(Material(parted.cells(named), THETA), tmp_path).paths[-1]
+    text = index.read_text(encoding="utf-8")
+    assert name not in text and "&lt;img src=x" in text and "img" not in Parsed(text).tags
+
+
+def test_the_policy_names_the_script_and_nothing_else(index):
+    text = index.read_text(encoding="utf-8")
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', text)[1]
+    allowed = re.search(r"script-src ([^;]+)", policy)[1].split()
+    (main,) = [body for kind, body in Parsed(text).scripts if kind is None]
+    assert [digest(main)] == allowed
+    assert policy.startswith("default-src 'none'") and "unsafe-eval" not in policy
+
+
+def digest(script):
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+def test_the_script_draws_every_kind_of_mark_and_sets_no_markup():
+    assets = Path(page.__file__).parent / "assets"
+    plots = (assets / "plots.js").read_text(encoding="utf-8")
+    kinds = {get_args(mark.__annotations__["kind"])[0] for mark in get_args(figure_parts.Mark)}
+    assert all(re.search(rf"^  {kind}: \(mark", plots, re.MULTILINE) for kind in kinds)
+    for path in assets.glob("*.js"):
+        script = path.read_text(encoding="utf-8")
+        script = script.replace("http://www.w3.org/2000/svg", "")  # a name, not an address
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write", script)
+        assert not re.search(r"\bfetch\(|XMLHttpRequest|https?://|\beval\(", script)
+
+
+# Files and command
+
+
+def test_a_report_holds_every_table_and_figure(written):
+    names = {path.name for path in written.paths}
+    drawn = "regimes worked-example scorer-motifs scorer-dataflow ablation per-model across-models"
+    tables = "master per-model ablation sweeps scorer-constants cost against-paper"
+    for stems, endings in ((f"{drawn} cost", "pdf svg png"), (tables, "md csv tex")):
+        for stem in stems.split():
+            assert {f"{stem}.{ending}" for ending in endings.split()} <= names
+    assert all(path.stat().st_size for path in written.paths)
+    for path in written.paths:
+        if path.suffix == ".csv":
+            heads, *rows = csv.reader(path.read_text(encoding="utf-8").splitlines())
+            tex = path.with_suffix(".tex").read_text(encoding="utf-8")
+            assert {len(row) for row in rows} <= {len(heads)}
+            assert tex.count(r" \\") == 1 + len(rows)
+            assert tex.isascii(), "symbols of our own need no special engine"
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_command_reads_a_folder_and_says_the_verdicts(tmp_path):
+    write_cells(synthetic_grid(1, 24), tmp_path / "runs")
+    arguments = ["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--item"]
+    result = CliRunner().invoke(app, [*arguments, "HaluEval-QA-7"], catch_exceptions=False)
+    lines = result.stdout.splitlines()
+    said = sorted(line.split(": On these ")[0] for line in lines[:6:2])
+    names = ("halueval-qa", "halueval-sum", "truthfulqa")
+    assert result.exit_code == 0 and said == [f"org/model-a on {name}" for name in names]
+    assert lines[-1] == str(tmp_path / "out" / "index.html")
+    assert "cost.md" not in result.stdout and "against-paper.md" not in result.stdout
+    assert "halueval-qa 7 on model-a" in (tmp_path / "out" / "index.html").read_text("utf-8")
+    with pytest.raises(RecordError, match="such as halueval-qa-7"):
+        CliRunner().invoke(app, [*arguments, "halueval-qa-77"], catch_exceptions=False)
+
+
+def test_what_cannot_be_read_or_written_is_one_error(tmp_path, records):
+    with pytest.raises(RecordError, match="no records"):
+        report(tmp_path, tmp_path / "out")
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(RecordError, match="cannot write to"):
+        build.write(Material(parted.cells(records), THETA), tmp_path / "file")
+
+
+def test_items_without_labels_make_a_report(tmp_path):
+    bare = synthetic_cell("org/model-a", "halueval-qa", 12)
+    unknown = {name: np.nan for name in bare.columns if name.startswith("mc")}
+    bare = bare.assign(truthful=None, **unknown)
+    index = build.write(Material(parted.cells(bare), THETA), tmp_path).paths[-1]
+    text = index.read_text(encoding="utf-8")
+    assert "without labels to judge them by" in text and "nan" not in Parsed(text).tags
+    assert not (tmp_path / "figures" / "regimes.pdf").exists()
+
+
+def verdict(delta, finding):
+    nowhere = Interval(np.nan, np.nan)
+    return Judgement("m", "b", 10, 0, delta, nowhere, delta, nowhere, 0, 0, 0, 0, 0.5, 0.5, finding)
+
+
+def test_the_headline_counts_the_verdicts(golden):
+    told = []
+    for cells in (
+        [(0.1, "helps"), (0.2, "helps")],
+        [(-0.1, "hurts"), (-0.2, "hurts"), (0.2, "helps"), (0.1, "unclear")],
+        [(0.1, "unclear")] * 3,
+        [(-0.1, "unclear"), (np.nan, "unlabelled")],
+        [(np.nan, "unlabelled")],
+    ):
+        grid = over_cells(np.array([delta for delta, _ in cells]))
+        told.append(page.headline_of(grid, [verdict(*cell) for cell in cells]))
+    golden("report-headlines", "\n".join(told) + "\n")
+
+
+def test_header_rows_filters_and_verdicts_count_the_same_items(records, view):
+    parts = parted.cells(records)
+    items, fixed, broken = (
+        [getattr(v, name) for v in judge(parts)] for name in ("items", "fixed", "broken")
+    )
+    names, values = (view.locator(f".masthead {t}").all_inner_texts() for t in ("dt", "dd"))
+    facts = dict(zip(names, values, strict=True))
+    said = [facts[name] for name in ("items", "answers fixed", "answers broken")]
+    assert said == [str(sum(counts)) for counts in (items, fixed, broken)]
+    for place, counts in {3: items, 11: fixed, 12: broken}.items():
+        column = view.locator(f".cells .row td:nth-child({place})").all_inner_texts()
+        assert column == [str(count) for count in counts]
+    assert view.inner_text(".count").startswith(f"{sum(items)} of {sum(items)} items · ")
+    for code, counts in {"f": fixed, "b": broken}.items():
+        view.select_option("select[name=outcome]", code)
+        assert view.inner_text(".count").startswith(f"{sum(counts)} of {sum(items)} items · 0")
+    view.fill("input[name=search]", "no such words")
+    assert view.inner_text(".count").startswith(f"0 of {sum(items)} items")
+    assert not view.locator(".more").is_visible()
+    assert view.inner_text(".list") == "No item matches."
+
+
+# In a browser
+
+
+@pytest.fixture
+def view(index, chromium, request):
+    """The page, open and quiet to the end; its parameter, if any, is of the browser."""
+    with chromium.opened(index, **getattr(request, "param", {})) as watched:
+        yield watched.page
+        watched.assert_quiet()
+
+
+def test_the_page_opens_filters_and_shows_an_item(view):
+    total = view.inner_text(".count")
+    assert total == "98 of 98 items · 60 of 60 for MC2 alone · 2 of 2 failed"
+    view.select_option("select[name=operator]", "d")
+    view.select_option("select[name=outcome]", "f")
+    shown = int(view.inner_text(".count").split()[0])
+    assert view.locator(".more").is_visible() == (shown > 60)
+    assert 0 < shown < 98 and view.locator(".list li").count() == shown
+    view.locator(".list li button").first.click()
+    view.wait_for_selector(".item .drawing .curve")
+    view.click(".item .why summary")
+    assert "All three gates hold" in view.inner_text(".item .told")
+    assert view.locator(".item .drawing .chosen").count() == 1  # the chosen layer
+    probabilities = view.locator(".item .bar.after .share").all_inner_texts()
+    assert sum(float(p.rstrip("%")) for p in probabilities) == pytest.approx(100, abs=0.5)
+    first = view.inner_text(".item h3")
+    view.locator(".list li button").nth(1).click()
+    view.wait_for_function("t => document.querySelector('.item h3').innerText !== t", arg=first)
+    view.go_back()
+    view.wait_for_function("t => document.querySelector('.item h3').innerText === t", arg=first)
+    view.get_by_role("button", name="Score", exact=True).click()
+    view.wait_for_function("document.querySelector('.item .axes').textContent.includes('nats')")
+
+
+def test_the_slider_tells_the_probabilities_of_its_depth(index, records, view):
+    view.goto(f"{index.as_uri()}#item-1-5")
+    view.reload()
+    view.wait_for_selector(".item .readings li")
+    record = records[records.model == "org/model-b"].iloc[5]
+    pi = softmax(np.stack(record["trajectory"]), axis=0)
+    for depth in (0, 3, pi.shape[1] - 1):
+        view.fill(".item .depth input", str(depth))
+        shown = view.locator(".item .readings .share").all_inner_texts()
+        assert [float(s.rstrip("%")) for s in shown] == pytest.approx(100 * pi[:, depth], abs=1)
+        assert f"depth {depth} of" in view.inner_text(".item .depth")
+
+
+def test_no_candidate_is_told_by_its_colour_alone(view):
+    view.locator(".list li button", has_text="model-a").nth(1).click()
+    view.wait_for_selector(".item .drawing .curve")
+    lines = view.eval_on_selector_all(
+        ".item .drawing .line:has(.curve)",
+        """all => all.map((line) => [line.getAttribute("stroke-dasharray"),
+          line.querySelector(".marker").getAttribute("d"), line.textContent])""",
+    )
+    assert len(lines) == view.locator(".item .candidates li").count() > 2
+    assert len({(dash, marker) for dash, marker, _ in lines}) == len(lines)
+    letters = view.locator(".item .candidates .letter").all_inner_texts()
+    assert sorted(letter for *_, letter in lines) == letters
+    tops = view.eval_on_selector_all(
+        ".item .drawing .line text", "all => all.map((t) => t.getBoundingClientRect().top)"
+    )
+    assert min(np.diff(sorted(tops))) > 12  # no letter stands on another
+
+
+def test_the_words_in_a_diagram_are_written(view):
+    view.locator(".drawn-diagram").first.scroll_into_view_if_needed()
+    fills = view.eval_on_selector_all(
+        ".drawn-diagram text", "all => all.map((t) => getComputedStyle(t).fill)"
+    )
+    assert len(fills) > 5 and "none" not in fills
+
+
+@pytest.mark.slow
+def test_the_page_is_accessible(index, chromium):
+    with chromium.opened(index) as watched:
+        watched.page.locator(".list li button").nth(2).click()
+        watched.page.wait_for_selector(".item .drawing .curve")
+        watched.page.locator("#cell-0 .opener").click()
+        assert_accessible(watched.page)
+
+
+def test_hostile_text_is_read_as_text(view):
+    view.fill("input[name=search]", "</script><b>")
+    view.locator(".list li button").first.click()
+    view.wait_for_selector(".item .candidates")
+    assert view.inner_text(".item h3").startswith('</script><b>"')
+    assert view.locator(".item b, .list b").count() == 0
+
+
+def test_cells_sort_open_and_lead_to_their_items(view):
+    heading = view.locator(".cells th button", has_text="ΔMC1")
+    for expected in (sorted, lambda values: sorted(values, reverse=True)):
+        heading.click()
+        cells = view.locator(".cells .row td:nth-child(7)").all()
+        values = [float(cell.get_attribute("data-value")) for cell in cells]
+        assert values == expected(values) and len(set(values)) == 3
+    view.locator(".square").first.click()
+    assert "On these 29 items" in view.inner_text("#cell-0 .verdict")
+    view.locator("#cell-0 .browse").click()
+    assert view.inner_text(".count").startswith("29 of 98 items · 30 of 60 ")
+    view.select_option("select[name=outcome]", "e")
+    view.locator(".list li button").first.click()
+    view.wait_for_selector(".item .told")
+    assert "do not fit the context" in view.inner_text(".item .told")
+    for place in range(view.locator("#figures figure").count()):
+        figure = view.locator("#figures figure").nth(place)
+        figure.scroll_into_view_if_needed()
+        assert figure.locator(".plot .drawing").first.is_visible()
+
+
+@pytest.mark.parametrize("view", [{"viewport": PHONE, "scheme": "dark"}], indirect=True)
+def test_a_phone_in_the_dark_reads_one_thing_at_a_time(view):
+    ground = view.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert max(map(int, re.findall(r"\d+", ground)[:3])) < 60
+    view.locator(".list li button").nth(3).click()
+    view.wait_for_selector(".item .drawing .curve")
+    assert not view.locator(".list").is_visible()
+    assert view.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    view.locator(".item .back").click()
+    assert view.locator(".list").is_visible() and not view.locator(".item").is_visible()
+
+
+@pytest.mark.parametrize("view", [{"viewport": {"width": 375, "height": 700}}], indirect=True)
+def test_items_are_where_their_link_leads_although_figures_are_drawn_later(index, view):
+    view.locator(".contents a", has_text="Items").click()
+    stands_still(view)
+    assert 0 <= top_of(view, "items") <= 80
+    heights = "Array.from(document.querySelectorAll('#figures .plots'), (n) => n.offsetHeight)"
+    before = view.evaluate(heights)
+    for place in range(view.locator("#figures figure").count()):
+        view.locator("#figures figure").nth(place).scroll_into_view_if_needed()
+    assert view.evaluate(heights) == before and min(before) > 200
+    assert view.evaluate("document.documentElement.scrollWidth") <= 375
+    view.goto("about:blank")
+    view.goto(f"{index.as_uri()}#items")
+    view.wait_for_selector("html[data-ready]")
+    stands_still(view)
+    assert 0 <= top_of(view, "items") <= 80
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_paper_is_light_and_cuts_neither_table_nor_figure(index, chromium, scheme):
+    with chromium.opened(index, scheme=scheme) as watched:
+        view = watched.page
+        ink = "getComputedStyle(document.documentElement).getPropertyValue('--ink')"
+        on_screen = view.evaluate(ink)
+        wide = """[...document.querySelectorAll(".scroll, #figures .plot")].filter(
+            (box) => box.scrollWidth > box.clientWidth + 1).length"""
+        view.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert view.evaluate(wide) == 0
+        assert (view.evaluate(ink) == on_screen) == (scheme == "light")
+        view.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert view.evaluate(ink) == on_screen
+        watched.assert_quiet()
+
+
+def test_figures_show_the_numbers_of_their_data(index, chromium):
+    """Bars are as long as their values, and lines stand at theirs."""
+    data = unpack(re.search(r'id="data-figures">([^<]+)', index.read_text(encoding="utf-8"))[1])
+    with chromium.opened(index) as watched:
+        boxes = watched.page.eval_on_selector_all(
+            "[data-plot=ablation] .wide rect:has(title)",
+            "all => all.map((r) => Number(r.getAttribute('width')))",
+        )
+        curves = watched.page.eval_on_selector_all(
+            "[data-plot=ablation] div:not(.wide) path.curve",
+            "all => all.map((p) => p.getAttribute('d').match(/ [\\d.]+/g).map(Number))",
+        )
+    panels = data["ablation"]["panels"]
+    bars = [m for m in panels[0]["marks"] if m["kind"] == "bars"]
+    values = np.abs([v for bar in bars for v in bar["values"]])
+    lines = [[m["y"] for m in p["marks"] if m["kind"] == "line"] for p in panels[1:]]
+    assert np.divide(boxes, max(boxes)) == pytest.approx(values / values.max(), abs=1e-6)
+    for place, own in enumerate(lines):
+        drawn, y = np.ravel(curves[2 * place : 2 * place + 2]), np.ravel(own)
+        assert np.corrcoef(drawn, y)[0, 1] == pytest.approx(-1, abs=1e-4)
+
+
+def top_of(view, identity):
+    return view.evaluate(f"document.getElementById('{identity}').getBoundingClientRect().top")
+
+
+def stands_still(view):
+    """Wait until the page has scrolled and every figure in sight is drawn."""
+    place, last = view.evaluate("scrollY"), None
+    while place != last:
+        view.wait_for_timeout(700)
+        place, last = view.evaluate("scrollY"), place

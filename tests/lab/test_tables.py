@@ -1,0 +1,238 @@
+"""Tables: their numbers from hand-made summaries, and untrusted text in every form."""
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+from math import inf, isnan, nan
+from types import MappingProxyType
+
+import pytest
+
+from lastword.errors import RecordError
+from lastword.lab.report.cost import PACKED, PLAIN, STAGED, cost_figure, cost_table, read_timings
+from lastword.lab.report.published import against_paper, read_published
+from lastword.lab.report.table import (
+    Column,
+    Marked,
+    Table,
+    number,
+    to_csv,
+    to_latex,
+    to_markdown,
+)
+from lastword.lab.report.tables import (
+    grid,
+    master,
+    per_model,
+    scorer_constants,
+)
+from lastword.records.cells import Counts, Summary
+from lastword.records.figure_parts import Bars
+from lastword.rule.theta import ScorerTheta, Theta
+
+HOSTILE = '=cmd|"/c"!A1 <script>&x</script> a_b$%#{}~^\\ *b* [l](u) `c`\x1b[31m\n| end'
+
+
+def summary(model, benchmark, **values):
+    zero = MappingProxyType({"decisive": 0.0, "mix": 0.0, "early": 0.0})
+    return replace(
+        Summary(model, benchmark, Counts(10), 2.0, 0.25, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.1, 0.1, 0,
+                0, 1.0, zero, zero, zero, 0.5, 0.5, 0.5, 0.5, nan, nan),
+        **values,
+    )  # fmt: skip
+
+
+def column(table, name):
+    place = [c.name for c in table.columns].index(name)
+    return [row[place] for row in table.rows]
+
+
+def test_hostile_text_is_inert_in_every_form():
+    table = Table("t", HOSTILE, (Column(HOSTILE), Column("n", 1)), ((HOSTILE, -1.0),), (HOSTILE,))
+    markdown, latex = to_markdown(table), to_latex(table)
+    assert "<script" not in markdown and "\x1b" not in markdown
+    lines = [line for line in markdown.splitlines() if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {3}
+    assert not re.search(r"(?<!\\)[*_`\[]", lines[2])
+    [head, row] = csv.reader(io.StringIO(to_csv(table)))
+    assert head[0].startswith("'=") and row[0].startswith("'=") and row[1] == "-1.0"
+    cell = next(line for line in latex.splitlines() if line.endswith(r"$-$1.0 \\"))
+    assert re.sub(r"\\[{}$&#%_]", "", cell).count("&") == 1
+    assert not re.search(r"(?<!\\)[#%]", cell) and "\x1b" not in latex
+    for name in ("textbackslash", "textasciicircum", "textasciitilde", "textbar", "textless"):
+        assert rf"\{name}" + "{}" in cell
+
+
+@pytest.mark.parametrize("text", ["[1cm]", "*", "* [x]"])
+def test_a_name_is_no_option_of_the_row_before_it(text):
+    latex = to_latex(Table("t", "", (Column("m"),), (("a",), (text,))))
+    assert not re.search(r"\\\s*[*\[]", latex) and "{[}" * ("[" in text) in latex
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", " =1", "\t=1", "\r\n-1"])
+def test_text_that_a_spreadsheet_would_run_is_quoted(text):
+    table = Table("t", "t", (Column("a"),), ((text,),))
+    assert next(csv.reader(io.StringIO(to_csv(table).split("\n", 1)[1])))[0] == "'" + text.replace(
+        "\t", " "
+    ).replace("\r\n", "  ")
+
+
+def test_numbers_read_as_their_column_says():
+    shown = {nan: "–", inf: "∞", -inf: "-∞", -0.001: "+0.00", 12.345: "+12.35", -3.0: "-3.00"}
+    for value, text in shown.items():
+        assert number(value, Column("x", 2, signed=True)) == text
+    assert number(2.0**-45, Column("p", 3, significant=True)) == "2.84e-14"
+
+
+def test_undefined_is_a_dash_for_people_and_nan_for_machines():
+    table = Table("t", "t", (Column("a"), Column("x", 2)), (("m", nan), ("m", Marked(1.0))))
+    assert "–" in to_markdown(table) and "1.00†" in to_markdown(table)
+    assert "m & -- \\\\" in to_latex(table) and r"1.00\textdagger{}" in to_latex(table)
+    assert to_csv(table) == "a,x\nm,nan\nm,1.0\n"
+
+
+def test_the_master_table_has_a_row_a_model_and_marks_failures():
+    summaries = [
+        summary("m", "truthfulqa", mc1_base=0.25, mc1=0.375, mc2=0.25, counts=Counts(10, failed=3)),
+        summary("m", "halueval-qa", mc1_base=0.5, mc1=0.75),
+        summary("n", "truthfulqa", invariant=1.0),
+    ]
+    table = master(summaries, Theta())
+    assert column(table, "Model") == ["m", "n"] and column(table, "Branch") == ["mix", "early"]
+    assert column(table, "truthfulqa ΔMC1") == [Marked(12.5), 0.0]
+    assert column(table, "truthfulqa ΔMC2") == [Marked(-25.0), 0.0]
+    assert column(table, "truthfulqa chance") == [25.0, 25.0]
+    assert column(table, "halueval-qa ΔMC1")[0] == 25.0
+    assert isnan(column(table, "halueval-qa ΔMC1")[1])
+    assert table.notes and not master(summaries[1:], Theta()).notes
+
+
+def test_per_model_shares_are_means_over_benchmarks():
+    share = MappingProxyType({"decisive": 0.3, "mix": 0.0, "early": 0.0})
+    none = MappingProxyType({"decisive": 0.0, "mix": 0.6, "early": 0.0})
+    summaries = [
+        summary("m", "truthfulqa", scalar=43 / 817, fired=share, mc1=0.7, counts=Counts(817)),
+        summary("m", "halueval-qa", fired=none, mc1=0.6),
+        summary("m", "halueval-sum", fired=none, mc1=0.4),
+    ]
+    table = per_model(summaries, Theta())
+    assert round(column(table, "% scalar")[0], 1) == 68.4
+    assert column(table, "% decisive")[0] == pytest.approx(10)
+    assert column(table, "% mix")[0] == pytest.approx(40)
+    assert column(table, "ΔMC1")[0] == pytest.approx(20 / 3)
+
+
+def test_a_cell_without_labels_leaves_the_means():
+    summaries = [summary("m", "a", mc1=0.7), summary("m", "mine", mc1_base=nan, mc1=nan)]
+    assert column(per_model(summaries, Theta()), "ΔMC1")[0] == pytest.approx(20)
+    assert column(grid(summaries), "Cells") == [1, 2]
+
+
+def benched(model, benchmark, depth, plain, packed, staged, **values):
+    seconds = {PLAIN: plain, PACKED: packed, STAGED: staged, "lm-eval hf": 9.0}
+    names = {"model": model, "benchmark": benchmark, "depth": depth}
+    return names | {"items": 10, "same_decisions": True, "seconds": seconds} | values
+
+
+def test_costs_average_ratios_not_seconds_and_stand_by_depth(tmp_path):
+    lines = [
+        benched("deep", "a", 30, 10.0, 5.0, 20.0),
+        benched("flat", "a", 12, 10.0, 10.0, 30.0),
+        benched("flat", "b", 12, 40.0, 10.0, 40.0),
+    ]
+    for place, line in enumerate(lines):
+        (tmp_path / f"{place}.json").write_text(json.dumps(line))
+    table = cost_table(read_timings(tmp_path))
+    assert column(table, "Model") == ["flat", "deep", "Mean over models"]
+    assert column(table, "TRACE s/item") == pytest.approx([3.5, 2.0, 2.75])
+    assert column(table, "TRACE / plain base") == pytest.approx([2.0, 2.0, 2.0])
+    assert column(table, "TRACE / packed base") == pytest.approx([3.5, 4.0, 3.75])
+    base, trace = (mark for mark in cost_figure(table).panels[0].marks if isinstance(mark, Bars))
+    assert base.names == trace.names == ("flat (L = 12)", "deep (L = 30)")
+    assert (base.values, trace.values) == ((2.5, 1.0), (3.5, 2.0))
+    assert trace.texts == ("2.00×", "2.00×")
+
+
+def test_the_bench_names_its_contenders_so():
+    from lastword.lab.timing.run import AGAINST, NAMES
+
+    assert PLAIN in AGAINST and {PACKED, STAGED} <= set(NAMES.values())
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{}", "[1]", '{"seconds": 3}']
+    + [
+        json.dumps(benched("m", "b", 3, *seconds, **values))
+        for seconds, values in (
+            ((0.0, 1.0, 1.0), {}),
+            ((1.0, 1.0, nan), {}),
+            ((1.0, 1.0, 1.0), {"items": 0}),
+            ((1.0, 1.0, 1.0), {"same_decisions": False}),
+            ((1.0, 1.0, 1.0), {"seconds": {STAGED: 1.0, PACKED: 1.0}}),
+        )
+    ],
+)
+def test_cost_files_of_another_kind_are_refused(tmp_path, content):
+    (tmp_path / "x.json").write_text(content)
+    with pytest.raises(RecordError, match=r"x\.json"):
+        read_timings(tmp_path / "x.json")
+
+
+def test_a_folder_without_cost_files_is_refused(tmp_path):
+    with pytest.raises(RecordError, match="lastword bench"):
+        read_timings(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("model", "paper"),
+    [
+        ("google/gemma-3-1b-it", "Gemma-3-1B"),
+        ("Qwen/Qwen3-30B-A3B-FP8", "Qwen3-30B-A3B"),
+        ("huggyllama/llama-7b", "LLaMA-7B"),
+        ("mistralai/Ministral-3-14B-Reasoning-2512", "Ministral-3-14B-Reasoning"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "DeepSeek-R1-Distill-Qwen-32B"),
+        ("codellama/CodeLlama-7b-hf", "–"),
+        ("google/gemma-3-12b-it", "–"),
+    ],
+)
+def test_models_are_paired_with_the_papers_by_name(model, paper):
+    table = against_paper([summary(model, "halueval-sum@own")])
+    assert column(table, "Paper's model") == [paper]
+    assert isnan(column(table, "ΔMC1 paper")[0]) == (paper == "–")
+
+
+def test_published_numbers_stand_beside_ones_own():
+    table = against_paper([summary("gemma-3-1b-pt", "halueval-qa", mc1=0.75), summary("x", "mine")])
+    assert column(table, "ΔMC1")[0] == 25.0 and column(table, "ΔMC1 paper")[0] == 43.60
+    assert column(table, "MC2 base paper")[0] == 39.13 and column(table, "I(M) paper")[0] == 6.54
+    assert isnan(column(table, "MC1 base paper")[1])
+
+
+def test_the_scorers_constants_are_those_of_theta():
+    table = scorer_constants(Theta())
+    values = dict(zip(column(table, "Symbol"), column(table, "Value"), strict=True))
+    # As the paper's appendix prints them.
+    assert values["A"] == "{0.2692, 0.5769, 0.8461, 1}"
+    assert values["G"] == "{0.5, 0.6923, 0.8461, 1}"
+    assert values["k"] == "max(50, ⌈0.005 |V|⌉)" and values["r_Ω"] == "⌈0.75 |A|⌉ = 3"
+    assert values["(β_s, β_j, β_c)"] == "(0.3, 0.5, 0.2)"
+    assert (values["λ_0"], values["γ"], values["|A|, |G|"]) == ("0.5", "5", "4, 4")
+    other = Theta(scorer=ScorerTheta(anchors=(0.5, 1.0), lambda_0=0.25, outside="clip"))
+    values = dict(
+        zip(column(table, "Symbol"), column(scorer_constants(other), "Value"), strict=True)
+    )
+    assert (values["A"], values["r_Ω"]) == ("{0.5, 1}", "⌈0.75 |A|⌉ = 2")
+    assert (values["λ_0"], values["outside"]) == ("0.25", "clip")
+    assert to_latex(table).isascii()
+
+
+def test_the_published_grid_is_whole():
+    published = read_published()
+    names = ("truthfulqa", "halueval-qa", "halueval-sum")
+    assert {name: len(rows) for name, rows in published.items()} == dict.fromkeys(names, 15)
+    best = max(published["halueval-sum"], key=lambda row: row.mc1_delta)
+    assert (best.model, best.mc1_delta) == ("Gemma-3-1B", 47.20)
+    assert sum(row.invariant > 1 for row in published["truthfulqa"]) == 9

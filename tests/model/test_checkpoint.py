@@ -1,0 +1,296 @@
+"""Checkpoints as they come: sharded, pickled, quantised, damaged; each held to planted weights."""
+
+import json
+import math
+import os
+import struct
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import planted
+import pytest
+import torch
+from planted import EXACT, LAYOUTS, refusal, value
+from safetensors.torch import save_file
+
+from lastword import Tracer
+from lastword.errors import CheckpointError, InvariantError
+from lastword.model.weights.checkpoint import LocalFiles, SafetensorsCheckpoint, open_local
+from lastword.model.weights.dequantise import read_dense
+from lastword.model.weights.invariant import read_invariant
+from lastword.rule.theta import Theta
+
+LLAMA = LAYOUTS["llama"]
+KEY = "model.layers.1.self_attn.k_proj"
+HEADER = "no readable safetensors header"
+
+
+def text(file: str, content: str | bytes) -> Callable[[Path], object]:
+    """Damage: a file of the folder holds this in place of what it held."""
+    data = content.encode("latin-1") if isinstance(content, str) else content
+    return lambda folder: (folder / file).write_bytes(data)
+
+
+def gone(file: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / file).unlink()
+
+
+def index(shard: object) -> Callable[[Path], object]:
+    return text(INDEX, json.dumps({"weight_map": {"a": shard}}))
+
+
+INDEX, FIRST = "model.safetensors.index.json", "model-00001-of-00002.safetensors"
+
+
+def test_shards_are_read_where_the_index_says_and_no_file_that_is_not_needed(tmp_path):
+    names = sorted(LLAMA.tensors())
+    folder = planted.write(tmp_path, LLAMA.config, LLAMA.tensors(), shards=len(names))
+    assert not (folder / "model.safetensors").exists()
+    files = json.loads((folder / INDEX).read_text())["weight_map"]
+    needed = set(read_invariant(folder, theta=Theta()).tensors)
+    assert len(needed) == 5
+    for name in set(names) - needed:
+        (folder / files[name]).unlink()
+    assert value(folder) == pytest.approx(LLAMA.invariant, **EXACT)
+
+
+def test_a_file_is_read_with_the_config_beside_it_and_safetensors_before_a_pickle(tmp_path):
+    folder = planted.write(tmp_path, LLAMA.config, LLAMA.tensors())
+    (folder / "pytorch_model.bin").write_bytes(b"not to be read")
+    assert value(folder) == pytest.approx(LLAMA.invariant, **EXACT)
+    os.rename(folder / "model.safetensors", folder / "other.safetensors")
+    assert value(folder / "other.safetensors") == pytest.approx(LLAMA.invariant, **EXACT)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_pickled_weights_are_read_as_weights_only(zipped, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA.config))
+    tensors, whole = LLAMA.tensors(), tmp_path / "pytorch_model.bin"
+    torch.save(tensors, whole, _use_new_zipfile_serialization=zipped)
+    assert value(tmp_path) == value(whole) == pytest.approx(LLAMA.invariant, **EXACT)
+    whole.unlink()
+    files = {n: f"pytorch_model-{i % 2}.bin" for i, n in enumerate(sorted(tensors))}
+    for file in set(files.values()):
+        torch.save({n: t for n, t in tensors.items() if files[n] == file}, tmp_path / file)
+    (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": files}))
+    assert value(tmp_path) == pytest.approx(LLAMA.invariant, **EXACT)
+
+
+class Payload:
+    def __reduce__(self):
+        return os.mkdir, ("unpickled",)
+
+
+def test_a_pickle_that_runs_code_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA.config))
+    torch.save({"a": Payload()}, tmp_path / "pytorch_model.bin")
+    assert "weights only" in refusal(tmp_path)
+    assert not (tmp_path / "unpickled").exists()
+
+
+@pytest.mark.parametrize(
+    ("shards", "damage", "words"),
+    [
+        (1, gone("config.json"), "no config.json"),
+        (1, gone("model.safetensors"), "holds no model.safetensors"),
+        *((1, text("config.json", t), "config.json is") for t in ("{", "[1]", "\xff", "[" * 10**5)),
+        (1, lambda f: os.truncate(f / "model.safetensors", 900), "cut short"),
+        (1, text("model.safetensors", b"\xff" * 40), "its header lies"),
+        (1, text("model.safetensors", struct.pack("<Q", 2) + b"{]"), HEADER),
+        (1, text("model.safetensors", struct.pack("<Q", 8) + b'{"a": 1}'), HEADER),
+        (2, gone(FIRST), f"lacks {FIRST}"),
+        (2, lambda f: save_file({"else": torch.ones(1)}, f / FIRST), "index promises"),
+        *((2, index(at), "beside itself") for at in ("../model.safetensors", "/etc/hosts", 3)),
+    ],
+)
+def test_a_damaged_folder_is_refused_in_one_line(shards, damage, words, tmp_path):
+    folder = planted.write(tmp_path, LLAMA.config, LLAMA.tensors(), shards=shards)
+    damage(folder)
+    assert words in refusal(folder)
+
+
+@pytest.mark.parametrize(("content", "words"), [("{", "is not JSON"), ("{}", "has no weight_map")])
+def test_a_broken_index_stops_a_model_from_loading(content, words, tmp_path):
+    folder = planted.write(tmp_path, LLAMA.config, LLAMA.tensors(), shards=2)
+    (folder / INDEX).write_text(content)
+    with pytest.raises(CheckpointError, match=rf"model\.safetensors\.index\.json {words}"):
+        Tracer.from_pretrained(folder)
+
+
+def with_header(text: str) -> bytes:
+    return struct.pack("<Q", len(text.encode())) + text.encode()
+
+
+def one(**entry: object) -> str:
+    """A header of one tensor of eight bytes, told otherwise by `entry`."""
+    return json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} | entry})
+
+
+def two(first: list[int], second: list[int]) -> str:
+    entries = {"a": first, "b": second}
+    told = {n: {"dtype": "U8", "shape": [4], "data_offsets": at} for n, at in entries.items()}
+    return json.dumps(told)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        two([0, 4], [2, 6]),
+        two([0, 4], [0, 4]),
+        two([0, 4], [5, 9]),
+        two([0, 4], [8, 4]),
+        one(data_offsets=[-8, 0]),
+        one(data_offsets=[0, 8, 16]),
+        one(data_offsets=[0.0, 8.0]),
+        one(shape=[-2]),
+        one(shape=[True]),
+        one(shape=[9] * 200_000),
+        one().replace("[2]", "[1e999]"),
+        one().replace("[2]", "[" + "9" * 5000 + "]"),
+        one().replace("[2]", "[" * 10_000 + "]" * 10_000),
+        "[" * 10_000,
+    ],
+    ids=lambda header: header[:60],
+)
+def test_a_header_that_no_file_can_have(header, tmp_path):
+    folder = planted.write(tmp_path, LLAMA.config, LLAMA.tensors())
+    (folder / "model.safetensors").write_bytes(with_header(header) + bytes(16))
+    begun = time.monotonic()
+    message = refusal(folder)
+    assert time.monotonic() - begun < 1
+    assert HEADER in message and len(message) < 600
+
+
+def checkpoint_of(folder: Path, header: str) -> SafetensorsCheckpoint:
+    (folder / "x.safetensors").write_bytes(with_header(header) + bytes(8))
+    return SafetensorsCheckpoint(LocalFiles(folder), {}, "x.safetensors")
+
+
+@pytest.mark.parametrize("terabytes", [1, 16, 2**40])
+def test_what_a_header_promises_takes_no_memory(terabytes, tmp_path):
+    size = terabytes * 2**40
+    checkpoint = checkpoint_of(tmp_path, one(shape=[size // 4], data_offsets=[0, size]))
+    tracemalloc.start()
+    try:
+        with pytest.raises(CheckpointError, match="cut short"):
+            checkpoint.read("a")
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+
+
+FAR = 10**18  # beyond what file systems know
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"shape": [4]}, "range"),
+        ({"shape": [4], "dtype": "F7"}, "dtype F7"),
+        ({"shape": [FAR // 4], "data_offsets": [0, FAR]}, "cut short"),
+        ({"shape": [FAR // 4], "data_offsets": [FAR, 2 * FAR]}, "cut short"),
+    ],
+)
+def test_a_tensor_that_is_not_what_its_header_says(entry, words, tmp_path):
+    before = {"dtype": "F32", "shape": [FAR // 4], "data_offsets": [0, FAR]}
+    others = {"b": before} if entry.get("data_offsets", [0])[0] else {}
+    header = {"__metadata__": {"format": "pt"}} | json.loads(one(**entry)) | others
+    with pytest.raises(CheckpointError, match=words):
+        checkpoint_of(tmp_path, json.dumps(header)).read("a")
+
+
+# Quantised forms: planted weights stand in [0, 20], so every form below holds them exactly.
+
+
+def test_block_scaled_float8(tmp_path):
+    """Blocks of 3 x 5 over 4 x 8: both edges are cut."""
+    tensors, scale = LLAMA.tensors(), torch.tensor([[0.5, 2.0], [4.0, 0.25]])
+    for name in list(tensors):
+        if name.endswith(("k_proj.weight", "v_proj.weight")):
+            spread = torch.ones_like(tensors[name])
+            for i in range(4):
+                for j in range(8):
+                    spread[i, j] = scale[i // 3, j // 5]
+            tensors[name] = (tensors[name] / spread).to(torch.float8_e4m3fn)
+            tensors[f"{name}_scale_inv"] = scale.clone()
+    config = LLAMA.config | {
+        "quantization_config": {"quant_method": "fp8", "weight_block_size": [3, 5]}
+    }
+    folder = planted.write(tmp_path, config, tensors)
+    found = read_invariant(folder, theta=Theta())
+    assert found.value == pytest.approx(LLAMA.invariant, **EXACT)
+    assert f"{KEY}.weight_scale_inv" in found.tensors
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (4,), (4, 1)])
+def test_float8_with_one_scale_or_a_scale_a_row(shape, tmp_path):
+    tensors = LLAMA.tensors()
+    scale = torch.tensor([0.5, 2.0, 4.0, 0.25])[: math.prod(shape)].reshape(shape)
+    rows = scale.reshape(-1, 1)
+    tensors[f"{KEY}.weight"] = (tensors[f"{KEY}.weight"] / rows).to(torch.float8_e4m3fn)
+    tensors[f"{KEY}.weight_scale"] = scale.clone()
+    folder = planted.write(tmp_path, LLAMA.config, tensors)
+    assert value(folder) == pytest.approx(LLAMA.invariant, **EXACT)
+
+
+def test_float8_scales_that_fit_no_block(tmp_path):
+    tensors = LLAMA.tensors()
+    tensors[f"{KEY}.weight"] = tensors[f"{KEY}.weight"].to(torch.float8_e4m3fn)
+    assert "no scale" in refusal(planted.write(tmp_path, LLAMA.config, tensors))
+    tensors[f"{KEY}.weight_scale_inv"] = torch.ones(3, 3)
+    assert "no weight_block_size" in refusal(planted.write(tmp_path, LLAMA.config, tensors))
+    config = LLAMA.config | {"quantization_config": {"weight_block_size": [4, 4]}}
+    assert "blocks of 4 x 4" in refusal(planted.write(tmp_path, config, tensors))
+
+
+def test_int8_rows(tmp_path):
+    tensors = LLAMA.tensors()
+    stored = tensors[f"{KEY}.weight"] * torch.tensor([[1.0], [2.0], [4.0], [1.0]])
+    tensors[f"{KEY}.weight"] = stored.to(torch.int8)
+    tensors[f"{KEY}.SCB"] = 127 * torch.tensor([1.0, 0.5, 0.25, 1.0])
+    folder = planted.write(tmp_path, LLAMA.config, tensors)
+    assert value(folder) == pytest.approx(LLAMA.invariant, **EXACT)
+
+
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("kind", ["nf4", "fp4"])
+def test_four_bit_is_read_as_bitsandbytes_itself_reads_it(kind, double, tmp_path):
+    bitsandbytes = pytest.importorskip("bitsandbytes")
+    weight = torch.randn(200, 130, generator=torch.Generator().manual_seed(0))
+    data, state = bitsandbytes.functional.quantize_4bit(
+        weight, quant_type=kind, compress_statistics=double
+    )
+    packed = {f"{KEY}.weight.{n}": t for n, t in state.as_dict(packed=True).items()}
+    tensors = LLAMA.tensors() | packed | {f"{KEY}.weight": data}
+    planted.write(tmp_path, LLAMA.config, tensors)
+    found, _ = read_dense(open_local(tmp_path), KEY)
+    expected = bitsandbytes.functional.dequantize_4bit(data, state)
+    torch.testing.assert_close(found.float(), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["gptq", "awq"])
+def test_packed_forms_name_the_checkpoint_to_use(method, tmp_path):
+    tensors = LLAMA.tensors()
+    tensors[f"{KEY}.qweight"] = tensors.pop(f"{KEY}.weight").to(torch.int32)
+    config = LLAMA.config | {
+        "quantization_config": {"quant_method": method, "bits": 4},
+        "_name_or_path": "someone/plain",
+    }
+    with pytest.raises(InvariantError) as caught:
+        read_invariant(planted.write(tmp_path, config, tensors), theta=Theta())
+    message = str(caught.value)
+    assert method in message and "someone/plain" in message and "--invariant VALUE" in message
+
+
+def test_experts_in_mxfp4_leave_attention_dense(tmp_path):
+    tensors = LLAMA.tensors()
+    tensors["model.layers.1.mlp.experts.gate_up_proj_blocks"] = torch.zeros(2, 2, dtype=torch.uint8)
+    config = LLAMA.config | {
+        "model_type": "gpt_oss",
+        "quantization_config": {"quant_method": "mxfp4"},
+    }
+    folder = planted.write(tmp_path, config, tensors)
+    assert value(folder) == pytest.approx(LLAMA.invariant, **EXACT)

@@ -1,0 +1,128 @@
+"""GGUF files: headers and tensors as they were written, wherever a file lies; what is refused."""
+
+import struct
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import gguf
+import gguf_files
+import hub_server
+import huggingface_hub.utils
+import pytest
+import torch
+
+from lastword.errors import ModelError
+from lastword.model.weights.gguf import is_gguf, open_file
+from lastword.model.weights.hub import open_gguf
+
+
+def refusal(call: Callable[[], object]) -> str:
+    """The one line that opening a file ends in, soon."""
+    started = time.monotonic()
+    with pytest.raises(ModelError) as caught:
+        call()
+    assert time.monotonic() - started < 1.0 and "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The smallest llama as a file; tests that damage it take a copy."""
+    folder = tmp_path_factory.mktemp("gguf")
+    return gguf_files.write(folder / "llama.gguf", gguf_files.build("llama"))
+
+
+class TestHub:
+    @pytest.fixture
+    def hub(
+        self, llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[hub_server.Hub]:
+        """The file, made long by a tensor, behind the stand-in."""
+        folder = tmp_path / "files"
+        folder.mkdir()
+        gguf_files.write(
+            folder / "model.gguf",
+            gguf_files.build("llama"),
+            extra={"rope_freqs.weight": torch.ones(3_000_000).numpy()},
+        )
+        with hub_server.instead(folder, tmp_path, monkeypatch) as hub:
+            hub.large = (".gguf",)
+            yield hub
+
+    def test_reads_the_header_alone(self, hub, llama):
+        header = open_gguf("org/model", "model.gguf").header
+        assert {**header.values} == {**open_file(llama).header.values}
+        assert (hub.folder / "model.gguf").stat().st_size > 12_000_000
+        assert hub.served["model.gguf"] < 1_200_000
+
+    def test_takes_what_was_downloaded(self, hub, monkeypatch):
+        huggingface_hub.hf_hub_download("org/model", "model.gguf", endpoint=hub.url)
+        before = hub.served["model.gguf"]
+        online = open_gguf("org/model", "model.gguf").header
+        assert hub.served["model.gguf"] == before + 4
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+        assert open_gguf("org/model", "model.gguf").header == online
+
+    def test_no_such_file_or_model(self, hub):
+        for name, file, words in (
+            ("org/model", "other.gguf", "no file org/model/other.gguf"),
+            ("org/other", "model.gguf", "does not exist"),
+        ):
+            assert words in refusal(partial(open_gguf, name, file))
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("name", "damage", "words"),
+        [
+            ("model-00001-of-00003.gguf", lambda whole: None, "one of 3 parts"),
+            ("none.gguf", lambda whole: None, "no file"),
+            ("cut.gguf", lambda whole: whole[: int(0.999 * len(whole))], "cut short"),
+            ("cut.gguf", lambda whole: whole[: len(whole) // 2], "cut short"),
+            ("cut.gguf", lambda whole: whole[:500], "in its header"),
+            ("zip.gguf", lambda whole: b"PK\x03\x04" * 40, "no GGUF file"),
+            ("old.gguf", lambda whole: b"GGUF" + struct.pack("<I", 1) + whole[8:], "version 1"),
+            ("large.gguf", lambda w: w[:24] + struct.pack("<Q", 2**62) + w[32:], "header"),
+        ],
+    )
+    def test_damaged(self, llama, tmp_path, name, damage, words):
+        if (data := damage(llama.read_bytes())) is not None:
+            (tmp_path / name).write_bytes(data)
+        assert words in refusal(lambda: open_file(tmp_path / name))
+
+    def test_a_part(self, tmp_path):
+        model = gguf_files.build("llama")
+        path = gguf_files.write(tmp_path / "model.gguf", model, values={"split.count": 2})
+        assert "one of 2 parts" in refusal(lambda: open_file(path))
+
+    def test_every_damaged_byte_of_a_header_ends_in_one_line(self, llama, tmp_path):
+        path, whole = tmp_path / "damaged.gguf", llama.read_bytes()
+        for place in range(0, 400, 3):
+            path.write_bytes(whole[:place] + b"\xff" + whole[place + 1 :])
+            try:
+                open_file(path)
+            except ModelError as error:
+                assert "\n" not in str(error)
+
+    @pytest.mark.parametrize("package", ["gguf", "accelerate"])
+    def test_without_its_extra(self, llama, monkeypatch, package):
+        monkeypatch.setattr(
+            "lastword.model.weights.gguf.find_spec", lambda name: None if name == package else True
+        )
+        assert f"needs {package}: pip install 'lastword[gguf]'" in refusal(lambda: open_file(llama))
+
+
+def test_names():
+    assert is_gguf("a/b/Model.Q4_1.GGUF")
+    assert not is_gguf("org/model-GGUF")
+
+
+def test_reads_what_the_package_reads(llama):
+    """The package's own reader, which needs the whole file, sees the same table of tensors."""
+    header, reader = open_file(llama).header, gguf.GGUFReader(llama)
+    assert {t.name: (t.tensor_type.name, t.data_offset) for t in reader.tensors} == {
+        name: (t.kind, t.start) for name, t in header.tensors.items()
+    }
+    assert header.values["llama.block_count"] == reader.fields["llama.block_count"].contents()

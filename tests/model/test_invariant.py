@@ -1,0 +1,160 @@
+"""I(M) of planted weights, in closed form; the lemma on rcv; what is refused, and in what words."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from statistics import fmean, pstdev
+
+import planted
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from planted import EXACT, LAYOUTS
+
+from lastword.errors import CheckpointError, InvariantError
+from lastword.model.weights.invariant import rcv, read_invariant
+from lastword.model.weights.layouts import FINAL_NORMS
+from lastword.rule.theta import Theta
+
+LLAMA = LAYOUTS["llama"]
+
+norms = st.lists(st.integers(1, 1000), min_size=2, max_size=20)
+
+
+def directed(lengths: list[int]) -> torch.Tensor:
+    """Rows of these norms, each in a direction of its own."""
+    generator = torch.Generator().manual_seed(len(lengths))
+    rows = torch.randn(len(lengths), 7, generator=generator, dtype=torch.float64)
+    return rows / rows.norm(dim=1, keepdim=True) * torch.tensor(lengths).double()[:, None]
+
+
+@given(norms, st.floats(1e-30, 1e30))
+def test_rcv_is_the_population_sd_over_the_mean_at_every_scale(lengths, scale):
+    expected = pytest.approx(pstdev(lengths) / fmean(lengths), rel=1e-9, abs=1e-12)
+    assert rcv(directed(lengths)) == expected and rcv(directed(lengths) * scale) == expected
+    matrix = torch.diag(torch.tensor(lengths).double())  # each norm is one entry: exact
+    assert rcv(matrix) >= 0 and (rcv(matrix) == 0) == (len(set(lengths)) == 1)
+
+
+def test_rcv_of_zeros_is_undefined():
+    assert math.isnan(rcv(torch.zeros(3, 4)))
+
+
+def test_rcv_of_many_rows_is_that_of_the_whole():
+    lengths = [1 + i % 7 for i in range(9001)]
+    assert rcv(directed(lengths)) == pytest.approx(pstdev(lengths) / fmean(lengths), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_planted_weights_give_the_closed_form(name, tmp_path):
+    layout = LAYOUTS[name]
+    folder = planted.write(tmp_path, layout.config, layout.tensors())
+    found = read_invariant(folder, theta=Theta())
+    assert found.value == pytest.approx(layout.invariant, **EXACT)
+    assert found.phi_N == pytest.approx(1.25, **EXACT)
+    assert found.phi_K == pytest.approx(planted.planted_rcv("k", 1, layout.k_rows), **EXACT)
+    assert found.phi_O == pytest.approx(planted.planted_rcv("o", 2, planted.WIDTH), **EXACT)
+    assert found.rcv_V_early == pytest.approx(planted.planted_rcv("v", 1, layout.v_rows), **EXACT)
+    assert found.rcv_V_middle == pytest.approx(planted.planted_rcv("v", 2, layout.v_rows), **EXACT)
+    assert (found.depth, found.blocks) == (planted.DEPTH, (1, 2))
+    assert len(found.tensors) <= 5 and layout.norm in found.tensors
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_every_stored_dtype_is_read(dtype, tmp_path):
+    folder = planted.write(tmp_path, LLAMA.config, LLAMA.tensors(dtype))
+    found = read_invariant(folder, theta=Theta())
+    assert found.value == pytest.approx(LLAMA.invariant, **EXACT)
+
+
+@pytest.mark.parametrize("name", FINAL_NORMS)
+def test_the_final_norm_is_found_by_each_of_its_names(name, tmp_path):
+    tensors = LLAMA.tensors()
+    norm = tensors.pop(LLAMA.norm)
+    named = planted.write(tmp_path, LLAMA.config, tensors | {f"model.{name}.weight": norm})
+    assert planted.value(named) == pytest.approx(LLAMA.invariant, **EXACT)
+
+
+def test_an_absent_final_norm_is_one_and_none_of_another_name(tmp_path):
+    tensors = LLAMA.tensors()
+    norm = tensors.pop(LLAMA.norm)
+    found = read_invariant(planted.write(tmp_path, LLAMA.config, tensors), theta=Theta())
+    assert found.phi_N == 1.0
+    assert found.value == pytest.approx(LLAMA.invariant / 1.25, **EXACT)
+    other = refusal(tmp_path, LLAMA.config, tensors | {"model.last_norm.weight": norm})
+    assert "model.last_norm" in other
+
+
+def test_branch_and_json_form(tmp_path):
+    found = read_invariant(planted.write(tmp_path, LLAMA.config, LLAMA.tensors()), theta=Theta())
+    assert found.branch(found.value) == "early" and found.branch(found.value - 1e-9) == "mix"
+    record = json.loads(json.dumps(found.to_dict()))
+    assert record["invariant"] == found.value and record["blocks"] == list(found.blocks)
+
+
+def test_reading_loads_no_transformers(tmp_path):
+    folder = planted.write(tmp_path, LLAMA.config, LLAMA.tensors())
+    code = (
+        "import sys; from lastword.rule.theta import Theta;"
+        "from lastword.model.weights.invariant import read_invariant;"
+        f"print(read_invariant({str(folder)!r}, theta=Theta()).value);"
+        "sys.exit('transformers' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) == pytest.approx(LLAMA.invariant, **EXACT)
+
+
+def refusal(folder: Path, config: dict, tensors: dict[str, torch.Tensor]) -> str:
+    return planted.refusal(planted.write(folder, config, tensors), InvariantError)
+
+
+HYBRID = ["linear_attention" if i == 1 else "full_attention" for i in range(5)]
+SECOND = {n.replace("model.layers", "second.layers"): t for n, t in LLAMA.tensors().items()}
+
+
+@pytest.mark.parametrize(
+    ("layout", "changes", "more", "words"),
+    [
+        ("llama", {"model_type": "hybrid", "layer_types": HYBRID}, {}, ["block 1", "--invariant"]),
+        ("phi3", {"model_type": "newcomer"}, {}, ["newcomer", "qkv_proj", "--invariant VALUE"]),
+        ("phi3", {"num_key_value_heads": 1}, {}, ["16 rows", "1 x 12"]),
+        ("gpt_neox", {"num_attention_heads": None}, {}, ["num_attention_heads"]),
+        ("llama", {"num_hidden_layers": 9}, {}, ["9 text blocks"]),
+        ("llama", {}, SECOND, ["model.layers., second.layers."]),
+    ],
+)
+def test_a_layout_that_is_not_known_is_not_guessed(layout, changes, more, words, tmp_path):
+    config = {k: v for k, v in (LAYOUTS[layout].config | changes).items() if v is not None}
+    message = refusal(tmp_path, config, LAYOUTS[layout].tensors() | more)
+    assert all(word in message for word in words)
+
+
+ROW = torch.rand(8)
+EQUAL = torch.eye(4, 8) * 0.3
+ROUNDED = torch.stack([ROW[torch.randperm(8)] for _ in range(4)])  # one norm, but for rounding
+
+
+@pytest.mark.parametrize(
+    ("block", "role", "value", "words"),
+    [
+        *(
+            (block, role, EQUAL, "divides by zero")
+            for block, role in ((1, "k"), (1, "v"), (2, "v"))
+        ),
+        (1, "k", ROUNDED, "divides by zero"),
+        *((2, "o", torch.full((8, 8), x), "") for x in (math.nan, math.inf, 0.0)),
+    ],
+)
+def test_a_tensor_that_gives_no_number_is_named(block, role, value, words, tmp_path):
+    name = f"model.layers.{block}.self_attn.{role}_proj.weight"
+    message = refusal(tmp_path, LLAMA.config, LLAMA.tensors() | {name: value})
+    assert name in message and words in message
+
+
+def test_a_name_that_is_nothing():
+    with pytest.raises(CheckpointError, match="no checkpoint"):
+        read_invariant("/nowhere/at/all", theta=Theta())

@@ -1,0 +1,135 @@
+"""I(M) of every family: folder and memory agree, and its rows are those of the KV cache.
+
+The cache is the independent witness for fused layouts: what a model stores as keys and values of
+its first token (where rotation is the identity) is what its K and V rows give, in its own code.
+"""
+
+from typing import Any
+
+import families
+import pytest
+import torch
+from planted import EXACT
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from lastword.errors import CheckpointError, InvariantError
+from lastword.model.weights.checkpoint import ModelCheckpoint
+from lastword.model.weights.invariant import model_invariant, read_invariant
+from lastword.model.weights.layouts import (
+    Projection,
+    Projections,
+    find_projections,
+    find_stack,
+    text_part,
+)
+from lastword.rule.theta import Theta
+
+DEFINED = [f.name for f in families.FAMILIES.values() if f.invariant]
+WIDTH = families.WIDTH
+
+
+@pytest.mark.parametrize("name", DEFINED)
+def test_folder_and_memory_agree(name, tmp_path):
+    model = families.build(name)
+    model.save_pretrained(tmp_path)
+    memory = model_invariant(model, theta=Theta())
+    folder = read_invariant(tmp_path, theta=Theta())
+    assert folder.value == pytest.approx(memory.value, **EXACT)
+    assert (folder.blocks, folder.depth, folder.layout) == ((1, 3), 6, memory.layout)
+
+
+def test_memory_reads_the_edited_weights():
+    model = families.build("llama")
+    before = model_invariant(model, theta=Theta())
+    with torch.no_grad():
+        model.model.norm.weight.mul_(2)
+    after = model_invariant(model, theta=Theta())
+    assert after.value == pytest.approx(2 * before.value, **EXACT)
+
+
+def test_an_adapter_is_to_be_merged_first():
+    model = families.build("llama")
+    attention = model.model.layers[1].self_attn
+    attention.k_proj.lora_A = nn.Linear(WIDTH, 2, bias=False)
+    with pytest.raises(InvariantError, match="merge it first"):
+        model_invariant(model, theta=Theta())
+
+
+def test_offloaded_weights_are_fetched(tmp_path):
+    accelerate = pytest.importorskip("accelerate")
+    model = families.build("phi3")
+    before = model_invariant(model, theta=Theta())
+    accelerate.disk_offload(model, tmp_path)
+    assert model.model.norm.weight.is_meta
+    assert model_invariant(model, theta=Theta()) == before
+
+
+def test_weights_that_were_never_loaded_are_refused():
+    with torch.device("meta"):
+        model = families.build("llama")
+    with pytest.raises(CheckpointError, match="has no data"):
+        model_invariant(model, theta=Theta())
+
+
+_SMALL = {"vocab_size": 64, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+_GPT = _SMALL | {"n_embd": 32, "n_layer": 4, "n_head": 4, "n_positions": 16}
+MORE: dict[str, tuple[str, dict]] = {
+    "gpt_bigcode": ("gpt_bigcode", _GPT | {"multi_query": True}),
+    "gpt_bigcode-heads": ("gpt_bigcode", _GPT | {"multi_query": False}),
+    "mpt": ("mpt", _SMALL | {"d_model": 32, "n_layers": 4, "n_heads": 4, "max_seq_len": 16}),
+}
+# Fused ones but longrope, which scales its rotation, and MLA, which caches its latent.
+WITNESSED = ["phi3", "gpt2", "gpt_neox", "bloom", "falcon", "falcon-alibi", "falcon-new", *MORE]
+
+
+def model_of(name: str) -> PreTrainedModel:
+    if name not in MORE:
+        return families.build(name)
+    model_type, options = MORE[name]
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **options))
+    families.enliven(model, 0)
+    return model.eval()
+
+
+def attention_of(model: PreTrainedModel, block: int) -> Projections:
+    config = text_part(model.config.to_dict())
+    names = ModelCheckpoint(model).names
+    modules = frozenset(n.removesuffix(".weight") for n in names if n.endswith(".weight"))
+    return find_projections(find_stack(modules, config), block, config)
+
+
+def predicted(model: PreTrainedModel, part: Projection, inputs: dict[str, Tensor]) -> Tensor:
+    """What the selected rows and their bias give for the module's own input."""
+    module: Any = model.get_submodule(part.module)
+    weight = module.weight.T if part.transposed else module.weight
+    bias = torch.zeros(len(weight)) if module.bias is None else module.bias
+    rows = torch.cat([weight, bias[:, None]], dim=1)
+    assert part.split is not None
+    rows = part.split.select(rows, part.module)
+    return rows[:, :-1] @ inputs[part.module] + rows[:, -1]
+
+
+def distinct_heads(cached: Tensor, count: int) -> Tensor:
+    """Cached rows of the distinct key-value heads; a cache may repeat each for its queries."""
+    heads = cached[0, :, 0]
+    return heads[:: len(heads) * heads.shape[1] // count].flatten()
+
+
+@pytest.mark.parametrize("name", WITNESSED)
+def test_the_cache_holds_what_the_rows_give(name):
+    model = model_of(name)
+    attention = attention_of(model, 1)
+    inputs: dict[str, Tensor] = {}
+    for part in (attention.key, attention.value):
+        model.get_submodule(part.module).register_forward_pre_hook(
+            lambda _, args, path=part.module: inputs.update({path: args[0].flatten()})
+        )
+    with torch.no_grad():
+        cache = model(torch.tensor([[5]]), use_cache=True).past_key_values
+        value = predicted(model, attention.value, inputs)
+        keys, values = cache.layers[1].keys, cache.layers[1].values
+        torch.testing.assert_close(distinct_heads(values, len(value)), value, rtol=1e-5, atol=1e-5)
+        key = predicted(model, attention.key, inputs)
+        torch.testing.assert_close(distinct_heads(keys, len(key)), key, rtol=1e-5, atol=1e-5)

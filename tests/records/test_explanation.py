@@ -1,0 +1,86 @@
+"""A decision in words: what held, what did not, and what the answer became."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+from decided import decided
+
+from lastword import Theta
+from lastword.files.shorten import shorten
+from lastword.records.explanation import explain, gist
+from lastword.records.record import Record
+from lastword.rule.answer import Gate
+
+
+def decision(**changes):
+    held = {
+        "invariant": (2.5, 1.0, True),
+        "sharper": (0.8, 0.0, True),
+        "shift": (-0.25, 0.0, False),
+    }
+    values = dict(
+        candidates=("it is red", "it is blue"), regime="scalar", operator="mix", d_eff=1.0
+    )
+    values |= dict(invariant=2.5, decisive_layer=None, mixing=-1.0)
+    values |= dict(gates={name: Gate(*gate) for name, gate in held.items()})
+    scores, base = changes.pop("scores", (-2.0, -1.0)), changes.pop("base_scores", (-1.0, -1.2))
+    return decided(scores, base, **values | changes)
+
+
+def spatial(operator, layer, **gates):
+    held = {"changes": (True, True), "log_margin_ratio": (2.0, 1.0), "entropy": (0.9, 0.7)}
+    shown = {
+        name: Gate(value, bound, None if value is None else value is True or value > bound)
+        for name, (value, bound) in (held | gates).items()
+    }
+    values = dict(candidates=("a", "b", "c"), regime="candidate-space", operator=operator)
+    values |= dict(scores=(-2.0, -1.0, -3.0), base_scores=(-1.0, -1.2, -4.0), d_eff=1.25)
+    values |= dict(gates=shown, decisive_layer=layer, mixing=None)
+    return decision(**values, index=1 if operator == "decisive" else 0)
+
+
+def unsure(best):
+    """Two candidates where the model's best score says whether depth 0 answers."""
+    early = best < -1
+    gates = {"invariant": Gate(0.4, 1.0, False), "confidence": Gate(best, -1.0, early)}
+    name = "early" if early else "base"
+    return decision(operator=name, index=int(early), gates=gates, mixing=None)
+
+
+def test_every_reason_is_said_as_it_was(golden):
+    duller = {"invariant": Gate(2.5, 1.0, True), "sharper": Gate(-0.1, 0.0, False)}
+    alone = dict(scores=(-1.0,), base_scores=(-1.0,), base_index=0, index=0)
+    never = {"changes": (None, True)}
+    decisions = {
+        "mixed": decision(),
+        "the scorer is not sharper": decision(operator="base", index=0, mixing=0.0, gates=duller),
+        "the earliest state": unsure(-1.2),
+        "sure": unsure(-0.3),
+        "a decisive layer": replace(spatial("decisive", 7), truthful=(False, True, False)),
+        "gates not asked": spatial("base", None, **never, entropy=(0.5, 0.7)),
+        "close to its threshold": spatial("decisive", 3, log_margin_ratio=(1.00004, 1.0)),
+        "infinite": spatial("base", None, **never, log_margin_ratio=(-np.inf, 1.0)),
+        "one candidate": decision(candidates=("x",), **alone),
+        "a peer": decision(method="dola"),
+        "tied": decision(tied=True),
+        "cut": decision(truncated=12),
+        "long": decision(candidates=("y" * 200, "it is blue")),
+    }
+    told = [f"{name}\n{gist(own)}\n{explain(own)}\n" for name, own in decisions.items()]
+    told += [explain(own, Theta(tau_dim=1.0015)) for own in (spatial("base", 2), decision())]
+    golden("explanations", "\n".join(told) + "\n")
+    assert "evidence" not in explain(unsure(-1.2)), "nothing there has read the question"
+
+
+def test_a_record_reads_the_same():
+    own = decision()
+    row = own.to_dict(full=True) | {"candidates": list(own.candidates), "prompt": "?"}
+    row |= {"gates": json.dumps(row["gates"]), "decisive_layer": float("nan")}
+    assert explain(Record.read(row | {"trajectory": own.trajectory}).decision) == explain(own)
+
+
+def test_text_is_cut_after_a_word_unless_the_last_one_is_long():
+    assert shorten("the quick brown fox", 16) == "the quick brown…"
+    assert shorten("a " + "y" * 30, 16) == "a " + "y" * 13 + "…"
+    assert shorten("the quick", 9) == "the quick"

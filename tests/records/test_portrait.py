@@ -1,0 +1,67 @@
+"""A decision for the eye: its roles, what tables show of it, and hostile text in each."""
+
+import io
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.console import Console
+from test_explanation import decision, spatial
+
+from lastword import Theta
+from lastword.records.palette import LOOKS
+from lastword.records.portrait import letter, portrait
+from lastword.records.table import terminal_table
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+def test_truth_is_green_the_false_winner_red_and_the_rest_grey():
+    record = replace(spatial("base", 2), base_index=2)
+
+    def roles(**changes):
+        return [candidate.role for candidate in portrait(replace(record, **changes)).candidates]
+
+    assert roles(truthful=(False, True, False)) == ["corrected", "truthful", "winner"]
+    assert roles(truthful=(False, True, False), index=2) == ["other", "truthful", "winner"]
+    assert roles(truthful=(False, False, True), index=2) == ["other", "other", "truthful"]
+    assert roles() == ["corrected", "other", "mix"]
+    assert LOOKS["other"].dash == "dash" and LOOKS["truthful"].dash == "solid"
+
+
+@pytest.mark.parametrize(
+    ("operator", "chosen", "name"),
+    [("decisive", (5,), "ℓ* = 5"), ("early", (0,), "depth 0"), ("mix", (4, 7, 11, 12), "")],
+)
+def test_the_chosen_depths_are_those_whose_scores_decide(operator, chosen, name):
+    read = {"trajectory": np.zeros((3, 13)), "operator": operator}
+    seen = portrait(replace(spatial("decisive", 5), **read), Theta())
+    assert (seen.deciding_depths, seen.deciding_name) == (chosen, name)
+    assert (seen.window, seen.depth, seen.sharpest) == ((6, 10), 12, 5)
+    unread = read | {"operator": "base", "decisive_layer": None}
+    stands = portrait(replace(spatial("base", 2), **unread))
+    assert (stands.deciding_depths, stands.window, stands.sharpest) == ((), None, None)
+
+
+def test_letters_go_on_after_z():
+    assert [letter(i) for i in (0, 25, 26, 53)] == ["A", "Z", "A1", "B2"]
+
+
+def test_a_terminal_shows_texts_as_text_and_counts_at_the_right():
+    seen = portrait(decision())
+    table = terminal_table(seen, {"answer": ["[red]x", "it is blue"], "sampled": (10, 2)})
+    said = io.StringIO()
+    Console(file=said, width=60).print(table)
+    first = next(line for line in said.getvalue().splitlines() if "[red]x" in line)
+    assert re.search(r"10 +0\.550 +0\.269$", first.rstrip())
+
+
+def test_a_notebook_shows_answers_numbers_and_reasons():
+    shown = decision()._repr_html_()
+    assert "<s>it is red</s>" in shown and "<strong>it is blue</strong>" in shown
+    assert f"{decision().probabilities[1]:.3f}" in shown
+    assert "The answer changes from" in shown
+    assert "<s>" not in decision(index=0)._repr_html_()
+    hostile = decision(candidates=(HOSTILE, "it is blue"))._repr_html_()
+    assert HOSTILE not in hostile and "&lt;script" in hostile
