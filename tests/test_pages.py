@@ -58,7 +58,6 @@ LEFT_OUT = {
     "#!/bin/bash": "a job of Slurm",
     "job=$(sbatch": "it needs Slurm",
     "sbatch": "it needs Slurm",
-    "torchrun": "tests/model/test_ranks.py runs torchrun",
     "lastword lm-eval": "the harness fetches its tasks; tests/integrations runs it on others",
     "import lm_eval": "as the command",
     "inspect eval": "Inspect wants older packages than the pins; tests/integrations runs it",

@@ -1,9 +1,8 @@
 """Backends: what a tracer asks of the model, wherever it computes."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import gguf_files
@@ -205,35 +204,3 @@ def test_a_group_that_ends_every_side_stops(remote, monkeypatch):
     with pytest.raises(SideLostError):
         list(remote.correct_many(ITEMS))
     assert len(Side.started) == vllm.MOST_LOSSES
-
-
-def test_ranks_take_the_steps_of_the_first(monkeypatch):
-    from lastword.engines import torchrun
-
-    sent: list[list[Any]] = []
-    monkeypatch.setattr(torchrun, "_join", lambda: None)
-    monkeypatch.setattr(torchrun, "_tell", lambda *step: sent.append(list(step)))
-    leading = torchrun.lead(OPTIONS)
-    expected = [(d.operator, d.index) for d in Side.model.correct_many(ITEMS)]
-    assert [(d.operator, d.index) for d in leading.correct_many(ITEMS)] == expected
-    names = [name for name, *_ in sent]
-    assert names[:2] == ["load", "states"] and set(names[2:]) == {"read"}
-
-    steps: list[tuple[str, Any]] = []
-    share = Side.model.backend.local("a test")
-
-    def taken(name: str) -> Callable[..., Any]:
-        def take(*step: Any) -> Any:
-            steps.append((name, step))
-            return getattr(share, name)(*step)
-
-        return take
-
-    double = SimpleNamespace(states=taken("states"), read=taken("read"))
-    heard = iter([*sent, ["leave"]])
-    monkeypatch.setattr(torchrun, "_hear", lambda: next(heard))
-    monkeypatch.setattr(Tracer, "open", lambda _: SimpleNamespace(backend=double))
-    monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: None)
-    torchrun.follow()
-    assert [name for name, _ in steps] == names[1:]
-    assert all(isinstance(step[0], States) for name, step in steps if name == "read")

@@ -123,32 +123,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def main() -> None:
-    """Run the command line; exit with 1 after a known error, with 2 after bad usage.
-
-    Of the processes that torchrun starts, the first runs the command and the others follow it.
-    """
-    if not _shared():
-        _run()
-        return
-    from lastword.cli.model import quiet
-    from lastword.engines.torchrun import dismiss, follow
-
-    if int(os.environ["RANK"]) > 0:
-        quiet()
-        follow()
-        return
-    try:
-        _run()
-    finally:
-        dismiss()
-
-
-def _shared() -> bool:
-    """True if torchrun started several processes; asked without loading torch."""
-    return "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
-
-
-def _run() -> None:
+    """Run the command line; exit with 1 after a known error, with 2 after bad usage."""
     try:
         command: Any = get_command(app)
         for option in command.params:

@@ -18,10 +18,7 @@ def lm_eval(given: Annotated[list[str] | None, typer.Argument()] = None) -> None
 
     from lastword.errors import InputError
     from lastword.integrations.lm_eval import NAME as MODEL
-    from lastword.model import ranks
 
-    if ranks.count() > 1:
-        raise InputError("the harness cannot share a model among processes: run it in one")
     arguments = list(given or [])
     command = arguments.pop(0) if arguments and arguments[0] in _COMMANDS else "run"
     flags = ("--model", "-M", "--config", "-C")

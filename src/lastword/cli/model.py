@@ -23,19 +23,13 @@ if TYPE_CHECKING:
 
 
 def load_tracer(options: LoadOptions) -> "Tracer":
-    """Return the tracer that the options name; under torchrun it is led from here.
+    """Return the tracer that the options name.
 
     Raises:
         TraceError: The model cannot be used.
     """
     quiet()
     with waiting(f"loading {options.label}"):
-        from lastword.model import ranks
-
-        if ranks.count() > 1:
-            from lastword.engines.torchrun import lead
-
-            return lead(options)
         from lastword.decide.tracer import Tracer
 
         return Tracer.open(options)

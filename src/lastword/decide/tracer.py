@@ -193,8 +193,6 @@ class Tracer(Deciding):
     def from_pretrained(cls, options: LoadOptions) -> "Tracer":
         """A tracer for a checkpoint: a hub name, a local folder, or the folder of a LoRA adapter.
 
-        Under torchrun the ranks share the model; each must make the same calls.
-
         Raises:
             InputError: A keyword that is none of these; nothing has been loaded yet.
             ModelError: The checkpoint is missing, unreadable or cannot be used.

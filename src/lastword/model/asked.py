@@ -1,7 +1,6 @@
 """Asked: what names a model and how it is read, as one digest, told before anything is loaded."""
 
 import hashlib
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -40,7 +39,7 @@ def asked(options: LoadOptions) -> str | None:
     if options.certificate is not None:
         assert not isinstance(options.certificate, str | Path), "the options have read the file"
         facts["certificate"] = options.certificate.describe()
-    facts |= {"files": files, "ranks": os.environ.get("WORLD_SIZE", "1")}
+    facts["files"] = files
     return hashlib.sha256(to_json(facts).encode()).hexdigest()
 
 

@@ -1,7 +1,6 @@
 """Where a tracer's states come from: one small protocol, and the model in this process.
 
     Local    a transformers model here
-    Leading  the same, whose steps torchrun's other ranks take too (`engines.torchrun`)
     Vllm     a model that vLLM has in a process of its own (`engines.vllm.backend`)
 
 A tracer plans and decides; it asks its backend for states and for what is read of them, and for

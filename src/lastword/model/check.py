@@ -23,7 +23,6 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from lastword.errors import InputError, TraceError, UnsupportedModelError
-from lastword.model import ranks
 from lastword.model.backbone import Backbone, Road, shrunk_windows
 from lastword.model.families import OWN_WINDOWS, locate
 from lastword.model.layout import LaidOut, lay_out, plain_layers
@@ -169,8 +168,7 @@ def settle_layout(model: PreTrainedModel, layout: Layout) -> Trial | None:
         UnsupportedModelError: `onednn`, and its products are others, or none.
     """
     explicit = layout == "onednn"
-    # Ranks have to choose alike, and a small block's time says nothing.
-    if layout == "stored" or (ranks.count() > 1 and not explicit):
+    if layout == "stored":
         return None
     blocks = locate(model).blocks
     layers = _layers_of_a_block(blocks)

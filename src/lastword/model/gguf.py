@@ -15,7 +15,7 @@ from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from lastword.errors import CheckpointError, ModelError, UnsupportedModelError
 from lastword.files.shorten import counted
-from lastword.model import named, ranks
+from lastword.model import named
 from lastword.model.options import LoadOptions
 from lastword.model.weights import hub
 from lastword.model.weights.gguf import ARCHITECTURES, GgufCheckpoint, Header, is_gguf, open_file
@@ -78,8 +78,6 @@ def open_checkpoint(base: LoadOptions) -> GgufCheckpoint:
         raise ModelError(
             f"{header.label} is quantised already ({header.quantisation}): leave --quantize out"
         )
-    if ranks.count() > 1:
-        raise ModelError(f"{header.label} cannot be shared by torchrun's ranks: start one process")
     _refuse_unread(header)
     return checkpoint
 

@@ -37,7 +37,7 @@ from transformers.models.auto.modeling_auto import (
 
 from lastword.errors import ModelError, UnsupportedModelError
 from lastword.files.shorten import counted
-from lastword.model import dequantised, embedded, gguf, memory, quantisation, ranks
+from lastword.model import dequantised, embedded, gguf, memory, quantisation
 from lastword.model.asked import asked
 from lastword.model.families import text_config
 from lastword.model.loaded import Loaded, carried
@@ -100,8 +100,6 @@ class _Plan:
 def load(options: LoadOptions) -> Loaded:
     """Load a checkpoint from the hub or a local folder, or a model that the package carries.
 
-    Under torchrun every rank loads its share (transformers' tensor parallelism).
-
     Raises:
         ModelError: Missing, unreadable, of a type that transformers does not know, or not whole.
         UnsupportedModelError: No decoder-only language model, or too shallow.
@@ -132,7 +130,6 @@ def _load(options: LoadOptions) -> Loaded:
         "device": _where(model, device),
         "quantisation": quantisation.describe(model, plan.method),
         **({} if adapter is None else {"base": base.name}),
-        **({} if ranks.count() == 1 else {"tensor_parallel": ranks.count()}),
     }
     return Loaded(model, tokenizer, source, base if adapter is None else None)
 
@@ -395,16 +392,12 @@ def _refuse_too_large(plan: _Plan) -> None:
     storage = memory.Storage(plan.dtype, base.quantize, dense)
     need = memory.footprint(plan.checkpoint, plan.config, storage, device, base.batch_tokens)
     if need is not None:
-        memory.refuse_too_large(base.label, need, device, ranks.count())
+        memory.refuse_too_large(base.label, need, device)
 
 
 def _placement(plan: _Plan) -> dict[str, Any]:
-    """Place the weights: shares of ranks, a device map, or straight to the one device."""
+    """Place the weights: by a device map, or straight to the one device."""
     base, device = plan.options, plan.device
-    if ranks.count() > 1:
-        if base.device_map is not None:
-            raise ModelError("--device-map and torchrun exclude each other: leave one out")
-        return {"distributed_config": ranks.shares(base.name, plan.config)}
     if base.device_map is not None:
         if find_spec("accelerate") is None:
             raise ModelError("--device-map needs accelerate: pip install 'lastword[large]'")

@@ -148,18 +148,17 @@ def _free_cgroup() -> int | None:
     return limit - used + int(stat.get("inactive_file", 0))
 
 
-def refuse_too_large(name: str, need: Footprint, device: torch.device, shares: int = 1) -> None:
+def refuse_too_large(name: str, need: Footprint, device: torch.device) -> None:
     """Refuse a model that does not fit before any of it is loaded.
 
     Raises:
         TooLargeError: It takes more than is free; says what makes it smaller.
     """
     free = available(device)
-    total = need.total - need.weights + need.weights // shares
-    if free is not None and total > free:
+    if free is not None and need.total > free:
         raise TooLargeError(
-            f"{name} takes about {gigabytes([total])} GB on {device} (weights "
-            f"{gigabytes([need.weights // shares])}, head and batch "
+            f"{name} takes about {gigabytes([need.total])} GB on {device} (weights "
+            f"{gigabytes([need.weights])}, head and batch "
             f"{gigabytes([need.head, need.batch])}) and {gigabytes([free])} GB are free: try "
             "--quantize nf4, --dtype bfloat16, fewer --batch-tokens, or --device-map auto to "
             "spread it"

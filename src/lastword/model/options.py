@@ -1,4 +1,4 @@
-"""Options of loading a model, typed once for Python, commands, Ray, torchrun and the harness.
+"""Options of loading a model, typed once for Python, commands, Ray and the harness.
 
 A new option is a field here, its help beside its type: `Tracer.from_pretrained` takes it
 as a keyword and tells of it in its help, and the commands that run a model have it as an option.

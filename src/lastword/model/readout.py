@@ -71,9 +71,7 @@ class Readout:
 
     @torch.inference_mode()
     def _passes_on(self, head: "_Float32Head") -> bool:
-        """True if logits are the head's own: no cap, no scale, no share of another rank."""
-        if not head.whole:
-            return False
+        """Return True if the logits are those of the head: no cap and no scale follows it."""
         draw = torch.Generator().manual_seed(0)
         far = 100 * torch.randn(8, head.weight.shape[1], generator=draw)  # a cap shows there
         far = far.to(head.weight)
@@ -170,19 +168,15 @@ class _Float32Head(nn.Module):
     weights as they are stored.
 
     Attributes:
-        weight: As the model keeps it, or this rank's share of it [vocab, width].
-        whole: Whether it is all of it.
+        weight: The model's weight [vocab, width].
     """
 
     def __init__(self, head: nn.Module) -> None:
         super().__init__()
         weight, bias = (_fetched(head, name) for name in ("weight", "bias"))
         assert weight is not None
-        self._mesh: Any = getattr(weight, "device_mesh", None)  # of ranks that share the rows
-        self._rows = weight.shape[0]
-        weight, self.bias = _local(weight), None if bias is None else _local(bias).float()
+        self.bias = None if bias is None else bias.float()
         self.weight = weight  # some models look at its dtype
-        self.whole = self._mesh is None
         self._pieces = (
             [_cuda_product(weight)]
             if weight.is_cuda
@@ -193,8 +187,7 @@ class _Float32Head(nn.Module):
         rows = hidden.to(self.weight.device).flatten(0, 1)
         pieces = list(self._by_piece(rows))
         logits = pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=-1)
-        logits = logits.reshape(*hidden.shape[:2], -1)
-        return logits if self._mesh is None else self._gathered(logits)
+        return logits.reshape(*hidden.shape[:2], -1)
 
     def log_probs(
         self,
@@ -229,16 +222,6 @@ class _Float32Head(nn.Module):
             start += logits.shape[1]
             yield logits
 
-    def _gathered(self, logits: Tensor) -> Tensor:
-        from torch.distributed.tensor import DTensor, Shard
-
-        shape = torch.Size((*logits.shape[:2], self._rows))
-        stride = (shape[1] * shape[2], shape[2], 1)
-        split = DTensor.from_local(
-            logits, self._mesh, [Shard(2)], run_check=False, shape=shape, stride=stride
-        )
-        return split.full_tensor()
-
 
 def _sums(logits: Logits) -> tuple[Float[Tensor, " rows"], Float[Tensor, " rows"]]:
     """Return log-sum-exp and least logit of each row; what is given is written over."""
@@ -269,11 +252,6 @@ def _fetched(head: nn.Module, name: str) -> Tensor | None:
     with align_module_device(head, execution_device=device_of(head)):
         fetched: Tensor = getattr(head, name).detach().clone()
     return fetched
-
-
-def _local(value: Tensor) -> Tensor:
-    """Return this rank's share of a tensor that ranks share; any other tensor as it is."""
-    return value.to_local() if hasattr(value, "to_local") else value
 
 
 def _shell(model: PreTrainedModel, trunk: nn.Module, instead: nn.Module) -> nn.Module:
