@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from families import build, random_items, tokenizer
 
-from lastword import Decision, Item, Sampling, Tracer, ask
+from lastword import Decision, Item, Tracer
 from lastword.errors import ItemError
 
 
@@ -70,18 +70,15 @@ def test_threads_that_ask_correct_and_stream_at_once_get_what_each_gets_alone():
     def stream() -> object:
         return [told(d) for d in tracer().correct_many(iter(items), ahead=2)]
 
-    def asked() -> object:
-        return ask(demo, "Which goods come from Baevwick?", Sampling(k=3)).to_dict()["candidates"]
-
     def correct() -> object:
         return [told(demo.correct(prompt, candidates)) for _ in range(4)]
 
-    alone = [stream(), asked(), correct()]
+    alone = [stream(), correct()]
 
     def together(work) -> object:
         start.wait()
         return work()
 
     with ThreadPoolExecutor(6) as pool:
-        found = list(pool.map(together, (stream, asked, correct) * 2))
-    assert found == alone * 2
+        found = list(pool.map(together, (stream, correct) * 3))
+    assert found == alone * 3

@@ -19,7 +19,6 @@ Public:
     Item                    a prompt with its candidates, for many at once
     Decision, Gate          the answer, and every comparison that led to it
     Choice, Multi, Predicate, Score, Option   questions about a text, for `Tracer.decide`
-    ask, Sampling           a question without candidates: sampled answers, corrected among them
     to_frame                decisions as a pandas DataFrame
     ProbeClassifier         a scikit-learn classifier of texts, fitted to labels on a model's states
     try_labels              what labelled examples say of a model and of its corrections
@@ -43,8 +42,6 @@ from lastword.version import __version__ as __version__
 if TYPE_CHECKING:
     from lastword.decide.tracer import Tracer
     from lastword.errors import TraceError
-    from lastword.generation.ask import ask
-    from lastword.generation.sampling import Sampling
     from lastword.integrations.scikit_learn import ProbeClassifier
     from lastword.model.options import LoadOptions
     from lastword.records.decision import Decision, to_frame
@@ -67,12 +64,10 @@ __all__ = [
     "Option",
     "Predicate",
     "ProbeClassifier",
-    "Sampling",
     "Score",
     "Theta",
     "TraceError",
     "Tracer",
-    "ask",
     "load_records",
     "to_frame",
     "try_labels",
@@ -89,12 +84,10 @@ _HOMES = {
     "Option": "lastword.text.question",
     "Predicate": "lastword.text.question",
     "ProbeClassifier": "lastword.integrations.scikit_learn",
-    "Sampling": "lastword.generation.sampling",
     "Score": "lastword.text.question",
     "Theta": "lastword.rule.theta",
     "TraceError": "lastword.errors",
     "Tracer": "lastword.decide.tracer",
-    "ask": "lastword.generation.ask",
     "load_records": "lastword.records.frame",
     "to_frame": "lastword.records.decision",
     "try_labels": "lastword.tryout.run",

@@ -133,7 +133,6 @@ SHOW = ("--show-prompt", "--chat-template")
 @pytest.mark.parametrize(
     ("command", "files"),
     [
-        (("ask", "w5"), MODEL),
         (("bench", *BENCHMARK), MODEL),
         (("compare", *BENCHMARK), MODEL),
         (("correct", "--input", "items.jsonl"), MODEL),
@@ -141,7 +140,6 @@ SHOW = ("--show-prompt", "--chat-template")
         (("eval", *BENCHMARK), MODEL),
         (("eval", *BENCHMARK, *SHOW), WORDS),
         (("serve", "--port", "0"), MODEL),
-        pytest.param(("explore", "--port", "0"), MODEL, marks=pytest.mark.slow),
         (("lm-eval", "--tasks", "made_choice", "--include_path", "."), MODEL),
     ],
     ids=lambda value: value[0] if isinstance(value[0], str) else "",

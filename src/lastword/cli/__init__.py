@@ -21,7 +21,6 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from lastword.cli.ablate import ablate
-from lastword.cli.ask import ask
 from lastword.cli.bench import bench
 from lastword.cli.certify import certify
 from lastword.cli.compare import compare
@@ -30,7 +29,6 @@ from lastword.cli.decide import decide
 from lastword.cli.demo import demo
 from lastword.cli.doctor import doctor
 from lastword.cli.evaluate import eval_
-from lastword.cli.explore import explore
 from lastword.cli.get import get
 from lastword.cli.groups import flattened
 from lastword.cli.invariant import invariant
@@ -73,9 +71,9 @@ EXTRAS = {
 # The commands, as `lastword --help` tells of them.
 GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
     "Try it": (demo, get, models, doctor),
-    "Your model": (try_, correct, decide, ask, invariant),
+    "Your model": (try_, correct, decide, invariant),
     "The lab": (eval_, merge, report, ablate, compare, certify, bench, lm_eval),
-    "Serve": (serve, labels, mcp, explore),
+    "Serve": (serve, labels, mcp),
 }
 
 

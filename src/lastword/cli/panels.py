@@ -23,7 +23,6 @@ PANELS = {
     "unlabelled budget "
     "label choices describe instructions",
     "Rule": "method methods correction theta invariant certificate probes unlike",
-    "Samples": "k temperature ask.seed max_new_tokens",
     "Promise": "promise alpha delta sets gain right break_costs looks look error by certify.items "
     "calibrate",
     "Run": "shard record states max_failures engine address workers gpus_per_worker "

@@ -16,7 +16,7 @@ EXTRAS = {
     "large": "models over several devices, LoRA adapters",
     "quant": "--quantize int8 and nf4",
     "gguf": "GGUF files",
-    "serve": "serve, explore",
+    "serve": "serve",
     "postgres": "services that share their state",
     "otel": "traces of a service",
     "ray": "--engine ray",

@@ -171,18 +171,6 @@ def templated(messages: Sequence[Message], tokenizer: Tokenizer, chat: Chat | No
     return written(as_dicts(messages), tokenizer, _THINKING_OFF)
 
 
-def encode_prompt(prompt: str, tokenizer: Tokenizer, chat: Chat | None = None) -> Ids:
-    """Return a prompt alone, up to where an answer begins: the tokens that `encode` puts before it.
-
-    Raises:
-        InputError: The chat template is missing or refuses the conversation.
-        ItemError: No token, and the tokenizer has neither BOS nor EOS.
-    """
-    text = prompt.rstrip() if chat is None else chat_prompt(prompt, tokenizer, chat)
-    reader = Reader(tokenizer, [Text(text)], chat is None)
-    return reader.whole(Text(text)) or (reader.start,)
-
-
 def count_tokens(text: str, tokenizer: Tokenizer) -> int:
     """Count the tokens of a text by itself, without special ones."""
     return token_counts([text], tokenizer)[0]
