@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lastword.cli.model import Model, load_tracer, refuse_certificate
+from lastword.cli.model import Model, load_decider, refuse_certificate
 from lastword.cli.output import check_writable, show, write_lines
 from lastword.cli.progress import waiting
 from lastword.cli.questions import Questions
@@ -19,11 +19,11 @@ from lastword.files.strict_json import to_json
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from lastword.decide.tracer import Tracer
+    from lastword.decide.decider import Decider
     from lastword.lab.benchmarks import Dataset, Template
     from lastword.lab.timing.run import Bench
     from lastword.text.items import Item
-    from lastword.text.tokens import Encoded
+    from lastword.text.tokens import EncodedItem
 
 
 @dataclass(frozen=True)
@@ -68,15 +68,15 @@ def bench(
         raise typer.BadParameter(
             f"--against knows {', '.join(AGAINST)}, padded base; not {unknown}"
         )
-    tracer = load_tracer(model)
-    require_pure(tracer.correction)
-    free = tracer.correction.needs.content_free
-    ready = _encode(tracer, dataset.items(template, content_free=free))
+    decider = load_decider(model)
+    require_pure(decider.correction)
+    free = decider.correction.needs.content_free
+    ready = _encode(decider, dataset.items(template, content_free=free))
     # It warns of every model that is in memory already.
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     with waiting("timing"):
-        result = bench(tracer, ready, rounds=timed.rounds, against=names)
-    dtype, depth = tracer.profile.precision, tracer.profile.depth
+        result = bench(decider, ready, rounds=timed.rounds, against=names)
+    dtype, depth = decider.tracer.profile.precision, decider.tracer.profile.depth
     own = model.alias or model.label
     name = dataset.benchmark.name
     record = {"model": own, "benchmark": name, "dtype": dtype, "depth": depth}
@@ -90,8 +90,8 @@ def bench(
         _show(result)
 
 
-def _encode(tracer: "Tracer", items: "Sequence[Item]") -> "list[Encoded]":
-    encoded = tracer.encode(items)
+def _encode(decider: "Decider", items: "Sequence[Item]") -> "list[EncodedItem]":
+    encoded = decider.encode(items)
     if failed := [e for e in encoded if isinstance(e, ItemError)]:
         raise InputError(f"{counted(len(failed), 'item')} cannot be timed; the first: {failed[0]}")
     return [e for e in encoded if not isinstance(e, ItemError)]

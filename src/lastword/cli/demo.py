@@ -5,12 +5,12 @@ from typing import Annotated, Any
 
 import typer
 
-from lastword.cli.model import load_tracer
+from lastword.cli.model import load_decider
 from lastword.cli.output import check_writable, printable
 from lastword.cli.progress import tracked, waiting
+from lastword.decide.options import DecideOptions
 from lastword.errors import InputError, ModelError
 from lastword.files.strict_json import from_json, to_json
-from lastword.model.options import LoadOptions
 
 _BATCH_TOKENS = 512  # small batches, so that the bar moves every few seconds
 
@@ -36,7 +36,7 @@ def demo(
     parts = {ORGANISM: Tracer.demo("organism")}
     if whole:
         try:
-            parts[REAL] = load_tracer(LoadOptions(REAL.model, batch_tokens=_BATCH_TOKENS))
+            parts[REAL] = load_decider(DecideOptions(REAL.model, batch_tokens=_BATCH_TOKENS)).tracer
         except ModelError as error:
             typer.echo(printable(f"Without a real model: {error}"), err=as_json)
     figures = show(Console(quiet=as_json), page, parts, _advice(), tracked, verdict)

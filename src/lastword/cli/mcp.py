@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lastword.cli.model import Model, load_tracer
+from lastword.cli.model import Model, load_decider
 
 
 def mcp(
@@ -28,9 +28,9 @@ def mcp(
 
     sets = [read_questions(path) for path in questions]
     probes = [probe for path in questions for probe in named_probes(path)]
-    tracer = load_tracer(replace(model, probes=(*model.probes, *probes)))
+    decider = load_decider(replace(model, probes=(*model.probes, *probes)))
     names = (path.stem for path in questions)
-    server = mcp_server(tracer, zip(names, map(tracer.prepare, sets), strict=True))
+    server = mcp_server(decider, zip(names, map(decider.prepare, sets), strict=True))
     if port is None:
         server.run()
     else:

@@ -1,4 +1,4 @@
-"""The options of the commands that run a model, which are `LoadOptions`, and the tracer of them."""
+"""The options of the commands that run a model, and the decider that they make."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -12,30 +12,30 @@ import typer
 from lastword.cli.groups import Group, options_of, parameter
 from lastword.cli.output import say
 from lastword.cli.progress import waiting
+from lastword.decide.options import DecideOptions
 from lastword.errors import InputError
-from lastword.model.options import LoadOptions
 from lastword.rule.theta import Theta
 from lastword.text.tokens import Chat
 
 if TYPE_CHECKING:
-    from lastword.decide.tracer import Tracer
+    from lastword.decide.decider import Decider
     from lastword.text.tokens import Tokenizer
 
 
-def load_tracer(options: LoadOptions) -> "Tracer":
-    """Return the tracer that the options name.
+def load_decider(options: DecideOptions) -> "Decider":
+    """Return the decider that the options name.
 
     Raises:
         TraceError: The model cannot be used.
     """
     quiet()
     with waiting(f"loading {options.label}"):
-        from lastword.decide.tracer import Tracer
+        from lastword.decide.decider import Decider
 
-        return Tracer.open(options)
+        return Decider.from_pretrained(options)
 
 
-def load_tokenizer(options: LoadOptions) -> "Tokenizer":
+def load_tokenizer(options: DecideOptions) -> "Tokenizer":
     """Return the model's tokenizer alone, without its weights.
 
     Raises:
@@ -67,7 +67,7 @@ class _LinesOnStderr(logging.Handler):
         say(f"lastword: {record.getMessage()}")
 
 
-def refuse_certificate(options: LoadOptions, why: str) -> None:
+def refuse_certificate(options: DecideOptions, why: str) -> None:
     """Refuse a certificate where nothing would obey it.
 
     Raises:
@@ -77,7 +77,7 @@ def refuse_certificate(options: LoadOptions, why: str) -> None:
         raise typer.BadParameter(f"--certificate goes with TRACE's own answers: {why}")
 
 
-def refuse_correction(options: LoadOptions, why: str) -> None:
+def refuse_correction(options: DecideOptions, why: str) -> None:
     """Refuse another correction than TRACE where it would change nothing.
 
     Raises:
@@ -96,12 +96,12 @@ def _read(
     system: str | None,
     probes: Sequence[Path],
     **others: Any,
-) -> LoadOptions:
+) -> DecideOptions:
     if system is not None and not chat:
         raise typer.BadParameter("--system needs --chat-template")
     constants = None if theta is None else Theta.from_toml(theta)
     try:
-        options = LoadOptions(
+        options = DecideOptions(
             model,
             theta=constants,
             chat=Chat(system) if chat else None,
@@ -113,7 +113,7 @@ def _read(
     return replace(options, certificate=certificate)
 
 
-def _read_several(model: list[str], **others: Any) -> list[LoadOptions]:
+def _read_several(model: list[str], **others: Any) -> list[DecideOptions]:
     if others["alias"] is not None and len(model) > 1:
         raise typer.BadParameter("--name is that of one model: give one --model with it")
     return [_read(name, **others) for name in model]
@@ -148,13 +148,13 @@ _SYSTEM = parameter("system", Annotated[str | None, "System message; needs --cha
 
 
 def _group(read: Callable[..., Any], kind: Any) -> Group:
-    """Group the options of `LoadOptions`, `--model` in the command's own order."""
-    model, *others = options_of(LoadOptions, _ANNOTATIONS)
+    """Group the options of `DecideOptions`, `--model` in the command's own order."""
+    model, *others = options_of(DecideOptions, _ANNOTATIONS)
     others.insert([p.name for p in others].index("chat") + 1, _SYSTEM)
     annotation = Annotated[kind, *get_args(model.annotation)[1:]]
     model = model.replace(annotation=annotation, default=Parameter.empty)
     return Group(read, (model, *others), leading=1)
 
 
-Model = Annotated[LoadOptions, _group(_read, str)]
-Models = Annotated[list[LoadOptions], _group(_read_several, list[str])]
+Model = Annotated[DecideOptions, _group(_read, str)]
+Models = Annotated[list[DecideOptions], _group(_read_several, list[str])]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from lastword.cli.model import Model, load_tracer, refuse_certificate, refuse_correction
+from lastword.cli.model import Model, load_decider, refuse_certificate, refuse_correction
 from lastword.cli.output import printable
 from lastword.cli.progress import counting, waiting
 from lastword.errors import InputError
@@ -61,14 +61,14 @@ def try_(
 
         labels = read_labels(file, table)
         seconds = _seconds(budget)
-    tracer = load_tracer(model)
+    decider = load_decider(model)
     with waiting("making ready"):
         from lastword.trust.policy import METHODS
         from lastword.trust.terms import Terms
         from lastword.tryout.run import ready
 
         terms = Terms(**vars(promised), methods=METHODS)
-        job = ready(tracer, labels, terms, template=template, budget=seconds, sets=sets)
+        job = ready(decider.tracer, labels, terms, template=template, budget=seconds, sets=sets)
         plan = job.plan()
     with counting(f"{labels.name} on {model.label}", job.items, plan) as countdown:
         verdict = job.run(out, countdown.advance)
