@@ -13,7 +13,7 @@ import pytest
 from typer.main import get_command
 
 import lastword.cli
-from lastword import Theta, Tracer
+from lastword import Decider, Theta, Tracer
 from lastword.cli import output, settings
 from lastword.cli.panels import MOST, PANELS, RARE, panel
 from lastword.lab.report.table import Column, Marked, Table
@@ -149,8 +149,8 @@ def test_a_service_refuses_an_address_that_is_taken_before_it_loads_a_model(run)
 def test_passes_of_a_service_on_a_cpu_are_short_unless_asked(asked_for, expected):
     from lastword.service.app import create_app
 
-    app = create_app(Tracer.open(LoadOptions(ORGANISM, batch_tokens=asked_for)))
-    assert app.state.service.corrector.tracer.batch_tokens == expected
+    app = create_app(Decider.from_pretrained(LoadOptions(ORGANISM, batch_tokens=asked_for)))
+    assert app.state.service.corrector.decider.tracer.batch_tokens == expected
     app.state.service.close()
 
 

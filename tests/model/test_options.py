@@ -92,11 +92,11 @@ def test_the_object_and_the_keywords_make_the_same_tracer(tmp_path):
     save(tmp_path)
     given = {"head_dtype": "model", "overflow": "truncate", "batch_tokens": 77, "chat": Chat("s")}
     one = Tracer.from_pretrained(tmp_path, **given)
-    two = Tracer.open(LoadOptions(tmp_path, **given))
+    two = Tracer.from_pretrained(LoadOptions(tmp_path, **given))
     assert one.head_dtype == two.head_dtype == "model"
     assert (two.overflow, two.batch_tokens, two.chat) == ("truncate", 77, Chat("s"))
     with pytest.raises(ModelError, match="no model at /nowhere"):
-        Tracer.open(LoadOptions("/nowhere"))
+        Tracer.from_pretrained(LoadOptions("/nowhere"))
     options = LoadOptions("m", theta=Theta(gamma=-0.5), chat=Chat("s"), device_map={"": "cpu"})
     assert pickle.loads(pickle.dumps(options)) == options
 
