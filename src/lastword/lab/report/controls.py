@@ -22,8 +22,9 @@ from lastword.probes.trajectory import PENALTIES, Options, feature_places, featu
 from lastword.records.cells import Cell, Summary, column, mean
 from lastword.records.columns import Lists, Matrices, PerItem, Places
 from lastword.records.metrics import fixed_and_broken, mc1_by_depth, mc1_rows
+from lastword.trust.crossfit import deal_folds
 from lastword.trust.evidence import Evidence
-from lastword.trust.grouping import Groups, groups
+from lastword.trust.grouping import Groups, groups_at
 
 ALPHA = 0.05
 DRAWS = 4000
@@ -225,7 +226,9 @@ def _fit(cell: Cell, places: Places, features: Sequence[Options], rng: np.random
     least log loss over them. Of more than `MOST_FITTED` items as many are drawn.
     """
     together = _groups(cell, places)
-    folds = _folds(together, rng)
+    # Groups are numbered as their first ids are sorted, so the order of rows changes no fold.
+    dealt = np.argsort(rng.permutation(together.max() + 1))
+    folds = deal_folds(together.tolist(), dealt.tolist(), FOLDS)
     x, present = padded(features)
     unread, (start, *_, base), t = feature_places(x.shape[2])
     # As steps from depth to depth: depths that say what b says would else, as copies of it, lessen
@@ -328,17 +331,10 @@ def _best_of_depths(
 
 def _groups(cell: Cell, places: Places) -> Groups:
     """Return the group of each item, numbered in the order of their first ids."""
-    together = groups([cell])[np.searchsorted(cell.mc1_places, places)]
+    together = groups_at(cell, places)
     first = cell.items["id"].iloc[places].astype(str).groupby(together).transform("min")
     numbered: Groups = np.unique(first, return_inverse=True)[1]
     return numbered
-
-
-def _folds(groups: Groups, rng: np.random.Generator) -> Int[np.ndarray, " items"]:
-    fold = np.arange(groups.max() + 1) % FOLDS
-    rng.shuffle(fold)
-    own: Int[np.ndarray, " items"] = fold[groups]
-    return own
 
 
 _COLUMNS = columns(
