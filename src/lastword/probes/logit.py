@@ -80,7 +80,7 @@ def best_penalty(
 ) -> tuple[float, Scores]:
     """Return the penalty of the least cross-fitted log loss, and its cross-fitted scores."""
 
-    def answer(rest: Which, tested: Which) -> dict[float, Scores]:
+    def answer(rest: Which, tested: Which) -> dict[float, np.ndarray]:
         made = x[rest], present[rest], target[rest]
         fits = {penalty: conditional_logit(*made, penalty) for penalty in penalties}
         return {

@@ -37,15 +37,33 @@ def at_least(rate: float, mean: Any, size: Any, exact: bool) -> np.ndarray:
 
 
 def upper_bound(mean: Any, size: Any, level: float, exact: bool) -> float:
-    """Return the largest rate that `at_least` does not reject; Clopper-Pearson's where exact."""
+    """Return the largest rate that `at_least` does not reject."""
     if size == 0:
         return 1.0
+    if exact:
+        return clopper_pearson(np.ceil(mean * size - _ROUNDING), size, level)[1]
     low, high = min(float(mean), 1.0), 1.0
     for _ in range(50):
         middle = (low + high) / 2
-        falls = at_least(middle, mean, size, exact) <= level
+        falls = at_least(middle, mean, size, False) <= level
         low, high = (low, middle) if falls else (middle, high)
     return high
+
+
+def clopper_pearson(count: Any, size: Any, tail: float) -> tuple[float, float]:
+    """Return the exact bounds of a rate, each wrong with probability at most `tail`.
+
+    Args:
+        count: How many of `size` values are 1. Tied answers may count as fractions.
+        size: Above 0.
+        tail: The level of each bound.
+    """
+    from scipy.stats import beta
+
+    rest = size - count
+    low = 0.0 if count <= 0 else float(beta.ppf(tail, count, rest + 1))
+    high = 1.0 if rest <= 0 else float(beta.ppf(1 - tail, count + 1, rest))
+    return low, high
 
 
 def holm(p_values: Values) -> Values:

@@ -161,7 +161,7 @@ def _folds(together: Groups) -> Folds:
     return deal_folds(together.tolist(), dealt, FOLDS)
 
 
-def _answer(read: _Texts, rest: Right, tested: Right) -> dict[str, Table]:
+def _answer(read: _Texts, rest: Right, tested: Right) -> dict[str, np.ndarray]:
     """Return probabilities of the classes by fits on the rest, by name and by depth."""
     fitted, places = kept(read.labels, np.flatnonzero(rest).tolist()), np.flatnonzero(tested)
     labels = [read.labels[i] for i in fitted]
