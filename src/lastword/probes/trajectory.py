@@ -140,10 +140,11 @@ def fit_trajectory(
     if not np.isfinite(x).all():
         raise InputError("features to fit on are finite numbers; these have NaN or infinity")
     order = _order(items, truths)
-    dealt = dict.fromkeys(names[i] for i in order)
-    if len(dealt) < FOLDS:
-        raise InputError(f"a trajectory probe needs {FOLDS} groups of items, not {len(dealt)}")
-    folds = deal_folds([names[i] for i in order], dealt, FOLDS)
+    in_order = [names[i] for i in order]
+    distinct = dict.fromkeys(in_order)
+    if len(distinct) < FOLDS:
+        raise InputError(f"a trajectory probe needs {FOLDS} groups of items, not {len(distinct)}")
+    folds = deal_folds(in_order, distinct, FOLDS)
     x, present = x[order], present[order]
     target = np.eye(present.shape[1])[np.asarray(truths)[order]]
     x = centred(x, present)

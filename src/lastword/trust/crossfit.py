@@ -35,4 +35,4 @@ def cross_fit(
     parts = [(folds == fold, answer(folds != fold, folds == fold)) for fold in np.unique(folds)]
     back = np.argsort(np.concatenate([np.flatnonzero(tested) for tested, _ in parts]))
     names = parts[0][1]
-    return {name: np.concatenate([own[name] for _, own in parts])[back] for name in names}
+    return {name: np.concatenate([values[name] for _, values in parts])[back] for name in names}

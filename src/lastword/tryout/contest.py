@@ -124,8 +124,8 @@ class Material:
     @property
     def folds(self) -> Folds:
         """The fold of each text."""
-        dealt = np.random.default_rng(SEED).permutation(np.unique(self.groups))
-        return deal_folds(self.groups.tolist(), dealt.tolist(), FOLDS)
+        order = np.random.default_rng(SEED).permutation(np.unique(self.groups))
+        return deal_folds(self.groups.tolist(), order.tolist(), FOLDS)
 
 
 def hold(tracer: "Tracer", material: Material) -> Contest | None:

@@ -154,16 +154,19 @@ def _inputs(prompts: Sequence[str]) -> list[str]:
 
 def _folds(together: Groups) -> Folds:
     """Return the folds of scikit-learn's `GroupKFold(FOLDS, shuffle=True, random_state=SEED)`."""
-    drawn = np.random.RandomState(SEED).permutation(np.unique(together))
-    # There, each fold is a run of the drawn groups. So deal one group of each run in turn.
-    turns = zip_longest(*np.array_split(drawn, FOLDS))
-    dealt = [group for turn in turns for group in turn if group is not None]
-    return deal_folds(together.tolist(), dealt, FOLDS)
+    groups = np.random.RandomState(SEED).permutation(np.unique(together))
+    # There, each fold is a run of the shuffled groups. So deal one group of each run in turn.
+    turns = zip_longest(*np.array_split(groups, FOLDS))
+    order = [group for turn in turns for group in turn if group is not None]
+    return deal_folds(together.tolist(), order, FOLDS)
 
 
 def _answer(read: _Texts, rest: Right, tested: Right) -> dict[str, np.ndarray]:
     """Return probabilities of the classes by fits on the rest, by name and by depth."""
-    fitted, places = kept(read.labels, np.flatnonzero(rest).tolist()), np.flatnonzero(tested)
+    fitted, places = (
+        kept(read.labels, np.flatnonzero(rest).tolist()),
+        np.flatnonzero(tested).tolist(),
+    )
     labels = [read.labels[i] for i in fitted]
     if len(set(labels)) < 2:
         raise RecordError(f"fewer than two classes have {LEAST} labels in every fit")

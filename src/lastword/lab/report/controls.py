@@ -227,8 +227,8 @@ def _fit(cell: Cell, places: Places, features: Sequence[Options], rng: np.random
     """
     together = _groups(cell, places)
     # Groups are numbered as their first ids are sorted, so the order of rows changes no fold.
-    dealt = np.argsort(rng.permutation(together.max() + 1))
-    folds = deal_folds(together.tolist(), dealt.tolist(), FOLDS)
+    order = np.argsort(rng.permutation(together.max() + 1))
+    folds = deal_folds(together.tolist(), order.tolist(), FOLDS)
     x, present = padded(features)
     unread, (start, *_, base), t = feature_places(x.shape[2])
     # As steps from depth to depth: depths that say what b says would else, as copies of it, lessen
