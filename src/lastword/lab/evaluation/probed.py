@@ -163,10 +163,8 @@ def _folds(together: Groups) -> Folds:
 
 def _answer(read: _Texts, rest: Right, tested: Right) -> dict[str, np.ndarray]:
     """Return probabilities of the classes by fits on the rest, by name and by depth."""
-    fitted, places = (
-        kept(read.labels, np.flatnonzero(rest).tolist()),
-        np.flatnonzero(tested).tolist(),
-    )
+    fitted = kept(read.labels, np.flatnonzero(rest).tolist())
+    places = np.flatnonzero(tested).tolist()
     labels = [read.labels[i] for i in fitted]
     if len(set(labels)) < 2:
         raise RecordError(f"fewer than two classes have {LEAST} labels in every fit")
