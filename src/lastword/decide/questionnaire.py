@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from lastword.decide.item import candidates_of, render
 from lastword.decide.templates import CHAT, DEFAULT, TEMPLATES, template_of
 from lastword.errors import InputError
-from lastword.rule.answer import Form
+from lastword.records.decision import Decision
 from lastword.text.items import Item
 from lastword.text.prompt_template import Template, template_name
 from lastword.text.question import Multi, Question, Single, question_digest
@@ -47,7 +47,7 @@ def speaks_of(question: Question, certified: Sequence[str]) -> bool:
     return not certified or question_digest(question) in certified
 
 
-def without_certificate(decision: Form) -> Form:
+def without_certificate(decision: Decision) -> Decision:
     """Return an answer to a question that the certificate does not speak of: the model's own."""
     if decision.corrected:
         decision = decision.withhold("the certificate is for another question")
