@@ -1,10 +1,10 @@
 """`lastword models`: the families, and what was tried of each."""
 
 from dataclasses import asdict
-from typing import Annotated
 
 import typer
 
+from lastword.cli import options as opt
 from lastword.cli.output import show
 from lastword.files.strict_json import to_json
 from lastword.model.tested import FAMILIES
@@ -20,9 +20,9 @@ with the plain one and the readout with the model's own logits, and refuses by n
 agree."""
 
 
-def models(as_json: Annotated[bool, "Print the families as JSON."] = False) -> None:
-    """List the model families: road, wrapper, quantisations tried, and whose readout rule."""
-    if as_json:
+def models(json: opt.Json = False) -> None:
+    """List the model families that were tested, and how each is read."""
+    if json:
         typer.echo(to_json([asdict(family) for family in FAMILIES]))
         return
     from rich import box

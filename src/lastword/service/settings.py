@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from lastword.errors import InputError
 
-_COUNTS = (
+COUNTS = (
     *("batch_items", "batch_limit", "requests", "body_bytes", "flight_bytes", "candidates"),
     *("characters", "tokens", "connections", "header_bytes", "feedback_items", "entries"),
 )
@@ -97,7 +97,7 @@ class Settings:
                 f"{self.host} is not loopback: set --token or LASTWORD_TOKEN, or listen on "
                 "127.0.0.1"
             )
-        for name in _COUNTS:
+        for name in COUNTS:
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is at least 1, not {getattr(self, name)}")
         spans = (self.deadline_seconds, self.header_seconds, self.feedback_seconds)
