@@ -85,8 +85,8 @@ def bench(
     record = {
         "model": options.alias or options.label,
         "benchmark": name,
-        "dtype": dtype,
-        "depth": depth,
+        "dtype": profile.precision,
+        "depth": profile.depth,
     }
     record |= {} if by_trace else {"correction": correction}
     figures = to_json(record | result.to_dict())
