@@ -15,10 +15,11 @@ decides whether the model's own choice should stand:
 Public:
 
     Tracer, Chat, Theta     a model made ready, its chat template, the constants of the method
-    LoadOptions             what loads a model, as one object (`Tracer.open`)
+    Decider, DecideOptions  what answers questions with a model: corrections, certificate, probes
+    LoadOptions             what loads a model, as one object
     Item                    a prompt with its candidates, for many at once
     Decision, Gate          the answer, and every comparison that led to it
-    Choice, Multi, Predicate, Score, Option   questions about a text, for `Tracer.decide`
+    Choice, Multi, Predicate, Score, Option   questions about a text, for `Decider.decide`
     to_frame                decisions as a pandas DataFrame
     ProbeClassifier         a scikit-learn classifier of texts, fitted to labels on a model's states
     try_labels              what labelled examples say of a model and of its corrections
@@ -40,6 +41,8 @@ from typing import TYPE_CHECKING, Any
 from lastword.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from lastword.decide.decider import Decider
+    from lastword.decide.options import DecideOptions
     from lastword.decide.tracer import Tracer
     from lastword.errors import TraceError
     from lastword.integrations.scikit_learn import ProbeClassifier
@@ -56,6 +59,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Chat",
     "Choice",
+    "DecideOptions",
+    "Decider",
     "Decision",
     "Gate",
     "Item",
@@ -76,6 +81,8 @@ __all__ = [
 _HOMES = {
     "Chat": "lastword.text.tokens",
     "Choice": "lastword.text.question",
+    "DecideOptions": "lastword.decide.options",
+    "Decider": "lastword.decide.decider",
     "Decision": "lastword.records.decision",
     "Gate": "lastword.rule.answer",
     "Item": "lastword.text.items",

@@ -99,3 +99,8 @@ class RecordError(TraceError):
 
 class RunLockedError(RecordError):
     """Another process is writing to the same run."""
+
+
+def reason(error: TraceError) -> str:
+    """Return what is wrong, without the name of the item that it is about."""
+    return error.reason if isinstance(error, ItemError) else str(error)

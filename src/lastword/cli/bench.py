@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lastword.cli import options as opt
-from lastword.cli.model import load_options, load_tracer
+from lastword.cli.model import load_decider, load_options
 from lastword.cli.output import check_writable, show, write_lines
 from lastword.cli.progress import waiting
 from lastword.cli.questions import read_questions
@@ -20,10 +20,10 @@ from lastword.files.strict_json import to_json
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from lastword.decide.tracer import Tracer
+    from lastword.decide.decider import Decider
     from lastword.lab.timing.run import Bench
     from lastword.text.items import Item
-    from lastword.text.tokens import Encoded
+    from lastword.text.tokens import EncodedItem
 
 
 def bench(
@@ -72,15 +72,15 @@ def bench(
         raise typer.BadParameter(
             f"--against knows {', '.join(AGAINST)}, padded base; not {unknown}"
         )
-    tracer = load_tracer(options)
-    require_pure(tracer.correction)
-    free = tracer.correction.needs.content_free
-    ready = _encode(tracer, dataset.items(first, content_free=free))
+    decider = load_decider(options)
+    require_pure(decider.correction)
+    free = decider.correction.needs.content_free
+    ready = _encode(decider, dataset.items(first, content_free=free))
     # It warns of every model that is in memory already.
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     with waiting("timing"):
-        result = bench(tracer, ready, rounds=rounds, against=names)
-    profile = tracer.profile
+        result = bench(decider, ready, rounds=rounds, against=names)
+    profile = decider.tracer.profile
     name = dataset.benchmark.name
     record = {
         "model": options.alias or options.label,
@@ -98,8 +98,8 @@ def bench(
         _show(result)
 
 
-def _encode(tracer: "Tracer", items: "Sequence[Item]") -> "list[Encoded]":
-    encoded = tracer.encode(items)
+def _encode(decider: "Decider", items: "Sequence[Item]") -> "list[EncodedItem]":
+    encoded = decider.encode(items)
     if failed := [e for e in encoded if isinstance(e, ItemError)]:
         raise InputError(f"{counted(len(failed), 'item')} cannot be timed; the first: {failed[0]}")
     return [e for e in encoded if not isinstance(e, ItemError)]

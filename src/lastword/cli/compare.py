@@ -6,7 +6,7 @@ import typer
 
 from lastword.cli import options as opt
 from lastword.cli.evaluate import counted_down
-from lastword.cli.model import load_options, load_tracer
+from lastword.cli.model import load_decider, load_options
 from lastword.cli.output import printable, say, show_tables
 from lastword.cli.progress import waiting
 from lastword.cli.questions import read_questions
@@ -95,12 +95,12 @@ def compare(
     if not method and (others := {*METHODS} - {name.partition("@")[0] for name in names}):
         left = ", ".join(name for name in METHODS if name in others)
         say(f"lastword: left out, as they go by --method: {left}")
-    tracer = load_tracer(options)
+    decider = load_decider(options)
     with waiting("reading tokens"):
-        methods = resolve(names, tracer.facts)
-        job = prepare(tracer, Work(*pair, methods=methods, states=bool(probes) and not why))
+        methods = resolve(names, decider.tracer.facts)
+        job = prepare(decider, Work(*pair, methods=methods, states=bool(probes) and not why))
     cell = counted_down(
-        job.info, 1, lambda advance: execute(tracer, job, root, advance=advance)
+        job.info, 1, lambda advance: execute(decider, job, root, advance=advance)
     ).cell
     with waiting("reading records"):
         (compared,) = read_comparisons(cell, read_cells(cell))

@@ -15,17 +15,17 @@ from lastword.cli.engine import loader, read_engine
 from lastword.cli.model import load_options
 from lastword.cli.output import check_writable, printable, say, show, write_lines
 from lastword.cli.progress import tracked, waiting
-from lastword.errors import InputError, ItemError
+from lastword.errors import InputError, ItemError, NonFiniteError
 from lastword.files.strict_json import to_json
 
 if TYPE_CHECKING:
-    from lastword.decide.tracer import Tracer
+    from lastword.decide.decider import Decider
     from lastword.records.decision import Decision
     from lastword.rule.theta import Theta
     from lastword.text.items import Item
-    from lastword.text.tokens import Encoded
+    from lastword.text.tokens import EncodedItem
 
-Load = Callable[[], "Tracer"]
+Load = Callable[[], "Decider"]
 
 
 @dataclass(frozen=True)
@@ -47,20 +47,18 @@ class Answering:
 
             entry(self.method)
 
-    def decide(self, tracer: "Tracer", encoded: "Sequence[Encoded]") -> "Iterator[Decision]":
+    def decide(self, decider: "Decider", encoded: "Sequence[EncodedItem]") -> "Iterator[Decision]":
         """Yield the method's decisions, in order."""
-        from lastword.decide.batch import Scope
+        scope = decider.scope("all", "all") if self.full else decider.scope()
+        if self.method != "trace":
+            from lastword.methods import resolve
 
-        scope = Scope("all", "all") if self.full else Scope()
-        if self.method == "trace":
-            yield from tracer.correct_encoded(encoded, scope)
-            return
-        from lastword.methods import resolve
-
-        methods = resolve([self.method], tracer.facts)
-        scope = replace(scope, read=scope.read if self.full else "base", methods=methods)
-        for decision in tracer.correct_encoded(encoded, scope):
-            yield decision.by(self.method)
+            methods = resolve([self.method], decider.tracer.facts)
+            scope = replace(scope, read=scope.read if self.full else "base", methods=methods)
+        for decision in decider.correct_encoded(encoded, scope):
+            if isinstance(decision, NonFiniteError):
+                raise decision
+            yield decision if self.method == "trace" else decision.by(self.method)
 
 
 def correct(
@@ -143,17 +141,17 @@ def _conversation(text: str) -> Any:
 
 
 def _one(load: Load, item: "Item", answer: Answering, as_json: bool) -> None:
-    tracer = load()
+    decider = load()
     with waiting("correcting"):
-        (encoded,) = tracer.encode([item])
+        (encoded,) = decider.encode([item])
         if isinstance(encoded, ItemError):
             raise encoded
-        (decision,) = answer.decide(tracer, [encoded])
+        (decision,) = answer.decide(decider, [encoded])
     _say_merges([encoded])
     if as_json or answer.full:
-        typer.echo(_line(decision, answer.full, _overrides(tracer.theta)))
+        typer.echo(_line(decision, answer.full, _overrides(decider.tracer.theta)))
     else:
-        _show(decision, tracer.theta)
+        _show(decision, decider.tracer.theta)
     _warn_early(int(decision.operator == "early"), 1)
 
 
@@ -173,14 +171,14 @@ def _many(
         require_items(parsed, path)
     if output is not None:
         check_writable(output)
-    tracer = load()
-    encoded = _encode(tracer, parsed)
+    decider = load()
+    encoded = _encode(decider, parsed)
     if not skip_invalid:
         require_items([e if isinstance(e, ItemError) else e.item for e in encoded], path)
     _say_merges(encoded)
     _say_skipped(encoded)
     tally = Counter[str]()
-    lines = tracked(_lines(tracer, encoded, answer, tally), "correcting", len(encoded))
+    lines = tracked(_lines(decider, encoded, answer, tally), "correcting", len(encoded))
     if output is not None:
         write_lines(output, lines)
         counts = f"{tally['answered']} answered, {tally['corrected']} of them corrected"
@@ -191,15 +189,17 @@ def _many(
     _warn_early(tally["early"], tally["answered"])
 
 
-def _encode(tracer: "Tracer", parsed: Sequence["Item | ItemError"]) -> list["Encoded | ItemError"]:
+def _encode(
+    decider: "Decider", parsed: Sequence["Item | ItemError"]
+) -> list["EncodedItem | ItemError"]:
     """Encode the items; what the file, the tokenizer or the context refuses is an error."""
     with waiting("reading tokens"):
-        results = iter(tracer.encode([p for p in parsed if not isinstance(p, ItemError)]))
+        results = iter(decider.encode([p for p in parsed if not isinstance(p, ItemError)]))
     return [p if isinstance(p, ItemError) else next(results) for p in parsed]
 
 
-def _say_merges(encoded: Sequence["Encoded | ItemError"]) -> None:
-    merges = sum(not isinstance(e, ItemError) and e.boundary_moved for e in encoded)
+def _say_merges(encoded: Sequence["EncodedItem | ItemError"]) -> None:
+    merges = sum(not isinstance(e, ItemError) and e.prompt.boundary_moved for e in encoded)
     if merges:
         say(
             f"note: in {merges} of {len(encoded)} items joining merged tokens across the end of "
@@ -207,7 +207,7 @@ def _say_merges(encoded: Sequence["Encoded | ItemError"]) -> None:
         )
 
 
-def _say_skipped(encoded: Sequence["Encoded | ItemError"]) -> None:
+def _say_skipped(encoded: Sequence["EncodedItem | ItemError"]) -> None:
     from lastword.text.reading import summarise
 
     if errors := [e for e in encoded if isinstance(e, ItemError)]:
@@ -225,14 +225,14 @@ def _warn_early(early: int, decisions: int) -> None:
 
 
 def _lines(
-    tracer: "Tracer",
-    encoded: Sequence["Encoded | ItemError"],
+    decider: "Decider",
+    encoded: Sequence["EncodedItem | ItemError"],
     answer: Answering,
     tally: Counter[str],
 ) -> Iterator[str]:
-    overrides = _overrides(tracer.theta)
+    overrides = _overrides(decider.tracer.theta)
     good = [e for e in encoded if not isinstance(e, ItemError)]
-    decisions = answer.decide(tracer, good)
+    decisions = answer.decide(decider, good)
     for entry in encoded:
         if isinstance(entry, ItemError):
             yield to_json({"id": entry.item, "error": str(entry)})

@@ -17,14 +17,14 @@ from lastword.cli.engine import loader, read_engine
 from lastword.cli.model import load_options
 from lastword.cli.output import check_writable, printable, say, show
 from lastword.cli.progress import tracked, waiting
-from lastword.errors import InputError, TraceError
+from lastword.errors import InputError, TraceError, reason
 from lastword.files.shorten import counted
 from lastword.files.strict_json import from_json, to_json
 
 if TYPE_CHECKING:
     from lastword.decide.answer import Answers, QuestionAnswer
+    from lastword.decide.decider import Decider
     from lastword.decide.questionnaire import Questionnaire
-    from lastword.decide.tracer import Tracer
     from lastword.engines.bulk import Bulk
     from lastword.engines.ray import Cluster
     from lastword.files.rows import Row
@@ -113,13 +113,13 @@ def decide(
         path = None if output is None else Path(output)
         if path is not None:
             check_writable(path)
-        tracer = open_model()
-        _many(tracer, tracer.prepare(questionnaire, template=template), texts, path)
+        decider = open_model()
+        _many(decider, decider.prepare(questionnaire, template=template), texts, path)
         return
     source = sys.stdin.read().rstrip("\n") if text is None else text
-    tracer = open_model()
+    decider = open_model()
     with waiting("deciding"):
-        answers = tracer.decide(source, questionnaire, template=template)
+        answers = decider.decide(source, questionnaire, template=template)
     if json:
         typer.echo(to_json(answers.to_dict()))
     else:
@@ -181,19 +181,21 @@ def _input(row: "Row", value: Any) -> Any:
 
 
 def _many(
-    tracer: "Tracer", ready: "Questionnaire", texts: Sequence[tuple[str, Any]], output: Path | None
+    decider: "Decider",
+    ready: "Questionnaire",
+    texts: Sequence[tuple[str, Any]],
+    output: Path | None,
 ) -> None:
-    from lastword.decide.answer import columns_of, row_of
-    from lastword.engines.rows import ERROR
+    from lastword.decide.answer import ERROR, columns_of, row_of
 
     if output is None:
         bad = 0
-        for name, own in _answers(tracer, ready, texts):
+        for name, own in _answers(decider, ready, texts):
             typer.echo(to_json({"id": name, **_object(own)}))
             bad += isinstance(own, str)
         _count_bad(bad)
         return
-    work = _digest(tracer, ready)
+    work = _digest(decider, ready)
     table = output.suffix.lower() == ".csv"
     columns = columns_of(ready.questions)
     count, bad = _done(output, work, [name for name, _ in texts], table=table)
@@ -201,7 +203,7 @@ def _many(
         with output.open("ab") as file:
             if table and file.tell() == 0:
                 file.write(_row(["id", "work", *columns, ERROR]).encode())
-            for name, own in _answers(tracer, ready, texts[count:]):
+            for name, own in _answers(decider, ready, texts[count:]):
                 if table:
                     cells = {ERROR: own} if isinstance(own, str) else row_of(own)
                     line = _row([name, work, *(cells.get(key) for key in (*columns, ERROR))])
@@ -220,20 +222,18 @@ def _many(
 
 
 def _answers(
-    tracer: "Tracer", ready: "Questionnaire", texts: Sequence[tuple[str, Any]]
+    decider: "Decider", ready: "Questionnaire", texts: Sequence[tuple[str, Any]]
 ) -> "Iterator[tuple[str, Answers | str]]":
     """Return each text's name, and the answers about it or what is wrong with it, in order."""
-    from lastword.engines.rows import each_answer, reason
-
     readable = (value for _, value in texts if not isinstance(value, InputError))
-    answers = each_answer(tracer, ready, readable)
+    answers = decider.decide_many(readable, ready, on_error="return")
     for name, value in tracked(texts, "deciding", len(texts)):
         own = value if isinstance(value, InputError) else next(answers)
         yield name, reason(own) if isinstance(own, TraceError) else own
 
 
 def _object(own: "Answers | str") -> dict[str, Any]:
-    from lastword.engines.rows import ERROR
+    from lastword.decide.answer import ERROR
 
     return {ERROR: own} if isinstance(own, str) else {"answers": own.to_dict()}
 
@@ -248,15 +248,15 @@ def _count_bad(bad: int) -> None:
 # A file of answers, which is taken up where it ends
 
 
-def _digest(tracer: "Tracer", ready: "Questionnaire") -> str:
+def _digest(decider: "Decider", ready: "Questionnaire") -> str:
     """Return a digest of the questions, the template, the model and what answers them."""
     from lastword.text.question import question_to
 
     parts = {name: question_to(own) for name, own in ready.questions.items()}
-    promise = None if tracer.certificate is None else tracer.certificate.to_dict()
-    probes = [own.digest for own in tracer.probes]
-    model = str(tracer.source["model"])
-    facts = [parts, ready.template.text, model, tracer.decider, promise, probes, tracer.unlike]
+    promise = None if decider.certificate is None else decider.certificate.to_dict()
+    probes = [probe.digest for probe in decider.probes]
+    model = str(decider.tracer.source["model"])
+    facts = [parts, ready.template.text, model, decider.method, promise, probes, decider.unlike]
     return hashlib.sha256(to_json(facts).encode()).hexdigest()[:12]
 
 

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 import typer
 
 from lastword.cli import options as opt
-from lastword.cli.model import load_tracer
+from lastword.cli.model import load_decider
 from lastword.cli.output import check_writable, printable
 from lastword.cli.progress import tracked, waiting
+from lastword.decide.options import DecideOptions
 from lastword.errors import InputError, ModelError
 from lastword.files.strict_json import from_json, to_json
-from lastword.model.options import LoadOptions
 
 _BATCH_TOKENS = 512  # small batches, so that the bar moves every few seconds
 
@@ -40,7 +40,7 @@ def demo(
     parts = {ORGANISM: Tracer.demo("organism")}
     if all:
         try:
-            parts[REAL] = load_tracer(LoadOptions(REAL.model, batch_tokens=_BATCH_TOKENS))
+            parts[REAL] = load_decider(DecideOptions(REAL.model, batch_tokens=_BATCH_TOKENS)).tracer
         except ModelError as error:
             typer.echo(printable(f"Without a real model: {error}"), err=json)
     figures = show(Console(quiet=json), page, parts, _advice(), tracked, verdict)

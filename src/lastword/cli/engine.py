@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from lastword.cli.model import load_tracer, quiet
+from lastword.cli.model import load_decider, quiet
 from lastword.cli.options import read_pairs
 from lastword.cli.progress import waiting
+from lastword.decide.options import DecideOptions
 from lastword.engines.vllm.settings import Settings
-from lastword.model.options import LoadOptions
 
 if TYPE_CHECKING:
-    from lastword.decide.tracer import Tracer
+    from lastword.decide.decider import Decider
     from lastword.engines.ray import Cluster
 
 _RAY = {"address": str, "workers": int, "gpus_per_worker": float, "cpus_per_worker": float}
@@ -58,14 +58,14 @@ def _from_json(text: str) -> Any:
         return text
 
 
-def loader(settings: Settings | None) -> "Callable[[LoadOptions], Tracer]":
-    """Return what makes a tracer: in this process, or in vLLM where settings are given."""
-    return load_tracer if settings is None else partial(_load_served, settings=settings)
+def loader(settings: Settings | None) -> "Callable[[DecideOptions], Decider]":
+    """Return a function that makes a decider: in this process, or in vLLM if settings are given."""
+    return load_decider if settings is None else partial(_load_served, settings=settings)
 
 
-def _load_served(options: LoadOptions, settings: Settings) -> "Tracer":
+def _load_served(options: DecideOptions, settings: Settings) -> "Decider":
     quiet()
     with waiting(f"loading {options.label} in vLLM"):
-        from lastword.engines.vllm.backend import open_tracer
+        from lastword.engines.vllm.backend import open_decider
 
-        return open_tracer(options, settings)
+        return open_decider(options, settings)

@@ -15,12 +15,12 @@ from lastword.cli.model import load_options, load_tokenizer
 from lastword.cli.output import printable, say
 from lastword.cli.progress import counting, waiting
 from lastword.cli.questions import read_questions
+from lastword.decide.options import DecideOptions
 from lastword.engines.vllm.settings import Settings
 from lastword.errors import ItemError
 from lastword.files.shorten import counted
 from lastword.files.strict_json import to_json
 from lastword.model.asked import require_there
-from lastword.model.options import LoadOptions
 from lastword.rule.theta import Theta
 from lastword.text.items import Blind, Recorded
 from lastword.text.tokens import Chat
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lastword.records.cells import Cell
     from lastword.records.info import RunInfo
     from lastword.text.items import Item
-    from lastword.text.tokens import Encoded, Tokenizer
+    from lastword.text.tokens import EncodedItem, Tokenizer
 
 _COUNT_TITLES = {"mc2": "MC2-items"}
 _METRICS = "chance MC1-base MC1 ΔMC1 MC2-base MC2 ΔMC2".split()
@@ -60,7 +60,7 @@ class Where:
         """Return what a run records of it."""
         return None if self.vllm is None else self.vllm.describe()
 
-    def engine(self, model: LoadOptions) -> "Engine":
+    def engine(self, model: DecideOptions) -> "Engine":
         """Return what holds a model; it is loaded when the engine is opened, or by its workers."""
         load = partial(loader(self.vllm), model)
         if self.cluster is not None:
@@ -162,7 +162,7 @@ def eval_(
 
 
 def _evaluate(
-    model: LoadOptions, where: Where, works: "Sequence[Work]", out: "Folder", extent: "Extent"
+    model: DecideOptions, where: Where, works: "Sequence[Work]", out: "Folder", extent: "Extent"
 ) -> "list[RunResult]":
     results = [_finished(model, where, work, out, extent) for work in works]
     if None not in results:
@@ -174,7 +174,7 @@ def _evaluate(
 
 
 def _finished(
-    model: LoadOptions, where: Where, work: "Work", out: "Folder", extent: "Extent"
+    model: DecideOptions, where: Where, work: "Work", out: "Folder", extent: "Extent"
 ) -> "RunResult | None":
     """Find a cell that has all its records, before torch is imported."""
     with waiting("reading records"):
@@ -291,7 +291,7 @@ def _percent(share: float, sign: str = "") -> str:
     return "–" if share != share else f"{100 * share:{sign}.2f}"
 
 
-def _show_prompt(model: LoadOptions, work: "Work") -> None:
+def _show_prompt(model: DecideOptions, work: "Work") -> None:
     """Show the first item: prompt, candidates, and the tokens on both sides of the boundary."""
     from lastword.text.tokens import describe_chat, encode
 
@@ -309,7 +309,7 @@ def _show_prompt(model: LoadOptions, work: "Work") -> None:
             prompt = _as_read(text, item, tokenizer, chat)
             typer.echo(f"\n--- {title}")
             typer.echo("\n".join(printable(line) for line in prompt.split("\n")))
-    typer.echo(f"\n--- candidates, after {encoded.prompt_tokens} tokens of prompt")
+    typer.echo(f"\n--- candidates, after {encoded.prompt.prompt_tokens} tokens of prompt")
     for place in range(len(item.candidates)):
         typer.echo(printable(_candidate_line(encoded, place, tokenizer)))
 
@@ -335,10 +335,10 @@ def _chat_line(chat: dict[str, Any]) -> str:
     return f"chat template {chat['template']}, {thought}; system message: {system}"
 
 
-def _candidate_line(encoded: "Encoded", place: int, tokenizer: Any) -> str:
+def _candidate_line(encoded: "EncodedItem", place: int, tokenizer: Any) -> str:
     """Write `true  Delhi   (6 tokens: … Ans wer : | ▁ D el …)`."""
-    item, boundary = encoded.item, encoded.boundaries[place]
-    pieces = tokenizer.convert_ids_to_tokens(list(encoded.sequences[place]))
+    item, boundary = encoded.item, encoded.prompt.boundaries[place]
+    pieces = tokenizer.convert_ids_to_tokens(list(encoded.prompt.sequences[place]))
     before, after = pieces[max(0, boundary - _EDGE) : boundary], pieces[boundary:]
     more = " …" if len(after) > _EDGE else ""
     edge = f"… {' '.join(before)} | {' '.join(after[:_EDGE])}{more}"

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from lastword.cli import options as opt
-from lastword.cli.model import load_options, load_tracer
+from lastword.cli.model import load_decider, load_options
 
 
 def mcp(
@@ -45,9 +45,9 @@ def mcp(
         options, certificate=certificate, correction=correction, probes=probes, unlike=unlike
     )
     sets = [read_questions(path) for path in questions]
-    tracer = load_tracer(options)
+    decider = load_decider(options)
     names = (path.stem for path in questions)
-    server = mcp_server(tracer, zip(names, map(tracer.prepare, sets), strict=True))
+    server = mcp_server(decider, zip(names, map(decider.prepare, sets), strict=True))
     if port is None:
         server.run()
     else:

@@ -1,4 +1,4 @@
-"""The model of a command: its options, and the tracer that they name."""
+"""The model of a command: its options, and the decider that they name."""
 
 import logging
 from collections.abc import Callable
@@ -9,30 +9,31 @@ import typer
 from lastword.cli.options import at_least, one_of, read_pairs
 from lastword.cli.output import say
 from lastword.cli.progress import waiting
+from lastword.decide.options import DecideOptions
 from lastword.errors import InputError
-from lastword.model.options import Dtype, HeadDtype, Layout, LoadOptions, Quantize
+from lastword.model.options import Dtype, HeadDtype, Layout, Quantize
 from lastword.rule.theta import Theta
 from lastword.text.tokens import Chat, Overflow
 
 if TYPE_CHECKING:
-    from lastword.decide.tracer import Tracer
+    from lastword.decide.decider import Decider
     from lastword.text.tokens import Tokenizer
 
 
-def load_tracer(options: LoadOptions) -> "Tracer":
-    """Return the tracer that the options name.
+def load_decider(options: DecideOptions) -> "Decider":
+    """Return the decider that the options name.
 
     Raises:
         TraceError: The model cannot be used.
     """
     quiet()
     with waiting(f"loading {options.label}"):
-        from lastword.decide.tracer import Tracer
+        from lastword.decide.decider import Decider
 
-        return Tracer.open(options)
+        return Decider.from_pretrained(options)
 
 
-def load_tokenizer(options: LoadOptions) -> "Tokenizer":
+def load_tokenizer(options: DecideOptions) -> "Tokenizer":
     """Return the model's tokenizer alone, without its weights.
 
     Raises:
@@ -96,7 +97,7 @@ def load_options(
     system: str | None,
     trust_remote_code: bool,
     load: list[str] | None,
-) -> LoadOptions:
+) -> DecideOptions:
     """Return the options of a command's model.
 
     Raises:
@@ -107,7 +108,7 @@ def load_options(
     others = read_pairs("--load", load, _LOAD)
     chat = Chat(system) if chat_template else None
     try:
-        return LoadOptions(
+        return DecideOptions(
             model,
             device=device,
             dtype=dtype,

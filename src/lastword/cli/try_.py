@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lastword.cli import options as opt
-from lastword.cli.model import load_options, load_tracer
+from lastword.cli.model import load_decider, load_options
 from lastword.cli.output import printable
 from lastword.cli.progress import counting, waiting
 from lastword.errors import InputError
@@ -84,14 +84,14 @@ def try_(
 
         labels = read_labels(file, table)
         seconds = _seconds(budget)
-    tracer = load_tracer(options)
+    decider = load_decider(options)
     with waiting("making ready"):
         from lastword.trust.policy import METHODS
         from lastword.trust.terms import Terms
         from lastword.tryout.run import ready
 
         terms = Terms(alpha=alpha, delta=delta, methods=METHODS, promise=promise)
-        job = ready(tracer, labels, terms, template=template, budget=seconds, sets=sets)
+        job = ready(decider.tracer, labels, terms, template=template, budget=seconds, sets=sets)
         plan = job.plan()
     with counting(f"{labels.name} on {options.label}", job.items, plan) as countdown:
         verdict = job.run(out, countdown.advance)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Probabilities = Float[np.ndarray, " options"]
 
+ERROR = "error"  # the column of what is wrong with a row
+
 
 @dataclass(frozen=True, eq=False)
 class Probed:
@@ -255,9 +257,10 @@ class Answers(dict[str, QuestionAnswer]):
         return {name: own for name, own in self.items() if isinstance(own, PredicateAnswer)}
 
     @property
-    def multis(self) -> dict[str, MultiAnswer]:
-        """Those of which several may apply."""
-        return {name: own for name, own in self.items() if isinstance(own, MultiAnswer)}
+    def singles(self) -> list["SingleAnswer"]:
+        """Return the answers one by one, the predicates of a `MultiAnswer` too."""
+        each = (a.predicates if isinstance(a, MultiAnswer) else (a,) for a in self.values())
+        return [answer for answers in each for answer in answers]
 
     @property
     def scores(self) -> dict[str, ScoreAnswer]:

@@ -8,7 +8,9 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Int
 
+from lastword.errors import NonFiniteError
 from lastword.methods.contract import Evidence, Method, Needs
+from lastword.methods.correction import Correction
 from lastword.model.reading import Reading, States
 from lastword.rule.geometry import Inputs, Scores, Trajectory
 from lastword.rule.operators import Step
@@ -16,24 +18,26 @@ from lastword.rule.scorer import Scorer
 from lastword.rule.tile import TokenScorer
 from lastword.text.forest import Branch
 from lastword.text.items import Blind
-from lastword.text.tokens import Encoded
+from lastword.text.tokens import EncodedItem
 
 Read = Literal["decide", "all", "base"]
 
 
 @dataclass(frozen=True)
 class Scope:
-    """Extent of what is read of every item.
+    """How every item is read, and what decides it.
 
     Attributes:
         read: `decide` reads what the decision needs, `all` every depth and T, `base` depth L.
         blind: After blind prompts `base` reads depth L, `all` every depth and T, `none` none.
         methods: Peers that score the items too, by name (`lastword.methods.resolve`).
+        correction: What decides; TRACE if None.
     """
 
     read: Read = "decide"
     blind: Blind = "base"
     methods: Mapping[str, Method] = field(default_factory=dict)
+    correction: Correction | None = None
 
 
 @dataclass(frozen=True)
@@ -90,28 +94,28 @@ class ReadPlan:
             peers=scope.methods,
         )
 
-    def pared(self, encoded: Encoded) -> Encoded:
-        """Return the item without those of its prompts that the plan does not read."""
-        if encoded.blind_sequences and self.blind is None:
-            encoded = replace(encoded, blind_sequences=(), blind_boundaries=())
-        if encoded.content_free_sequences and not self.content_free:
-            encoded = replace(encoded, content_free_sequences=(), content_free_boundaries=())
-        return encoded
+    def pared(self, encoded: EncodedItem) -> EncodedItem:
+        """Return the item without the prompts that the plan does not read."""
+        return replace(
+            encoded,
+            blind=None if self.blind is None else encoded.blind,
+            content_free=encoded.content_free if self.content_free else (),
+        )
 
 
 class Batch:
     """Reads states step by step into the trajectories of a group's items.
 
     Args:
-        encoded: The items; their branches are those of `branches_of`, in order.
-        states: The states of all those branches, less those whose score is known.
+        encoded: The items.
+        states: The states of their branches, prompt by prompt, except those in `known`.
         read: What the head reads of states (`Backend.read`).
         known: Depth L of some branches, by their places among all.
     """
 
     def __init__(
         self,
-        encoded: Sequence[Encoded],
+        encoded: Sequence[EncodedItem],
         states: States,
         read: Callable[..., Reading],
         scorer: Scorer,
@@ -124,10 +128,14 @@ class Batch:
         peers = {name: method.needs.scorer for name, method in plan.peers.items()}
         self.peers = {name: own for name, own in peers.items() if own is not None}
         self._encoded = encoded
-        spans = _spans([*map(prompts_of, encoded)])
-        self._own, self._blind = [s[0] for s in spans], [s[1] for s in spans]
-        self._free = [s[2:] for s in spans]
+        spans = _spans(encoded)
+        self._own = [s[0] for s in spans]
+        self._blind = [s[1] if e.blind else None for s, e in zip(spans, encoded, strict=True)]
+        self._free = [
+            s[len(s) - len(e.content_free) :] for s, e in zip(spans, encoded, strict=True)
+        ]
         count = spans[-1][-1].stop
+        self.faults = np.full(count, -1)
         self._scores = np.full((count, depth + 1), np.nan)
         self._t = np.full(count, np.nan)
         self._peers = {name: np.full(count, np.nan) for name in self.peers}
@@ -142,26 +150,33 @@ class Batch:
     def blind(self, item: int) -> Trajectory | None:
         """The same without the question; None without a blind prompt."""
         span = self._blind[item]
-        return None if span.start == span.stop else self._read_so_far(span)
+        return None if span is None else self._read_so_far(span)
+
+    def fault(self, item: int) -> NonFiniteError | None:
+        """Return the error of an item with logits that are not finite, if any were read."""
+        spans = [self._own[item], self._blind[item], *self._free[item]]
+        found = np.concatenate([self.faults[span] for span in spans if span is not None])
+        depths = found[found >= 0]
+        return NonFiniteError(int(depths[0])) if len(depths) else None
 
     def evidence(self, item: int, method: str = "") -> Evidence:
         """Return what has been read of an item, by the method of that name too."""
         encoded, own = self._encoded[item], self._peers.get(method)
-        blind = self.blind(item)
+        blind, without = self.blind(item), encoded.blind
         return Evidence(
             candidates=encoded.item.candidates,
-            tokens=np.array(encoded.candidate_tokens),
+            tokens=np.array(encoded.prompt.candidate_tokens),
             trajectory=self.trajectory(item),
             own=None if own is None else own[self._own[item]],
             blind=blind,
-            blind_tokens=None if blind is None else np.array(encoded.blind_tokens),
+            blind_tokens=None if without is None else np.array(without.candidate_tokens),
             content_free=self.content_free(item),
         )
 
     def without_input(self) -> Iterator[tuple[Branch, float]]:
         """Depth L of every branch after a prompt without its input that was computed here."""
         for encoded, own in zip(self._encoded, self._own, strict=True):
-            branches = branches_of(encoded)[own.stop - own.start :]
+            branches = chain.from_iterable(p.branches for p in encoded.prompts[1:])
             for row, branch in enumerate(branches, own.stop):
                 if self._computed[row] and not np.isnan(score := self._scores[row, self.depth]):
                     yield branch, float(score)
@@ -176,15 +191,15 @@ class Batch:
         if step.depths or step.scorer or step.peers:
             self._read([self._own[i] for i in items], step)
         if step.blind:
-            self._read([self._blind[i] for i in items], Step(step.blind))
+            self._read([span for i in items if (span := self._blind[i])], Step(step.blind))
         if step.content_free:
             self._read([span for i in items for span in self._free[i]], self._last)
 
     def read_plan(self) -> None:
         """Read what the plan says of all items."""
         blind = self._plan.blind
-        if blind is not None and any(b.start != b.stop for b in self._blind):
-            self._read(self._blind, blind)
+        if blind is not None:
+            self._read([span for span in self._blind if span], blind)
         if any(self._free):
             self._read([span for spans in self._free for span in spans], self._last)
         own = self._plan.own
@@ -220,30 +235,17 @@ class Batch:
         reading = self._head(self.states, targets, sorted(depths), scorers)
         for depth, values in reading.log_probs.items():
             self._scores[mask, depth] = _means(values, branch[targets])
+        at, fault = branch[targets], reading.faults
+        self.faults[at[fault >= 0]] = fault[fault >= 0]
         for (_, means), scores in zip(into, reading.scores, strict=True):
             means[mask] = _means(scores, branch[targets])
 
 
-def prompts_of(encoded: Encoded) -> list[list[Branch]]:
-    """An item's branches by prompt, one a candidate: its own, the blind, each content-free one."""
-    sequences = encoded.sequences, encoded.blind_sequences, *encoded.content_free_sequences
-    boundaries = encoded.boundaries, encoded.blind_boundaries, *encoded.content_free_boundaries
-    return [
-        [Branch(*pair) for pair in zip(*prompt, strict=True)]
-        for prompt in zip(sequences, boundaries, strict=True)
-    ]
-
-
-def branches_of(encoded: Encoded) -> list[Branch]:
-    """An item's branches in the order of `prompts_of`."""
-    return [*chain.from_iterable(prompts_of(encoded))]
-
-
-def _spans(items: Sequence[Sequence[Sequence[Branch]]]) -> list[list[slice]]:
-    """Where each prompt's branches lie among those of all items."""
+def _spans(items: Sequence[EncodedItem]) -> list[list[slice]]:
+    """Return the places of each prompt's branches among those of all items."""
     start, spans = 0, []
-    for prompts in items:
-        ends = start + np.cumsum([len(prompt) for prompt in prompts])
+    for item in items:
+        ends = start + np.cumsum([len(prompt.branches) for prompt in item.prompts])
         spans.append([slice(a, b) for a, b in pairwise(map(int, (start, *ends)))])
         start = int(ends[-1])
     return spans

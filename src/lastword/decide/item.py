@@ -15,7 +15,7 @@ Input = str | Mapping[str, Any] | Sequence[Any]
 
 
 def text_of(value: Input) -> str:
-    """The text of an input: as it stands, messages as `role: content` lines, other JSON as JSON.
+    """Return an input as text: as it stands, messages as `role: content` lines, other JSON as JSON.
 
     Raises:
         InputError: It is none of these.
@@ -40,37 +40,50 @@ def _is_message(value: Any) -> bool:
     )
 
 
-def item_of(text: str, question: Question, template: Template, *, id: str | None = None) -> Item:
-    """The item of a question about a text; its candidates are the distinct texts of the options.
+def item_of(
+    text: str,
+    question: Question,
+    template: Template,
+    *,
+    id: str | None = None,
+    blind: bool = False,
+    content_free: bool = False,
+) -> Item:
+    """Return the item of a question about a text.
 
-    An empty text is a text: what is answered is what the model says without one.
+    The candidates are the distinct texts of the options. An empty text is a text: the answer is
+    what the model says without one.
+
+    Args:
+        text: The input.
+        question: The question.
+        template: Writes the prompt.
+        id: The item's name.
+        blind: True to write the prompt without the input too.
+        content_free: True to write the prompt with inputs that say nothing too.
 
     Raises:
         InputError: The template does not render.
         ItemError: Text that cannot be answered.
     """
-    fields = fields_of(text, question)
-    prompt, blind, *free = (
-        template.render(fields | {"input": own}) for own in (text, "", *CONTENT_FREE)
-    )
     return Item(
-        prompt,
+        render(text, question, template),
         candidates_of(question),
         id=id,
         question=question.instructions or None,
-        blind_prompt=blind,
-        content_free=tuple(free),
+        blind_prompt=render("", question, template) if blind else None,
+        content_free=tuple(render(t, question, template) for t in CONTENT_FREE if content_free),
         literal=True,
     )
 
 
 def candidates_of(question: Question) -> tuple[str, ...]:
-    """The texts that are scored, each once: a text and a boolean of one word are one."""
+    """Return the texts that are scored, each once: a text and a boolean of one word are one."""
     return tuple(dict.fromkeys(option.text for option in question.options))
 
 
 def render(text: str, question: Question, template: Template) -> str:
-    """The prompt of a question about a text.
+    """Return the prompt of a question about a text.
 
     Raises:
         InputError: The template does not render.

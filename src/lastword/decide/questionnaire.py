@@ -1,14 +1,12 @@
 """Questionnaire: a fixed set of questions made ready once, for any number of texts."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 
-from lastword.decide.answer import Answers, MultiAnswer, PredicateAnswer, SingleAnswer, answer_of
-from lastword.decide.item import Input, candidates_of, item_of, render, text_of
-from lastword.decide.templates import CHAT, DEFAULT, template_of
+from lastword.decide.item import candidates_of, render
+from lastword.decide.templates import CHAT, DEFAULT, TEMPLATES, template_of
 from lastword.errors import InputError
-from lastword.rule.answer import Answer, Form
+from lastword.rule.answer import Form
 from lastword.text.items import Item
 from lastword.text.prompt_template import Template, template_name
 from lastword.text.question import Multi, Question, Single, question_digest
@@ -31,46 +29,6 @@ class Questionnaire:
         """The template as a certificate names it."""
         return template_name(self.template.to_dict())
 
-    def items(self, value: Input, id: str | None = None) -> list[Item]:
-        """The items of all questions about one input, in order.
-
-        Raises:
-            InputError: It is no input.
-            ItemError: Text that cannot be answered.
-        """
-        text = text_of(value)
-        return [
-            item_of(text, question, self.template, id=name if id is None else f"{id}: {name}")
-            for name, question in self.singles.items()
-        ]
-
-    def answers(
-        self,
-        decisions: Iterable[Answer],
-        temperature: float | None = None,
-        certified: Sequence[str] = (),
-    ) -> Answers:
-        """Return the answers, of the decisions of `items`, in order.
-
-        Args:
-            decisions: One a question.
-            temperature: Of a calibration, where there is one.
-            certified: Digests of the questions that the certificate in force speaks of; all
-                others are answered without it. Where there are none it speaks of any.
-        """
-        pairs = zip(self.singles.values(), decisions, strict=True)
-        made = iter([_answer(*pair, temperature, certified) for pair in pairs])
-        answers = Answers()
-        for name, question in self.questions.items():
-            if isinstance(question, Multi):
-                values = tuple(option.value for option in question.options)
-                each = islice(made, len(values))
-                predicates = tuple(own for own in each if isinstance(own, PredicateAnswer))
-                answers[name] = MultiAnswer(values=values, predicates=predicates)
-            else:
-                answers[name] = next(made)
-        return answers
-
 
 def singles(questions: Mapping[str, Question]) -> dict[str, Single]:
     """Questions of one answer each, by name; NAME: OPTION where several options may apply."""
@@ -82,14 +40,6 @@ def singles(questions: Mapping[str, Question]) -> dict[str, Single]:
         else:
             parts[name] = question
     return parts
-
-
-def _answer(
-    question: Single, decision: Answer, temperature: float | None, certified: Sequence[str]
-) -> SingleAnswer:
-    if speaks_of(question, certified):
-        return answer_of(question, decision, temperature)
-    return answer_of(question, without_certificate(decision))
 
 
 def speaks_of(question: Question, certified: Sequence[str]) -> bool:
@@ -138,6 +88,7 @@ def prepare(
     questionnaire = Questionnaire(
         dict(questions), template_of(template or (CHAT if chat else DEFAULT))
     )
-    for name, single in questionnaire.singles.items():  # what does not render fails here
-        Item(render("", single, questionnaire.template), candidates_of(single), id=name)
+    if questionnaire.template.name not in TEMPLATES:  # a user's template may not render
+        for name, single in questionnaire.singles.items():
+            Item(render("", single, questionnaire.template), candidates_of(single), id=name)
     return questionnaire

@@ -17,24 +17,31 @@ from ray.data.exceptions import ExecutionTimeoutError
 from ray.data.expressions import col
 from ray.exceptions import RayError
 
-from lastword.decide.answer import Answers, PredicateAnswer, ScoreAnswer, columns_of, row_of
+from lastword.decide.answer import (
+    ERROR,
+    Answers,
+    PredicateAnswer,
+    ScoreAnswer,
+    columns_of,
+    row_of,
+)
+from lastword.decide.options import DecideOptions
 from lastword.decide.questionnaire import prepare
 from lastword.engines.ray import Cluster, connected, hide_gpus, last_line
-from lastword.engines.rows import ERROR, TOGETHER, Bad, each_answer, reason
-from lastword.errors import InputError, RecordError
+from lastword.errors import InputError, RecordError, TraceError, reason
 from lastword.files.folder import locate
 from lastword.files.rows import id_column
 from lastword.files.strict_json import to_json
-from lastword.model.options import LoadOptions
 from lastword.probes import Probe
 from lastword.text.question import Predicate, Question, Score, question_to
 
 if TYPE_CHECKING:
-    from lastword.decide.tracer import Tracer
+    from lastword.decide.decider import Decider
 
 _TEXTS = ("input", "text")  # where the texts are, unless somebody says
 _SPARE = 2  # CPUs for reading and writing: where actors have them all, nothing is ever read
 BLOCK = 1024  # texts of an output file, which is done or not
+TOGETHER = 256  # texts of one call of an actor
 
 
 @dataclass(frozen=True)
@@ -42,11 +49,11 @@ class Bulk:
     """Questions for every text, and what answers them.
 
     Attributes:
-        load: Makes the tracer in an actor.
+        load: Makes the decider in an actor.
         by: What answers: model, correction, certificate and probes, in text.
     """
 
-    load: "Callable[[], Tracer]"
+    load: "Callable[[], Decider]"
     questions: dict[str, Question]
     template: str | None
     by: str
@@ -70,8 +77,8 @@ class Bulk:
 
 
 def asked(
-    load: "Callable[[LoadOptions], Tracer]",
-    model: LoadOptions,
+    load: "Callable[[DecideOptions], Decider]",
+    model: DecideOptions,
     questions: dict[str, Question],
     template: str | None = None,
     engine: dict[str, Any] | None = None,
@@ -88,26 +95,27 @@ def asked(
     return Bulk(partial(load, replace(model, probes=probes)), questions, template, to_json(by))
 
 
-class Decider:
+class Actor:
     """An actor: one copy of the model, which answers about tables of texts with ids."""
 
     def __init__(self, bulk: Bulk, text: str, id: str) -> None:
         hide_gpus()
-        self._tracer, self._bulk, self._text, self._id = bulk.load(), bulk, text, id
-        self._ready = self._tracer.prepare(bulk.questions, template=bulk.template)
+        self._decider, self._bulk, self._text, self._id = bulk.load(), bulk, text, id
+        self._ready = self._decider.prepare(bulk.questions, template=bulk.template)
 
     def __call__(self, rows: pa.Table) -> pa.Table:
         """Return the answers about each row, by its id."""
         names = rows[self._id]
         texts = ["" if text is None else text for text in rows[self._text].to_pylist()]
-        each = [_row(own) for own in each_answer(self._tracer, self._ready, texts)]
+        answers = self._decider.decide_many(texts, self._ready, on_error="return")
+        each = [_row(one) for one in answers]
         schema = self._bulk.schema(self._id, names.type)
         own = zip(names.to_pylist(), each, strict=True)
         return pa.Table.from_pylist([{self._id: name} | row for name, row in own], schema)
 
 
-def _row(own: Answers | Bad) -> dict[str, Any]:
-    if isinstance(own, Bad):
+def _row(own: Answers | TraceError) -> dict[str, Any]:
+    if isinstance(own, TraceError):
         return {ERROR: reason(own)}
     row = row_of(own)
     numbers = PredicateAnswer | ScoreAnswer
@@ -163,7 +171,7 @@ def decide_files(
             ray.data.read_parquet(source, columns=[id, text]).repartition(
                 target_num_rows_per_block=BLOCK
             ).map_batches(
-                Decider,
+                Actor,
                 fn_constructor_args=(bulk, text, id),
                 batch_size=TOGETHER,
                 batch_format="pyarrow",

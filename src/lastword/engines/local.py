@@ -9,27 +9,27 @@ from lastword.lab.evaluation import runner
 from lastword.lab.evaluation.work import Work
 
 if TYPE_CHECKING:
-    from lastword.decide.tracer import Tracer
+    from lastword.decide.decider import Decider
 
 
 class Local(Engine):
     """The engine of one process."""
 
-    def __init__(self, load: "Callable[[], Tracer]") -> None:
+    def __init__(self, load: "Callable[[], Decider]") -> None:
         self._load = load
-        self._tracer: Tracer | None = None
+        self._decider: Decider | None = None
 
     def __enter__(self) -> "Local":
         """Load the model."""
-        self._tracer = self._load()
+        self._decider = self._load()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Let the model go."""
-        self._tracer = None
+        self._decider = None
 
     def assign(self, work: Work) -> Assignment:
         """Return what a cell needs computed."""
-        assert self._tracer is not None, "the engine is not open"
-        job = runner.prepare(self._tracer, work)
-        return Assignment(job.info, partial(runner.execute, self._tracer, job))
+        assert self._decider is not None, "the engine is not open"
+        job = runner.prepare(self._decider, work)
+        return Assignment(job.info, partial(runner.execute, self._decider, job))

@@ -35,7 +35,7 @@ from lastword.records.info import RunInfo, differences
 from lastword.records.run import Run
 
 if TYPE_CHECKING:
-    from lastword.decide.tracer import Tracer
+    from lastword.decide.decider import Decider
 
 MOST_LOSSES = 3  # workers that one group may end
 PATIENCE_SECONDS = 60.0  # between two words on why nothing has begun
@@ -131,9 +131,9 @@ class Worker:
         load: Makes the tracer, when the first cell is taken.
     """
 
-    def __init__(self, load: "Callable[[], Tracer]") -> None:
+    def __init__(self, load: "Callable[[], Decider]") -> None:
         self._load = load  # not here: an error of `take` is shown, one of a constructor is a loss
-        self._tracer: Tracer | None = None
+        self._decider: Decider | None = None
         self._job: runner.Job | None = None
         self._pace = Pace()
 
@@ -143,22 +143,22 @@ class Worker:
         Raises:
             TraceError: The model cannot be loaded, or the cell not be prepared.
         """
-        if self._tracer is None:
+        if self._decider is None:
             hide_gpus()
-            self._tracer = self._load()
-        self._job = runner.prepare(self._tracer, work)
+            self._decider = self._load()
+        self._job = runner.prepare(self._decider, work)
         return self._job.info
 
     def plan(self, places: Sequence[int]) -> list[list[int]]:
         """Groups of a window of the cell that was taken."""
-        assert self._tracer is not None and self._job is not None
-        return runner.plan(self._tracer, runner.encode(self._tracer, self._job, places))
+        assert self._decider is not None and self._job is not None
+        return runner.plan(self._decider, runner.encode(self._decider, self._job, places))
 
     def compute(self, group: int, places: Sequence[int]) -> runner.Part:
         """Compute what a group of the taken cell lacks, or as much of it as makes a part."""
-        assert self._tracer is not None and self._job is not None
-        batch = runner.encode(self._tracer, self._job, places)
-        return runner.part(self._tracer, self._job, group, batch, self._pace)
+        assert self._decider is not None and self._job is not None
+        batch = runner.encode(self._decider, self._job, places)
+        return runner.part(self._decider, self._job, group, batch, self._pace)
 
 
 @dataclass(frozen=True)
@@ -274,7 +274,7 @@ class Pool(Engine):
         load: Makes the tracer, in each worker; a model's folder is one that every machine sees.
     """
 
-    def __init__(self, load: "Callable[[], Tracer]", cluster: Cluster) -> None:
+    def __init__(self, load: "Callable[[], Decider]", cluster: Cluster) -> None:
         self.cluster = cluster
         self.workers: list[Handle] = []
         self._load = load

@@ -29,19 +29,21 @@ from lm_eval.models.huggingface import HFLM
 from torch import Tensor
 from tqdm import tqdm
 
-from lastword.decide.batch import Scope
-from lastword.decide.tracer import Tracer
+from lastword.decide.decider import Decider
+from lastword.decide.options import DecideOptions
+from lastword.decide.tracer import Tracer, sound
 from lastword.errors import InputError, ItemError
 from lastword.methods import entry, resolve
 from lastword.methods.contract import Fitted, Method
 from lastword.methods.correction import Correction, Learning
 from lastword.methods.plain import by_tokens
-from lastword.model.options import LoadOptions, refuse_unknown
+from lastword.model.options import refuse_unknown
 from lastword.rule.geometry import Scores
 from lastword.rule.theta import Theta
 from lastword.rule.tile import Tile
+from lastword.text.forest import Branch
 from lastword.text.items import Item
-from lastword.text.tokens import Encoded
+from lastword.text.tokens import Encoded, EncodedItem
 
 NAME = "lastword"
 BASE = "base-sum"  # the harness's own number
@@ -75,7 +77,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
 
     def __init__(
         self,
-        pretrained: str | Tracer | None = None,
+        pretrained: str | Tracer | Decider | None = None,
         method: str = "trace",
         *,
         theta: str | None = None,
@@ -92,13 +94,13 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         entry(method)  # an unknown one fails before the model is loaded
         if method != "trace" and options.get("certificate") is not None:
             raise InputError("a certificate is obeyed by method=trace alone: leave one out")
-        self.tracer = _tracer(pretrained, theta, options)
-        self.method = _method(method, self.tracer.correction)
-        self.scorers = {} if method == "trace" else resolve([method], self.tracer.facts)
-        _require_plain(self.method, self.scorers.get(method, self.tracer.correction))
+        self.decider = _decider(pretrained, theta, options)
+        self.method = _method(method, self.decider.correction)
+        self.scorers = {} if method == "trace" else resolve([method], self.decider.tracer.facts)
+        _require_plain(self.method, self.scorers.get(method, self.decider.correction))
         self.harness = HFLM(
-            pretrained=self.tracer.backbone.model,
-            tokenizer=copy.deepcopy(self.tracer.tokenizer),  # it may be given a pad token
+            pretrained=self.decider.tracer.backbone.model,
+            tokenizer=copy.deepcopy(self.decider.tracer.tokenizer),  # it may be given a pad token
             batch_size=batch_size,
             max_batch_size=max_batch_size,
             max_length=max_length,
@@ -119,7 +121,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         sets, alone = self._documents(requests, tokens)
         answers: dict[int, Answer] = {}
         with tqdm(total=len(requests), desc="Correcting choices", disable=disable_tqdm) as bar:
-            base = resolve([BASE], self.tracer.facts)
+            base = resolve([BASE], self.decider.tracer.facts)
             for work, methods in ((sets, self.scorers), (alone, base)):
                 for place, answer in self._answers(work, methods):
                     answers[place] = answer
@@ -175,16 +177,14 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         texts = [requests[p[0]].args[1] for p in places.values()]
         # The delimiter is no part of a candidate's text; a text of blanks alone is shown as code.
         candidates = tuple(text.lstrip() or repr(text) for text in texts)
-        sequences, boundaries, excess = self._fit(list(places), name)
+        branches, excess = self._fit(list(places), name)
         self.truncated += excess > 0
         item = Item(first.args[0], candidates, id=name, separator="")
-        encoded = Encoded(item, sequences, boundaries, truncated=excess)
+        encoded = EncodedItem(item, Encoded(branches, truncated=excess))
         return _Choices(encoded, tuple(map(tuple, places.values())))
 
-    def _fit(
-        self, pairs: Sequence[tuple[Ids, Ids]], name: str
-    ) -> tuple[tuple[Ids, ...], tuple[int, ...], int]:
-        """Cut whole sequences at the left to fit the context; say where the candidates begin.
+    def _fit(self, pairs: Sequence[tuple[Ids, Ids]], name: str) -> tuple[tuple[Branch, ...], int]:
+        """Cut whole sequences at the left to fit the context; return them and the tokens dropped.
 
         `base-sum` drops what each choice alone exceeds, as the harness does; every other method
         keeps BOS and drops the same tokens for all choices of a document (method, section 2).
@@ -198,8 +198,8 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         if any(n > len(head) - max(bos, 1) for n, (head, _) in zip(excess, pairs, strict=True)):
             raise ItemError(f"a choice fills the context of {limit - 1} tokens alone", name)
         heads = [head[:bos] + head[bos + n :] for n, (head, _) in zip(excess, pairs, strict=True)]
-        sequences = tuple(head + own for head, (_, own) in zip(heads, pairs, strict=True))
-        return sequences, tuple(map(len, heads)), max(excess)
+        joined = zip(heads, pairs, strict=True)
+        return tuple(Branch(head + own, len(head)) for head, (_, own) in joined), max(excess)
 
     def _answers(
         self, work: Sequence["_Choices"], methods: Mapping[str, Method]
@@ -213,14 +213,17 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         self, work: Sequence["_Choices"], methods: Mapping[str, Method]
     ) -> Iterator[tuple["_Choices", Scores, Scores]]:
         """Yield choices with a method's scores, or the tracer's own, and greedy's, by batches."""
-        scorers = {**methods, "greedy": by_tokens(FirstChoice(self.tracer.facts.depth), "mean")}
-        for group in self.tracer.plan([c.encoded for c in work]):
+        scorers = {
+            **methods,
+            "greedy": by_tokens(FirstChoice(self.decider.tracer.facts.depth), "mean"),
+        }
+        for group in self.decider.tracer.plan([c.encoded for c in work]):
             encoded = [work[i].encoded for i in group]
             if methods:
-                answers = self.tracer.compare(encoded, scorers)
+                answers = self.decider.tracer.compare(encoded, scorers)
             else:
-                decisions = self.tracer.decide_group(encoded, Scope(methods=scorers))
-                answers = [{"trace": d.scores, **d.methods} for d in decisions]
+                decisions = self.decider.decide_group(encoded, self.decider.scope(methods=scorers))
+                answers = [{"trace": d.scores, **d.methods} for d in map(sound, decisions)]
             for i, scores in zip(group, answers, strict=True):
                 greedy = scores.pop("greedy")
                 (own,) = scores.values()
@@ -243,13 +246,13 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         self, requests: list[Instance], disable_tqdm: bool = False
     ) -> list[float]:
         """Return the log-likelihood of whole texts, by the harness's `hf` on the same weights."""
-        with self.tracer.backbone.lock:
+        with self.decider.tracer.backbone.lock:
             rolling: list[float] = self.harness.loglikelihood_rolling(requests, disable_tqdm)
         return rolling
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """Generate by the harness's `hf` on the same weights."""
-        with self.tracer.backbone.lock:
+        with self.decider.tracer.backbone.lock:
             texts: list[str] = self.harness.generate_until(requests, disable_tqdm)
         return texts
 
@@ -290,7 +293,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
                 "method": self.method,
                 "uncorrected": uncorrected,
                 "truncated": self.truncated,
-                **self.tracer.describe(),
+                **self.decider.describe(),
             }
         }
 
@@ -299,7 +302,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
 class _Choices:
     """Choices to score together, and the requests that each of them answers."""
 
-    encoded: Encoded
+    encoded: EncodedItem
     places: tuple[tuple[int, ...], ...]
 
 
@@ -337,12 +340,14 @@ def _require_plain(name: str, method: Method | Correction) -> None:
         )
 
 
-def _tracer(pretrained: str | Tracer, theta: str | None, options: dict[str, Any]) -> Tracer:
+def _decider(
+    pretrained: str | Tracer | Decider, theta: str | None, options: dict[str, Any]
+) -> Decider:
     if isinstance(pretrained, str):
-        refuse_unknown(CorrectedLM.__name__, options)
+        refuse_unknown(CorrectedLM.__name__, options, DecideOptions)
         constants = None if theta is None else Theta.from_toml(theta)
-        return Tracer.open(LoadOptions(pretrained, theta=constants, **options))
+        return Decider.from_pretrained(DecideOptions(pretrained, theta=constants, **options))
     unused = {name for name, value in options.items() if value is not None}
     if unused or theta is not None:
         raise InputError(f"a tracer has its options already: leave out {sorted(unused) or 'theta'}")
-    return pretrained
+    return pretrained if isinstance(pretrained, Decider) else Decider(pretrained)

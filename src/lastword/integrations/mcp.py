@@ -10,8 +10,8 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
+from lastword.decide.decider import Decider
 from lastword.decide.questionnaire import Questionnaire
-from lastword.decide.tracer import Tracer
 from lastword.errors import InputError, TraceError
 from lastword.text.question import Question
 from lastword.version import __version__
@@ -21,7 +21,7 @@ _HINTS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_h
 Text = Annotated[str, Field(description="The text that is decided about.")]
 
 
-def mcp_server(tracer: Tracer, sets: Iterable[tuple[str, Questionnaire]]) -> MCPServer[Any]:
+def mcp_server(decider: Decider, sets: Iterable[tuple[str, Questionnaire]]) -> MCPServer[Any]:
     """Return a server with a tool for each set of questions.
 
     Raises:
@@ -34,13 +34,13 @@ def mcp_server(tracer: Tracer, sets: Iterable[tuple[str, Questionnaire]]) -> MCP
         if tool in names:
             raise InputError(f"two files of questions would be the tool {tool!r}: rename one")
         names.add(tool)
-        work = _tool(tracer, asked, turns)
+        work = _tool(decider, asked, turns)
         server.add_tool(work, tool, description=described(asked), annotations=_HINTS)
     return server
 
 
 def described(asked: Questionnaire) -> str:
-    """What a set of questions answers, for the agent that may use it."""
+    """Describe what a set of questions answers, for the agent that may use it."""
     lines = [f"- {name}: {_line(question)}" for name, question in asked.questions.items()]
     more = "`deferred` says that an answer is too unsure to act on."
     return "\n".join(["Answers about a text, each with its probability:", *lines, more])
@@ -54,11 +54,11 @@ def _line(question: Question) -> str:
 
 
 def _tool(
-    tracer: Tracer, asked: Questionnaire, turns: anyio.CapacityLimiter
+    decider: Decider, asked: Questionnaire, turns: anyio.CapacityLimiter
 ) -> Callable[[str], Coroutine[Any, Any, dict[str, Any]]]:
     async def decide(text: Text) -> dict[str, Any]:
         try:
-            answers = await anyio.to_thread.run_sync(tracer.decide, text, asked, limiter=turns)
+            answers = await anyio.to_thread.run_sync(decider.decide, text, asked, limiter=turns)
         except TraceError as error:
             raise ToolError(str(error)) from error
         return answers.to_dict()

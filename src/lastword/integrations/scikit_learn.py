@@ -14,17 +14,18 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from lastword.decide.item import text_of
-from lastword.decide.questionnaire import Questionnaire
-from lastword.decide.tracer import Tracer
-from lastword.errors import InputError
+from lastword.decide.decider import read_passages, subject_of
+from lastword.decide.item import item_of, text_of
+from lastword.decide.questionnaire import Questionnaire, prepare
+from lastword.decide.tracer import Tracer, not_finite
+from lastword.errors import InputError, ItemError
 from lastword.model.options import LoadOptions
-from lastword.probes.answering import passages_of
 from lastword.probes.probe import Probe
 from lastword.probes.state import Pooling, StateProbe, classes_of, fit_state
 from lastword.rule.geometry import tied_first
 from lastword.text.passages import Passage
-from lastword.text.question import Choice, Option, question_digest
+from lastword.text.prompt_template import Template
+from lastword.text.question import Choice, Option, Question, question_digest
 from lastword.trust.certificate import Certificate
 from lastword.trust.certificate import Probe as Mark
 from lastword.trust.certify import Claim, judge
@@ -112,14 +113,14 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes_of(own)  # refuses before anything is read
         question = Choice(self.instructions or "", options)
         tracer = _tracer(self.model)
-        ready = tracer.prepare({"q": question}, template=self.template)
+        ready = prepare({"q": question}, self.template, chat=tracer.chat is not None)
         states = [
-            _read(tracer, passages_of(tracer, read, question, ready.template, pooling))
+            _read(tracer, _passages(tracer, read, question, ready.template, pooling))
             for pooling in self.poolings
         ]
         fit = fit_state(np.stack(states, axis=2)[made], own, poolings=self.poolings)
         self.classes_ = values
-        self.probe_ = Probe(question, ready.template_name, tracer.subject, fit.probe, len(own))
+        self.probe_ = Probe(question, ready.template_name, subject_of(tracer), fit.probe, len(own))
         if self.promise is not None:
             self.probe_ = replace(self.probe_, seed=SEED)
             tested = np.flatnonzero(~made).tolist()
@@ -140,7 +141,7 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Hold the probe against the model's own answers on texts that did not make it."""
         assert self.promise is not None
         fit, probe, states = self._fit(), self.probe_, self._states(texts)
-        items = [item for text in texts for item in ready.items(text)]
+        items = [item_of(text, probe.question, ready.template) for text in texts]
         decided = tracer.correct_many(items, "base", blind="none")
         tops = [{d.candidates[i] for i in tied_first(d.base_scores).tolist()} for d in decided]
         base = np.array([truth in own for truth, own in zip(truths, tops, strict=True)])
@@ -152,7 +153,7 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return None
         question = question_digest(probe.question)
         return Certificate.of(
-            tracer.subject,
+            subject_of(tracer),
             finding,
             templates=(ready.template_name,),
             questions=(question,),
@@ -197,12 +198,12 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _states(self, texts: Texts) -> Float[np.ndarray, "texts width"]:
         check_is_fitted(self)
         fit, question, tracer = self._fit(), self.probe_.question, _tracer(self.model)
-        template = tracer.prepare({"q": question}, template=self.template).template
+        ready = prepare({"q": question}, self.template, chat=tracer.chat is not None)
         read = _texts(texts)
         states = np.empty((len(read), len(fit.mean)))
         for first in range(0, len(read), _TOGETHER):
             some = slice(first, first + _TOGETHER)
-            passages = passages_of(tracer, read[some], question, template, fit.pooling)
+            passages = _passages(tracer, read[some], question, ready.template, fit.pooling)
             states[some] = _read(tracer, passages)[:, fit.depth]
         return states
 
@@ -216,11 +217,26 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 @lru_cache(maxsize=1)
 def _opened(model: LoadOptions | str) -> Tracer:
-    return Tracer.open(LoadOptions(model) if isinstance(model, str) else model)
+    return Tracer.from_pretrained(model)
 
 
 def _tracer(model: Tracer | LoadOptions | str) -> Tracer:
     return model if isinstance(model, Tracer) else _opened(model)
+
+
+def _passages(
+    tracer: Tracer, texts: Sequence[str], question: Question, template: Template, pooling: Pooling
+) -> list[Passage]:
+    """Return what a probe reads of each text.
+
+    Raises:
+        ItemError: A text that cannot be read.
+    """
+    read = read_passages(tracer, [(text, None) for text in texts], question, template, pooling)
+    for passage in read:
+        if isinstance(passage, ItemError):
+            raise passage
+    return [passage for passage in read if isinstance(passage, Passage)]
 
 
 def _texts(texts: Texts) -> list[str]:
@@ -240,7 +256,10 @@ def _read(tracer: Tracer, passages: Sequence[Passage]) -> Float[np.ndarray, "tex
     """Read every depth of some passages; the tracer keeps those that it has read."""
     kept = _STATES.setdefault(tracer, {})
     if new := [passage for passage in dict.fromkeys(passages) if passage not in kept]:
-        states = tracer.pooled(new, range(tracer.profile.depth + 1))
+        depths = range(tracer.profile.depth + 1)
+        states = tracer.pooled(new, depths)
+        if (fault := not_finite(states, depths)) is not None:
+            raise fault
         kept.update(zip(new, states, strict=True))
     read = np.stack([kept[passage] for passage in passages])
     for passage in [*kept][: len(kept) - _MOST_BYTES // read[0].nbytes]:

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,6 @@ from lastword.errors import ModelError
 from lastword.files.strict_json import to_json
 from lastword.model import embedded
 from lastword.model.options import LoadOptions
-from lastword.rule.theta import Theta
-
-# Where the model is and how it gets there, on which no record depends; its name is the cell's.
-_FREE = (
-    *("model", "alias", "device", "device_map", "layout"),
-    *("batch_tokens", "prefix_cache", "blind_cache", "allow_bin", "probes", "unlike"),
-)
 
 
 def asked(options: LoadOptions) -> str | None:
@@ -31,15 +23,7 @@ def asked(options: LoadOptions) -> str | None:
     files = _files(options)
     if files is None:
         return None
-    facts = {f.name: getattr(options, f.name) for f in fields(LoadOptions) if f.name not in _FREE}
-    facts["theta"] = (options.theta or Theta()).to_dict()
-    facts["chat"] = None if options.chat is None else asdict(options.chat)
-    if options.correction is None:
-        del facts["correction"]
-    if options.certificate is not None:
-        assert not isinstance(options.certificate, str | Path), "the options have read the file"
-        facts["certificate"] = options.certificate.describe()
-    facts["files"] = files
+    facts = options.facts() | {"files": files}
     return hashlib.sha256(to_json(facts).encode()).hexdigest()
 
 

@@ -5,27 +5,22 @@ as a keyword and tells of it in its help, and the commands that run a model have
 """
 
 import difflib
-import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, fields
-from functools import update_wrapper, wraps
+from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, asdict, dataclass, fields
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from lastword.errors import InputError
 from lastword.model.embedded import EMBEDDED
 from lastword.rule.theta import Theta
 from lastword.text.tokens import Chat, Overflow
 
-if TYPE_CHECKING:
-    from lastword.trust.certificate import Certificate
-
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 HeadDtype = Literal["float32", "model"]
 Layout = Literal["auto", "stored", "onednn"]
 Quantize = Literal["int8", "nf4"]
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 # How the embedded models are loaded: other values of these options would change nothing.
@@ -38,6 +33,12 @@ _EMBEDDED_AS: dict[str, tuple[str | None, ...]] = {
     "quantize": (None,),
     "device_map": (None,),
 }
+
+# Where the model is and how it gets there: no record depends on these; a cell has the name.
+_FREE = (
+    *("model", "alias", "device", "device_map", "layout"),
+    *("batch_tokens", "prefix_cache", "blind_cache", "allow_bin"),
+)
 
 # What other libraries call it, and what to do here.
 _FOREIGN = {
@@ -55,28 +56,26 @@ _FOREIGN = {
 }
 
 
-def _strict_keywords(kind: type[T]) -> type[T]:
+def strict_keywords(kind: type[T]) -> type[T]:
     """Let a misspelt keyword of the class be an `InputError` with what is meant."""
     made = kind.__init__
 
     @wraps(made)
     def init(self: T, *args: Any, **given: Any) -> None:
-        refuse_unknown(kind.__name__, (name for name in given if name != "model"))
+        refuse_unknown(kind.__name__, (name for name in given if name != "model"), kind)
         made(self, *args, **given)
 
     kind.__init__ = init  # type: ignore[assignment, method-assign]
     return kind
 
 
-@_strict_keywords
+@strict_keywords
 @dataclass(frozen=True)
 class LoadOptions:
     """Which model, how it is loaded, and how it is read.
 
     Raises:
-        InputError: An embedded model is asked to be loaded otherwise than it is, or an option is
-            none.
-        CertificateError: The file cannot be read, or holds no certificate.
+        InputError: An option that an embedded model does not have, or an unknown value.
     """
 
     model: Annotated[
@@ -132,24 +131,6 @@ class LoadOptions:
     ] = 16
     theta: Annotated[Theta | None, "Constants and switches of the method."] = None
     invariant: Annotated[float | None, "I(M), for a model that has none of its own."] = None
-    certificate: Annotated[
-        "Certificate | str | Path | None",
-        "Of `lastword certify`, or its file: which overrides are allowed.",
-    ] = None
-    correction: Annotated[
-        str | None,
-        "What decides: trace, or a method that `lastword compare --list` names, as pmi@0.5. Left "
-        "out, trace corrects, and questions (`decide`, the service's decisions) get the model's "
-        "own answers. A certificate says what it is for, and is refused beside another.",
-    ] = None
-    probes: Annotated[
-        Sequence[Any], "Files of probes (`lastword try` writes one); each answers its question."
-    ] = ()
-    unlike: Annotated[
-        float,
-        "Defer a probe's answer to a text whose p-value of being like the labelled ones is below "
-        "this.",
-    ] = 0.0
     chat: Annotated[Chat | None, "Put prompts into the tokenizer's template."] = None
     overflow: Annotated[Overflow, "What to do with a prompt longer than the model's context."] = (
         "error"
@@ -158,16 +139,19 @@ class LoadOptions:
     trust_remote_code: Annotated[bool, "Run code that the checkpoint brings."] = False
 
     def __post_init__(self) -> None:
-        """Refuse what would change nothing, and read the certificate's file."""
-        if isinstance(self.certificate, str | Path):
-            from lastword.trust.certificate import Certificate
-
-            object.__setattr__(self, "certificate", Certificate.read(self.certificate))
+        """Refuse options that would change nothing."""
         if self.layout not in get_args(Layout):
             raise InputError(f"no layout {self.layout!r}: it has {', '.join(get_args(Layout))}")
         for name, values in _EMBEDDED_AS.items() if self.embedded else ():
             if getattr(self, name) not in values:
                 raise InputError(f"the embedded models run in float32 on the CPU: leave {name} out")
+
+    def facts(self) -> dict[str, Any]:
+        """Return the options that a record depends on, as plain JSON values."""
+        facts = {f.name: getattr(self, f.name) for f in fields(LoadOptions) if f.name not in _FREE}
+        facts["theta"] = (self.theta or Theta()).to_dict()
+        facts["chat"] = None if self.chat is None else asdict(self.chat)
+        return facts
 
     @property
     def name(self) -> str:
@@ -195,40 +179,16 @@ def helps(kind: type) -> dict[str, str]:
     return {name: mark for name, some in marks.items() for mark in some if isinstance(mark, str)}
 
 
-def refuse_unknown(function: str, names: Iterable[str]) -> None:
-    """Refuse a keyword that is no option, before anything is loaded.
+def refuse_unknown(function: str, names: Iterable[str], kind: type[Any] | None = None) -> None:
+    """Refuse a keyword that is not an option, before anything is loaded.
 
     Raises:
-        InputError: In the function's name, with what is meant where that can be told.
+        InputError: The keyword, with the option that is meant if one is near.
     """
-    options = [f.name for f in fields(LoadOptions)][1:]
+    options = [f.name for f in fields(kind or LoadOptions)][1:]
     for name in names:
         if name in options:
             continue
         near = difflib.get_close_matches(name, options, n=1)
         advice = f"did you mean {near[0]}?" if near else f"it has {', '.join(options)}"
         raise InputError(f"{function} has no option {name}: {_FOREIGN.get(name, advice)}")
-
-
-def takes_keywords(
-    kind: Callable[P, LoadOptions],
-) -> Callable[[Callable[[type[T], LoadOptions], T]], Callable[Concatenate[type[T], P], T]]:
-    """Let a class method that takes the options be called with their fields, and tell of each."""
-
-    def spread(
-        method: Callable[[type[T], LoadOptions], T],
-    ) -> Callable[Concatenate[type[T], P], T]:
-        def call(cls: type[T], /, *args: P.args, **keywords: P.kwargs) -> T:
-            refuse_unknown(method.__qualname__, keywords)
-            return method(cls, kind(*args, **keywords))
-
-        update_wrapper(call, method)
-        first, _ = inspect.signature(method).parameters.values()
-        own = inspect.signature(kind).parameters.values()
-        call.__signature__ = inspect.Signature([first, *own])  # type: ignore[attr-defined]
-        lines = "".join(f"\n    {name}: {told}" for name, told in helps(LoadOptions).items())
-        doc = inspect.cleandoc(method.__doc__ or "")
-        call.__doc__ = doc.replace("Raises:", f"Args:{lines}\n\nRaises:", 1)
-        return call
-
-    return spread

@@ -13,7 +13,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from lastword.errors import NonFiniteError
 from lastword.rule.tile import Logits, Tile, TokenScorer
 from lastword.text.forest import Reads
 
@@ -65,10 +64,13 @@ class Reading:
     Attributes:
         log_probs: For each depth, log p of each predicted token in nats [targets].
         scores: For each token scorer, its scores [targets].
+        faults: For each predicted token, the first depth whose logits are NaN or infinite at its
+            row; -1 if all are finite [targets].
     """
 
     log_probs: dict[int, Float[np.ndarray, " targets"]]
     scores: list[Float[np.ndarray, " targets"]]
+    faults: Int[np.ndarray, " targets"]
 
 
 @torch.inference_mode()
@@ -85,20 +87,16 @@ def read(
     device runs out of memory, tiles are halved.
 
     Raises:
-        NonFiniteError: Logits that are NaN or infinite; names the depth.
         torch.OutOfMemoryError: One row alone is more than the device holds.
     """
     if not depths:
-        return Reading({}, [])
+        return Reading({}, [], np.full(len(targets), -1))
     tiles = _cut(_by_row(states.reads, targets), head.tile_rows)
     parts = _halving(lambda tile: _read_tile(head, states, tile, depths, scorers), tiles)
-    finite_at = torch.stack([part.checked for part in parts]).isfinite().all(dim=0).tolist()
-    for depth, finite in zip([*depths, *_raw_depths(scorers)], finite_at, strict=True):
-        if not finite:
-            raise NonFiniteError(depth)
     order = np.concatenate([part.place for part in parts]).argsort()
     values = torch.cat([part.values for part in parts], dim=1).cpu().numpy()[:, order]
-    return Reading(dict(zip(depths, values, strict=False)), list(values[len(depths) :]))
+    faults = torch.cat([part.faults for part in parts]).cpu().numpy()[order]
+    return Reading(dict(zip(depths, values, strict=False)), list(values[len(depths) :]), faults)
 
 
 @torch.inference_mode()
@@ -109,10 +107,11 @@ def read_stacked(
     targets: Int[np.ndarray, " targets"],
     depths: Sequence[int],
 ) -> dict[int, Float[np.ndarray, " targets"]]:
-    """Return log-probabilities at depths of which no logits are needed, read as one stack of rows.
+    """Read log-probabilities at depths that need no whole logits, as one stack of rows.
+
+    A log-probability is NaN if a logit of its row is not finite.
 
     Raises:
-        NonFiniteError: Logits that are NaN or infinite; names the depth.
         torch.OutOfMemoryError: One row alone is more than the device holds.
     """
     if not depths:
@@ -134,11 +133,7 @@ def read_stacked(
     parts = _halving(read_some, _cut(indices, STACKED_ROWS))
     order = np.concatenate([place for place, _ in parts]).argsort()
     values = torch.cat([of_depth for _, of_depth in parts]).cpu().numpy()[order]
-    read = dict(zip(depths, values.reshape(len(depths), len(place)), strict=True))
-    for depth, of_depth in read.items():
-        if not np.isfinite(of_depth).all():
-            raise NonFiniteError(depth)
-    return read
+    return dict(zip(depths, values.reshape(len(depths), len(place)), strict=True))
 
 
 @dataclass(frozen=True)
@@ -147,7 +142,7 @@ class _Part:
 
     place: Int[np.ndarray, " some"]  # of each target among all
     values: Float[Tensor, "readings some"]  # log-probabilities by depth, then the scorers' scores
-    checked: Float[Tensor, " depths"]  # by depth and raw depth; not finite where a logit is not
+    faults: Int[Tensor, " some"]  # as in `Reading`
 
 
 def _read_tile(
@@ -159,19 +154,24 @@ def _read_tile(
 ) -> _Part:
     rows, row, token = (on_device(x, head.device) for x in indices[:3])
     tile, scored = Tile({}, {}, {}, row, token), {d for s in scorers for d in s.depths}
-    values, checked = [], []
+    values = []
+    faults = torch.full((len(rows),), -1, device=head.device)
+
+    def check(depth: int, least: Tensor) -> None:  # a row that has no fault yet gets this depth
+        faults[(faults < 0) & ~least.isfinite()] = depth
+
     for depth in depths:
         logits = head.logits(_rows(states, depth, rows))
         normed = F.log_softmax(logits, dim=-1)
         values.append(normed[row, token])
-        checked.append(normed.amin())
+        check(depth, normed.amin(dim=-1))
         if depth in scored:
             tile.logits[depth], tile.log_z[depth] = logits, _log_z(logits, normed)
     for depth in _raw_depths(scorers):
         tile.raw[depth] = head.logits(_rows(states, depth, rows), norm=False)
-        checked.append(tile.raw_log_z(depth).sum())
+        check(depth, tile.raw_log_z(depth)[:, 0])
     values += [scorer.log_probs(tile) for scorer in scorers]
-    return _Part(indices[3], torch.stack(values), torch.stack(checked))
+    return _Part(indices[3], torch.stack(values), faults[row])
 
 
 def _halving(read: Callable[[_Indices], T], tiles: Iterable[_Indices]) -> list[T]:

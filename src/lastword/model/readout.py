@@ -118,8 +118,10 @@ class Readout:
         alone = [d for d in depths if d not in whole]
         alone_values = read_stacked(self.log_probs, self.device, states, targets, alone)
         rest = read(self, states, targets, whole, scorers)
-        log_probs = alone_values | rest.log_probs
-        return Reading({d: log_probs[d] for d in depths}, rest.scores)
+        log_probs, faults = alone_values | rest.log_probs, rest.faults
+        for depth in reversed(alone):
+            faults = np.where(np.isfinite(alone_values[depth]), faults, depth)
+        return Reading({d: log_probs[d] for d in depths}, rest.scores, faults)
 
 
 class _Returned(nn.Module):

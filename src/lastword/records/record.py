@@ -29,7 +29,7 @@ from lastword.text.items import Item
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lastword.text.tokens import Encoded
+    from lastword.text.tokens import EncodedItem
 
 Row = dict[str, Any]
 
@@ -231,15 +231,16 @@ class Place:
     group: int
 
 
-def record(where: Place, encoded: "Encoded", decision: Decision, seconds: float) -> Row:
-    """The row of an answered item."""
+def record(where: Place, encoded: "EncodedItem", decision: Decision, seconds: float) -> Row:
+    """Return the row of an answered item."""
+    prompt, blind = encoded.prompt, encoded.blind
     return Record(
         **_identity(where, encoded.item),
-        prompt_tokens=encoded.prompt_tokens,
-        candidate_tokens=encoded.candidate_tokens,
-        blind_tokens=encoded.blind_tokens or None,
-        boundary_moved=encoded.boundary_moved,
-        truncated=encoded.truncated,
+        prompt_tokens=prompt.prompt_tokens,
+        candidate_tokens=prompt.candidate_tokens,
+        blind_tokens=None if blind is None else blind.candidate_tokens,
+        boundary_moved=prompt.boundary_moved,
+        truncated=prompt.truncated,
         seconds=seconds,
         answer=decision,
         **_metrics(where.kind, encoded.item.truthful, decision),

@@ -7,13 +7,15 @@ same decision.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from lastword.rule.answer import Form, Gate, Regime
 from lastword.rule.geometry import Trajectory, effective_dimension, tied_first
 from lastword.rule.operators import OPERATORS, Correction, Step
 from lastword.rule.operators.correction import unread
 from lastword.rule.theta import Theta
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -96,26 +98,26 @@ def next_step(trajectory: Trajectory, invariant: float, theta: Theta) -> Step | 
 
 def settle(
     count: int,
-    ask: Callable[[int], Step | Verdict],
+    ask: Callable[[int], Step | T],
     read: Callable[[Sequence[int], Step], None],
-) -> list[Verdict]:
+) -> list[T]:
     """Ask what each item needs, read that with whoever needs the same, repeat; return verdicts.
 
     Args:
         count: Number of items.
-        ask: What must still be read of an item, or its verdict (`next_step`).
+        ask: What must still be read of an item, or its verdict (`next_step`) or error.
         read: Reads a step for some items, for the next asking to see.
     """
-    verdicts: dict[int, Verdict] = {}
+    verdicts: dict[int, T] = {}
     pending = list(range(count))
     while pending:
         steps: dict[Step, list[int]] = {}
         for item in pending:
             answer = ask(item)
-            if isinstance(answer, Verdict):
-                verdicts[item] = answer
-            else:
+            if isinstance(answer, Step):
                 steps.setdefault(answer, []).append(item)
+            else:
+                verdicts[item] = answer
         for step, those in steps.items():
             read(those, step)
         pending = [item for item in pending if item not in verdicts]

@@ -11,10 +11,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
+from lastword.decide.decider import Decider
 from lastword.decide.file import read_questions
 from lastword.decide.flips import Flips, flips
 from lastword.decide.templates import template_of
-from lastword.decide.tracer import Tracer
 from lastword.errors import InputError, TraceError
 from lastword.methods.correction import Learning
 from lastword.service.correction import Corrector
@@ -32,7 +32,7 @@ from lastword.version import __version__
 
 
 class Service:
-    """One tracer with everything around it; `app.state.service`.
+    """One decider with everything around it; `app.state.service`.
 
     Attributes:
         begin: When it began, in seconds since the epoch.
@@ -45,7 +45,7 @@ class Service:
 
     ended = True
 
-    def __init__(self, tracer: Tracer, settings: Settings, log: Log | None = None) -> None:
+    def __init__(self, decider: Decider, settings: Settings, log: Log | None = None) -> None:
         self.settings = settings
         self.metrics = Metrics()
         self.log = log or Log(prompts=settings.log_prompts)
@@ -53,9 +53,9 @@ class Service:
         self.begin = int(time.time())
         if settings.template is not None:
             template_of(settings.template)  # refused now, and not at a request
-            tracer.template = settings.template
-        self.flips = None if settings.questions is None else _checked(tracer, settings.questions)
-        self.corrector = Corrector(tracer, settings, self.metrics, self.log)
+            decider.template = settings.template
+        self.flips = None if settings.questions is None else _checked(decider, settings.questions)
+        self.corrector = Corrector(decider, settings, self.metrics, self.log)
         self.metrics.served.labels(__version__, self.corrector.name).set(1)
         self.metrics.dropped_lines.set_function(lambda: self.log.dropped)
         model = self.corrector.model
@@ -64,9 +64,9 @@ class Service:
 
     def announce(self) -> None:
         """Say in the log under what answers are given."""
-        certificate = self.corrector.tracer.certificate
+        certificate = self.corrector.decider.certificate
         if certificate is None:
-            decider = self.corrector.tracer.decider
+            decider = self.corrector.decider.method
             what = f"every override by {decider} is allowed, with no guarantee"
             if decider == "base":
                 what = "decisions are the model's own; only /v1/correct corrects, with no guarantee"
@@ -85,18 +85,18 @@ class Service:
         self.ended = self.corrector.close()
 
 
-def _checked(tracer: Tracer, path: Path) -> Flips:
+def _checked(decider: Decider, path: Path) -> Flips:
     """Flips of the questions in a file, which are made ready by it."""
-    if isinstance(tracer.correction, Learning):
+    if isinstance(decider.correction, Learning):
         raise InputError(
-            f"--questions are checked for answers that move, and those of {tracer.correction.name} "
-            "are to move with the requests: add --certificate, which freezes the mean"
+            f"--questions are checked for answers that move, and those of {decider.correction.name}"
+            " are to move with the requests: add --certificate, which freezes the mean"
         )
-    return flips(tracer.decide, tracer.prepare(read_questions(path)))
+    return flips(decider.decide, decider.prepare(read_questions(path)))
 
 
 def create_app(
-    tracer: Tracer,
+    decider: Decider,
     settings: Settings | None = None,
     log: Log | None = None,
     dialects: Sequence[Dialect] = DIALECTS,
@@ -104,12 +104,12 @@ def create_app(
     """Return the service as an ASGI application; its `state.service` ends with its lifespan.
 
     Args:
-        tracer: The model's tracer; the application's own thread calls it from now on.
+        decider: Answers; only the application's thread calls it from now on.
         settings: Limits and manners.
         log: Where events go; stderr if not given.
         dialects: The forms in which it speaks with clients.
     """
-    service = Service(tracer, settings or Settings(), log)
+    service = Service(decider, settings or Settings(), log)
     app = FastAPI(
         title="lastword",
         version=__version__,

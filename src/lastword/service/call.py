@@ -11,7 +11,7 @@ from lastword.decide.batch import Scope
 from lastword.service.refusal import Refusal
 from lastword.service.schema import to_bytes
 from lastword.text.items import Item
-from lastword.text.tokens import Encoded
+from lastword.text.tokens import EncodedItem
 
 if TYPE_CHECKING:
     from lastword.service.app import Service
@@ -49,7 +49,7 @@ class Call:
 
     async def answer(
         self, item: Item, *, full: bool = False, view: bool = False
-    ) -> tuple[dict[str, Any], Encoded]:
+    ) -> tuple[dict[str, Any], EncodedItem]:
         """Return the JSON of an item's decision, and the tokens that it was made of.
 
         Raises:

@@ -1,29 +1,28 @@
 """Corrector: one model's answers, awaited; what the API and the explorer both call."""
 
 import asyncio
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from lastword.decide.answer import Answers
 from lastword.decide.batch import Scope
-from lastword.decide.item import Input, text_of
-from lastword.decide.tracer import Tracer
+from lastword.decide.decider import Decider
+from lastword.decide.plan import Plan
 from lastword.errors import ItemError, TraceError
 from lastword.files.strict_json import strict
 from lastword.model.weights.identity import model_name
-from lastword.probes.answering import Asked, answer_texts
 from lastword.records.decision import Decision
 from lastword.service.learned import learned
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
 from lastword.service.oversight import oversee
-from lastword.service.passes import Passes, Question
+from lastword.service.passes import ItemOrder, ModelOrder, Passes, PlanOrder, ProbeOrder
 from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings
 from lastword.service.worker import Job, Order, Worker, work_off
 from lastword.text.items import Item
-from lastword.text.tokens import Encoded, count_tokens
+from lastword.text.tokens import EncodedItem
 
 Read_ = TypeVar("Read_")
 LONG = 2**15  # characters that take a tokenizer a tenth of a second: they wait behind short ones
@@ -32,30 +31,33 @@ _LAST_SECONDS = 2.0  # for what hangs when all that is waited for has had its de
 
 
 class Corrector:
-    """A tracer behind a queue, with the service's limits and manners.
+    """A decider behind a queue, with the service's limits.
 
     Attributes:
         reader: The thread that reads text.
         model: The thread that owns the model.
     """
 
-    def __init__(self, tracer: Tracer, settings: Settings, metrics: Metrics, log: Log) -> None:
-        tracer.shorten(_CPU_TOKENS)
-        self.tracer, self.settings = tracer, settings
+    def __init__(self, decider: Decider, settings: Settings, metrics: Metrics, log: Log) -> None:
+        tracer = decider.tracer
+        unasked = tracer.batch_tokens == tracer.backend.batch_tokens
+        if unasked and tracer.profile.device.type == "cpu":
+            tracer.batch_tokens = min(tracer.batch_tokens, _CPU_TOKENS)
+        self.decider, self.settings = decider, settings
         self._metrics, self._log = metrics, log
-        self._learned = learned(tracer, settings, log)
+        self._learned = learned(decider, settings, log)
         watched = settings if self._learned is None else replace(settings, state=None)
-        self.oversight = oversee(tracer.certificate, watched, metrics, log)
+        self.oversight = oversee(decider.certificate, watched, metrics, log)
         self.reader = Worker[Job]("lastword-text", work_off, log)
-        passes, most = Passes(tracer, metrics, log), settings.batch_items
-        self.model = Worker[Question | Job](
+        passes, most = Passes(decider, metrics, log), settings.batch_items
+        self.model = Worker[ModelOrder](
             "lastword-model", passes.run, log, most=most, choose=passes.choose
         )
 
     @property
     def name(self) -> str:
         """What the model is called; the name of its folder or file where it has no other."""
-        return model_name(str(self.tracer.source["model"]))
+        return model_name(str(self.decider.tracer.source["model"]))
 
     @property
     def shadow(self) -> bool:
@@ -99,7 +101,7 @@ class Corrector:
         *,
         batch: bool = False,
         bounded: bool = False,
-    ) -> "list[Question | TraceError]":
+    ) -> "list[ItemOrder | TraceError]":
         """Queue items with what is read of each, in order; what cannot be asked is its error.
 
         Blind prompts stay where they are read whole. `batch` is the lane; `bounded` says that
@@ -115,15 +117,16 @@ class Corrector:
         readable = [one for one in checked if not isinstance(one, TraceError)]
         items = [item for item, _ in readable]
         encoded = await self.read(client, sum(map(characters, items)), lambda: self._encoded(items))
-        asked = zip(encoded, (scope for _, scope in readable), strict=True)
+        scopes = [replace(scope, correction=self.decider.correction) for _, scope in readable]
+        asked = zip(encoded, scopes, strict=True)
         made = [
             one if isinstance(one, TraceError) else _order(*next(asked), client, batch=batch)
             for one in checked
         ]
-        self.model.add([order for order in made if isinstance(order, Question)])
+        self.model.add([order for order in made if isinstance(order, ItemOrder)])
         return made
 
-    async def result(self, order: "Question | TraceError") -> Decision:
+    async def result(self, order: "ItemOrder | TraceError") -> Decision:
         """Return the decision of a queued item, within the deadline.
 
         Raises:
@@ -140,7 +143,7 @@ class Corrector:
         client: Hashable,
         scope: Scope = Scope(),  # noqa: B008 - frozen
         **how: bool,
-    ) -> list[tuple[Decision, Encoded]]:
+    ) -> list[tuple[Decision, EncodedItem]]:
         """Return the decisions of items with their tokens, in order; all else is as `start` has it.
 
         Raises:
@@ -153,27 +156,22 @@ class Corrector:
         finally:
             leave(orders)
 
-    async def probed(
-        self, value: Input, asked: Mapping[str, Asked], client: Hashable, *, trajectory: bool
-    ) -> tuple[Answers, int]:
-        """Return the answers of probes about an input, within the deadline, and its tokens.
+    async def answer(self, plan: Plan, client: Hashable, *, batch: bool) -> Answers:
+        """Return the answers to a plan's questions, within the deadline.
 
         Raises:
             Refusal: The deadline passed, or the service is stopping.
-            TraceError: The input cannot be read.
+            TraceError: What the model raised.
         """
-
-        def work() -> tuple[Answers, int]:
-            template = self.tracer.prepare({n: own.question for n, own in asked.items()}).template
-            tracer, inputs = self.tracer, [(value, None)]
-            (answers,) = answer_texts(
-                tracer, inputs, asked, template, tracer.unlike, trajectory=trajectory
-            )
-            return answers, count_tokens(text_of(value), self.tracer.tokenizer)
-
-        job = Job(client=client, batch=False, work=work)
-        self.model.add([job])
-        return cast(tuple[Answers, int], await self._within(job))
+        orders = [_plan_order(part, client, batch=batch) for part in plan.split()]
+        self.model.add(orders)
+        answers = Answers()
+        try:
+            for order in orders:
+                answers |= await self._within(order)
+        finally:
+            leave(orders)
+        return answers
 
     async def _within(self, order: Order) -> Any:
         """Return what comes of an order within the deadline; who leaves takes it out."""
@@ -188,7 +186,11 @@ class Corrector:
     ) -> "tuple[Item, Scope] | Refusal":
         """Return an item as it is read, or why it may not be."""
         limits, count = self.settings, len(item.candidates)
-        item = item if scope.blind == "all" else self.tracer.trim(item)
+        if scope.blind != "all":  # prompts that the correction does not read
+            needs = self.decider.correction.needs
+            blind = item.blind_prompt if needs.blind else None
+            free = item.content_free if needs.content_free else ()
+            item = replace(item, blind_prompt=blind, content_free=free)
         if bounded:
             return item, scope
         if count > limits.candidates:
@@ -199,22 +201,22 @@ class Corrector:
             return Refusal("too_many_characters", f"{what}: the service takes {limits.characters}")
         return item, scope
 
-    def _encoded(self, items: Sequence[Item]) -> "list[Encoded | TraceError]":
+    def _encoded(self, items: Sequence[Item]) -> "list[EncodedItem | TraceError]":
         """Return items as tokens, or as errors; where all fail together each is tried alone."""
         if not items:
             return []
         try:
-            return [*map(self._within_limit, self.tracer.encode(items))]
+            return [*map(self._within_limit, self.decider.encode(items))]
         except Exception as error:
             if len(items) > 1:
                 return [one for item in items for one in self._encoded([item])]
             self._log.failure(error, at="tokens")
             return [Refusal.of(error)]
 
-    def _within_limit(self, encoded: "Encoded | TraceError") -> "Encoded | TraceError":
+    def _within_limit(self, encoded: "EncodedItem | TraceError") -> "EncodedItem | TraceError":
         if isinstance(encoded, TraceError):
             return encoded
-        tokens = encoded.prompt_tokens + sum(encoded.candidate_tokens)
+        tokens = encoded.tokens
         if tokens <= (most := self.settings.tokens):
             return encoded
         what = f"the item has {tokens} tokens, the service takes {most} an item; shorten it"
@@ -243,7 +245,7 @@ class Corrector:
         request: str,
         value: str | None = None,
     ) -> dict[str, Any]:
-        """The JSON of a decision; under shadow the base's, with the difference logged."""
+        """Return the JSON of a decision; under shadow the base's, with the difference logged."""
         if self._learned is not None:
             self._learned.keep()
         label, content = {}, decision.to_dict(full=full)
@@ -267,7 +269,10 @@ class Corrector:
         record = Record(
             prompt=item.prompt, candidates=item.candidates, truthful=item.truthful, answer=answer
         )
-        view = {"text": item_view.text(record), "item": item_view.item(record, self.tracer.theta)}
+        view = {
+            "text": item_view.text(record),
+            "item": item_view.item(record, self.decider.tracer.theta),
+        }
         return cast(dict[str, Any], strict(view))
 
     def _log_decision(self, decision: Decision, item: Item, request: str) -> None:
@@ -287,10 +292,10 @@ class Corrector:
         )
 
 
-def leave(orders: "Sequence[Question | TraceError]") -> None:
+def leave(orders: "Sequence[Order | TraceError]") -> None:
     """Take orders out of the queue that nobody waits for any more."""
     for order in orders:
-        if isinstance(order, Question):
+        if isinstance(order, Order):
             order.future.cancel()
 
 
@@ -307,13 +312,21 @@ def characters(item: Item) -> int:
 
 
 def _order(
-    encoded: "Encoded | TraceError", scope: Scope, client: Hashable, *, batch: bool
-) -> "Question | TraceError":
+    encoded: "EncodedItem | TraceError", scope: Scope, client: Hashable, *, batch: bool
+) -> "ItemOrder | TraceError":
     if isinstance(encoded, TraceError):
         return encoded
-    return Question(client=client, batch=batch, encoded=encoded, scope=scope)
+    return ItemOrder(client=client, batch=batch, encoded=encoded, scope=scope)
 
 
-def _tokens(order: "Question | TraceError") -> Encoded:
-    assert isinstance(order, Question)
+def _plan_order(plan: Plan, client: Hashable, *, batch: bool) -> PlanOrder | ProbeOrder:
+    first = plan.parts[0]
+    if first.probe is not None:
+        return ProbeOrder(client=client, batch=batch, plan=plan)
+    assert first.item is not None and first.scope is not None
+    return PlanOrder(client=client, batch=batch, plan=plan, encoded=first.item, scope=first.scope)
+
+
+def _tokens(order: "ItemOrder | TraceError") -> EncodedItem:
+    assert isinstance(order, ItemOrder)
     return order.encoded

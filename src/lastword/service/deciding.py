@@ -7,18 +7,17 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from lastword.decide.answer import ChoiceAnswer, Probed, ScoreAnswer, SingleAnswer, answer_of
-from lastword.decide.batch import Scope
-from lastword.decide.item import Input, candidates_of, item_of, text_of
-from lastword.decide.questionnaire import singles, speaks_of, without_certificate
+from lastword.decide.item import Input, candidates_of, text_of
+from lastword.decide.plan import Part, Plan
+from lastword.decide.questionnaire import singles
 from lastword.errors import InputError, ItemError
 from lastword.files.strict_json import strict
-from lastword.probes.answering import Asked, probed
+from lastword.records.decision import Decision
 from lastword.service.call import Call
-from lastword.service.correction import LONG, Corrector, characters
+from lastword.service.correction import LONG, Corrector
 from lastword.service.refusal import Refusal
-from lastword.text.items import Item
 from lastword.text.question import Question, Single
-from lastword.text.tokens import Encoded, token_counts
+from lastword.text.tokens import EncodedItem, count_tokens, token_counts
 
 MOST_QUESTIONS = 400
 _FEW = 8  # questions that may have places as single items have
@@ -32,20 +31,20 @@ class Answered:
 
     answers: Mapping[str, SingleAnswer]
     reasons: Mapping[str, dict[str, Any]]
-    encoded: tuple[Encoded, ...]  # in the questions' order; of those that no probe answers
+    encoded: tuple[EncodedItem, ...]  # in the questions' order; of those that no probe answers
     probed: int = 0  # tokens of the input, where a probe has read it
 
     @property
     def input_tokens(self) -> int:
-        """Tokens before the options, of each question."""
-        return self.probed + sum(encoded.prompt_tokens for encoded in self.encoded)
+        """Return the tokens before the options, of each question."""
+        return self.probed + sum(encoded.prompt.prompt_tokens for encoded in self.encoded)
 
     @property
     def cached_tokens(self) -> int:
-        """Of those, what a question shares with the beginning of an earlier one."""
+        """Return the tokens that a question shares with the beginning of an earlier one."""
         shared, earlier = 0, list[tuple[int, ...]]()  # sorted: of all, a neighbour shares the most
         for encoded in self.encoded:
-            prompt = encoded.sequences[0][: encoded.prompt_tokens]
+            prompt = encoded.prompt.branches[0].tokens[: encoded.prompt.prompt_tokens]
             place = bisect(earlier, prompt)
             near = earlier[max(place - 1, 0) : place + 1]
             shared += max((_common(prompt, other) for other in near), default=0)
@@ -54,8 +53,8 @@ class Answered:
 
     @property
     def output_tokens(self) -> int:
-        """Tokens of the options, all of which are scored."""
-        return sum(sum(encoded.candidate_tokens) for encoded in self.encoded)
+        """Return the tokens of the options, all of which are scored."""
+        return sum(sum(encoded.prompt.candidate_tokens) for encoded in self.encoded)
 
 
 async def answer(
@@ -103,52 +102,56 @@ async def _answered(
 ) -> Answered:
     corrector, trajectory, view = call.corrector, "trajectory" in include, "view" in include
 
-    def read() -> tuple[Mapping[str, Single], list[Item], Mapping[str, Asked]]:
-        asked = singles(make())
-        by_probe = probed(corrector.tracer, corrector.tracer.prepare(asked))
-        items = bounded(corrector, value, asked, most)
-        rest = [item for name, item in zip(asked, items, strict=True) if name not in by_probe]
-        return asked, rest, by_probe
+    def read() -> tuple[Plan, int]:
+        asked, text = singles(make()), text_of(value)
+        require_small(corrector, text, asked, most)
+        plan = corrector.decider.plan(
+            text,
+            asked,
+            read="all" if include else "decide",
+            blind="all" if view else "none",
+        )
+        probed = any(part.probe is not None for part in plan.parts)
+        return plan, count_tokens(text, corrector.decider.tracer.tokenizer) if probed else 0
 
     size = int(call.request.headers.get("content-length", LONG + 1))
-    asked, items, by_probe = await corrector.read(call.client, size, read)
+    plan, probed_tokens = await corrector.read(call.client, size, read)
     # Few questions with no more options than an item may have wait as an item does.
-    options = sum(len(item.candidates) for item in items)
+    items = [part.item for part in plan.parts if part.item is not None and part.probe is None]
+    options = sum(len(item.prompt.branches) for item in items)
     batch = len(items) > _FEW or options > corrector.settings.candidates
-    plain = corrector.tracer.decider == "base"
-    scope = Scope("all" if include else "base" if plain else "decide", "all" if view else "base")
-    decided = await corrector.decide(items, call.client, scope, batch=batch, bounded=True)
+    found = await corrector.answer(plan, call.client, batch=batch)
     answers: dict[str, SingleAnswer] = {}
     reasons: dict[str, dict[str, Any]] = {}
-    tokens = 0
-    if by_probe:
-        known, tokens = await corrector.probed(value, by_probe, call.client, trajectory=trajectory)
-        answers |= cast(Mapping[str, SingleAnswer], known)
-        for name, one in by_probe.items():
-            told: dict[str, Any] = {"operator": answers[name].method}
-            if corrector.oversight is not None:
-                told["feedback_id"] = corrector.oversight.probed(answers[name], one, text_of(value))
-            reasons[name] = _reasons(answers[name], told, trajectory=trajectory)
-    others = [pair for pair in asked.items() if pair[0] not in by_probe]
-    certificate = corrector.tracer.certificate
-    certified = () if certificate is None else certificate.questions
-    for (name, question), item, (decision, _) in zip(others, items, decided, strict=True):
+    for part in plan.parts:
         await asyncio.sleep(0)  # others have their turn
-        whole, decision = decision, decision.as_base() if plain else decision
-        speaks = speaks_of(question, certified)
-        decision = decision if speaks else without_certificate(decision)
-        told = corrector.write(
-            decision, item, full=trajectory, request=call.id, value=text_of(value)
-        )
-        if view:
-            told["view"] = corrector.view(whole, item)
-        shown = decision.as_base() if corrector.shadow else decision
-        alone = corrector.shadow or not speaks
-        temperature = None if alone else corrector.tracer.temperature
-        answers[name] = answer_of(question, shown, temperature)
-        reasons[name] = _reasons(answers[name], told, trajectory=trajectory)
-    answers = {name: answers[name] for name in asked}
-    return Answered(answers, reasons, tuple(encoded for _, encoded in decided), tokens)
+        answer = cast(SingleAnswer, found[part.name])
+        if part.probe is None:
+            answer, told = _of_model(
+                call, part, answer, plan.text, trajectory=trajectory, view=view
+            )
+        else:
+            told = {"operator": answer.method}
+            if corrector.oversight is not None:
+                told["feedback_id"] = corrector.oversight.probed(answer, part, plan.text)
+        answers[part.name] = answer
+        reasons[part.name] = _reasons(answer, told, trajectory=trajectory)
+    return Answered(answers, reasons, tuple(items), probed_tokens)
+
+
+def _of_model(
+    call: Call, part: Part, answer: SingleAnswer, text: str, *, trajectory: bool, view: bool
+) -> tuple[SingleAnswer, dict[str, Any]]:
+    """Return an answer of the model as it is given, and what is said of it."""
+    corrector, decision = call.corrector, answer.decision
+    assert isinstance(decision, Decision) and part.item is not None
+    item = part.item.item
+    told = corrector.write(decision, item, full=trajectory, request=call.id, value=text)
+    if view:
+        told["view"] = corrector.view(decision, item)
+    if corrector.shadow:
+        answer = answer_of(part.question, decision.as_base(), None)
+    return answer, told
 
 
 def keyed(own: SingleAnswer, confidence: float) -> dict[str, Any]:
@@ -164,41 +167,37 @@ def keyed(own: SingleAnswer, confidence: float) -> dict[str, Any]:
     return told | {"confidence": confidence}
 
 
-def bounded(
-    corrector: Corrector,
-    value: Input,
-    asked: Mapping[str, Question],
-    most: int = MOST_QUESTIONS,
-) -> list[Item]:
-    """The items of all questions about an input, in order, where they are not too much to ask.
+def require_small(
+    corrector: Corrector, text: str, asked: Mapping[str, Single], most: int = MOST_QUESTIONS
+) -> None:
+    """Refuse questions about a text that are too much work, before any prompt is written.
 
     Raises:
-        Refusal: Too many questions, too much text, or too many tokens of work.
-        InputError: What cannot be asked.
+        Refusal: Too many questions, characters or tokens.
     """
-    parts = singles(asked)
-    if len(parts) > most:
-        what = f"there are {len(parts)} questions, a request takes {most}"
+    if len(asked) > most:
+        what = f"there are {len(asked)} questions, a request takes {most}"
         raise Refusal("invalid_body", f"{what}: send them in parts")
-    text, work = text_of(value), _Work(corrector)
-    for texts in ([text], *map(candidates_of, parts.values())):  # before anything is written
-        work.add(texts)
-    ready, items = corrector.tracer.prepare(asked), list[Item]()
-    for name, question in ready.singles.items():  # of too much work none is written to the end
-        items.append(item_of(text, question, ready.template, id=name))
-        work.add([items[-1].blind_prompt or ""])
-    count = sum(characters(corrector.tracer.trim(item)) for item in items)
-    if count > (limit := _REQUEST * corrector.settings.characters):
-        what = f"{count} characters, the input counted with every option of every question"
-        raise Refusal("too_many_characters", f"{what}: a request takes {limit}; send it in parts")
-    return items
+    count, limit = 0, _REQUEST * corrector.settings.characters
+    work = _Work(corrector)
+    work.add([text])
+    for question in asked.values():
+        options = candidates_of(question)
+        described = [option.description or "" for option in question.options]
+        frame = len(text) + len(question.instructions) + sum(map(len, described))
+        count += sum(frame + len(option) for option in options)
+        if count > limit:
+            what = f"{count} characters, the input counted with every option of every question"
+            more = f"a request takes {limit}; send it in parts"
+            raise Refusal("too_many_characters", f"{what}: {more}")
+        work.add([question.instructions, *described, *options])
 
 
 class _Work:
-    """Tokens of a request's texts, each of which is read once however often it comes."""
+    """The tokens of a request's texts; a text that comes again is counted but not read again."""
 
     def __init__(self, corrector: Corrector) -> None:
-        self._tokenizer = corrector.tracer.tokenizer
+        self._tokenizer = corrector.decider.tracer.tokenizer
         self._limit = _REQUEST * corrector.settings.tokens
         self._waiting: list[str] = []
         self._each: dict[str, int] = {}

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from lastword.decide.tracer import Tracer
+from lastword.decide.decider import Decider
 from lastword.errors import InputError
 from lastword.methods.correction import Learning
 from lastword.service.database import Database, Unkept, is_shared
@@ -52,20 +52,20 @@ class Learned:
             self._log.failure(error, at="state", reason=str(error))
 
 
-def learned(tracer: Tracer, settings: Settings, log: Log) -> Learned | None:
+def learned(decider: Decider, settings: Settings, log: Log) -> Learned | None:
     """The file of what the tracer's correction learns; None where it learns nothing.
 
     Raises:
         InputError: As `Learned`, or a database whose services would learn of one another's items.
     """
-    if not isinstance(tracer.correction, Learning):
+    if not isinstance(decider.correction, Learning):
         return None
-    name = tracer.correction.name
+    name = decider.correction.name
     what = "answers depend on the requests before them; a certificate freezes the mean"
     log.event("learning", correction=name, kept=settings.state is not None, told=what)
     if settings.state is None:
         return None
     if is_shared(settings.state):
         raise InputError(f"what {name} learns is kept in a file of each service: --state FILE")
-    owner = f"{name} on {tracer.subject.digest}"
-    return Learned(tracer.correction, settings.state, owner, log)
+    owner = f"{name} on {decider.subject.digest}"
+    return Learned(decider.correction, settings.state, owner, log)

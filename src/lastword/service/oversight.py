@@ -19,9 +19,9 @@ from typing import Any
 
 from lastword.decide.answer import Probed, SingleAnswer
 from lastword.decide.item import candidates_of
+from lastword.decide.plan import Part
 from lastword.errors import InputError
 from lastword.files.strict_json import strict
-from lastword.probes.answering import Asked
 from lastword.records.decision import Decision
 from lastword.service.database import PAUSE_SECONDS, Unkept
 from lastword.service.ledger import Entry, Ledger
@@ -83,9 +83,9 @@ class Oversight:
         words = self._words(*asked, item.candidates)
         return self._note(Entry.of(decision), statistics(content), text, words)
 
-    def probed(self, answer: SingleAnswer, asked: Asked, text: str) -> str | None:
+    def probed(self, answer: SingleAnswer, asked: Part, text: str) -> str | None:
         """Take note of a probe's answer, as `answered`; drift watches that of the certified one."""
-        assert isinstance(answer.decision, Probed)
+        assert isinstance(answer.decision, Probed) and asked.probe is not None
         like, options = answer.decision.likeness, candidates_of(asked.question)
         (own,) = marks(None, text, options, None)
         certified = self._probe is not None and self._probe.digest == asked.probe.digest

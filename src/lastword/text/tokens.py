@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from lastword.errors import InputError, ItemError, ModelError
 from lastword.rule.theta import Theta
+from lastword.text.forest import Branch
 from lastword.text.items import Item
 from lastword.text.messages import Message, as_dicts
 
@@ -60,46 +61,64 @@ class Chat:
 
 @dataclass(frozen=True)
 class Encoded:
-    """One item as token ids.
+    """One prompt with its candidates as token ids.
 
     Attributes:
-        sequences: Whole text of each candidate.
-        boundaries: Candidate i's own tokens are `sequences[i][boundaries[i]:]`; at least 1, so
-            that some position predicts the first of them.
-        blind_sequences: Those after `item.blind_prompt`; empty where there is none.
-        content_free_sequences: Those after each of `item.content_free`.
-        truncated: Prompt tokens dropped at the left to fit the context.
-        boundary_moved: Whether joining merged tokens across the end of the prompt.
+        branches: Each candidate's whole text, and the place where the candidate begins: at least 1,
+            so that some position predicts its first token.
+        truncated: Prompt tokens dropped at the left end to fit the context.
+        boundary_moved: True if joining merged tokens across the end of the prompt.
     """
 
-    item: Item
-    sequences: tuple[Ids, ...]
-    boundaries: tuple[int, ...]
-    blind_sequences: tuple[Ids, ...] = ()
-    blind_boundaries: tuple[int, ...] = ()
-    content_free_sequences: tuple[tuple[Ids, ...], ...] = ()
-    content_free_boundaries: tuple[tuple[int, ...], ...] = ()
+    branches: tuple[Branch, ...]
     truncated: int = 0
     boundary_moved: bool = False
 
     @property
+    def sequences(self) -> tuple[Ids, ...]:
+        """Return the ids of each candidate's whole text."""
+        return tuple(branch.tokens for branch in self.branches)
+
+    @property
+    def boundaries(self) -> tuple[int, ...]:
+        """Return the place where each candidate begins in its sequence."""
+        return tuple(branch.boundary for branch in self.branches)
+
+    @property
     def prompt_tokens(self) -> int:
-        """Return tokens before the first candidate token, special ones too."""
+        """Return the number of tokens before the first candidate token, special ones included."""
         return min(self.boundaries)
 
     @property
     def candidate_tokens(self) -> tuple[int, ...]:
-        """Return m_i: tokens of each candidate."""
-        return _own_tokens(self.sequences, self.boundaries)
+        """Return m_i: the number of tokens of each candidate."""
+        return tuple(len(branch.tokens) - branch.boundary for branch in self.branches)
+
+
+@dataclass(frozen=True)
+class EncodedItem:
+    """An item with its prompts as token ids.
+
+    Attributes:
+        prompt: The item's prompt.
+        blind: Its blind prompt, if it has one.
+        content_free: Its content-free prompts.
+    """
+
+    item: Item
+    prompt: Encoded
+    blind: Encoded | None = None
+    content_free: tuple[Encoded, ...] = ()
 
     @property
-    def blind_tokens(self) -> tuple[int, ...]:
-        """Return the same after the blind prompt; empty without one."""
-        return _own_tokens(self.blind_sequences, self.blind_boundaries)
+    def prompts(self) -> tuple[Encoded, ...]:
+        """Return every prompt in the order in which a batch holds them."""
+        return (self.prompt, *([] if self.blind is None else [self.blind]), *self.content_free)
 
-
-def _own_tokens(sequences: tuple[Ids, ...], boundaries: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(len(s) - b for s, b in zip(sequences, boundaries, strict=True))
+    @property
+    def tokens(self) -> int:
+        """Return the number of tokens of the prompt and of every candidate."""
+        return self.prompt.prompt_tokens + sum(self.prompt.candidate_tokens)
 
 
 def encode(
@@ -111,7 +130,7 @@ def encode(
     overflow: Overflow = "error",
     chat: Chat | None = None,
     first: int = 0,
-) -> list[Encoded | ItemError]:
+) -> list[EncodedItem | ItemError]:
     """Return every item as token ids, or as the error that names it; in order.
 
     Each distinct text of all the items goes through the tokenizer once.
@@ -133,7 +152,7 @@ def encode(
     texts = [_texts(item, tokenizer, chat, theta.tokens.join) for item in items]
     parts = [t for prompts in texts if not isinstance(prompts, ItemError) for t in prompts]
     reader = Reader(tokenizer, (s for t in parts for s in t.all), any(t.special for t in parts))
-    results: list[Encoded | ItemError] = []
+    results: list[EncodedItem | ItemError] = []
     for place, (item, prompts) in enumerate(zip(items, texts, strict=True)):
         alone = first == 0 and len(items) == 1
         name = str(first + place) if item.id is None and not alone else item.id
@@ -419,43 +438,22 @@ def _leading_special(tokenizer: Tokenizer, ids_of: Mapping[Text, Ids]) -> Ids:
     )
 
 
-@dataclass(frozen=True)
-class _Split:
-    """The sequences of one prompt, and where its candidates begin."""
-
-    sequences: tuple[Ids, ...]
-    boundaries: tuple[int, ...]
-    moved: bool = False
-    truncated: int = 0
-
-
 def _encode_item(
     item: Item,
     prompts: list[_Texts] | ItemError,
     reader: Reader,
     context: int | None,
     overflow: Overflow,
-) -> Encoded:
+) -> EncodedItem:
     if isinstance(prompts, ItemError):
         raise prompts
-    splits = [_fit(_split(texts, reader), reader, context, overflow) for texts in prompts]
-    main, *rest = splits
-    blind, free = ([], rest) if item.blind_prompt is None else (rest[:1], rest[1:])
-    return Encoded(
-        item=item,
-        sequences=main.sequences,
-        boundaries=main.boundaries,
-        blind_sequences=blind[0].sequences if blind else (),
-        blind_boundaries=blind[0].boundaries if blind else (),
-        content_free_sequences=tuple(split.sequences for split in free),
-        content_free_boundaries=tuple(split.boundaries for split in free),
-        truncated=main.truncated,
-        boundary_moved=main.moved,
-    )
+    main, *rest = (_fit(_split(texts, reader), reader, context, overflow) for texts in prompts)
+    blind = None if item.blind_prompt is None else rest.pop(0)
+    return EncodedItem(item, main, blind, tuple(rest))
 
 
-def _split(texts: _Texts, reader: Reader) -> _Split:
-    """Return sequences and boundaries of one prompt, with something in front of every candidate."""
+def _split(texts: _Texts, reader: Reader) -> Encoded:
+    """Return the branches of one prompt, with something in front of every candidate."""
     whole = reader.whole if texts.special else reader.continuation
     prompt = whole(texts.prompt)
     if texts.join == "ids":
@@ -465,12 +463,11 @@ def _split(texts: _Texts, reader: Reader) -> _Split:
     _check_candidates(prompt, sequences)
     common = [common_length(prompt, sequence) for sequence in sequences]
     # A candidate keeps a token even where all of its sequence is the beginning of the prompt's.
-    boundaries = tuple(min(n, len(s) - 1) for n, s in zip(common, sequences, strict=True))
-    is_retokenised = any(n < len(prompt) for n in boundaries)
-    if min(boundaries) == 0:
-        sequences = tuple((reader.start, *sequence) for sequence in sequences)
-        boundaries = tuple(n + 1 for n in boundaries)
-    return _Split(sequences, boundaries, is_retokenised)
+    boundaries = [min(n, len(s) - 1) for n, s in zip(common, sequences, strict=True)]
+    moved = any(n < len(prompt) for n in boundaries)
+    start = (reader.start,) if min(boundaries) == 0 else ()
+    pairs = zip(sequences, boundaries, strict=True)
+    return Encoded(tuple(Branch(start + s, len(start) + n) for s, n in pairs), boundary_moved=moved)
 
 
 def common_length(prompt: Ids, sequence: Ids) -> int:
@@ -493,14 +490,15 @@ def _check_candidates(prompt: Ids, sequences: tuple[Ids, ...]) -> None:
         first[sequence] = i
 
 
-def _fit(split: _Split, reader: Reader, context: int | None, overflow: Overflow) -> _Split:
-    """Return the split within the context: as it is, or without the left end of its prompt."""
-    longest = max(range(len(split.sequences)), key=lambda i: len(split.sequences[i]))
-    length = len(split.sequences[longest]) - 1  # the last token is never fed
+def _fit(encoded: Encoded, reader: Reader, context: int | None, overflow: Overflow) -> Encoded:
+    """Return the prompt within the context: as it is, or without its left end."""
+    lengths = [len(branch.fed) for branch in encoded.branches]
+    length = max(lengths)
+    longest = lengths.index(length)
     if context is None or length <= context:
-        return split
-    shared = min(split.boundaries)
-    special = reader.count_special(split.sequences[0][:shared])
+        return encoded
+    shared = encoded.prompt_tokens
+    special = reader.count_special(encoded.branches[0].tokens[:shared])
     drop = length - context
     if overflow == "error":
         raise ItemError(
@@ -512,9 +510,8 @@ def _fit(split: _Split, reader: Reader, context: int | None, overflow: Overflow)
             f"candidate {longest} does not fit the model's context of {context} tokens even "
             "without its prompt; shorten it"
         )
-    return replace(
-        split,
-        sequences=tuple(s[:special] + s[special + drop :] for s in split.sequences),
-        boundaries=tuple(n - drop for n in split.boundaries),
-        truncated=drop,
+    branches = tuple(
+        Branch(b.tokens[:special] + b.tokens[special + drop :], b.boundary - drop)
+        for b in encoded.branches
     )
+    return replace(encoded, branches=branches, truncated=drop)

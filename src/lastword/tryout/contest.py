@@ -16,10 +16,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import softmax
 
+from lastword.decide.decider import read_passages, read_states, subject_of
 from lastword.decide.item import candidates_of, item_of
 from lastword.errors import ItemError
 from lastword.lab.report.controls import features_of_cell
-from lastword.probes.answering import passages_of, read_states
 from lastword.probes.probe import Fit, Probe
 from lastword.probes.stacked import StackedProbe, fit_stacked
 from lastword.probes.state import POOLINGS, StateFit, StateProbe, fit_state, kept
@@ -28,6 +28,7 @@ from lastword.probes.trajectory import Options, TrajectoryProbe, fit_trajectory,
 from lastword.probes.words import bag_of_words
 from lastword.records.cells import Cell
 from lastword.text.forest import build
+from lastword.text.passages import Passage
 from lastword.text.prompt_template import Template, template_name
 from lastword.text.question import Choice, question_digest
 from lastword.trust.certificate import Probe as Mark
@@ -315,7 +316,7 @@ def _by_trajectory(tracer: "Tracer", material: Material, made: Right) -> Contest
 
 def _probe(tracer: "Tracer", material: Material, fit: Fit, labels: int) -> Probe:
     name = template_name(material.template.to_dict())
-    probe = Probe(material.questions[0], name, tracer.subject, fit, labels, seed=SEED)
+    probe = Probe(material.questions[0], name, subject_of(tracer), fit, labels, seed=SEED)
     if (state := probe.state) is None:
         return probe
     options = [option.text for option in probe.question.options]
@@ -356,24 +357,25 @@ def _costs(tracer: "Tracer", material: Material, probe: Probe) -> float:
     that predicts a token, and a depth. Prompts without the input are the same for all texts of one
     question, and cost nothing there.
     """
-    from lastword.decide.batch import prompts_of
-
     profile, template = tracer.profile, material.template
     block, head = 12 * profile.width**2, profile.width * profile.vocabulary
     texts, questions = material.texts[:_COUNTED], material.questions[:_COUNTED]
     pairs = zip(texts, questions, strict=True)
-    encoded = tracer.encode([item_of(text, question, template) for text, question in pairs])
+    items = [item_of(*pair, template, blind=True, content_free=True) for pair in pairs]
+    encoded = tracer.encode(items)
     model = whole = 0
     for own in encoded:
         if isinstance(own, ItemError):
             continue
-        for place, branches in enumerate(prompts_of(own)):
-            forest = build(branches)
+        for place, prompt in enumerate(own.prompts):
+            forest = build(prompt.branches)
             trunk, rows = len(forest) * block * profile.depth, len(forest.reads.rows) * head
             model += 0 if place else trunk + rows  # the first is the one with the input
             whole += trunk + rows * (1 if place > 1 else profile.depth + 1)
     if (state := probe.state) is None:
         return whole / model
-    passages = passages_of(tracer, texts, questions[0], template, state.pooling)
-    read = sum(len(own.tokens) for own in passages) * block * state.depth / model
+    named: list[tuple[str, str | None]] = [(text, None) for text in texts]
+    passages = read_passages(tracer, named, questions[0], template, state.pooling)
+    tokens = sum(len(p.tokens) for p in passages if isinstance(p, Passage))
+    read = tokens * block * state.depth / model
     return read + isinstance(probe.fit, StackedProbe)

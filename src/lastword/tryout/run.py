@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from lastword.decide.decider import Decider, read_states
 from lastword.decide.file import write_questions
 from lastword.decide.templates import CHAT, DEFAULT, TEMPLATES, template_of
 from lastword.errors import InputError, ItemError
@@ -17,7 +18,6 @@ from lastword.lab.evaluation.runner import execute, prepare
 from lastword.lab.evaluation.work import Work
 from lastword.lab.report.build import VERDICT, write_page
 from lastword.methods import resolve
-from lastword.probes.answering import read_states
 from lastword.probes.probe import SUFFIX
 from lastword.probes.state import POOLINGS
 from lastword.records.info import read_run
@@ -118,7 +118,8 @@ class Job:
     def _run(
         self, root: Folder, out: Path | None, advance: Callable[[int], None] | None
     ) -> Verdict:
-        cell = execute(self.tracer, prepare(self.tracer, self.work), root, advance=advance).cell
+        decider = Decider(self.tracer)
+        cell = execute(decider, prepare(decider, self.work), root, advance=advance).cell
         sample = read_sample(cell, methods=None)
         contest = self._contest(sample)
         probes = () if contest is None else [own.probe.name for own in contest.entrants]

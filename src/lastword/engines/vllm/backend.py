@@ -14,12 +14,14 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
+from lastword.decide.decider import Decider
+from lastword.decide.options import DecideOptions
 from lastword.decide.tracer import Tracer
 from lastword.engines.vllm.checking import check
 from lastword.engines.vllm.checkpoint import Checkpoint, find
 from lastword.engines.vllm.process import Process, SideLostError
 from lastword.engines.vllm.settings import HOOKS_VERSION, Settings
-from lastword.errors import ElsewhereError, ModelError, NonFiniteError
+from lastword.errors import ElsewhereError, ModelError
 from lastword.model import loading
 from lastword.model.asked import asked
 from lastword.model.backend import MOST_BATCH_TOKENS, Local, Pooled, Profile, default_batch_tokens
@@ -37,11 +39,11 @@ MOST_LOSSES = 3  # side processes that one group of items may end
 _log = logging.getLogger("lastword")
 
 
-def open_tracer(options: LoadOptions, settings: Settings) -> Tracer:
-    """A tracer whose forwards and readouts are vLLM's; `close` ends its process.
+def open_decider(options: DecideOptions, settings: Settings) -> Decider:
+    """Make a decider whose forward passes and readouts are vLLM's.
 
-    Methods that need more than S and T (DoLa, SLED, DeLTa) are refused by name, and so is what
-    needs the model itself (asking, generating).
+    `tracer.backend.close()` ends vLLM's process. Methods that need more than S and T (DoLa, SLED,
+    DeLTa) are refused by name.
 
     Raises:
         InputError: An option that says how transformers runs a model.
@@ -50,7 +52,8 @@ def open_tracer(options: LoadOptions, settings: Settings) -> Tracer:
     """
     engine, checkpoint = settings.describe(), find(options)
     backend = Vllm(checkpoint, options, settings, engine)
-    return Tracer.over(backend, checkpoint.tokenizer, options, checkpoint.invariant)
+    tracer = Tracer.over(backend, checkpoint.tokenizer, options, checkpoint.invariant)
+    return Decider.over(tracer, options)
 
 
 class Vllm:
@@ -137,19 +140,14 @@ class Vllm:
         depths: Sequence[int],
         scorers: Sequence[TokenScorer] = (),
     ) -> Reading:
-        """Read states with the head, as `Readout.read` does; the only scorer in the side is T.
-
-        Raises:
-            NonFiniteError: Logits that are NaN or infinite; names the depth.
-        """
+        """Read states with the head, as `Readout.read` does; the only scorer in the side is T."""
         if not depths:
-            return Reading({}, [])
+            return Reading({}, [], np.full(len(targets), -1))
         row, token = states.reads.row[targets], states.reads.token[targets]
         theta = self.theta.to_dict() if scorers else None
-        not_finite, numbers = self.process.call("read", row, token, [*depths], theta)
-        if not_finite is not None:
-            raise NonFiniteError(not_finite)
-        return Reading(dict(zip(depths, numbers, strict=False)), [*numbers[len(depths) :]])
+        *numbers, faults = self.process.call("read", row, token, [*depths], theta)
+        scores = numbers[len(depths) :]
+        return Reading(dict(zip(depths, numbers, strict=False)), scores, faults.astype(int))
 
     def own_scores(self, branches: Sequence[Branch]) -> Float[np.ndarray, " targets"]:
         """Return vLLM's own log-probabilities of what the branches read."""

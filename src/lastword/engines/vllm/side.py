@@ -121,10 +121,10 @@ class Side:
             use_tqdm=False,
         )
 
-    def read(self, *arguments: Any) -> tuple[int | None, np.ndarray]:
+    def read(self, *arguments: Any) -> np.ndarray:
         """Read as `Watch.read` of the first rank does."""
-        own: tuple[int | None, np.ndarray] = self._ask("read", *arguments)[0]
-        return own
+        numbers: np.ndarray = self._ask("read", *arguments)[0]
+        return numbers
 
     def pool(self, *arguments: Any) -> np.ndarray:
         """Pool as `Watch.pool` of the first rank does."""

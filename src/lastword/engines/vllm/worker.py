@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lastword.errors import NonFiniteError
 from lastword.model.reading import States, read, tile_rows
 from lastword.model.weights.layouts import FINAL_NORMS
 from lastword.rule.scorer import Scorer
@@ -97,26 +96,22 @@ class Watch:
 
     def read(
         self, row: np.ndarray, token: np.ndarray, depths: list[int], theta: dict[str, Any] | None
-    ) -> tuple[int | None, np.ndarray]:
-        """Log-probabilities of predicted tokens; every rank computes them, the first is heard.
+    ) -> np.ndarray:
+        """Read log-probabilities of predicted tokens; every rank computes them, one is heard.
 
         Returns:
-            The depth whose logits are not finite, or None; float32 [depths, targets], and T's
-            scores in a last row where it is read.
+            float32 [readings, targets]: one reading per depth, then T's scores if it is read, then
+            the faults (`Reading.faults`).
         """
         scorers = []
         if theta is not None:
             constants = Theta.from_dict(theta)
             scorers = [Scorer(constants, len(self._blocks), self._head.vocabulary)]
         reads = Reads(np.arange(len(self._coverage)), row, token, np.zeros_like(row))
-        try:
-            reading = read(
-                self._head, States(self._hidden, reads), np.arange(len(row)), depths, scorers
-            )
-        except NonFiniteError as error:
-            return error.depth, np.zeros((0, len(row)), np.float32)
-        numbers = [*(reading.log_probs[d] for d in depths), *reading.scores]
-        return None, np.stack(numbers, dtype=np.float32)
+        states = States(self._hidden, reads)
+        reading = read(self._head, states, np.arange(len(row)), depths, scorers)
+        numbers = [*(reading.log_probs[d] for d in depths), *reading.scores, reading.faults]
+        return np.stack(numbers).astype(np.float32)
 
     def pool(self, row: np.ndarray, lengths: np.ndarray, depths: list[int]) -> np.ndarray:
         """Return the mean state of each passage, float32 [passages, depths, width]."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lastword.errors import ItemError
-    from lastword.text.tokens import Encoded
+    from lastword.text.tokens import EncodedItem
 
-    Batch = dict[int, Encoded | ItemError]
+    Batch = dict[int, EncodedItem | ItemError]
 
 WINDOW = 2048  # items that are planned together
 

@@ -38,10 +38,10 @@ from lastword.text.items import Item
 from lastword.text.prompt_template import template_name
 
 if TYPE_CHECKING:
-    from lastword.decide.tracer import Tracer
-    from lastword.text.tokens import Encoded
+    from lastword.decide.decider import Decider
+    from lastword.text.tokens import EncodedItem
 
-    Batch = dict[int, Encoded | ItemError]
+    Batch = dict[int, EncodedItem | ItemError]
 
 # Versions on which numbers depend: records of different ones do not stand in one cell.
 _PACKAGES = ("lastword", "torch", "transformers", "tokenizers")
@@ -104,7 +104,7 @@ class RunResult:
     set_aside: tuple[Folder, ...]
 
 
-def prepare(tracer: "Tracer", work: Work) -> Job:
+def prepare(decider: "Decider", work: Work) -> Job:
     """Lay out what a cell needs computed: its items, and the record of its settings.
 
     Raises:
@@ -115,22 +115,22 @@ def prepare(tracer: "Tracer", work: Work) -> Job:
     """
     from lastword.methods.correction import require_pure  # torch comes with it
 
-    require_pure(tracer.correction)
-    if tracer.certificate is not None:
-        tracer.certificate.check_template(template_name(work.template.to_dict()))
-    needs = [tracer.correction.needs, *(method.needs for method in work.methods.values())]
+    require_pure(decider.correction)
+    if decider.certificate is not None:
+        decider.certificate.check_template(template_name(work.template.to_dict()))
+    needs = [decider.correction.needs, *(method.needs for method in work.methods.values())]
     items = work.dataset.items(
         work.template,
         blind=work.blind != "none" or any(n.blind for n in needs),
         content_free=any(n.content_free for n in needs),
     )
-    described = tracer.describe() | _conversation(tracer, items)
+    described = decider.describe() | _conversation(decider, items)
     info = {
         **described,
         "model": model_name(described["model"]),
-        "weights": tracer.digests or None,
+        "weights": decider.tracer.digests or None,
         **_settings(work),
-        **({"state_bytes": _state_bytes(tracer)} if work.states else {}),
+        **({"state_bytes": _state_bytes(decider)} if work.states else {}),
         "machine": {"system": platform.platform(), "python": platform.python_version()},
         "plan": [],
     }
@@ -173,41 +173,41 @@ def finished(
     return RunResult(cell, run.records, run.records, run.failed, ())
 
 
-def _conversation(tracer: "Tracer", items: Sequence[Item]) -> dict[str, Any]:
+def _conversation(decider: "Decider", items: Sequence[Item]) -> dict[str, Any]:
     """The chat template as `describe` has it, where items bring conversations that it writes."""
     from lastword.text.tokens import Chat, describe_chat
 
     if all(item.messages is None for item in items):
         return {}
-    return {"chat": describe_chat(tracer.tokenizer, tracer.chat or Chat())}
+    return {"chat": describe_chat(decider.tracer.tokenizer, decider.tracer.chat or Chat())}
 
 
-def encode(tracer: "Tracer", job: Job, places: Sequence[int]) -> "Batch":
+def encode(decider: "Decider", job: Job, places: Sequence[int]) -> "Batch":
     """Items by place as tokens, or as why they have none.
 
     Raises:
         InputError: The chat template refuses a prompt.
     """
-    return dict(zip(places, tracer.encode([job.items[p] for p in places]), strict=True))
+    return dict(zip(places, decider.encode([job.items[p] for p in places]), strict=True))
 
 
-def plan(tracer: "Tracer", batch: "Batch") -> list[list[int]]:
+def plan(decider: "Decider", batch: "Batch") -> list[list[int]]:
     """A window's groups of places; items without tokens are a group of their own, the first."""
     failed = [p for p, e in batch.items() if isinstance(e, ItemError)]
     encoded = {p: e for p, e in batch.items() if not isinstance(e, ItemError)}
     places = list(encoded)
-    groups = tracer.plan(list(encoded.values())) if encoded else []
+    groups = decider.tracer.plan(list(encoded.values())) if encoded else []
     return [*([failed] if failed else []), *([places[i] for i in group] for group in groups)]
 
 
-def compute(tracer: "Tracer", job: Job, group: int, batch: "Batch") -> list[Row]:
+def compute(decider: "Decider", job: Job, group: int, batch: "Batch") -> list[Row]:
     """The records of items that are one batch, in their order.
 
     A batch that meets logits that are not finite is done again item by item, so that only the items
     that have them fail.
 
     Args:
-        tracer: The model.
+        decider: The model.
         job: What is run.
         group: Number of their group in the plan.
         batch: The items: all of the group, or some.
@@ -216,10 +216,10 @@ def compute(tracer: "Tracer", job: Job, group: int, batch: "Batch") -> list[Row]
     where = {p: Place(name, examples[p].kind, p, group) for p in batch}
     good = {p: e for p, e in batch.items() if not isinstance(e, ItemError)}
     start = time.perf_counter()
-    decisions = _decide(tracer, good, job)
-    states = _states(tracer, job, [p for p, own in decisions.items() if isinstance(own, Decision)])
+    decisions = _decide(decider, good, job)
+    states = _states(decider, job, [p for p, own in decisions.items() if isinstance(own, Decision)])
     seconds = time.perf_counter() - start
-    tokens = {p: _tokens(e) for p, e in good.items()}
+    tokens = {p: e.tokens for p, e in good.items()}
     share = seconds / max(sum(tokens.values()), 1)
     rows = []
     for place, encoded in batch.items():
@@ -233,14 +233,14 @@ def compute(tracer: "Tracer", job: Job, group: int, batch: "Batch") -> list[Row]
     return rows
 
 
-def part(tracer: "Tracer", job: Job, group: int, batch: "Batch", pace: Pace) -> Part:
+def part(decider: "Decider", job: Job, group: int, batch: "Batch", pace: Pace) -> Part:
     """Records of the first of a group's items, as many as the pace allows, ready to be kept.
 
     Where nothing is known of the pace, a few items tell it. If then the whole group is soon done,
     it is computed as one batch, they too: what is fast is packed the same wherever it runs.
 
     Args:
-        tracer: The model.
+        decider: The model.
         job: What is run.
         group: Number of the group in the plan.
         batch: What the group lacks.
@@ -250,7 +250,7 @@ def part(tracer: "Tracer", job: Job, group: int, batch: "Batch", pace: Pace) -> 
 
     def rows_of(count: int) -> list[Row]:
         with pace.learning(sum(tokens[:count])):
-            return compute(tracer, job, group, dict(islice(batch.items(), count)))
+            return compute(decider, job, group, dict(islice(batch.items(), count)))
 
     known, count = pace.known, pace.items(tokens)
     rows = rows_of(count)
@@ -261,7 +261,7 @@ def part(tracer: "Tracer", job: Job, group: int, batch: "Batch", pace: Pace) -> 
 
 
 def execute(
-    tracer: "Tracer",
+    decider: "Decider",
     job: Job,
     out: Folder,
     extent: Extent = Extent(),  # noqa: B008 - frozen
@@ -270,7 +270,7 @@ def execute(
     """Do what the cell lacks and keep it, part by part; started again, it goes on.
 
     Args:
-        tracer: The model.
+        decider: The model.
         job: What is run.
         out: Root of the cells.
         extent: How much of it is done here.
@@ -283,13 +283,13 @@ def execute(
 
     def parts(run: Run) -> Iterator[Part]:
         pace = Pace()
-        with Ahead(partial(encode, tracer, job), len(job.items)) as ahead:
+        with Ahead(partial(encode, decider, job), len(job.items)) as ahead:
             while not run.whole:
                 if not run.gaps:
-                    run.extend(plan(tracer, ahead.window(run.plan_size)))
+                    run.extend(plan(decider, ahead.window(run.plan_size)))
                     continue
                 group, places = next(iter(run.gaps.items()))  # what is kept leaves it
-                yield part(tracer, job, group, ahead.take(places), pace)
+                yield part(decider, job, group, ahead.take(places), pace)
 
     return collect(job.info, out, parts, extent, advance)
 
@@ -336,27 +336,16 @@ def _settings(work: Work) -> RunInfo:
 
 
 def _decide(
-    tracer: "Tracer", encoded: "dict[int, Encoded]", job: Job
+    decider: "Decider", encoded: "dict[int, EncodedItem]", job: Job
 ) -> dict[int, Decision | NonFiniteError]:
     if not encoded:
         return {}
-    from lastword.decide.batch import Scope  # torch comes with it
-
-    try:
-        decisions = tracer.decide_group(
-            list(encoded.values()), Scope(job.work.record, job.work.blind, job.work.methods)
-        )
-        return dict(zip(encoded, decisions, strict=True))
-    except NonFiniteError as error:
-        if len(encoded) == 1:
-            return dict.fromkeys(encoded, error)
-    answers: dict[int, Decision | NonFiniteError] = {}
-    for place, one in encoded.items():
-        answers |= _decide(tracer, {place: one}, job)
-    return answers
+    scope = decider.scope(job.work.record, job.work.blind, job.work.methods)
+    decisions = decider.decide_group(list(encoded.values()), scope)
+    return dict(zip(encoded, decisions, strict=True))
 
 
-def _states(tracer: "Tracer", job: Job, places: Sequence[int]) -> "dict[int, bytes | ItemError]":
+def _states(decider: "Decider", job: Job, places: Sequence[int]) -> "dict[int, bytes | ItemError]":
     """Pooled states of some items by place, or why there are none; nothing where none are kept."""
     if job.inputs is None or not places:
         return {}
@@ -368,10 +357,10 @@ def _states(tracer: "Tracer", job: Job, places: Sequence[int]) -> "dict[int, byt
         encode_passages(
             [job.items[p].prompt for p in places],
             inputs[pooling],
-            tracer.tokenizer,
-            context=tracer.profile.context,
-            overflow=tracer.overflow,
-            chat=tracer.chat,
+            decider.tracer.tokenizer,
+            context=decider.tracer.profile.context,
+            overflow=decider.tracer.overflow,
+            chat=decider.tracer.chat,
         )
         for pooling in POOLINGS
     ]
@@ -383,26 +372,26 @@ def _states(tracer: "Tracer", job: Job, places: Sequence[int]) -> "dict[int, byt
             states[place] = ItemError(refused[0].reason, job.items[place].id)
         else:
             passages[place] = [p for p in own if isinstance(p, Passage)]
-    read = tracer.pooled(list(chain(*passages.values())), range(tracer.profile.depth + 1))
+    read = decider.tracer.pooled(
+        list(chain(*passages.values())), range(decider.tracer.profile.depth + 1)
+    )
     by_item = read.reshape(len(passages), len(POOLINGS), *read.shape[1:]).swapaxes(1, 2)
     pairs = zip(passages, by_item, strict=True)
     return states | {place: own.astype("<f4").tobytes() for place, own in pairs}
 
 
-def _state_bytes(tracer: "Tracer") -> int:
+def _state_bytes(decider: "Decider") -> int:
     """Return what the pooled states of an item take: float32 [depths, poolings, width]."""
     from lastword.probes.state import POOLINGS
 
-    return 4 * (tracer.profile.depth + 1) * len(POOLINGS) * tracer.profile.width
+    return 4 * (decider.tracer.profile.depth + 1) * len(POOLINGS) * decider.tracer.profile.width
 
 
-def _tokens(encoded: "Encoded") -> int:
-    return encoded.prompt_tokens + sum(encoded.candidate_tokens)
-
-
-def _fresh_tokens(batch: "Sequence[Encoded | ItemError]") -> list[int]:
+def _fresh_tokens(batch: "Sequence[EncodedItem | ItemError]") -> list[int]:
     """Count the tokens that each item adds to a batch with those before it; 0 without tokens."""
     encoded = [e for e in batch if not isinstance(e, ItemError)]
-    shared = common_prefixes([np.asarray(e.sequences[0]) for e in encoded])
-    fresh = (_tokens(e) - min(s, e.prompt_tokens) for e, s in zip(encoded, shared, strict=True))
+    shared = common_prefixes([np.asarray(e.prompt.branches[0].tokens) for e in encoded])
+    fresh = (
+        e.tokens - min(s, e.prompt.prompt_tokens) for e, s in zip(encoded, shared, strict=True)
+    )
     return [0 if isinstance(e, ItemError) else int(next(fresh)) for e in batch]

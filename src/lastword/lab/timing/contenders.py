@@ -11,40 +11,41 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from lastword.decide.batch import Read, Scope, branches_of
-from lastword.decide.tracer import Tracer
+from lastword.decide.batch import Read
+from lastword.decide.decider import Decider
+from lastword.decide.tracer import Tracer, sound
 from lastword.errors import InputError
 from lastword.model.check import own_scores
 from lastword.model.readout import Readout
 from lastword.records.decision import Decision
 from lastword.rule.tile import Tile
-from lastword.text.tokens import Encoded
+from lastword.text.tokens import EncodedItem
 
 Sums = list[list[float]]
 LM_EVAL_BATCHES = (1, 4, 16, 64)
 
 
-def ours(tracer: Tracer, encoded: Sequence[Encoded], read: Read) -> list[Decision]:
+def ours(decider: Decider, encoded: Sequence[EncodedItem], read: Read) -> list[Decision]:
     """Plan and decide everything, as `correct_many` does once texts are tokens."""
-    return list(tracer.correct_encoded(encoded, Scope(read)))
+    return [*map(sound, decider.correct_encoded(encoded, decider.scope(read)))]
 
 
-def sums_of(encoded: Sequence[Encoded], decisions: Sequence[Decision]) -> Sums:
+def sums_of(encoded: Sequence[EncodedItem], decisions: Sequence[Decision]) -> Sums:
     """Return the base scores of decisions as sums over each candidate's tokens."""
     return [
-        [float(s * m) for s, m in zip(d.base_scores, e.candidate_tokens, strict=True)]
+        [float(s * m) for s, m in zip(d.base_scores, e.prompt.candidate_tokens, strict=True)]
         for e, d in zip(encoded, decisions, strict=True)
     ]
 
 
-def plain_base(tracer: Tracer, encoded: Sequence[Encoded]) -> Sums:
+def plain_base(tracer: Tracer, encoded: Sequence[EncodedItem]) -> Sums:
     """Score by one pass a candidate: own logits, float32 log-softmax, gather, sum."""
-    own = [branches_of(e)[: len(e.sequences)] for e in encoded]
-    return [[float(own_scores(tracer.backbone, b).sum()) for b in branches] for branches in own]
+    backbone = tracer.backbone
+    return [[float(own_scores(backbone, b).sum()) for b in e.prompt.branches] for e in encoded]
 
 
 @torch.inference_mode()
-def padded_base(tracer: Tracer, encoded: Sequence[Encoded]) -> Sums:
+def padded_base(tracer: Tracer, encoded: Sequence[EncodedItem]) -> Sums:
     """Score by one right-padded batch an item, as a single item is scored without correction.
 
     Logits are made from the row on that predicts the first token of a candidate.
@@ -52,16 +53,16 @@ def padded_base(tracer: Tracer, encoded: Sequence[Encoded]) -> Sums:
     model, device = tracer.backbone.model, tracer.backbone.device
     sums: Sums = []
     for e in encoded:
-        fed = [torch.tensor(s[:-1]) for s in e.sequences]
+        fed = [torch.tensor(s[:-1]) for s in e.prompt.sequences]
         ids = torch.nn.utils.rnn.pad_sequence(fed, batch_first=True).to(device)
         lengths = torch.tensor([len(f) for f in fed], device=device)
         mask = (torch.arange(ids.shape[1], device=device) < lengths[:, None]).long()
-        first = min(e.boundaries) - 1
+        first = min(e.prompt.boundaries) - 1
         last = ids.shape[1] - first
         output = model(input_ids=ids, attention_mask=mask, use_cache=False, **_only(model, last))
         logits = output.logits[:, -last:]
         sums.append([])
-        for row, (s, b) in enumerate(zip(e.sequences, e.boundaries, strict=True)):
+        for row, (s, b) in enumerate(zip(e.prompt.sequences, e.prompt.boundaries, strict=True)):
             log_probs = F.log_softmax(logits[row, b - 1 - first : len(s) - 1 - first].float(), -1)
             own = torch.tensor(s[b:], device=device)
             sums[-1].append(float(log_probs.gather(1, own[:, None]).sum()))
@@ -69,7 +70,7 @@ def padded_base(tracer: Tracer, encoded: Sequence[Encoded]) -> Sums:
 
 
 @torch.inference_mode()
-def plain_trace(tracer: Tracer, encoded: Sequence[Encoded]) -> Sums:
+def plain_trace(tracer: Tracer, encoded: Sequence[EncodedItem]) -> Sums:
     """Run one pass a candidate with `output_hidden_states`, every depth through the head, and T."""
     model, device, last = tracer.backbone.model, tracer.backbone.device, tracer.backbone.depth
     readout = Readout(model, tracer.backbone.parts, "model")  # the model's own head as it is
@@ -89,7 +90,7 @@ def plain_trace(tracer: Tracer, encoded: Sequence[Encoded]) -> Sums:
         tracer.scorer.log_probs(tile)
         return float(log_probs.gather(1, token[:, None]).sum())
 
-    return [[one(s, b) for s, b in zip(e.sequences, e.boundaries, strict=True)] for e in encoded]
+    return [[one(b.tokens, b.boundary) for b in e.prompt.branches] for e in encoded]
 
 
 def _only(model: Any, rows: int) -> dict[str, int]:
@@ -98,7 +99,7 @@ def _only(model: Any, rows: int) -> dict[str, int]:
     return {"logits_to_keep": rows} if supports else {}
 
 
-def lm_eval(tracer: Tracer, batch_size: int) -> Callable[[Sequence[Encoded]], Sums]:
+def lm_eval(tracer: Tracer, batch_size: int) -> Callable[[Sequence[EncodedItem]], Sums]:
     """Return lm-evaluation-harness's `hf` on the same weights and token ids, mc1 requests.
 
     Raises:
@@ -118,10 +119,11 @@ def lm_eval(tracer: Tracer, batch_size: int) -> Callable[[Sequence[Encoded]], Su
         max_length=tracer.backbone.context,
     )
 
-    def score(encoded: Sequence[Encoded]) -> Sums:
-        pairs = [(e, s, b) for e in encoded for s, b in zip(e.sequences, e.boundaries, strict=True)]
-        requests = [(None, list(s[:b]), list(s[b:])) for _, s, b in pairs]
+    def score(encoded: Sequence[EncodedItem]) -> Sums:
+        branches = [branch for e in encoded for branch in e.prompt.branches]
+        pairs = [(branch.tokens, branch.boundary) for branch in branches]
+        requests = [(None, list(s[:b]), list(s[b:])) for s, b in pairs]
         answers = iter(harness._loglikelihood_tokens(requests, disable_tqdm=True))
-        return [[float(next(answers)[0]) for _ in e.sequences] for e in encoded]
+        return [[float(next(answers)[0]) for _ in e.prompt.sequences] for e in encoded]
 
     return score

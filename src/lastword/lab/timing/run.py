@@ -12,12 +12,12 @@ from typing import Any
 import torch
 
 from lastword.decide.batch import Read
-from lastword.decide.tracer import Tracer
+from lastword.decide.decider import Decider
 from lastword.lab.timing import contenders
 from lastword.lab.timing.contenders import Sums
 from lastword.lab.timing.meter import Clock, Meter, metered, peak_bytes, synchronise
 from lastword.model.check import rounding_dtype
-from lastword.text.tokens import Encoded
+from lastword.text.tokens import EncodedItem
 
 AGAINST = ("lm-eval hf", "plain base", "plain trace")
 # Nats a candidate. Half-precision contenders round their logits, ours by default do not; a long
@@ -72,8 +72,8 @@ class Bench:
 
 
 def bench(
-    tracer: Tracer,
-    encoded: Sequence[Encoded],
+    decider: Decider,
+    encoded: Sequence[EncodedItem],
     *,
     rounds: int = 3,
     against: Sequence[str] = AGAINST,
@@ -81,18 +81,19 @@ def bench(
     clock: Clock = time.perf_counter,
 ) -> Bench:
     """Time the contenders on one set of items, in turn, `rounds` times over."""
-    peak = peak_bytes(lambda: contenders.ours(tracer, encoded, "all"), tracer.backbone.device)
+    device = decider.tracer.backbone.device
+    peak = peak_bytes(lambda: contenders.ours(decider, encoded, "all"), device)
     sample = encoded[: max(1, len(encoded) // 8)]
-    others = {name: _other(tracer, name, sample, clock) for name in against}
-    _round(tracer, sample, others, lambda name: progress(f"{name}, not counted"), clock)
-    turns = [_round(tracer, encoded, others, progress, clock) for _ in range(rounds)]
+    others = {name: _other(decider, name, sample, clock) for name in against}
+    _round(decider, sample, others, lambda name: progress(f"{name}, not counted"), clock)
+    turns = [_round(decider, encoded, others, progress, clock) for _ in range(rounds)]
     last = turns[-1]
     base = last.sums[NAMES["base"]]
     return Bench(
         items=len(encoded),
         seconds={name: statistics.median(r.seconds[name] for r in turns) for name in last.seconds},
         agreement={name: _difference(sums, base) for name, sums in last.sums.items()},
-        tolerance=TOLERANCE.get(rounding_dtype(tracer.backbone), _float32_tolerance(base)),
+        tolerance=TOLERANCE.get(rounding_dtype(decider.tracer.backbone), _float32_tolerance(base)),
         same_decisions=last.decisions["decide"] == last.decisions["all"],
         meters=last.meters,
         peak_bytes=peak,
@@ -110,17 +111,17 @@ class _Round:
 
 
 def _round(
-    tracer: Tracer,
-    encoded: Sequence[Encoded],
-    others: Mapping[str, Callable[[Sequence[Encoded]], Sums]],
+    decider: Decider,
+    encoded: Sequence[EncodedItem],
+    others: Mapping[str, Callable[[Sequence[EncodedItem]], Sums]],
     progress: Callable[[str], None],
     clock: Clock,
 ) -> _Round:
     outcome = _Round({}, {}, {}, {})
     for read, name in NAMES.items():
         progress(name)
-        with metered(tracer, clock) as outcome.meters[name]:
-            decisions = contenders.ours(tracer, encoded, read)
+        with metered(decider.tracer, clock) as outcome.meters[name]:
+            decisions = contenders.ours(decider, encoded, read)
         outcome.seconds[name] = outcome.meters[name].total
         outcome.sums[name] = contenders.sums_of(encoded, decisions)
         outcome.decisions[read] = [(d.index, d.operator) for d in decisions]
@@ -134,15 +135,15 @@ def _round(
 
 
 def _other(
-    tracer: Tracer, name: str, sample: Sequence[Encoded], clock: Clock
-) -> Callable[[Sequence[Encoded]], Sums]:
+    decider: Decider, name: str, sample: Sequence[EncodedItem], clock: Clock
+) -> Callable[[Sequence[EncodedItem]], Sums]:
     if name == "plain base":
-        return lambda items: contenders.plain_base(tracer, items)
+        return lambda items: contenders.plain_base(decider.tracer, items)
     if name == "padded base":
-        return lambda items: contenders.padded_base(tracer, items)
+        return lambda items: contenders.padded_base(decider.tracer, items)
     if name == "plain trace":
-        return lambda items: contenders.plain_trace(tracer, items)
-    sizes = {b: contenders.lm_eval(tracer, b) for b in contenders.LM_EVAL_BATCHES}
+        return lambda items: contenders.plain_trace(decider.tracer, items)
+    sizes = {b: contenders.lm_eval(decider.tracer, b) for b in contenders.LM_EVAL_BATCHES}
     return sizes[min(sizes, key=lambda b: _seconds(lambda: sizes[b](sample), clock))]
 
 

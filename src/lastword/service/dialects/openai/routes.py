@@ -126,13 +126,13 @@ async def models(call: ThisCall) -> Response:
     """The model that is served, in OpenAI's form and in TypeSafe's."""
     begin, name = call.service.begin, call.corrector.name
     own = {"id": name, "object": "model", "created": begin, "owned_by": "lastword"}
-    tracer = call.corrector.tracer
+    decider = call.corrector.decider
     told = {
         "name": name,
-        "description": f"Decisions by {tracer.decider}, by lastword {__version__}",
+        "description": f"Decisions by {decider.method}, by lastword {__version__}",
         "release_date": time.strftime("%Y-%m-%d", time.gmtime(begin)),
-        "correction": tracer.decider,
-        "certificate": None if tracer.certificate is None else tracer.certificate.describe(),
+        "correction": decider.method,
+        "certificate": None if decider.certificate is None else decider.certificate.describe(),
         "flips": None if call.service.flips is None else asdict(call.service.flips),
     }
     return plain_answer({"object": "list", "data": [own], "models": [told]})
@@ -178,7 +178,7 @@ async def completions(body: CompletionBody, call: ThisCall) -> Response:
     index = decision["index"]
     logs = dict(zip(choices.texts, log_softmax(decision["scores"]).tolist(), strict=True))
     form = completion_form(choices.written(index), logs, body.alternatives)
-    usage = _usage(encoded.prompt_tokens, encoded.candidate_tokens[index])
+    usage = _usage(encoded.prompt.prompt_tokens, encoded.prompt.candidate_tokens[index])
     return _response(call, body, ("cmpl", *_TEXT), form, usage, decision)
 
 

@@ -60,7 +60,7 @@ async def model(call: ThisCall) -> Response:
     oversight = None if corrector.oversight is None else corrector.oversight.describe()
     manners = {"version": __version__, "shadow": corrector.shadow}
     manners |= {"certified": oversight is not None, "oversight": oversight}
-    return json_of({**corrector.tracer.describe(), **manners})
+    return json_of({**corrector.decider.describe(), **manners})
 
 
 _STREAM = {

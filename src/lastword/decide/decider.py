@@ -1,0 +1,774 @@
+"""Decider: typed questions answered by a model, a correction of it, or probes."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import softmax
+
+from lastword.decide.answer import (
+    Answers,
+    MultiAnswer,
+    PredicateAnswer,
+    Probed,
+    SingleAnswer,
+    answer_from,
+    answer_of,
+    by_option,
+)
+from lastword.decide.batch import Read, Scope
+from lastword.decide.item import Input, item_of, render, text_of
+from lastword.decide.options import DecideOptions
+from lastword.decide.plan import Part, Plan
+from lastword.decide.questionnaire import (
+    Questionnaire,
+    prepare,
+    singles,
+    speaks_of,
+    without_certificate,
+)
+from lastword.decide.templates import template_in_force
+from lastword.decide.tracer import OnError, Tracer, answered, grouped, not_finite
+from lastword.errors import CertificateError, InputError, ItemError, NonFiniteError
+from lastword.methods import certified, correction_of, entry, resolve
+from lastword.methods.contract import Method
+from lastword.methods.correction import Correction, Scored, lacks
+from lastword.methods.trace import Trace
+from lastword.model.options import refuse_unknown
+from lastword.probes.probe import Probe
+from lastword.probes.stacked import StackedProbe
+from lastword.probes.state import Pooling, StateProbe
+from lastword.probes.trajectory import TrajectoryProbe, features_of
+from lastword.records.decision import Decision
+from lastword.text.items import Blind, Item
+from lastword.text.passages import Passage, encode_passages
+from lastword.text.prompt_template import Template
+from lastword.text.question import Choice, Multi, Question, Single
+from lastword.text.tokens import EncodedItem
+from lastword.trust.certificate import Certificate, Subject
+
+_TOGETHER = 256  # texts of one call of `answer`
+_BASE = Scope("base", "base")  # the model's scores, with the input and without
+
+# Probabilities of an item's options by their texts, and True if the best is not the model's.
+_Shares = tuple[dict[str, float], bool]
+
+
+class Decider:
+    """Answers questions about texts, and corrects choices among candidates.
+
+    Args:
+        tracer: The model.
+        correction: What decides: a method by name (`pmi@0.5`), or a value of yours. If left out,
+            items are corrected by TRACE and questions get the model's answers, unless a
+            certificate names a method.
+        certificate: Which overrides may be applied, or its file; all of them without one.
+        probes: Probes, or their files. Each answers its question.
+        unlike: A probe's answer is deferred if the text's p-value of being like the labelled texts
+            is below this.
+        template: Prompt template of questions; chosen by certificate and chat if left out.
+
+    Raises:
+        CertificateError: The certificate cannot be read, or is for another model, Theta or chat.
+        InputError: A probe that cannot be read, or is for another model.
+    """
+
+    def __init__(
+        self,
+        tracer: Tracer,
+        *,
+        correction: Correction | str | None = None,
+        certificate: Certificate | str | Path | None = None,
+        probes: Sequence[Probe | str | Path] = (),
+        unlike: float = 0.0,
+        template: str | None = None,
+    ) -> None:
+        self.tracer, self.unlike, self.template = tracer, unlike, template
+        self.named = correction is not None
+        self.correction = _correction_of(correction or "trace", tracer)
+        self.probes = [one if isinstance(one, Probe) else Probe.read(one) for one in probes]
+        if isinstance(certificate, str | Path):
+            certificate = Certificate.read(certificate)
+        self.certificate = certificate
+        if certificate is not None:
+            self._obey(certificate)
+        for probe in self.probes:
+            probe.check(self.subject)
+
+    def _obey(self, certificate: Certificate) -> None:
+        """Take the method that a certificate allows."""
+        certificate.check(self.subject)
+        method = certificate.policy.method
+        if (certified_probe := certificate.probe) is not None:
+            if certified_probe.digest not in [probe.digest for probe in self.probes]:
+                raise CertificateError(
+                    f"the certificate is for {method}, a probe: give its file too (--probe)"
+                )
+        elif not method == self.correction.name == "trace":
+            means, facts = certificate.means, self.tracer.facts
+            self.correction = certified(method, means, self.correction, facts)
+
+    @classmethod
+    def from_pretrained(cls, model: str | Path | DecideOptions, **options: Any) -> "Decider":
+        """Load a model and what answers with it.
+
+        Args:
+            model: Its name or path as `Tracer.from_pretrained` takes it, or a `DecideOptions`.
+            options: Fields of `DecideOptions`: those of `LoadOptions`, and `correction`,
+                `certificate`, `probes` and `unlike`.
+
+        Raises:
+            InputError: A keyword that is not an option; nothing has been loaded yet.
+            ModelError: The checkpoint is missing, unreadable or cannot be used.
+            CertificateError: The certificate is for another model.
+        """
+        if not isinstance(model, DecideOptions):
+            refuse_unknown("Decider.from_pretrained", options, DecideOptions)
+            model = DecideOptions(model, **options)
+        if model.correction is not None:
+            entry(model.correction)  # an unknown one fails before the model is loaded
+        return cls.over(Tracer.from_pretrained(model), model)
+
+    @classmethod
+    def over(cls, tracer: Tracer, options: DecideOptions) -> "Decider":
+        """Make a decider of a loaded model by the options that it was loaded with."""
+        return cls(
+            tracer,
+            correction=options.correction,
+            certificate=options.certificate,
+            probes=options.probes,
+            unlike=options.unlike,
+        )
+
+    @classmethod
+    def demo(cls, name: str = "organism", **options: Any) -> "Decider":
+        """Load an embedded model, as `Tracer.demo` does."""
+        names = ("correction", "certificate", "probes", "unlike", "template")
+        rest = {key: value for key, value in options.items() if key not in names}
+        return cls(Tracer.demo(name, **rest), **{k: options[k] for k in names if k in options})
+
+    @property
+    def subject(self) -> Subject:
+        """Return what a certificate or a probe of this model names."""
+        return subject_of(self.tracer)
+
+    @property
+    def method(self) -> str:
+        """Return the name of what answers questions: `base` if nothing was named."""
+        return self.correction.name if self.named or self.certificate is not None else "base"
+
+    @property
+    def temperature(self) -> float | None:
+        """Return T of the certificate's calibration; None without one."""
+        calibration = None if self.certificate is None else self.certificate.calibration
+        return None if calibration is None else calibration.temperature
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a run records of the model and of what decides, as plain JSON values."""
+        named = {} if self.correction.name == "trace" else {"correction": self.correction.name}
+        promise = None if self.certificate is None else self.certificate.describe()
+        return self.tracer.describe() | {"certificate": promise} | named
+
+    def __repr__(self) -> str:
+        """Return one line: the model, and what decides."""
+        parts = [repr(self.tracer)]
+        parts += ["certified"] if self.certificate is not None else []
+        parts += [] if self.correction.name == "trace" else [f"corrects by {self.correction.name}"]
+        parts += [probe.name for probe in self.probes]
+        return f"Decider({', '.join(parts)})"
+
+    def __sklearn_clone__(self) -> "Decider":
+        """Return itself: clones of a scikit-learn estimator share the model."""
+        return self
+
+    # Items
+
+    def correct(
+        self,
+        prompt: str | Sequence[Mapping[str, str]],
+        candidates: Sequence[str],
+        *,
+        read: Read = "decide",
+        **fields: Any,
+    ) -> Decision:
+        """Return the corrected choice among the candidates, as the certificate allows.
+
+        Arguments and errors are those of `Tracer.correct`.
+        """
+        item = Item.from_dict({"prompt": prompt, "candidates": candidates} | fields)
+        decision: Decision = next(self.correct_many([item], read=read))
+        return decision
+
+    def correct_many(
+        self,
+        items: Iterable[Any],
+        read: Read = "decide",
+        methods: Mapping[str, Method] | None = None,
+        *,
+        blind: Blind = "base",
+        ahead: int = 1024,
+        on_error: OnError = "raise",
+    ) -> Iterator[Any]:
+        """Return decisions in the order of the items, as the certificate allows.
+
+        Arguments and errors are those of `Tracer.correct_many`.
+        """
+        answer = partial(self.correct_encoded, scope=self.scope(read, blind, methods))
+        return answered(items, self.encode, answer, ahead, on_error)
+
+    def scope(
+        self,
+        read: Read = "decide",
+        blind: Blind = "base",
+        methods: Mapping[str, Method] | None = None,
+    ) -> Scope:
+        """Return a scope in which this decider's correction decides."""
+        return Scope(read, blind, methods or {}, self.correction)
+
+    def encode(self, items: Sequence[Item], first: int = 0) -> list[EncodedItem | ItemError]:
+        """Return items as token ids, or the error that names one; see `Tracer.encode`."""
+        results = self.tracer.encode(items, first)
+        return [self._applicable(r, first + i) for i, r in enumerate(results)]
+
+    def _applicable(self, encoded: EncodedItem | ItemError, place: int) -> EncodedItem | ItemError:
+        """Return the item, or why the correction does not apply to it."""
+        if isinstance(encoded, ItemError) or not isinstance(self.correction, Scored):
+            return encoded
+        lack = lacks(
+            self.correction.needs,
+            blind=encoded.blind is not None,
+            free=bool(encoded.content_free),
+        )
+        if lack is None:
+            return encoded
+        name = encoded.item.id or str(place)
+        return ItemError(f"{self.correction.name} needs {lack}, and there is none", name)
+
+    def correct_encoded(
+        self, encoded: Sequence[EncodedItem], scope: Scope | None = None
+    ) -> Iterator[Decision | NonFiniteError]:
+        """Return decisions in the order of encoded items; batches are computed as needed."""
+        return grouped(encoded, self.tracer.plan, partial(self.decide_group, scope=scope))
+
+    def decide_group(
+        self, encoded: Sequence[EncodedItem], scope: Scope | None = None
+    ) -> list[Decision | NonFiniteError]:
+        """Return the decisions of one group, as the certificate allows; see `Tracer`."""
+        decisions = self.tracer.decide_group(encoded, scope or self.scope())
+        if self.certificate is None:
+            return decisions
+        obey = self.certificate.obey
+        return [one if isinstance(one, NonFiniteError) else obey(one) for one in decisions]
+
+    # Questions
+
+    def decide(
+        self,
+        input: Input,
+        questions: Mapping[str, Question] | Questionnaire,
+        *,
+        template: str | None = None,
+    ) -> Answers:
+        """Return typed answers with probabilities to questions about one input.
+
+        Args:
+            input: A text, messages, or other JSON.
+            questions: `Choice`, `Multi`, `Predicate` and `Score` by name, or what `prepare` gave.
+            template: `decide/plain`, `decide/listed`, `decide/chat`, or a file of Jinja.
+
+        Raises:
+            InputError: No input, no questions or no template.
+            ItemError: A question that cannot be answered: it does not fit the context.
+        """
+        answers: Answers = self.answer([self.plan(input, questions, template=template)])[0]
+        return answers
+
+    def decide_many(
+        self,
+        inputs: Iterable[Input],
+        questions: Mapping[str, Question] | Questionnaire,
+        *,
+        template: str | None = None,
+        on_error: OnError = "raise",
+    ) -> Iterator[Any]:
+        """Return answers in the order of the inputs, computed as they are taken; see `decide`.
+
+        The inputs, also a column of a frame, may be endless. An error names an input by its place;
+        with `on_error="return"` it stands in the place of the answers.
+        """
+        ready = self.prepare(questions, template=template)
+        rest = ((value, str(place)) for place, value in enumerate(inputs))
+        while piece := list(islice(rest, _TOGETHER)):
+            plans = self.plan_many(piece, ready)
+            if on_error == "raise":
+                for plan in plans:
+                    if not isinstance(plan, Plan):
+                        raise plan
+            results = iter(self.answer([p for p in plans if isinstance(p, Plan)], on_error))
+            for plan in plans:
+                yield next(results) if isinstance(plan, Plan) else plan
+
+    def prepare(
+        self, questions: Mapping[str, Question] | Questionnaire, *, template: str | None = None
+    ) -> Questionnaire:
+        """Make questions ready once, for any number of calls of `decide` and `plan`.
+
+        Raises:
+            InputError: No questions or no template; a question that may abstain if nothing says
+                when.
+            CertificateError: The certificate is for another template.
+        """
+        template, certificate = template or self.template, self.certificate
+        if template is None and certificate is not None:
+            template = template_in_force(certificate.templates)
+        ready = prepare(questions, template, chat=self.tracer.chat is not None)
+        if certificate is not None:
+            certificate.check_template(ready.template_name)
+        if (certificate is None or certificate.threshold is None) and not self.unlike:
+            for name, question in ready.questions.items():
+                if isinstance(question, Choice) and question.abstain:
+                    raise InputError(
+                        f"question {name!r} may abstain, and nothing says when: give a certificate "
+                        "with a threshold (`lastword certify --error 0.1`), or a probe and "
+                        "--unlike 0.01"
+                    )
+        return ready
+
+    def plan(
+        self,
+        input: Input,
+        questions: Mapping[str, Question] | Questionnaire,
+        *,
+        template: str | None = None,
+        read: Literal["decide", "all"] = "decide",
+        blind: Literal["none", "all"] = "none",
+    ) -> Plan:
+        """Return the work that answers questions about one input; no model runs.
+
+        Args:
+            input: As in `decide`.
+            questions: As in `decide`.
+            template: As in `decide`.
+            read: `all` also gives what each depth says.
+            blind: `all` also reads every depth without the input.
+
+        Raises:
+            InputError: As `decide`.
+            ItemError: As `decide`.
+        """
+        ready = self.prepare(questions, template=template)
+        (plan,) = self.plan_many([(input, None)], ready, read=read, blind=blind)
+        if not isinstance(plan, Plan):
+            raise plan
+        return plan
+
+    def plan_many(
+        self,
+        inputs: Sequence[tuple[Input, str | None]],
+        ready: Questionnaire,
+        *,
+        read: Literal["decide", "all"] = "decide",
+        blind: Literal["none", "all"] = "none",
+    ) -> list[Plan | InputError]:
+        """Return the plan of each input, or the error of one that cannot be read.
+
+        Args:
+            inputs: Inputs with their names.
+            ready: What `prepare` gave.
+            read: As in `plan`.
+            blind: As in `plan`.
+
+        Raises:
+            InputError: A probe was fitted under another prompt template.
+        """
+        probes = self._probes_of(ready)
+        texts = [v if isinstance(v, str) else _text_or_error(v) for v, _ in inputs]
+        named: list[tuple[str, str | None]] = [
+            (text, name)
+            for text, (_, name) in zip(texts, inputs, strict=True)
+            if isinstance(text, str)
+        ]
+        columns = [
+            self._parts(name, single, probes.get(name), named, ready, read, blind)
+            for name, single in ready.singles.items()
+        ]
+        rows = iter(zip(*columns, strict=True))
+        plans: list[Plan | InputError] = []
+        for text in texts:
+            if not isinstance(text, str):
+                plans.append(text)
+                continue
+            parts = next(rows)
+            bad = next((part for part in parts if isinstance(part, ItemError)), None)
+            plans.append(bad or Plan(text, ready.questions, parts, trajectory=read == "all"))
+        return plans
+
+    def _probes_of(self, ready: Questionnaire) -> dict[str, Probe]:
+        """Return the questions that a probe answers, each with its probe."""
+        found = {}
+        for name, question in ready.questions.items():
+            for probe in self.probes:
+                if not isinstance(question, Multi) and probe.answers(question):
+                    probe.check_template(ready.template_name)
+                    found[name] = probe
+        return found
+
+    def _parts(
+        self,
+        name: str,
+        question: Single,
+        probe: Probe | None,
+        texts: Sequence[tuple[str, str | None]],
+        ready: Questionnaire,
+        read: Literal["decide", "all"],
+        blind: Literal["none", "all"],
+    ) -> list[Part | ItemError]:
+        """Return one question's part of each text's plan."""
+        part = Part(name, question, probe)
+        asked: Question = question
+        needs = self.correction.needs
+        relatives = bool(needs.blind) or blind == "all", needs.content_free
+        fit = None if probe is None else probe.fit
+        if probe is None:
+            plain = self.method == "base"
+            how: Read = "all" if read == "all" else "base" if plain else "decide"
+            part = replace(part, scope=self.scope(how, blind))
+        elif isinstance(fit, TrajectoryProbe):
+            methods = resolve(["contextual"], self.tracer.facts)
+            part, relatives = replace(part, scope=Scope("all", "all", methods)), (True, True)
+        elif isinstance(fit, StackedProbe):
+            part, relatives, asked = replace(part, scope=_BASE), (True, False), probe.question
+        parts: list[Part | ItemError] = [part] * len(texts)
+        if part.scope is not None:
+            label = "{}: " + name if probe is None else "{}"
+            items = [
+                item_of(
+                    text,
+                    asked,
+                    ready.template,
+                    id=(name if probe is None else None) if id is None else label.format(id),
+                    blind=relatives[0],
+                    content_free=relatives[1],
+                )
+                for text, id in texts
+            ]
+            encoded = self.encode(items) if probe is None else self.tracer.encode(items)
+            parts = [e if isinstance(e, ItemError) else replace(part, item=e) for e in encoded]
+        if probe is not None and probe.state is not None:
+            pooling, asked = probe.state.pooling, probe.question
+            passages = read_passages(self.tracer, texts, asked, ready.template, pooling)
+            parts = [_with_passage(*pair) for pair in zip(parts, passages, strict=True)]
+        return parts
+
+    def answer(self, plans: Sequence[Plan], on_error: OnError = "raise") -> list[Any]:
+        """Answer the questions of many plans in one pass.
+
+        Returns:
+            `Answers` of each plan; with `on_error="return"` the error of a plan whose states or
+            logits are not finite.
+
+        Raises:
+            NonFiniteError: States or logits that are not finite.
+        """
+        parts = [part for plan in plans for part in plan.parts]
+        decisions = self._decisions(parts)
+        states = self._states(parts, any(plan.trajectory for plan in plans))
+        answers = {
+            place: self._answer_of(part, decisions[place])
+            for place, part in enumerate(parts)
+            if part.probe is None
+        }
+        every_depth = [plan.trajectory for plan in plans for _ in plan.parts]
+        by_probe: dict[int, list[int]] = {}
+        for place, part in enumerate(parts):
+            if part.probe is not None:
+                by_probe.setdefault(id(part.probe), []).append(place)
+        for places in by_probe.values():
+            probe = parts[places[0]].probe
+            assert probe is not None
+            probed = (
+                self._from_depths(probe, places, parts, decisions, every_depth)
+                if probe.state is None
+                else self._from_states(probe, places, parts, decisions, states, every_depth)
+            )
+            answers |= probed
+        results: list[Answers | NonFiniteError] = []
+        each = iter(range(len(parts)))
+        for plan in plans:
+            named = {part.name: answers[next(each)] for part in plan.parts}
+            fault = next((a for a in named.values() if isinstance(a, NonFiniteError)), None)
+            if fault is not None and on_error == "raise":
+                raise fault
+            results.append(fault or _joined(plan, cast(dict[str, SingleAnswer], named)))
+        return results
+
+    def _decisions(self, parts: Sequence[Part]) -> dict[int, Decision | NonFiniteError]:
+        """Return what the model says of the parts that it reads, by place."""
+        waiting = [place for place, part in enumerate(parts) if part.item is not None]
+        decisions: dict[int, Decision | NonFiniteError] = {}
+        while waiting:
+            first = parts[waiting[0]]
+            alike = [i for i in waiting if parts[i].scope == first.scope]
+            encoded = [item for i in alike if (item := parts[i].item) is not None]
+            read = self.correct_encoded if first.probe is None else self.tracer.correct_encoded
+            assert first.scope is not None
+            decisions |= zip(alike, read(encoded, first.scope), strict=True)
+            waiting = [i for i in waiting if i not in decisions]
+        return decisions
+
+    def _states(self, parts: Sequence[Part], every: bool) -> dict[int, "_States"]:
+        """Return the states that probes read, by place.
+
+        Probes that pool the same tokens share one reading, to the deepest of their depths: a deeper
+        reading leaves the states above it as they are.
+        """
+        shared: dict[Passage, list[int]] = {}
+        for place, part in enumerate(parts):
+            if part.passage is not None:
+                shared.setdefault(part.passage, []).append(place)
+        readings: dict[tuple[int, ...], dict[Passage, list[int]]] = {}
+        for passage, places in shared.items():
+            depths = {_state_of(parts[i]).depth for i in places}
+            chosen = tuple(range(max(depths) + 1) if every else sorted(depths))
+            readings.setdefault(chosen, {})[passage] = places
+        states: dict[int, _States] = {}
+        for chosen, passages in readings.items():
+            pooled = self.tracer.pooled([*passages], chosen)
+            for rows, places in zip(pooled, passages.values(), strict=True):
+                states |= {place: _States(rows, chosen) for place in places}
+        return states
+
+    def _answer_of(
+        self, part: Part, decision: Decision | NonFiniteError
+    ) -> SingleAnswer | NonFiniteError:
+        if isinstance(decision, NonFiniteError):
+            return decision
+        decision = decision.as_base() if self.method == "base" else decision
+        certified = () if self.certificate is None else self.certificate.questions
+        if speaks_of(part.question, certified):
+            return answer_of(part.question, decision, self.temperature)
+        return answer_of(part.question, without_certificate(decision))
+
+    def _from_states(
+        self,
+        probe: Probe,
+        places: Sequence[int],
+        parts: Sequence[Part],
+        decisions: Mapping[int, Decision | NonFiniteError],
+        states: Mapping[int, "_States"],
+        every_depth: Sequence[bool],
+    ) -> dict[int, SingleAnswer | NonFiniteError]:
+        """Return the answers of a probe that reads a state, alone or stacked on the model."""
+        faults = {i: states[i].fault or _fault(decisions.get(i)) for i in places}
+        answers: dict[int, SingleAnswer | NonFiniteError] = {
+            i: fault for i, fault in faults.items() if fault is not None
+        }
+        if not (sound := [i for i in places if faults[i] is None]):
+            return answers
+        fit, state = probe.fit, _state_of(parts[sound[0]])
+        rows = np.stack([states[i].at(state.depth) for i in sound]).astype(np.float64)
+        if isinstance(fit, StackedProbe):
+            shares = _stacked(fit, state.scores(rows), [_decision(decisions[i]) for i in sound])
+        else:
+            each = state.probabilities(rows).tolist()
+            shares = [(dict(zip(state.classes, p, strict=True)), False) for p in each]
+        likeness = state.likeness_p(rows).tolist()
+        for i, (p, corrected), like in zip(sound, shares, likeness, strict=True):
+            how = Probed(probe.name, like, like < self.unlike, corrected)
+            if every_depth[i]:
+                said = state.by_depth(states[i].rows[: state.depth + 1])
+                if said is not None:
+                    how = replace(how, candidates=state.classes, trajectory=said.T)
+            answers[i] = _probe_answer(parts[i], p, how)
+        return answers
+
+    def _from_depths(
+        self,
+        probe: Probe,
+        places: Sequence[int],
+        parts: Sequence[Part],
+        decisions: Mapping[int, Decision | NonFiniteError],
+        every_depth: Sequence[bool],
+    ) -> dict[int, SingleAnswer | NonFiniteError]:
+        """Return the answers of a trajectory probe, which weighs what every depth says."""
+        answers: dict[int, SingleAnswer | NonFiniteError] = {}
+        fit = probe.fit
+        assert isinstance(fit, TrajectoryProbe)
+        for i in places:
+            if (fault := _fault(decisions[i])) is not None:
+                answers[i] = fault
+                continue
+            decision, item = _decision(decisions[i]), parts[i].item
+            assert item is not None
+            p, corrected = _trajectory(fit, decision, item.prompt.candidate_tokens)
+            how = Probed(probe.name, None, corrected=corrected)
+            if every_depth[i]:
+                candidates, S = decision.candidates, decision.trajectory
+                how = replace(how, candidates=candidates, trajectory=S)
+            answers[i] = _probe_answer(parts[i], p, how)
+        return answers
+
+
+@dataclass(frozen=True)
+class _States:
+    """The mean states of one text at some depths."""
+
+    rows: Float[np.ndarray, "depths width"]
+    depths: tuple[int, ...]
+
+    @property
+    def fault(self) -> NonFiniteError | None:
+        return not_finite(self.rows, self.depths)
+
+    def at(self, depth: int) -> Float[np.ndarray, " width"]:
+        row: Float[np.ndarray, " width"] = self.rows[self.depths.index(depth)]
+        return row
+
+
+def subject_of(tracer: Tracer) -> Subject:
+    """Return what a certificate or a probe of a model names."""
+    return Subject.of(tracer.describe() | {"weights": tracer.digests})
+
+
+def read_passages(
+    tracer: Tracer,
+    texts: Sequence[tuple[str, str | None]],
+    question: Question,
+    template: Template,
+    pooling: Pooling,
+) -> list[Passage | ItemError]:
+    """Return what a probe of a question reads of each text, or the error that names the text.
+
+    Args:
+        tracer: The model.
+        texts: Texts with their names; without one an error has the place.
+        question: The question that the prompt asks.
+        template: The prompt template.
+        pooling: The tokens that are pooled.
+    """
+    read = encode_passages(
+        [render(text, question, template) for text, _ in texts],
+        [text for text, _ in texts] if pooling == "mean" else None,
+        tracer.tokenizer,
+        context=tracer.profile.context,
+        overflow=tracer.overflow,
+        chat=tracer.chat,
+    )
+    return [
+        ItemError(passage.reason, str(place) if name is None else name)
+        if isinstance(passage, ItemError)
+        else passage
+        for place, (passage, (_, name)) in enumerate(zip(read, texts, strict=True))
+    ]
+
+
+def read_states(
+    tracer: Tracer,
+    texts: Sequence[str],
+    question: Question,
+    template: Template,
+    poolings: Sequence[Pooling],
+) -> Float[np.ndarray, "texts depths poolings width"]:
+    """Read every depth of some texts for a fit: one pass per text.
+
+    Raises:
+        ItemError: A text that cannot be read.
+        NonFiniteError: States that are not finite.
+    """
+    named: list[tuple[str, str | None]] = [(text, None) for text in texts]
+    each = [read_passages(tracer, named, question, template, pooling) for pooling in poolings]
+    together = [passage for own in zip(*each, strict=True) for passage in own]
+    sound = [passage for passage in together if isinstance(passage, Passage)]
+    if len(sound) < len(together):
+        raise next(passage for passage in together if isinstance(passage, ItemError))
+    depths = range(tracer.profile.depth + 1)
+    states = tracer.pooled(sound, depths)
+    if (fault := not_finite(states, depths)) is not None:
+        raise fault
+    shape = (len(texts), len(poolings), *states.shape[1:])
+    by_text: Float[np.ndarray, "texts depths poolings width"] = np.ascontiguousarray(
+        states.reshape(shape).swapaxes(1, 2)
+    )
+    return by_text
+
+
+def _correction_of(correction: Correction | str, tracer: Tracer) -> Correction:
+    if not isinstance(correction, str):
+        return correction
+    facts = tracer.facts
+    return Trace(facts) if correction == "trace" else correction_of(correction, facts)
+
+
+def _text_or_error(value: Input) -> str | InputError:
+    try:
+        return text_of(value)
+    except InputError as error:
+        return error
+
+
+def _with_passage(part: Part | ItemError, passage: Passage | ItemError) -> Part | ItemError:
+    if isinstance(part, ItemError) or isinstance(passage, ItemError):
+        return passage if isinstance(passage, ItemError) else part
+    return replace(part, passage=passage)
+
+
+def _joined(plan: Plan, named: Mapping[str, SingleAnswer]) -> Answers:
+    """Return the answers by question: the predicates of a `Multi` as one."""
+    answers = Answers()
+    for name, question in plan.questions.items():
+        if isinstance(question, Multi):
+            values = tuple(option.value for option in question.options)
+            found = [named[part] for part in singles({name: question})]
+            predicates = tuple(one for one in found if isinstance(one, PredicateAnswer))
+            answers[name] = MultiAnswer(values=values, predicates=predicates)
+        else:
+            answers[name] = named[name]
+    return answers
+
+
+def _state_of(part: Part) -> StateProbe:
+    assert part.probe is not None and part.probe.state is not None
+    return part.probe.state
+
+
+def _fault(decision: Decision | NonFiniteError | None) -> NonFiniteError | None:
+    return decision if isinstance(decision, NonFiniteError) else None
+
+
+def _decision(decision: Decision | NonFiniteError) -> Decision:
+    assert not isinstance(decision, NonFiniteError)
+    return decision
+
+
+def _probe_answer(part: Part, p: Mapping[str, float], how: Probed) -> SingleAnswer:
+    return answer_from(part.question, by_option(part.question, p), how, calibrated=True)
+
+
+def _stacked(
+    fit: StackedProbe, scores: Float[np.ndarray, "texts classes"], read: Sequence[Decision]
+) -> list[_Shares]:
+    base = np.stack([one.base_scores for one in read])
+    blind = np.stack([one.blind_scores for one in read if one.blind_scores is not None])
+    stacked = fit.scores(scores, read[0].candidates, base, blind)
+    return [_shares(one, u / fit.temperature) for one, u in zip(read, stacked, strict=True)]
+
+
+def _trajectory(fit: TrajectoryProbe, decision: Decision, tokens: Sequence[int]) -> _Shares:
+    features = features_of(decision, tokens)
+    if features.shape[1] != len(fit.weights):
+        raise InputError(
+            f"{fit.name} has {len(fit.weights)} weights and an option of this model "
+            f"{features.shape[1]} features: fit it again, with this model and this version"
+        )
+    return _shares(decision, fit.scores(features) / fit.temperature)
+
+
+def _shares(decision: Decision, scores: Float[np.ndarray, " options"]) -> _Shares:
+    p = softmax(scores).tolist()
+    best_is_other = int(np.argmax(p)) != decision.base_index
+    return dict(zip(decision.candidates, p, strict=True)), best_is_other
