@@ -150,6 +150,6 @@ def test_a_text_that_is_too_long_is_cut_where_the_user_says_so(run, questions):
     code, out, err = run(*ask)
     assert code == 1 and not out
     assert re.search(r"needs \d+ tokens with its prompt and the model's context is 128", err)
-    code, out, _ = run(*ask, "--overflow", "truncate")
+    code, out, _ = run(*ask, "--load", "overflow=truncate")
     cut = Tracer.demo(overflow="truncate").decide(long, read_questions(questions)).to_dict()
     assert code == 0 and json.loads(out) == json.loads(json.dumps(cut))

@@ -99,9 +99,9 @@ def test_what_the_side_raises_is_told_in_one_line_and_it_goes_on(process):
 
 
 def test_an_interpreter_without_vllm_is_refused_before_anything_starts(tmp_path):
-    with pytest.raises(ModelError, match="no vLLM for .*: give --vllm-python PATH"):
+    with pytest.raises(ModelError, match="no vLLM for .*: give --engine-options vllm_python=PATH"):
         Settings(HERE).version()
-    with pytest.raises(ModelError, match="no Python at .*: give --vllm-python PATH"):
+    with pytest.raises(ModelError, match="no Python at .*: give --engine-options vllm_python=PATH"):
         Settings(tmp_path / "python").version()
 
 

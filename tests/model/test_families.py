@@ -273,7 +273,7 @@ def test_a_model_that_is_too_shallow_is_refused_and_three_blocks_are_enough():
 
 
 def test_a_model_without_projections_needs_its_invariant_given():
-    assert "--invariant" in refusal(InvariantError, build("mamba"))
+    assert "invariant=VALUE" in refusal(InvariantError, build("mamba"))
     assert tracer_of("mamba").invariant == INVARIANT
 
 

@@ -95,12 +95,13 @@ app.command("labels", rich_help_panel=_SERVE)(labels)
 app.command("mcp", rich_help_panel=_SERVE)(mcp)
 
 
-def _print_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> bool:
     if wanted:
         from lastword.version import __version__
 
         typer.echo(__version__)
         raise typer.Exit
+    return wanted
 
 
 @app.callback()

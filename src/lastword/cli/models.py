@@ -11,8 +11,8 @@ from lastword.model.tested import FAMILIES
 
 _AFTER = """\
 quantised: what was loaded here and held to dense weights, on random small checkpoints and the CPU;
-fp8 and mxfp4 as stored (plain weights on the CPU), int8 and nf4 by --load quantize. Kernels that only
-a GPU has, GPTQ, AWQ and checkpoints of full size were not tried.
+fp8 and mxfp4 as stored (plain weights on the CPU), int8 and nf4 by --load quantize. Kernels that
+only a GPU has, GPTQ, AWQ and checkpoints of full size were not tried.
 readout: the class of transformers whose own forward turns states into logits, and what it does
 beside norm and head; every model that is loaded is held to its own logits.
 Other decoder-only models of transformers are tried too: the check at load compares the packed road

@@ -49,9 +49,9 @@ RemoteCode = Annotated[
 ]
 
 
-def _refuse_from_variable(context: typer.Context, load: list[str] | None) -> list[str] | None:
+def _refuse_from_variable(context: Any, option: Any, load: list[str] | None) -> list[str] | None:
     """Refuse allow_bin from the environment, which may be someone else's."""
-    source = context.get_parameter_source("load")
+    source = context.get_parameter_source(option.name)
     if source is not None and source.name == "ENVIRONMENT":
         if any(pair.startswith("allow_bin=") for pair in load or ()):
             raise typer.BadParameter("allow_bin is not read from a variable: pass it as an option")
