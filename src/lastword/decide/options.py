@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lastword.model.options import LoadOptions
-from lastword.trust.certificate import Certificate
+
+if TYPE_CHECKING:
+    from lastword.trust.certificate import Certificate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +29,7 @@ class DecideOptions(LoadOptions):
         CertificateError: The file cannot be read, or holds no certificate.
     """
 
-    certificate: Certificate | str | Path | None = None
+    certificate: "Certificate | str | Path | None" = None
     correction: str | None = None
     probes: Sequence[Any] = ()
     unlike: float = 0.0
@@ -36,6 +38,8 @@ class DecideOptions(LoadOptions):
         """Read the certificate's file."""
         super().__post_init__()
         if isinstance(self.certificate, str | Path):
+            from lastword.trust.certificate import Certificate  # imports numpy and scipy
+
             object.__setattr__(self, "certificate", Certificate.read(self.certificate))
 
     def facts(self) -> dict[str, Any]:
@@ -43,6 +47,7 @@ class DecideOptions(LoadOptions):
         facts = super().facts()
         if self.correction is not None:
             facts["correction"] = self.correction
-        if isinstance(self.certificate, Certificate):
+        if self.certificate is not None:
+            assert not isinstance(self.certificate, str | Path), "the options have read the file"
             facts["certificate"] = self.certificate.describe()
         return facts
