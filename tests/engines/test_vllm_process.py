@@ -19,7 +19,8 @@ from lastword.engines.vllm.process import Process, SideLostError
 from lastword.engines.vllm.settings import Settings
 from lastword.errors import InputError, ModelError
 from lastword.model.options import LoadOptions
-from lastword.text.forest import Branch, build
+from lastword.text.branch import Branch
+from lastword.text.forest import build
 
 HERE = Path(sys.executable)
 

@@ -39,7 +39,7 @@ from lastword.errors import InputError, InvariantError, UnsupportedModelError
 from lastword.model import check
 from lastword.model.backbone import TILE_POOLED, Backbone, FlexAttention, tiles
 from lastword.model.readout import Readout
-from lastword.text.forest import Branch
+from lastword.text.branch import Branch
 from lastword.text.forest import build as grow
 
 # Given even where the family defines it: nothing here depends on the weights' I(M).

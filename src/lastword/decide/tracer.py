@@ -29,7 +29,8 @@ from lastword.rule.operators import OPERATORS, Step
 from lastword.rule.router import Verdict, settle
 from lastword.rule.scorer import Scorer
 from lastword.rule.theta import Theta
-from lastword.text.forest import Branch, plan
+from lastword.text.branch import Branch
+from lastword.text.forest import plan
 from lastword.text.items import Blind, Item, as_item, rows_of
 from lastword.text.tokens import EncodedItem, Tokenizer, describe_chat, encode
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from lastword.errors import InputError, ItemError, ModelError
 from lastword.rule.theta import Theta
-from lastword.text.forest import Branch
+from lastword.text.branch import Branch
 from lastword.text.items import Item
 from lastword.text.messages import Message, as_dicts
 
