@@ -7,7 +7,7 @@ import typer
 
 from lastword.cli import options as opt
 from lastword.cli.model import load_decider, load_options
-from lastword.cli.output import printable
+from lastword.cli.output import printable, say
 from lastword.cli.progress import counting, waiting
 from lastword.errors import InputError
 from lastword.files.strict_json import to_json
@@ -93,7 +93,9 @@ def try_(
         terms = Terms(alpha=alpha, delta=delta, methods=METHODS, promise=promise)
         job = ready(decider.tracer, labels, terms, template=template, budget=seconds, sets=sets)
         plan = job.plan()
-    with counting(f"{labels.name} on {options.label}", job.items, plan) as countdown:
+    for line in plan:
+        say(line)
+    with counting(f"{labels.name} on {options.label}", job.items) as countdown:
         verdict = job.run(out, countdown.advance)
     if json:
         typer.echo(to_json(verdict.to_dict()))
