@@ -39,7 +39,6 @@ from probes import RESULTS, answers, question, read, rows_of
 from lastword import Tracer
 from lastword.decide.questionnaire import prepare
 from lastword.probes import fit_state
-from lastword.probes.answering import passages_of
 from lastword.probes.state import POOLINGS, StateProbe, few
 
 LABELS, SEEDS, TURN = 100, 10, 20

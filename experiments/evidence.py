@@ -170,7 +170,7 @@ def chosen(stage: Stage, data: Path) -> Dataset:
 
 @cache
 def load(model: str, chat: bool) -> Tracer:
-    return Tracer.open(LoadOptions(model, chat=Chat() if chat else None))
+    return Tracer.from_pretrained(LoadOptions(model, chat=Chat() if chat else None))
 
 
 def jobs(data: Path, models: Sequence[str], sets: Sequence[str], runs: Path) -> None:

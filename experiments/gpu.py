@@ -29,13 +29,13 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from lastword import Choice
+from lastword.decide.decider import read_states, subject_of
 from lastword.decide.tracer import Tracer
 from lastword.lab.timing.contenders import Sums, ours, sums_of
 from lastword.lab.timing.meter import metered, peak_bytes, synchronise
 from lastword.lab.timing.run import AGAINST, NAMES, bench
 from lastword.model import embedded
 from lastword.probes import Probe, fit_state
-from lastword.probes.answering import read_states
 from lastword.text.items import Item
 from lastword.text.passages import Passage
 from lastword.text.tokens import Encoded
@@ -235,7 +235,7 @@ def bulk(sizes: Sizes) -> dict[str, Any]:
     labelled = ["the red fox runs", "a cat sleeps", "pay the bill", "the invoice is late"]
     states = read_states(reader, labelled, topic, ready.template, ("mean",))
     fit = fit_state(states, ["fox", "fox", "bill", "bill"], poolings=("mean",)).probe
-    own = Probe(topic, ready.template_name, reader.subject, fit, len(labelled))
+    own = Probe(topic, ready.template_name, subject_of(reader), fit, len(labelled))
     tracer = Tracer(model, tokenizer, invariant=0.5, probes=[own])
     texts = [f"the red fox {i} runs home late" for i in range(sizes.texts)]
     list(tracer.decide_many(texts[:256], ready))

@@ -48,8 +48,9 @@ import torch
 from torch.nn import Linear
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from lastword import Choice
-from lastword.decide.batch import Read, branches_of
+from lastword import Choice, Decider
+from lastword.decide.batch import Read
+from lastword.decide.decider import subject_of
 from lastword.decide.questionnaire import prepare
 from lastword.decide.tracer import Tracer
 from lastword.lab.report import draw
@@ -59,7 +60,6 @@ from lastword.model import embedded
 from lastword.model.layout import laid_out
 from lastword.model.options import LoadOptions
 from lastword.probes import Probe, StateProbe
-from lastword.probes.answering import passages_of
 from lastword.probes.unlike import Likeness
 from lastword.records.figure_parts import Figure, Line, Panel, Rule
 from lastword.text.forest import build
@@ -251,7 +251,7 @@ def request_seconds(tracer: Tracer, request: Request, rounds: int, law: str) -> 
 def decisions(model: str, rounds: int, out: Path) -> dict[str, Any]:
     """CPU seconds of requests, one number of them moved at a time, each law written as it comes."""
     results: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
-    tracer = Tracer.from_pretrained(model, correction="pmi@0.5")
+    tracer = Decider.from_pretrained(model, correction="pmi@0.5")
     results |= {"model": model, "correction": "pmi@0.5"}
     for name, (title, values, goal) in REQUESTS.items():
         if name in results:
@@ -309,7 +309,7 @@ def made_probe(tracer: Tracer, question: Choice, seed: int) -> Probe:
         likeness=Likeness.of(states - states.mean(axis=0)),
     )
     template = prepare({"q": question}).template_name
-    return Probe(question, template, tracer.subject, fit, labels=100)
+    return Probe(question, template, subject_of(tracer), fit, labels=100)
 
 
 def probes(model: str) -> dict[str, Any]:
@@ -350,7 +350,7 @@ def probes(model: str) -> dict[str, Any]:
         (question,), own, ready = questions.values(), text(tokens), prepare(questions)
         (encoded,) = tracer.encode(ready.items(own))
         (passage,) = passages_of(tracer, [own], question, ready.template, "mean")
-        whole = len(build(branches_of(encoded))) * tracer.profile.depth
+        whole = len(build([b for p in encoded.prompts for b in p.branches])) * tracer.profile.depth
         return len(passage.tokens) * PROBED / whole
 
     found: dict[str, Any] = {"model": model, "depth": PROBED}

@@ -2,12 +2,11 @@
 
     python experiments/load.py [--requests 1000] [--clients 32] [--model lastword/demo-organism]
 
-Starts `lastword serve` twice, with batching together and without (`--limits batch_items=1`), sends
-the same items of the demo's benchmark, and measures throughput and latency. Before that one client at a
-time is laid beside the library's own call, and after it a small queue is overfilled and tried
-again. The result is kept in experiments/results/load.json. Exits with 1 where a request is lost,
-refused by a queue with room, or answered with another's result.
-"""
+Starts `lastword serve` twice, with batching together and without (`--limits batch_items=1`),
+sends the same items of the demo's benchmark, and measures throughput and latency. Before that one
+client at a time is laid beside the library's own call, and after it a small queue is overfilled
+and tried again. The result is kept in experiments/results/load.json. Exits with 1 where a request
+is lost, refused by a queue with room, or answered with another's result."""
 
 import argparse
 import asyncio

@@ -29,6 +29,8 @@ from typing import Any
 
 import numpy as np
 
+from lastword.decide.decider import subject_of
+
 OUT = Path(__file__).resolve().parent / "results" / "probes" / "neighbours.jsonl"
 SETS = ("trec", "sst2", "agnews", "emotion")
 TEXTS, HELD, LABELS, DRAWS = 300, 100, 100, 5
@@ -106,10 +108,10 @@ def ours(model: str, folder: Path, keep: Path, sets: Sequence[str]) -> None:
     from scipy.special import softmax
 
     from lastword import Tracer
+    from lastword.decide.decider import read_states
     from lastword.decide.item import item_of
     from lastword.decide.questionnaire import prepare
     from lastword.probes import bag_of_words, fit_state
-    from lastword.probes.answering import read_states
     from lastword.probes.state import POOLINGS, few
     from lastword.trust.certify import Claim, judge
     from lastword.trust.policy import OFF, family
@@ -203,11 +205,13 @@ def ours(model: str, folder: Path, keep: Path, sets: Sequence[str]) -> None:
 
 def _decide(tracer: Any, probe: Any, question: Any, ready: Any, texts: Sequence[str]) -> list[str]:
     """Return what a probe answers to texts, one by one."""
+    from lastword.decide.decider import Asked, answer_texts
     from lastword.probes import Probe
-    from lastword.probes.answering import Asked, answer_texts
 
     own = {
-        "q": Asked(question, Probe(question, ready.template_name, tracer.subject, probe, LABELS))
+        "q": Asked(
+            question, Probe(question, ready.template_name, subject_of(tracer), probe, LABELS)
+        )
     }
     told = [answer_texts(tracer, [(text, None)], own, ready.template)[0]["q"] for text in texts]
     return [str(one.choice) for one in told]

@@ -134,7 +134,7 @@ def forks() -> Iterator[forked.Forks]:
 
 @pytest.fixture(scope="session")
 def once() -> Callable[[Any], Any]:
-    """`Tracer.open`, which opens the real model, that takes half a minute, once for all files."""
+    """`Tracer.from_pretrained` that opens the real model once for all files: it takes 30 s."""
     from lastword import Tracer
     from lastword.model import named
 

@@ -18,6 +18,7 @@ from families import build, tokenizer
 
 from lastword import Item, Tracer
 from lastword.decide.batch import Scope
+from lastword.decide.decider import Decider
 from lastword.service.app import create_app
 from lastword.service.dialects import DIALECTS
 from lastword.service.log import Log
@@ -48,8 +49,12 @@ def tracer(**options: Any) -> Tracer:
     return Tracer(build("llama"), tokenizer(), invariant=2.0, **options)
 
 
-class Held(Tracer):
-    """A tracer whose passes wait until they are let go, and that fails on the items named.
+def decider_of(model: Tracer | Decider) -> Decider:
+    return model if isinstance(model, Decider) else Decider(model)
+
+
+class Held(Decider):
+    """A decider whose passes wait until they are let go, and that fails on the items named.
 
     Attributes:
         go: Set while passes run; cleared, the next one waits.
@@ -58,15 +63,15 @@ class Held(Tracer):
         poison: What is raised for an item, by its id.
     """
 
-    def __init__(self, inner: Tracer) -> None:
-        self.__dict__ |= inner.__dict__
+    def __init__(self, inner: Tracer | Decider) -> None:
+        self.__dict__ |= decider_of(inner).__dict__
         self.go = threading.Event()
         self.go.set()
         self.busy = False
         self.groups: list[list[str | None]] = []
         self.poison: dict[str | None, BaseException] = {}
 
-    def decide_group(self, encoded: Any, scope: Scope = Scope()) -> Any:  # noqa: B008 - frozen
+    def decide_group(self, encoded: Any, scope: Scope | None = None) -> Any:
         self.busy = True
         assert self.go.wait(PATIENCE_SECONDS)
         self.busy = False
@@ -77,11 +82,11 @@ class Held(Tracer):
         return super().decide_group(encoded, scope)
 
 
-class Endless(Tracer):
-    """A tracer whose passes never end: its thread is always in torch, or about to be."""
+class Endless(Decider):
+    """A decider whose passes never end: its thread is always in torch, or about to be."""
 
     def __init__(self, inner: Tracer) -> None:
-        self.__dict__ |= inner.__dict__
+        super().__init__(inner)
 
     def decide_group(self, *_: Any, **__: Any) -> Any:
         square = torch.ones(200, 200)
@@ -145,7 +150,7 @@ def running(
     stream = io.StringIO() if stream is None else stream
     chosen = Settings(port=0, **({"drain_seconds": 0.0} | settings))
     log = Log(stream, prompts=chosen.log_prompts, characters=2**20)
-    app = create_app(model, chosen, log, dialects)
+    app = create_app(decider_of(model), chosen, log, dialects)
     if mount is not None:
         mount(app)
     server = Server(app, app.state.service)

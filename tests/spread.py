@@ -13,11 +13,11 @@ from tracer_double import TracerDouble
 
 import lastword
 from lastword.decide.batch import Scope
-from lastword.errors import ModelError
+from lastword.errors import ModelError, NonFiniteError
 from lastword.files.folder import Folder
 from lastword.records.decision import Decision
 from lastword.records.parts import part_paths
-from lastword.text.tokens import Encoded
+from lastword.text.tokens import EncodedItem
 
 
 class Noting(TracerDouble):
@@ -29,9 +29,9 @@ class Noting(TracerDouble):
 
     def decide_group(
         self,
-        encoded: Sequence[Encoded],
+        encoded: Sequence[EncodedItem],
         scope: Scope = Scope(),  # noqa: B008 - frozen
-    ) -> list[Decision]:
+    ) -> list[Decision | NonFiniteError]:
         ids = [str(e.item.id) for e in encoded]
         note(self._load.folder / "begun", os.getpid(), *ids)
         if set(ids) & set(self._load.deadly):

@@ -19,7 +19,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline, make_union
 
-from lastword import ProbeClassifier, Tracer
+from lastword import Decider, ProbeClassifier, Tracer
 from lastword.decide.file import read_questions
 from lastword.lab.demo import items
 
@@ -61,7 +61,7 @@ def test_router(run, probed):
         labelled = [row for row in rows if row["team"]][:80]
         classifier = ProbeClassifier(tracer, asked["team"].instructions)
         classifier.fit(*zip(*((row["text"], row["team"]) for row in labelled), strict=True))
-        tracer = Tracer.demo(overflow="truncate", probes=[classifier.probe_], unlike=0.1)
+        tracer = Decider.demo(overflow="truncate", probes=[classifier.probe_], unlike=0.1)
     with running(tracer) as served:
         routed = run("router.py", str(EXAMPLES / "tickets.csv"), served.url).splitlines()
     unlabelled = [row for row in rows if not row["team"]]
@@ -102,7 +102,7 @@ def test_promptfoo():
     (provider,) = plan["providers"]
     config, path = provider["config"], httpx.URL(provider["id"]).path
     assert config["transformResponse"] == "json.answers[0].choice"
-    with running(Tracer.demo()) as served:
+    with running(Decider.demo()) as served:
         for test in plan["tests"]:
             body = config["body"] | {"input": test["vars"]["text"]}
             answer = httpx.request(config["method"], served.url + path, json=body).json()

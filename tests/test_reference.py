@@ -158,7 +158,12 @@ def readings(name: str) -> list[tuple[Item, list[tuple[np.ndarray, list[int]]]]]
     items = [random_items(40 + i, 1, candidates=size)[0] for i, size in enumerate(sizes)]
     encoded: Any = encode(items, tokenizer(), theta=Theta(), context=None)
     return [
-        (e.item, reference.read_item(build(name), FAMILIES[name].blocks, e.sequences, e.boundaries))
+        (
+            e.item,
+            reference.read_item(
+                build(name), FAMILIES[name].blocks, e.prompt.sequences, e.prompt.boundaries
+            ),
+        )
         for e in encoded
     ]
 

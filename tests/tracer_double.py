@@ -28,8 +28,9 @@ from lastword.records.decision import Decision
 from lastword.rule.geometry import Trajectory
 from lastword.rule.router import Verdict, next_step
 from lastword.rule.theta import Theta
+from lastword.text.branch import Branch
 from lastword.text.items import Item
-from lastword.text.tokens import Encoded
+from lastword.text.tokens import Encoded, EncodedItem
 
 
 class TracerDouble:
@@ -64,42 +65,48 @@ class TracerDouble:
         self.groups: list[list[str | None]] = []
 
     @property
+    def tracer(self) -> "TracerDouble":
+        return self
+
+    def scope(self, *arguments: Any) -> Scope:
+        return Scope(*arguments)
+
+    @property
     def digests(self) -> dict[str, str]:
         return digests(self.describe())
 
-    def encode(self, items: Sequence[Item]) -> list[Encoded | ItemError]:
+    def encode(self, items: Sequence[Item]) -> list[EncodedItem | ItemError]:
         return [self._encode(item) for item in items]
 
-    def _encode(self, item: Item) -> Encoded | ItemError:
+    def _encode(self, item: Item) -> EncodedItem | ItemError:
         if item.id in self.refuse:
             return ItemError("candidate 0 needs 600 tokens and the context is 512", item.id)
         prompt = _words(item.prompt)
         sequences = tuple(prompt + _words(c) for c in item.candidates)
-        blind = () if item.blind_prompt is None else sequences
-        return Encoded(
-            item, sequences, (len(prompt),) * len(sequences), blind, (len(prompt),) * len(blind)
-        )
+        prompts = Encoded(tuple(Branch(s, len(prompt)) for s in sequences))
+        return EncodedItem(item, prompts, None if item.blind_prompt is None else prompts)
 
-    def plan(self, encoded: Sequence[Encoded]) -> list[list[int]]:
+    def plan(self, encoded: Sequence[EncodedItem]) -> list[list[int]]:
         # Not the items' order, as the real one's is not.
-        order = sorted(range(len(encoded)), key=lambda i: encoded[i].sequences)
+        order = sorted(range(len(encoded)), key=lambda i: encoded[i].prompt.sequences)
         return [order[i : i + self.size] for i in range(0, len(order), self.size)]
 
     def decide_group(
         self,
-        encoded: Sequence[Encoded],
+        encoded: Sequence[EncodedItem],
         scope: Scope = Scope(),  # noqa: B008 - frozen
-    ) -> list[Decision]:
+    ) -> list[Decision | NonFiniteError]:
         assert scope.read == "all" and not scope.methods
         self.groups.append([e.item.id for e in encoded])
         if self.tell:
             print("group", flush=True)
         time.sleep(self.pause)
-        if any(e.item.id in self.poison for e in encoded):
-            raise NonFiniteError(3)
-        return [self._decide(e, scope.blind) for e in encoded]
+        return [
+            NonFiniteError(3) if e.item.id in self.poison else self._decide(e, scope.blind)
+            for e in encoded
+        ]
 
-    def _decide(self, encoded: Encoded, mode: str) -> Decision:
+    def _decide(self, encoded: EncodedItem, mode: str) -> Decision:
         item = encoded.item
         read = np.array([_scores(item.prompt, c) for c in item.candidates])
         trajectory = Trajectory(read[:, :-1], read[:, -1])

@@ -7,7 +7,7 @@ import populations
 import pytest
 from typer.testing import CliRunner
 
-from lastword import Tracer
+from lastword import Decider, Tracer
 from lastword.cli import app
 from lastword.errors import CertificateError, InputError
 from lastword.lab.benchmarks.demo import items
@@ -25,7 +25,7 @@ TEMPLATE = "demo/prompt 1 (a3ab503dc64d)"
 
 def certificate(policy, **changes):
     known = {"templates": (TEMPLATE,), "answered": 300, "wrong": 0.03}
-    made = populations.certificate(Tracer.demo().subject, policy, Terms(error=0.1), 9, **known)
+    made = populations.certificate(Decider.demo().subject, policy, Terms(error=0.1), 9, **known)
     return replace(made, **changes)
 
 
@@ -41,7 +41,7 @@ def free(asked):
 
 def test_a_tracer_lets_through_what_its_certificate_does(asked, free):
     policy = Policy(("decisive", "early"), 3.0)
-    held = list(Tracer.demo(certificate=certificate(policy)).correct_many(asked))
+    held = list(Decider.demo(certificate=certificate(policy)).correct_many(asked))
     for was, stands in zip(free, held, strict=True):
         if was.corrected and policy.withholds(was.operator, margin(was.scores)):
             assert stands.index == was.base_index and stands.withheld.index == was.index
@@ -53,12 +53,12 @@ def test_a_tracer_lets_through_what_its_certificate_does(asked, free):
 def test_a_certificate_of_something_else_is_refused(tmp_path):
     other = certificate(OFF, subject=Subject("org/other"))
     with pytest.raises(CertificateError, match="'org/other', .*organism'"):
-        Tracer.demo(certificate=other)
+        Decider.demo(certificate=other)
     path = tmp_path / "c.toml"
     path.write_text(certificate(OFF).to_toml())
     with pytest.raises(CertificateError, match="tau_dim = 1.0015, not 1.1"):
-        Tracer.demo(certificate=path, theta=Theta(tau_dim=1.1))
-    assert Tracer.demo(certificate=path).describe()["certificate"]["policy"]["operators"] == ()
+        Decider.demo(certificate=path, theta=Theta(tau_dim=1.1))
+    assert Decider.demo(certificate=path).describe()["certificate"]["policy"]["operators"] == ()
 
 
 @pytest.fixture
@@ -110,6 +110,6 @@ def test_the_harness_obeys_too(file):
     from lastword.integrations.lm_eval import CorrectedLM
 
     lm = CorrectedLM(MODEL, certificate=str(file))
-    assert lm.tracer.certificate == Certificate.read(file)
+    assert lm.decider.certificate == Certificate.read(file)
     with pytest.raises(InputError, match="method=trace alone"):
         CorrectedLM(MODEL, method="base-sum", certificate=str(file))

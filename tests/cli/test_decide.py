@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-from lastword import Tracer
+from lastword import Decider, Tracer
 from lastword.decide.answer import to_frame
+from lastword.decide.decider import read_states, subject_of
 from lastword.decide.file import read_questions
 from lastword.probes import Probe, fit_state
-from lastword.probes.answering import read_states
 
 MODEL = ("--model", "lastword/demo-organism")
 TEXT = "The folk of Baevwick send clay lamps."
@@ -42,7 +42,7 @@ def texts(tmp_path):
 
 def test_one_text_as_json_is_what_python_gives(run, questions):
     code, out, _ = run("decide", *MODEL, "--questions", questions, "--text", TEXT, "--json")
-    told = Tracer.demo().decide(TEXT, read_questions(questions)).to_dict()
+    told = Decider.demo().decide(TEXT, read_questions(questions)).to_dict()
     assert code == 0 and json.loads(out) == json.loads(json.dumps(told))
 
 
@@ -75,7 +75,7 @@ def test_a_file_of_answers_is_taken_up_where_it_ends(run, questions, texts, tmp_
     else:
         rows = list(csv.DictReader(io.StringIO(cut.read_text())))
         assert [row["id"] for row in rows] == [f"'{name}" for name in names]  # no formula
-        (answers,) = Tracer.demo().decide_many([f"{TEXT} It is number 0, of the lake."], asked)
+        (answers,) = Decider.demo().decide_many([f"{TEXT} It is number 0, of the lake."], asked)
         frame = to_frame([answers])
         assert list(rows[0]) == ["id", "work", *frame.columns, "error"]
         assert rows[0]["lake"] == str(frame["lake"][0])
@@ -90,7 +90,7 @@ def test_a_file_of_other_answers_is_left_alone(run, questions, texts, tmp_path):
     states = read_states(tracer, labelled, question, ready.template, ("mean",))
     fit = fit_state(states, ["green wool combs"] * 2 + ["clay lamps"] * 2, poolings=("mean",))
     path, other = tmp_path / "goods.probe.safetensors", tmp_path / "other.yaml"
-    Probe(question, ready.template_name, tracer.subject, fit.probe, 4).write(path)
+    Probe(question, ready.template_name, subject_of(tracer), fit.probe, 4).write(path)
     other.write_text("lake: {type: predicate, instructions: 'Is there a sea?'}")
     bare = ("--questions", questions)
     probe = (*bare, "--probe", path)
@@ -151,5 +151,5 @@ def test_a_text_that_is_too_long_is_cut_where_the_user_says_so(run, questions):
     assert code == 1 and not out
     assert re.search(r"needs \d+ tokens with its prompt and the model's context is 128", err)
     code, out, _ = run(*ask, "--load", "overflow=truncate")
-    cut = Tracer.demo(overflow="truncate").decide(long, read_questions(questions)).to_dict()
+    cut = Decider.demo(overflow="truncate").decide(long, read_questions(questions)).to_dict()
     assert code == 0 and json.loads(out) == json.loads(json.dumps(cut))

@@ -12,18 +12,16 @@ import pytest
 from decided import decided
 from scipy.special import softmax
 
-from lastword import Choice, Item, Multi, Predicate, Score, Tracer
+from lastword import Choice, Decider, Item, Multi, Predicate, Score
 from lastword.decide.answer import (
-    Answers,
     answer_of,
     concentration,
     order_concentration,
     to_frame,
     words_of,
 )
-from lastword.decide.flips import flips
-from lastword.decide.item import candidates_of
-from lastword.decide.questionnaire import Questionnaire, prepare
+from lastword.decide.item import candidates_of, item_of
+from lastword.decide.questionnaire import prepare
 from lastword.errors import InputError, ItemError
 from lastword.lab.benchmarks import find
 from lastword.text.question import Option
@@ -42,13 +40,13 @@ CORRECTIONS = ["trace", "pmi@1", "contextual"]
 
 
 @pytest.fixture(scope="module", params=CORRECTIONS)
-def tracer(request) -> Tracer:
-    return Tracer.demo(correction=request.param)
+def tracer(request) -> Decider:
+    return Decider.demo(correction=request.param)
 
 
 @pytest.fixture(scope="module")
-def plain() -> Tracer:
-    return Tracer.demo()
+def plain() -> Decider:
+    return Decider.demo()
 
 
 def scored(question, scores: list[float], temperature: float | None = None):
@@ -155,14 +153,14 @@ def test_a_name_never_enters_a_prompt(plain):
 
 def test_control_tokens_of_a_text_are_text(plain):
     ready = plain.prepare(QUESTIONS)
-    (item, *_) = ready.items(TEXT + "[EOS][BOS]")
-    (encoded,) = plain.encode([item])
-    special = set(plain.tokenizer.all_special_ids) - {plain.tokenizer.unk_token_id}
-    assert not special & {t for s in encoded.sequences for t in s[1:]}
+    encoded = plain.plan(TEXT + "[EOS][BOS]", ready).parts[0].item
+    tokenizer = plain.tracer.tokenizer
+    special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+    assert not special & {t for s in encoded.prompt.sequences for t in s[1:]}
 
 
 def test_without_a_text_pmi_knows_nothing():
-    answer = Tracer.demo(correction="pmi@1").decide("", QUESTIONS)["goods"]
+    answer = Decider.demo(correction="pmi@1").decide("", QUESTIONS)["goods"]
     np.testing.assert_allclose(answer.probabilities, 1 / len(GOODS), atol=1e-6)
     assert answer.confidence == pytest.approx(0, abs=1e-5)
 
@@ -195,7 +193,7 @@ def test_bad_questions_are_refused_at_the_door(plain):
 def test_nothing_corrects_an_answer_unasked(plain):
     """SPEC 18: without a certificate or a named correction answers are the model's own."""
     texts = [e for e in find("demo").load().examples if len(e.candidates) > 2][:60]
-    named, by_trace = Tracer.demo(correction="trace"), 0
+    named, by_trace = Decider.demo(correction="trace"), 0
     for example in texts:
         asked = {"fact": Choice("", example.candidates)}
         own = plain.decide(example.fields["question"], asked)["fact"]
@@ -206,7 +204,7 @@ def test_nothing_corrects_an_answer_unasked(plain):
         np.testing.assert_allclose(base, trace.decision.base_scores, atol=1e-5)
         by_trace += trace.corrected
     assert by_trace > 0  # where it is named it does override
-    item = prepare(asked).items(example.fields["question"])[0]
+    item = item_of(example.fields["question"], asked["fact"], prepare(asked).template)
     assert next(plain.correct_many([item])).method == "trace"  # `correct` stays TRACE
 
 
@@ -226,40 +224,13 @@ def test_answers_as_json_and_as_a_frame(plain):
 
 def test_a_certificates_temperature_is_applied_and_told(plain, monkeypatch):
     goods = {"goods": QUESTIONS["goods"]}
-    bare = Tracer.demo(correction="trace").decide(TEXT, goods)["goods"]
+    bare = Decider.demo(correction="trace").decide(TEXT, goods)["goods"]
     warm = Calibration(2.0, 50, 0.2, 0.1, 0.5, 0.4)
     monkeypatch.setattr(plain, "certificate", held(calibration=warm))
     answer = plain.decide(TEXT, goods)["goods"]
     expected = softmax(np.log(bare.probabilities) / 2.0)
     np.testing.assert_allclose(answer.probabilities, expected, atol=1e-5, rtol=0)
     assert answer.calibrated and not bare.calibrated
-
-
-def test_flips_are_answers_that_move_with_company(plain):
-    ready = plain.prepare(QUESTIONS)
-    steady = flips(plain.decide, ready, (TEXT,))
-    every = len(QUESTIONS)
-    assert (steady.answers, steady.flips) == (2 * every + (every + 1) // 2, 0)
-    assert steady.largest < 1e-5
-
-    def by_place(text: str, asked: Questionnaire) -> Answers:
-        """An answerer that says the first option, surer the more it is asked."""
-        p = 0.6 + 0.01 * len(asked.questions)
-        made = plain.decide(text, asked)
-        return Answers(
-            {
-                name: replace(own, choice=own.values[0], probabilities=np.array([p, 1 - p]))
-                for name, own in made.choices.items()
-            }
-        )
-
-    two = {name: Choice(name, ["one", "two"]) for name in ("a", "b")}
-    moved = flips(by_place, plain.prepare(two), (TEXT,))
-    assert (moved.answers, moved.flips) == (5, 2)  # those whose options were turned
-    assert moved.largest == pytest.approx(0.62 + 0.61 - 1)
-    # The prompt tells the order of described ones.
-    described = {"a": Choice("a", [Option("one", "uno"), Option("two", "dos")])}
-    assert flips(by_place, plain.prepare(described), (TEXT,)).flips == 0
 
 
 # Several that apply, and none of these
@@ -285,12 +256,10 @@ def test_several_may_apply_each_by_its_own_predicate(plain):
     assert [own["value"] for own in told["probabilities"]] == ["lakes", "goods", True]
     frame = to_frame(plain.decide_many([TEXT, "clay"], asked))
     assert len(frame) == 2 and frame["about"].fillna("")[0] == "|".join(map(str, about.choices))
-    flipped = flips(plain.decide, plain.prepare(asked), (TEXT,))
-    assert flipped.flips == 0 and flipped.largest < 1e-5
 
 
 def test_an_answer_that_is_deferred_is_none_of_these_where_the_question_abstains(monkeypatch):
-    tracer = Tracer.demo()
+    tracer = Decider.demo()
     asked = {name: Choice(WHICH, GOODS, abstain=name == "may") for name in ("may", "must")}
     with pytest.raises(InputError, match="'may' may abstain, and nothing says when"):
         tracer.decide(TEXT, asked)

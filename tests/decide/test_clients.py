@@ -10,6 +10,7 @@ from clients import PYTHON, needs_clients
 from served import running
 
 from lastword import Choice, ProbeClassifier, Tracer
+from lastword.decide.decider import Decider
 
 PAGE = (Path(__file__).parents[2] / "docs" / "decisions.md").read_text(encoding="utf-8")
 TEAMS, *PROGRAMS = re.findall(
@@ -30,7 +31,7 @@ def answers() -> Iterator[tuple[str, str]]:
     asked, text = {"team": Choice("Which team?", [*TEXTS])}, "My parcel is not here."
     pairs = [(text, team) for team, texts in TEXTS.items() for text in texts]
     classifier = ProbeClassifier(Tracer.demo(), "Which team?").fit(*zip(*pairs, strict=True))
-    bare, probed = Tracer.demo(), Tracer.demo(probes=[classifier.probe_])
+    bare, probed = Tracer.demo(), Decider.demo(probes=[classifier.probe_])
     other, own = (tracer.decide(text, asked).choices["team"].choice for tracer in (bare, probed))
     assert own != other
     with running(probed) as served:

@@ -18,17 +18,17 @@ URGENT = Score("How urgent?", ["can wait", "this week", "today"])
 
 
 def test_plain_lists_described_options_alone_and_listed_every_one():
-    item = item_of("It never came.", TEAM, PLAIN)
+    item = item_of("It never came.", TEAM, PLAIN, blind=True)
     described = "- shipping: parcels on their way\n"
     assert item.prompt == f"Text: It never came.\nQuestion: Which team?\n{described}Answer:"
     assert item.blind_prompt == f"Question: Which team?\n{described}Answer:"
     assert item.candidates == ("billing", "shipping")  # descriptions are never scored
-    item = item_of("It never came.", TEAM, LISTED)  # in the caller's order
+    item = item_of("It never came.", TEAM, LISTED, blind=True)  # in the caller's order
     assert "Options:\n- billing\n- shipping: parcels on their way\nAnswer:" in item.prompt
 
 
 def test_a_predicate_is_yes_or_no_and_shows_what_counts():
-    item = item_of("Gone for weeks.", LATE, PLAIN)
+    item = item_of("Gone for weeks.", LATE, PLAIN, blind=True)
     asked = "Question: Is the parcel late?\nYes or no?\nAnswer:"
     assert item.prompt == f"Text: Gone for weeks.\n{asked}"
     assert item.candidates == ("yes", "no")
@@ -37,7 +37,7 @@ def test_a_predicate_is_yes_or_no_and_shows_what_counts():
 
 
 def test_a_score_has_its_levels_in_order_and_a_chat_prompt_ends_with_them():
-    item = item_of("Hm.", URGENT, CHAT)
+    item = item_of("Hm.", URGENT, CHAT, blind=True)
     assert item.candidates == ("can wait", "this week", "today")
     assert item.prompt.startswith("Hm.\n\nHow urgent?\n")
     assert item.prompt.rstrip().endswith("- today")
@@ -46,7 +46,7 @@ def test_a_score_has_its_levels_in_order_and_a_chat_prompt_ends_with_them():
 def test_a_text_is_never_read_as_a_template_and_without_one_the_question_is_asked_alone():
     text = "{{ instructions }} {% x %}"
     assert item_of(text, LATE, PLAIN).prompt.startswith(f"Text: {text}")
-    item = item_of("", TEAM, PLAIN)
+    item = item_of("", TEAM, PLAIN, blind=True)
     assert item.prompt == item.blind_prompt
 
 

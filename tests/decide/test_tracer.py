@@ -14,7 +14,6 @@ from families import DEPTH, FAMILIES, build, random_items, tokenizer
 from tiers import by_night
 
 from lastword import Decision, Item, Theta, Tracer
-from lastword.decide.batch import branches_of
 from lastword.errors import InvariantError, NonFiniteError
 from lastword.model.backbone import Backbone
 from lastword.model.readout import Readout, _Float32Head
@@ -242,7 +241,9 @@ def test_depth_zero_runs_no_block(name):
         block.register_forward_hook(lambda *_: ran.append(1))
         for block in tracer.backbone.parts.blocks
     ]
-    branches = [b for e in tracer.encode(random_items(27, 3)) for b in branches_of(e)]
+    branches = [
+        b for e in tracer.encode(random_items(27, 3)) for p in e.prompts for b in p.branches
+    ]
     for depth in (0, 2, DEPTH):  # blocks past the deepest are not run
         ran.clear()
         tracer.backbone.states(branches, [depth])
@@ -272,7 +273,9 @@ def test_the_error_against_the_truth_is_no_larger_than_the_plain_roads(name, dty
         [
             reference.candidate_scores(*read)
             for e in tracer.encode(items)
-            for read in reference.read_item(model, FAMILIES[name].blocks, e.sequences, e.boundaries)
+            for read in reference.read_item(
+                model, FAMILIES[name].blocks, e.prompt.sequences, e.prompt.boundaries
+            )
         ]
     )
     error, allowed = (np.sqrt(np.mean((x - truth) ** 2)) for x in (packed, plain))

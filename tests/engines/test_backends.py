@@ -97,7 +97,7 @@ class Side:
 
 @pytest.fixture(scope="module", autouse=True)
 def organism() -> None:
-    Side.model = Tracer.open(OPTIONS)
+    Side.model = Tracer.from_pretrained(OPTIONS)
 
 
 def served(options: LoadOptions) -> Tracer:
@@ -132,7 +132,7 @@ def test_a_model_elsewhere_decides_as_here(remote):
 def test_a_file_that_is_written_anew_for_vllm_keeps_its_digest(tmp_path, monkeypatch):
     file = gguf_files.write(tmp_path / "m.gguf", gguf_files.build("llama"))
     options = LoadOptions(str(file))
-    here = Tracer.open(options)
+    here = Tracer.from_pretrained(options)
     monkeypatch.setattr(vllm, "Process", Side)
     monkeypatch.setattr(Side, "model", here)
     elsewhere = served(options)
@@ -144,7 +144,7 @@ def test_a_file_that_is_written_anew_for_vllm_keeps_its_digest(tmp_path, monkeyp
 @pytest.mark.parametrize("name", ["pmi@0.5", "dcpmi", "contextual", "trace-gated"])
 def test_corrections_decide_elsewhere_as_here(remote, name):
     options = replace(OPTIONS, correction=name)
-    elsewhere, here = served(options), Tracer.open(options)
+    elsewhere, here = served(options), Tracer.from_pretrained(options)
     side = Side.started[-1]
     side.depths.clear()  # the check at loading has read them all
     asked = [

@@ -18,14 +18,14 @@ import pyarrow.parquet as pq
 from ray.data.exceptions import ExecutionTimeoutError
 from vllm_home import PYTHON, needs_vllm
 
-from lastword import Choice, LoadOptions, Predicate, Tracer
+from lastword import Choice, Decider, LoadOptions, Predicate, Tracer
 from lastword.decide.answer import row_of
+from lastword.decide.decider import read_states, subject_of
 from lastword.decide.file import write_questions
 from lastword.engines import bulk
 from lastword.engines.ray import Cluster
 from lastword.errors import InputError, RecordError
 from lastword.probes import Probe, fit_state
-from lastword.probes.answering import read_states
 
 pytestmark = pytest.mark.slow
 TOPIC = Choice("What is it about?", ["animal", "money"])
@@ -49,7 +49,7 @@ def folder(tmp_path_factory) -> Path:
     labelled = ["the red fox runs", "a cat sleeps here", "pay the bill now", "the invoice is late"]
     states = read_states(tracer, labelled, TOPIC, ready.template, ("mean",))
     fit = fit_state(states, ["animal", "animal", "money", "money"], poolings=("mean",))
-    probe = Probe(TOPIC, ready.template_name, tracer.subject, fit.probe, 4)
+    probe = Probe(TOPIC, ready.template_name, subject_of(tracer), fit.probe, 4)
     probe.write(folder / "topic.probe.safetensors")
     write_questions(folder / "asked.yaml", ASKED, {"topic": "topic.probe.safetensors"})
     return folder
@@ -106,7 +106,7 @@ def test_what_was_killed_goes_on_and_answers_as_one_process_does(folder, tmp_pat
 
     assert list(told.index[told["error"].notna()]) == [f"t{BAD}"]
     assert "NUL" in told["error"][f"t{BAD}"] and pd.isna(told["topic"][f"t{BAD}"])
-    tracer = Tracer.demo(probes=[folder / "topic.probe.safetensors"])
+    tracer = Decider.demo(probes=[folder / "topic.probe.safetensors"])
     some = [f"t{i}" for i in range(0, len(texts), 97)]
     for name, own in zip(some, tracer.decide_many(texts[some], ASKED), strict=True):
         for column, value in row_of(own).items():
@@ -125,7 +125,7 @@ def test_an_output_of_other_questions_is_refused(folder, tmp_path):
 
 def test_answers_of_vllm_are_not_those_of_transformers():
     asked = [
-        bulk.asked(Tracer.open, LoadOptions(MODEL), {"topic": TOPIC}, None, engine)
+        bulk.asked(Tracer.from_pretrained, LoadOptions(MODEL), {"topic": TOPIC}, None, engine)
         for engine in (None, {"name": "vllm"}, {"name": "vllm", "version": "0.32"})
     ]
     assert len({own.digest for own in asked}) == 3

@@ -60,7 +60,7 @@ def saved(folder: Path, family: str, sizes: dict[str, Any]) -> Path:
 
 def both(options: LoadOptions, ranks: int = 1, **vllm: Any) -> tuple[Any, Tracer]:
     """A model in vLLM and here, under the double's tokenizer."""
-    pair = served(options, ranks, **vllm), Tracer.open(options)
+    pair = served(options, ranks, **vllm), Tracer.from_pretrained(options)
     for tracer in pair:
         tracer.tokenizer = tokenizer()
     return pair
@@ -101,7 +101,7 @@ def organism() -> Iterator[tuple[Any, Tracer]]:
         enable_chunked_prefill=True,
         kv_cache_memory_bytes=4 * 2**20,
     )
-    yield tracer, Tracer.open(options)
+    yield tracer, Tracer.from_pretrained(options)
     tracer.close()
 
 

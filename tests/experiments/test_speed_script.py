@@ -25,9 +25,9 @@ def test_neighbours_prompts_stand_before_an_items_own(speed):
 def test_a_prompt_is_cut_at_its_left_end(speed):
     (encoded,) = Tracer.demo().encode([Item("Question: Who came? Answer:", ("a hat", "a boat"))])
     short = speed.cut(encoded, 3)
-    assert short.boundaries == (3, 3)
+    assert short.prompt.boundaries == (3, 3)
     for whole, end, boundary in zip(
-        encoded.sequences, short.sequences, encoded.boundaries, strict=True
+        encoded.prompt.sequences, short.prompt.sequences, encoded.prompt.boundaries, strict=True
     ):
         assert end == whole[boundary - 3 :]
     assert speed.cut(encoded, 0) == encoded

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lastword import Tracer
+from lastword import Decider, Tracer
 from lastword.errors import InputError
 from lastword.lab.demo import items
 
@@ -115,7 +115,7 @@ def test_a_correction_that_reads_the_question_gets_the_template_without_it(
     arguments = {"correction": correction}
     (done,) = eval(task, model=MODEL, model_args=arguments, log_dir=str(tmp_path), display="none")
     assert done.status == "success", done.error
-    engine = Tracer.demo(correction=correction)
+    engine = Decider.demo(correction=correction)
     expected = engine.correct(
         item.prompt,
         item.candidates,

@@ -322,7 +322,7 @@ def test_the_harness_parses_its_own_options(run, given, passed, monkeypatch):
 def test_a_gguf_file_by_name(tmp_path):
     path = gguf_files.write(tmp_path / "m.gguf", gguf_files.build("llama"))
     model = CorrectedLM(str(path), device="cpu")
-    assert model.tracer.describe()["gguf"] == "m.gguf"
+    assert model.decider.describe()["gguf"] == "m.gguf"
     args = [("the tea", " is hot"), ("the tea", " is not")]
     made = [Instance("loglikelihood", {}, pair, i, ("made", 0, 1)) for i, pair in enumerate(args)]
     assert all(score < 0 for score, _ in model.loglikelihood(made))

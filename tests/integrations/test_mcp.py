@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lastword import Choice, Predicate, ProbeClassifier, Tracer
+from lastword import Choice, Decider, Predicate, ProbeClassifier, Tracer
 from lastword.decide.file import write_questions
 from lastword.errors import InputError
 from lastword.probes import Probe
@@ -79,7 +79,7 @@ def test_a_file_of_questions_is_a_tool(questions, topic, transport):
     else:
         with over_http(questions) as url:
             tool, told, refused = asked(url)
-    own = Tracer.demo(probes=[topic]).decide(TEXT, ASKED).to_dict()
+    own = Decider.demo(probes=[topic]).decide(TEXT, ASKED).to_dict()
     assert tool.name == "my_tickets" and "animal, money" in tool.description
     assert list(tool.input_schema["properties"]) == ["text"] and tool.annotations.read_only_hint
     assert not told.is_error and told.structured_content["topic"] == own["topic"]

@@ -13,7 +13,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_s
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from lastword import Choice, ProbeClassifier, Tracer
+from lastword import Choice, Decider, ProbeClassifier, Tracer
 from lastword.errors import InputError
 from lastword.integrations import scikit_learn
 
@@ -82,7 +82,7 @@ def test_its_file_answers_as_it_does(tracer, tmp_path):
     own = ProbeClassifier(tracer, "What is it about?").fit(TEXTS, LABELS)
     own.probe_.write(tmp_path / "a.probe.safetensors")
     asked = {"q": Choice("What is it about?", ["money", "animal"])}
-    decided = Tracer.demo(probes=[tmp_path / "a.probe.safetensors"]).decide_many(NEW, asked)
+    decided = Decider.demo(probes=[tmp_path / "a.probe.safetensors"]).decide_many(NEW, asked)
     told = [each["q"] for each in decided]
     assert {each.method for each in told} == {own.probe_.name}
     assert_allclose([each.probabilities[::-1] for each in told], own.predict_proba(NEW), atol=1e-6)
@@ -167,7 +167,7 @@ def test_what_is_promised_is_judged_by_texts_that_did_not_make_the_probe(tracer,
     (tmp_path / "certificate.toml").write_text(own.certificate_.to_toml(), encoding="utf-8")
     own.probe_.write(tmp_path / "a.probe.safetensors")
     files = {"probes": [tmp_path / "a.probe.safetensors"]}
-    ready = Tracer.demo(certificate=tmp_path / "certificate.toml", **files)
+    ready = Decider.demo(certificate=tmp_path / "certificate.toml", **files)
     asked = {"q": Choice("What is it about?", ["money", "animal"])}
     answers = [each["q"] for each in ready.decide_many(NEW, asked)]
     assert [answer.choice for answer in answers] == own.predict(NEW).tolist()

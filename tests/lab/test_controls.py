@@ -132,6 +132,20 @@ def test_the_middle_adds_where_knowledge_is_in_the_middle():
     assert control.reading.p < 0.001  # knowledge that is at the end is found by the base's scores
 
 
+def test_copies_in_one_group_make_no_step_more_certain(read_whole):
+    """With ten copies of each item, ten times the penalty gives the same fit."""
+    one = controls(read_whole).fit
+    copied = read_whole.records.loc[np.repeat(read_whole.records.index, 10)].copy()
+    copies = [str(copy) for copy in range(10)] * len(read_whole.records)
+    copied["shared"] = copied["id"].astype(str)
+    copied["id"] += ["/" + copy for copy in copies]
+    copied["prompt"] += copies  # so that the group alone says that they belong together
+    ten = controls(Cell("m", "b", copied.reset_index(drop=True))).fit
+    for after, before in ((ten.reading, one.reading), (ten.middle, one.middle)):
+        assert (after.fixed, after.broken) == (10 * before.fixed, 10 * before.broken)
+        assert 0.001 < before.p <= after.p <= 1
+
+
 @pytest.mark.parametrize(
     ("gain", "p", "rival", "flips", "finding", "objection"),
     [

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lastword import Choice, Tracer
+from lastword.decide.decider import read_states
 from lastword.decide.item import item_of
 from lastword.decide.templates import TEMPLATES
 from lastword.errors import InputError, RecordError
@@ -20,7 +21,6 @@ from lastword.lab.evaluation.work import Extent, Work
 from lastword.lab.report.comparison import comparison_tables, read_comparisons
 from lastword.lab.report.depths import Depths, depths, depths_figure, depths_table
 from lastword.methods import resolve
-from lastword.probes.answering import read_states
 from lastword.probes.state import POOLINGS
 from lastword.records.cells import Cell
 from lastword.records.merge import merge

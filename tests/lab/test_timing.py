@@ -62,7 +62,7 @@ def test_a_metered_tracer_is_as_it_was(tracer):
     before = contenders.ours(tracer, encoded, "all")
     with metered(tracer) as meter:
         contenders.ours(tracer, encoded, "all")
-    fed = {s[:i] for e in encoded for s in e.sequences for i in range(1, len(s))}
+    fed = {s[:i] for e in encoded for s in e.prompt.sequences for i in range(1, len(s))}
     assert meter.tokens == len(fed), "every distinct prefix once"
     assert 0 < sum(meter.seconds.values()) <= meter.total
     assert not {"plan"} & vars(tracer).keys()

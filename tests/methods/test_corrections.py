@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from lastword import Item, Tracer, load_records
+from lastword import Decider, Item, Tracer, load_records
 from lastword.cli import app
 from lastword.decide.batch import Scope
 from lastword.errors import CertificateError, InputError, ItemError, RecordError
@@ -36,10 +36,11 @@ ORGANISM = ["--model", "lastword/demo-organism", "--correction"]
 
 
 @cache
-def tracer(invariant: float, correction: str = "trace") -> Tracer:
+def tracer(invariant: float, correction: str = "trace") -> Decider:
     model, theta = families.build("llama"), OPEN
     tokens = families.tokenizer()
-    return Tracer(model, tokens, invariant=invariant, theta=theta, correction=correction)
+    made = Tracer(model, tokens, invariant=invariant, theta=theta)
+    return Decider(made, correction=correction)
 
 
 @cache
@@ -73,9 +74,9 @@ def evidence(base: Any, blind: Any = None, t: Any = None, **more: Any) -> Eviden
 def test_pmi_is_its_formula_as_a_method_and_as_a_correction(name, weight):
     engine, correcting = tracer(2.0), tracer(2.0, name)
     encoded: Any = engine.encode(items())
-    methods = resolve([name], engine.facts)
+    methods = resolve([name], engine.tracer.facts)
     read = engine.decide_group(encoded, Scope("all", "all"))
-    compared = engine.compare(encoded, methods)
+    compared = engine.tracer.compare(encoded, methods)
     carried = engine.decide_group(encoded, Scope(methods=methods))
     changed = 0
     for e, whole, alone, beside, by in zip(
@@ -118,7 +119,7 @@ def test_an_override_stands_where_the_question_moved_it(invariant):
     plain, gated = tracer(invariant), tracer(invariant, "trace-gated")
     encoded: Any = plain.encode(items())
     read = plain.decide_group(encoded, Scope("all", "all"))
-    scores = plain.compare(encoded, resolve(["trace-gated"], plain.facts))
+    scores = plain.tracer.compare(encoded, resolve(["trace-gated"], plain.tracer.facts))
     outcomes = set()
     for trace, decided, method in zip(read, gated.correct_many(items()), scores, strict=True):
         assert trace.blind_trajectory is not None
@@ -199,7 +200,7 @@ def test_a_correction_of_ones_own_is_a_value():
             return replace(step, correction=replace(step.correction, scores=scores))
 
     assert isinstance(Last(), Correction)
-    engine = Tracer(families.build("llama"), families.tokenizer(), correction=Last())
+    engine = Decider(Tracer(families.build("llama"), families.tokenizer()), correction=Last())
     last = [len(item.candidates) - 1 for item in items()]
     assert [d.index for d in engine.correct_many(items())] == last
 
@@ -221,7 +222,7 @@ def test_what_is_no_correction_is_refused_by_name(name, what):
         correction_of(name, Facts(6, 300, 1.0))
     if name == "nothing":
         with pytest.raises(InputError, match=what):
-            Tracer.demo(correction=name)
+            Decider.demo(correction=name)
 
 
 def test_every_way_in_takes_it():
@@ -232,7 +233,7 @@ def test_every_way_in_takes_it():
     printed = CliRunner().invoke(app, [*command, "--json"])
     assert printed.exit_code == 0, printed.output
     decision = json.loads(printed.stdout)
-    engine = Tracer.demo(correction="pmi@0.5")
+    engine = Decider.demo(correction="pmi@0.5")
     expected = engine.correct(prompt, candidates, blind_prompt=blind)
     assert decision["method"] == decision["operator"] == "pmi@0.5"
     assert decision["scores"] == pytest.approx(expected.scores.tolist(), abs=1e-5)
@@ -255,7 +256,7 @@ def test_a_run_is_decided_by_it_and_says_so(tmp_path, monkeypatch):
     records = load_records(runs)
     benchmark = find("demo")
     made = benchmark.load(None, limit=12).items(benchmark.template(), content_free=True)
-    engine = Tracer.demo(correction="contextual")
+    engine = Decider.demo(correction="contextual")
     expected = [*engine.correct_many(made)]
     assert list(records["index"]) == [decision.index for decision in expected]
     assert set(records["operator"]) == {"contextual"} and not records["scores"].isna().any()
@@ -292,8 +293,8 @@ def test_contextual_divides_by_what_is_said_of_nothing():
     engine, correcting = tracer(2.0), tracer(2.0, "contextual")
     made = [Item(i.prompt, i.candidates, content_free=FREE) for i in items()[:12]]
     encoded: Any = engine.encode(made)
-    methods = resolve(["contextual", "contextual-released"], engine.facts)
-    compared = engine.compare(encoded, methods)
+    methods = resolve(["contextual", "contextual-released"], engine.tracer.facts)
+    compared = engine.tracer.compare(encoded, methods)
     carried = engine.decide_group(encoded, Scope(methods=methods))
     changed = 0
     for item, alone, beside, by in zip(
@@ -400,7 +401,7 @@ def test_a_service_goes_on_from_what_it_had_learned(tmp_path):
     bodies = [{"prompt": f"What is {i}", "candidates": ["a", "bc"]} for i in range(23)]
 
     def answers(asked: list[Any], kept: Settings) -> list[Any]:
-        app = create_app(Tracer.demo(correction="batch-calibrated"), kept)
+        app = create_app(Decider.demo(correction="batch-calibrated"), kept)
         with TestClient(app, base_url="http://127.0.0.1") as client:
             return [client.post("/v1/correct", json=body).json() for body in asked]
 
@@ -411,9 +412,9 @@ def test_a_service_goes_on_from_what_it_had_learned(tmp_path):
         assert two["operator"] == ("base" if i < 19 else "batch-calibrated")
         assert two["scores"] == pytest.approx(one["scores"], abs=1e-9)
     with pytest.raises(InputError, match="keeps what others have learned"):
-        create_app(Tracer.demo("control", correction="batch-calibrated"), settings)
+        create_app(Decider.demo("control", correction="batch-calibrated"), settings)
     with pytest.raises(InputError, match="--state keeps what --correction batch-calibrated"):
-        create_app(Tracer.demo(), settings)
+        create_app(Decider.demo(), settings)
 
 
 def test_content_free_prompts_are_read_only_for_who_asks():
@@ -445,7 +446,7 @@ def counted(engine: Tracer) -> list[int]:
     from lastword.text.forest import build
 
     computed: list[int] = []
-    backend: Any = engine.backend
+    backend: Any = engine.tracer.backend
     states = backend.states
 
     def counting(branches: Any, *rest: Any) -> Any:
@@ -477,10 +478,10 @@ def asked_of_a_pool(count: int) -> list[Item]:
 def test_an_option_of_a_frame_is_read_once(name):
     made = asked_of_a_pool(24)
     model, tokens = families.build("llama"), families.tokenizer()
-    kinds: dict[str, Any] = {"invariant": 2.0, "correction": name, "batch_tokens": 200}
-    plain = Tracer(model, tokens, **kinds)
-    keeping = Tracer(model, tokens, blind_cache=1, **kinds)
-    base = Tracer(model, tokens, **(kinds | {"correction": "base-mean"}))
+    kinds: dict[str, Any] = {"invariant": 2.0, "batch_tokens": 200}
+    plain = Decider(Tracer(model, tokens, **kinds), correction=name)
+    keeping = Decider(Tracer(model, tokens, blind_cache=1, **kinds), correction=name)
+    base = Decider(Tracer(model, tokens, **kinds), correction="base-mean")
     expected = list(plain.correct_many(made))
     for _ in range(2):
         again = counted(keeping)
@@ -491,7 +492,7 @@ def test_an_option_of_a_frame_is_read_once(name):
     alone = counted(base)
     list(base.correct_many([Item(i.prompt, i.candidates, i.id) for i in made]))
     assert sum(again) <= 1.02 * sum(alone)  # they are parted into other batches
-    assert len(keeping._blind_scores) == len(POOL) * (1 if name == "pmi@0.5" else 2)
+    assert len(keeping.tracer._blind_scores) == len(POOL) * (1 if name == "pmi@0.5" else 2)
 
 
 def test_what_is_kept_of_frames_has_a_budget_and_whole_readings_do_without():
@@ -504,7 +505,8 @@ def test_what_is_kept_of_frames_has_a_budget_and_whole_readings_do_without():
     scores.keep([(branches[3], 3.0)])
     assert scores.find(branches) == [0.0, None, 2.0, 3.0, None]
     made, engine = asked_of_a_pool(3), tracer(2.0)
-    whole = Tracer(engine.backend.local("").backbone.model, engine.tokenizer, blind_cache=1)
+    inner = engine.tracer
+    whole = Tracer(inner.backend.local("").backbone.model, inner.tokenizer, blind_cache=1)
     list(whole.correct_many(made))
     (read, *_) = whole.correct_many(made, "all", blind="all")
     assert read.blind_trajectory is not None and not np.isnan(read.blind_trajectory).any()

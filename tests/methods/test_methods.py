@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from lastword import Item, Tracer
 from lastword.cli import app
-from lastword.decide.batch import Scope, branches_of
-from lastword.errors import InputError, NonFiniteError
+from lastword.decide.batch import Scope
+from lastword.errors import InputError
 from lastword.methods import COMPARED, METHODS, entry, resolve
 from lastword.methods import table as methods_table
 from lastword.methods.contract import Facts, Method, Needs
@@ -60,7 +60,7 @@ def test_peers_agree_with_their_formulas_in_float64(family, after):
     for item, scores in zip(*compared(family), strict=True):
         read = [
             peer_reference.positions(model, norm, after, tokens, boundary)
-            for tokens, boundary in zip(item.sequences, item.boundaries, strict=True)
+            for tokens, boundary in zip(item.prompt.sequences, item.prompt.boundaries, strict=True)
         ]
         for name, of in peer_reference.PEERS.items():
             expected = [sum(of(at)[at.token] for at in positions) for positions in read]
@@ -225,7 +225,7 @@ def test_methods_that_read_only_the_trajectory_are_their_definitions():
         encoded, engine.decide_group(encoded, Scope("all")), answers, strict=True
     ):
         S, b = decision.trajectory, decision.base_scores
-        tokens, texts = np.array(item.candidate_tokens), item.item.candidates
+        tokens, texts = np.array(item.prompt.candidate_tokens), item.item.candidates
         for name, expected in {
             "trace": decision.scores,
             "base-mean": b,
@@ -261,7 +261,7 @@ def test_names_take_an_aggregation_and_a_fraction():
     for item, scores in zip(
         encoded, engine.compare(encoded, resolve(names, engine.facts)), strict=True
     ):
-        tokens = np.array(item.candidate_tokens)
+        tokens = np.array(item.prompt.candidate_tokens)
         np.testing.assert_allclose(scores["dola"], scores["dola@mean"] * tokens)
         np.testing.assert_allclose(scores["early-exit@1"], scores["base-mean"])
     static = resolve(["dola-static@0.75@mean"], engine.facts)["dola-static@0.75@mean"]
@@ -345,8 +345,8 @@ def test_the_command_answers_by_any_method(tmp_path):
 def test_states_that_overflow_without_the_norm_name_their_depth():
     engine = tracer()
     (encoded,) = engine.encode(families.random_items(3, 1))
-    states = engine.backbone.states(branches_of(encoded), [3, 5, 6])
+    states = engine.backbone.states([b for p in encoded.prompts for b in p.branches], [3, 5, 6])
     states.hidden[3] = states.hidden[3] * 1e38
     targets = np.arange(len(states.reads.token))
-    with pytest.raises(NonFiniteError, match="depth 3"):
-        read(engine.readout, states, targets, [6], [Contrast(6, (3, 5))])
+    found = read(engine.readout, states, targets, [6], [Contrast(6, (3, 5))])
+    assert set(found.faults) == {3}

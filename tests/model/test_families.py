@@ -34,7 +34,6 @@ from transformers import (
 )
 
 from lastword import Item, Tracer
-from lastword.decide.batch import branches_of
 from lastword.errors import InputError, InvariantError, UnsupportedModelError
 from lastword.model import check
 from lastword.model.backbone import TILE_POOLED, Backbone, FlexAttention, tiles
@@ -73,7 +72,7 @@ def test_the_last_depth_is_the_models_own_logits(name):
     tracer, items = tracer_of(name), random_items(1, 2)
     assert (tracer.backbone.road != "plain") == FAMILIES[name].packs
     for item, decision in zip(tracer.encode(items), read_all(tracer, items), strict=True):
-        pairs = zip(item.sequences, item.boundaries, strict=True)
+        pairs = zip(item.prompt.sequences, item.prompt.boundaries, strict=True)
         expected = [own_scores(tracer.backbone.model, s, b) for s, b in pairs]
         assert decision.base_scores == pytest.approx(expected, abs=5e-5)
         assert np.array_equal(decision.trajectory[:, tracer.backbone.depth], decision.base_scores)
@@ -84,7 +83,9 @@ def test_every_depth_is_what_the_models_own_last_steps_make_of_its_state(name):
     tracer, items = tracer_of(name), random_items(2, 1, candidates=(3, 3))
     encoded, decision = tracer.encode(items)[0], read_all(tracer, items)[0]
     pristine, blocks = build(name), FAMILIES[name].blocks
-    read = reference.read_item(pristine, blocks, encoded.sequences, encoded.boundaries)
+    read = reference.read_item(
+        pristine, blocks, encoded.prompt.sequences, encoded.prompt.boundaries
+    )
     expected = np.array([reference.candidate_scores(z, tokens) for z, tokens in read])
     tolerance = 1e-3 if name == "mamba" else 1e-4  # a state space adds up its noise over the text
     assert decision.trajectory == pytest.approx(expected, abs=tolerance)
@@ -106,7 +107,7 @@ def test_packed_and_plain_roads_agree(name):
 def test_a_row_of_many_tiles_agrees_with_the_plain_road(name, monkeypatch):
     monkeypatch.setattr("lastword.model.backbone.TILE", 64)
     tracer, items = tracer_of(name), random_items(7, 24, candidates=(3, 6), prompt=(6, 30))
-    forest = grow([b for e in tracer.encode(items) for b in branches_of(e)])
+    forest = grow([b for e in tracer.encode(items) for p in e.prompts for b in p.branches])
     assert len(tiles(forest.positions, 64)) > 3 and tracer.batch_tokens > len(forest)
     packed, plain = (read(tracer, items) for read in (read_all, read_plain))
     for a, b in zip(packed, plain, strict=True):
@@ -245,7 +246,9 @@ def test_every_item_gets_the_answer_that_it_has_alone_in_a_new_model(name):
     in_turn = [read_all(used, [item])[0] for item in items]
     for item, encoded, a, b in zip(items, used.encode(items), together, in_turn, strict=True):
         blocks, pristine = FAMILIES[name].blocks, build(name)
-        read = reference.read_item(pristine, blocks, encoded.sequences, encoded.boundaries)
+        read = reference.read_item(
+            pristine, blocks, encoded.prompt.sequences, encoded.prompt.boundaries
+        )
         alone = np.array([reference.candidate_scores(z, tokens) for z, tokens in read])
         assert a.trajectory == pytest.approx(alone, abs=1e-4), item.id
         assert b.trajectory == pytest.approx(alone, abs=1e-4), item.id
@@ -330,7 +333,7 @@ def test_a_constant_of_the_trunk_reaches_the_readout():
     model.model.multiplier = 0.25
     tracer, items = Tracer(model, tokenizer(), invariant=1.0), random_items(1, 2)
     for item, decision in zip(tracer.encode(items), read_all(tracer, items), strict=True):
-        pairs = zip(item.sequences, item.boundaries, strict=True)
+        pairs = zip(item.prompt.sequences, item.prompt.boundaries, strict=True)
         expected = [own_scores(model, s, b) for s, b in pairs]
         assert decision.base_scores == pytest.approx(expected, abs=5e-5)
 

@@ -18,7 +18,7 @@ from gguf_files import KINDS
 from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
-from lastword import Tracer
+from lastword import Decider, Tracer
 from lastword.errors import CertificateError, ModelError, UnsupportedModelError
 from lastword.model import loading, named
 from lastword.model.loaded import Loaded
@@ -221,10 +221,10 @@ class TestRefused:
 def test_a_certificate_knows_a_file_whose_rows_were_moved_and_another_precision(tmp_path):
     model = gguf_files.build("llama")
     path = gguf_files.write(tmp_path / "tiny.gguf", model)
-    subject = Tracer.from_pretrained(str(path), invariant=1.0).subject
+    subject = Decider.from_pretrained(str(path), invariant=1.0).subject
     certificate = populations.certificate(subject, Policy(("decisive", "mix"), 1.0), Terms(), 9)
     given: dict[str, Any] = {"certificate": certificate, "invariant": 1.0}
-    assert Tracer.from_pretrained(str(path), **given).certificate is certificate
+    assert Decider.from_pretrained(str(path), **given).certificate is certificate
     with pytest.raises(CertificateError, match="for the dtype of tiny 'float32', and this is"):
         Tracer.from_pretrained(str(path), dtype="bfloat16", head_dtype="model", **given)
     with pytest.raises(CertificateError, match="for the head dtype of tiny 'float32', and this is"):

@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from lastword import Tracer
+from lastword import Decider, Tracer
+from lastword.decide.decider import read_states, subject_of
 from lastword.decide.item import item_of
 from lastword.decide.templates import template_of
 from lastword.errors import InputError, ItemError
 from lastword.methods import resolve
-from lastword.probes.answering import read_states
 from lastword.probes.probe import Probe
 from lastword.probes.stacked import fit_stacked
 from lastword.probes.state import fit_state
@@ -35,7 +35,7 @@ def tracer():
 def probe_of(tracer, pooling="mean", question=QUESTION, labels=LABELS):
     states = read_states(tracer, TEXTS, question, TEMPLATE, (pooling,))
     fit = fit_state(states, labels, poolings=(pooling,))
-    return Probe(question, NAME, tracer.subject, fit.probe, len(labels), figures={"right": 0.5})
+    return Probe(question, NAME, subject_of(tracer), fit.probe, len(labels), figures={"right": 0.5})
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_every_damaged_file_is_one_line(tmp_path, probe):
 
 
 def test_its_question_is_answered_by_it_and_no_other(tracer, probe):
-    ours = Tracer.demo(probes=[probe])
+    ours = Decider.demo(probes=[probe])
     asked = {
         "turned": Choice("What is it about?", ["money", "animal"]),
         "other": Choice("Is it about this?", ["money", "animal"]),
@@ -114,7 +114,7 @@ def test_its_question_is_answered_by_it_and_no_other(tracer, probe):
     answers = ours.decide("a horse eats hay", asked)
     assert [*answers] == [*asked]
     assert answers["turned"].method == probe.name and answers["turned"].calibrated
-    own = tracer.decide("a horse eats hay", asked)
+    own = Decider(tracer).decide("a horse eats hay", asked)
     for name in ("other", "more", "holds"):
         assert answers[name].to_dict() == own[name].to_dict()
     turned = answers["turned"].to_dict()
@@ -125,7 +125,7 @@ def test_its_question_is_answered_by_it_and_no_other(tracer, probe):
 def test_an_answer_is_the_same_to_the_bit_whatever_else_is_asked(tracer):
     size = Choice("Is it long?", ["animal", "money"])
     probes = [probe_of(tracer), probe_of(tracer, "last", size)]
-    ours = Tracer.demo(probes=probes)
+    ours = Decider.demo(probes=probes)
     questions = {"topic": QUESTION, "size": size, "free": Choice("Old?", ["yes", "no"])}
     together = [*ours.decide_many(TEXTS, questions)]
     for name in ("topic", "size"):
@@ -135,45 +135,47 @@ def test_an_answer_is_the_same_to_the_bit_whatever_else_is_asked(tracer):
 
 
 def test_layers_above_the_deepest_probe_are_not_computed(probe):
-    ours = Tracer.demo(probes=[probe])
+    ours = Decider.demo(probes=[probe])
     runs = []
-    for i, block in enumerate(ours.backbone.parts.blocks):
+    for i, block in enumerate(ours.tracer.backbone.parts.blocks):
         block.register_forward_hook(lambda *_, i=i: runs.append(i))
     ours.decide("a horse eats hay", {"topic": QUESTION})
     assert max(runs, default=-1) < max(probe.fit.depth, 1)
 
 
 def test_a_text_unlike_the_labels_is_deferred_where_that_is_asked(probe):
-    ours = Tracer.demo(probes=[probe], unlike=1.0)
+    ours = Decider.demo(probes=[probe], unlike=1.0)
     answer = ours.decide("zzzz qqqq 0000", {"topic": QUESTION})["topic"]
     assert answer.deferred and answer.decision.likeness < 1
-    as_like = Tracer.demo(probes=[probe], unlike=answer.decision.likeness)
+    as_like = Decider.demo(probes=[probe], unlike=answer.decision.likeness)
     assert not as_like.decide("zzzz qqqq 0000", {"topic": QUESTION})["topic"].deferred
 
 
 def test_another_model_or_template_is_refused_by_name(probe):
     with pytest.raises(InputError, match="demo-mix"):
-        Tracer.demo("mix", probes=[probe])
+        Decider.demo("mix", probes=[probe])
     with pytest.raises(InputError, match="prompt template"):
-        Tracer.demo(probes=[probe]).decide("x", {"q": QUESTION}, template="decide/listed")
+        Decider.demo(probes=[probe]).decide("x", {"q": QUESTION}, template="decide/listed")
 
 
 def test_a_text_that_cannot_be_read_is_named(probe):
     with pytest.raises(ItemError, match="1"):
-        [*Tracer.demo(probes=[probe]).decide_many(["short", "word " * 5000], {"q": QUESTION})]
+        [*Decider.demo(probes=[probe]).decide_many(["short", "word " * 5000], {"q": QUESTION})]
 
 
 def test_a_stacked_probe_weighs_the_models_own_scores(tmp_path, tracer):
     wide = Choice("What is it about?", ["money", "music", "animal"])
     states = read_states(tracer, TEXTS, wide, TEMPLATE, ("mean",))
     fit = fit_state(states, LABELS, poolings=("mean",))
-    items = [item_of(text, wide, TEMPLATE) for text in TEXTS]
+    items = [item_of(text, wide, TEMPLATE, blind=True) for text in TEXTS]
     own = [*tracer.correct_many(items, read="base", blind="base")]
     base, blind = (np.stack([getattr(d, n) for d in own]) for n in ("base_scores", "blind_scores"))
     options = ("money", "music", "animal")
     stacked = fit_stacked(fit, LABELS, options, base, blind, TEXTS).probe
-    Probe(wide, NAME, tracer.subject, stacked, len(LABELS)).write(tmp_path / "s.probe.safetensors")
-    ours = Tracer.demo(probes=[tmp_path / "s.probe.safetensors"])
+    Probe(wide, NAME, subject_of(tracer), stacked, len(LABELS)).write(
+        tmp_path / "s.probe.safetensors"
+    )
+    ours = Decider.demo(probes=[tmp_path / "s.probe.safetensors"])
     turned = Choice("What is it about?", ["animal", "music", "money"])
     answers = [own["q"] for own in ours.decide_many(TEXTS, {"q": turned})]
     # By hand: three weights over what the ridge, the model and the model without the text say.
@@ -197,15 +199,16 @@ def test_a_trajectory_probe_answers_options_of_any_kind(tmp_path, tracer):
     which = "Which goods come from there?"
     texts = ["Baevwick", "the lake", "the hills", "a village", "the sea", "the wood"]
     asked = [Choice(which, goods[i % 2 : i % 2 + 3]) for i in range(len(texts))]
-    items = [item_of(*pair, TEMPLATE) for pair in zip(texts, asked, strict=True)]
+    pairs = zip(texts, asked, strict=True)
+    items = [item_of(*pair, TEMPLATE, blind=True, content_free=True) for pair in pairs]
     free = resolve(["contextual"], tracer.facts)
     read = [*tracer.correct_many(items, "all", free, blind="all")]
-    tokens = [own.candidate_tokens for own in tracer.encode(items)]
+    tokens = [own.prompt.candidate_tokens for own in tracer.encode(items)]
     features = [*map(features_of, read, tokens)]
     fit = fit_trajectory(features, [0, 1, 2, 0, 1, 2]).probe
     path = tmp_path / "t.probe.safetensors"
-    Probe(asked[0], NAME, tracer.subject, fit, len(texts)).write(path)
-    ours = Tracer.demo(probes=[path])
+    Probe(asked[0], NAME, subject_of(tracer), fit, len(texts)).write(path)
+    ours = Decider.demo(probes=[path])
     for text, question, x, own in zip(texts, asked, features, read, strict=True):
         answer = ours.decide(text, {"goods": question})["goods"]
         u = fit.scores(x) / fit.temperature
@@ -216,13 +219,13 @@ def test_a_trajectory_probe_answers_options_of_any_kind(tmp_path, tracer):
         assert "likeness" not in answer.to_dict()
     assert ours.decide("x", {"q": Choice("Another?", goods)})["q"].method == "base"
     shallow = TrajectoryProbe(fit.scale[2:], fit.weights[2:], fit.temperature)
-    other = Tracer.demo(probes=[Probe(asked[0], NAME, tracer.subject, shallow, 6)])
+    other = Decider.demo(probes=[Probe(asked[0], NAME, subject_of(tracer), shallow, 6)])
     with pytest.raises(InputError, match="fit it again"):
         other.decide("x", {"q": asked[0]})
 
 
 def test_an_option_without_labels_has_no_probability(tracer):
     wide = Choice("What is it about?", ["animal", "money", "music"])
-    ours = Tracer.demo(probes=[probe_of(tracer, question=wide)])
+    ours = Decider.demo(probes=[probe_of(tracer, question=wide)])
     answer = ours.decide("a horse eats hay", {"q": wide})["q"]
     assert answer.probabilities[2] == 0 and answer.probabilities.sum() == pytest.approx(1)

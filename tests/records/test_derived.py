@@ -10,6 +10,7 @@ import pytest
 from scipy.special import softmax
 
 from lastword import Tracer
+from lastword.decide.decider import Decider
 from lastword.errors import RecordError
 from lastword.files.folder import locate
 from lastword.lab.benchmarks import Template, find
@@ -42,7 +43,9 @@ def cell(tmp_path_factory: pytest.TempPathFactory) -> Any:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows()))
     dataset = find(f"jsonl:{path}").load()
     work = Work(dataset, dataset.benchmark.template(), "all", resolve(NAMES + BATCH, tracer.facts))
-    return execute(tracer, prepare(tracer, work), locate(str(tmp_path_factory.mktemp("run")))).cell
+    decider = Decider(tracer)
+    out = locate(str(tmp_path_factory.mktemp("run")))
+    return execute(decider, prepare(decider, work), out).cell
 
 
 def test_records_give_what_the_run_gave(cell):

@@ -141,7 +141,9 @@ def test_storage_out_of_reach_is_one_line_before_a_model_is_loaded(
         monkeypatch.delenv(name) if value is None else monkeypatch.setenv(name, value)
     s3fs.S3FileSystem.clear_instance_cache()
     asked = ["eval", "--model", "lastword/demo-organism", "--benchmark", "demo", "--out", path]
-    monkeypatch.setattr("lastword.decide.tracer.Tracer.open", None)  # nobody comes so far
+    monkeypatch.setattr(
+        "lastword.decide.tracer.Tracer.from_pretrained", None
+    )  # nobody comes so far
     code, _, err = run(*asked)
     assert code == 1 and len(err.strip().splitlines()) == 1
     assert path in err and said in err

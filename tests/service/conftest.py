@@ -9,7 +9,7 @@ from certified import ASKED
 from postgres import FOLDERS, Postgres, postgres
 from served import Held, Running, running, tracer
 
-from lastword import ProbeClassifier, Tracer
+from lastword import Decider, ProbeClassifier, Tracer
 from lastword.probes import Probe
 from lastword.records.decision import Decision
 from lastword.trust.certificate import Certificate
@@ -52,7 +52,7 @@ def certificate(free: list[Decision]) -> Certificate:
     reference = {n: tuple(v[n] for v in seen if n in v) for n in sorted(names)}
     policy, terms = Policy(("decisive", "early"), 0.25), Terms(0.1, 0.05)
     made: Certificate = populations.certificate(
-        Tracer.demo().subject, policy, terms, 18, 1, 120, reference=reference, date="2026-11-21"
+        Decider.demo().subject, policy, terms, 18, 1, 120, reference=reference, date="2026-11-21"
     )
     return made
 

@@ -19,7 +19,7 @@ from clients import PYTHON
 from forked import Fork, Forks
 from served import free_port
 
-from lastword import Tracer, demo
+from lastword import Decider, demo
 from lastword.trust.policy import Policy
 from lastword.trust.terms import Terms
 
@@ -199,7 +199,7 @@ def stock_client(url: str):
 
 
 def test_a_rolling_restart_loses_no_request_and_no_label(forks, tmp_path, database):
-    subject, policy = Tracer.demo().subject, Policy(("decisive", "early"), 0.25)
+    subject, policy = Decider.demo().subject, Policy(("decisive", "early"), 0.25)
     certificate = populations.certificate(subject, policy, Terms(0.1), 18, 1, 120)
     path = tmp_path / "certificate.toml"
     path.write_text(certificate.to_toml(), encoding="utf-8")

@@ -18,8 +18,9 @@ from served import Held, Running, running, tracer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from lastword import Choice, Item, Multi, Option, Predicate, Score, Tracer
+from lastword import Choice, Decider, Item, Multi, Option, Predicate, Score, Tracer
 from lastword.decide.answer import Answers
+from lastword.decide.decider import subject_of
 from lastword.decide.file import write_questions
 from lastword.decide.flips import flips
 from lastword.decide.questionnaire import Questionnaire
@@ -70,7 +71,7 @@ TO_GOOGLE = json.loads(json.dumps(BY_NAME).replace("null", '""'))  # its client 
 
 @pytest.fixture(scope="module")
 def model(topic: Probe) -> Tracer:
-    return Tracer.demo(probes=[topic])
+    return Decider.demo(probes=[topic])
 
 
 def reader() -> PreTrainedTokenizerFast:
@@ -115,7 +116,7 @@ def google(served: Running) -> Any:
 def deferring(model: Tracer, asked: Questionnaire, threshold: float, **more: Any) -> Certificate:
     """A certificate that defers answers less sure than the threshold."""
     return populations.certificate(
-        model.subject,
+        subject_of(model),
         OFF,
         Terms(0.1, 0.05, error=0.1),
         0,
@@ -290,7 +291,7 @@ def test_texts_are_options_and_values_come_back_as_they_came(plain):
 def test_prompts_of_which_the_certificate_says_nothing_are_refused(model):
     prompts = model.prepare(ASKED).template_name
     certificate = populations.certificate(
-        model.subject,
+        subject_of(model),
         Policy(("decisive", "early"), 1.0),
         Terms(0.1, 0.05),
         18,
@@ -298,16 +299,16 @@ def test_prompts_of_which_the_certificate_says_nothing_are_refused(model):
         120,
         templates=("decide/listed 1 (0)",),
     )
-    with running(Tracer.demo(certificate=certificate)) as served:
+    with running(Decider.demo(certificate=certificate)) as served:
         assert [form(served).status_code for form in (decide, ask)] == [400, 422]
         assert repr(prompts) in decide(served).text
-    with running(Tracer.demo(certificate=replace(certificate, templates=(prompts,)))) as served:
+    with running(Decider.demo(certificate=replace(certificate, templates=(prompts,)))) as served:
         assert decide(served).status_code == ask(served).status_code == 200
 
 
 def test_what_is_deferred_is_a_refusal_where_the_caller_asks_for_it():
     bare = Tracer.demo()
-    tracer = Tracer.demo(certificate=deferring(bare, bare.prepare(ASKED), 0.8))
+    tracer = Decider.demo(certificate=deferring(bare, bare.prepare(ASKED), 0.8))
     unsure = [own.deferred for own in tracer.decide(TEXT, ASKED).values()]
     assert {*unsure} == {False, True}
     with running(tracer) as served:
@@ -428,7 +429,7 @@ def test_questions_of_the_settings_are_checked_before_the_first_request(plain, t
     (one,), (other,) = models["data"], models["models"]  # OpenAI's and TypeSafe's
     assert one["id"] == other["name"] and other["flips"] is None
     assert one["object"] == "model" and {"description", "release_date"} < set(other)
-    learning = Tracer.demo(correction="batch-calibrated")
+    learning = Decider.demo(correction="batch-calibrated")
     with pytest.raises(InputError, match="--certificate"):
         create_app(learning, Settings(port=0, questions=path))
 
@@ -436,14 +437,14 @@ def test_questions_of_the_settings_are_checked_before_the_first_request(plain, t
 def test_a_prompt_of_the_users_own_is_served(model, plain, tmp_path):
     file = tmp_path / "mine.jinja"
     file.write_text("Lamps are of clay.\n{{ input }}\n{{ instructions }}", encoding="utf-8")
-    with running(Tracer.demo(), template=str(file)) as served:
+    with running(Decider.demo(), template=str(file)) as served:
         told = decide(served).json()["answers"][1]["confidence"]
     own = model.decide(TEXT, {"q": ASKED["goods"]}, template=str(file))["q"]
     assert told == pytest.approx(own.confidence, abs=1e-5)
     before = decide(plain).json()["answers"][1]["confidence"]
     assert told != pytest.approx(before, abs=1e-5)
     with pytest.raises(InputError, match="no template"):
-        create_app(Tracer.demo(), Settings(port=0, template="decide/none"))
+        create_app(Decider.demo(), Settings(port=0, template="decide/none"))
 
 
 def test_a_model_is_called_as_its_folder(tmp_path):
@@ -517,7 +518,7 @@ print(json.dumps([told.choices[0].message.parsed, told.choices[0].message.refusa
 
 @needs_clients
 def test_a_literal_is_the_same_question_for_its_probe(topic):
-    tracer = Tracer.demo(probes=[topic], unlike=0.5)  # its likeness is below
+    tracer = Decider.demo(probes=[topic], unlike=0.5)  # its likeness is below
     own = tracer.decide(TEXT, {"topic": topic.question})["topic"]
     with running(tracer) as served:
         told, deferred = run(CHATS, served).splitlines()
@@ -578,7 +579,7 @@ def test_a_chat_obeys_the_certificate_of_its_question():
         questions=(question_digest(asked),),
         calibration=Calibration(2.5, 100, 0.1, 0.05, 0.2, 0.1),
     )
-    tracer = Tracer.demo(certificate=certificate)
+    tracer = Decider.demo(certificate=certificate)
     own = tracer.decide(TEXT, {"q": asked})["q"]
     with running(tracer) as served:
         one, unknown = chat(served, asked), chat(served, other)

@@ -14,7 +14,7 @@ from browser import PHONE, assert_accessible
 from scipy.special import softmax
 from served import running
 
-from lastword import Choice, Option, Predicate, Tracer
+from lastword import Choice, Decider, Option, Predicate, Tracer
 from lastword.decide.answer import probabilities_of
 from lastword.decide.batch import Scope
 from lastword.lab.benchmarks.demo import items
@@ -49,7 +49,7 @@ def served(model):
 
 @pytest.fixture(scope="module")
 def corrected():
-    with running(Tracer.demo(correction="pmi@0.5"), explorer=True) as service:
+    with running(Decider.demo(correction="pmi@0.5"), explorer=True) as service:
         yield service
 
 
@@ -186,7 +186,7 @@ def test_a_bad_item_is_told_on_the_page(page):
 
 
 def test_answers_are_the_librarys_with_the_text_and_without(decide, corrected):
-    model = corrected.service.corrector.tracer
+    model = corrected.service.corrector.decider.tracer
     write(decide)
     own = model.decide(TEXT, {"q": GOODS}).choices["q"]
     alone = probabilities_of(GOODS, model.decide("", {"q": GOODS})["q"].decision.base_scores)
@@ -222,7 +222,7 @@ def probe(request, topic, model):
 
 
 def test_a_probes_answer_shows_what_each_depth_says(probe, chromium):
-    with running(Tracer.demo(probes=[probe]), explorer=True) as served:
+    with running(Decider.demo(probes=[probe]), explorer=True) as served:
         question = {"type": "choice", "instructions": probe.question.instructions}
         question["choices"] = [{"value": option.value} for option in probe.question.options]
         body = {"model": served.service.corrector.name, "input": TEXT, "questions": [question]}
@@ -251,7 +251,7 @@ def test_every_kind_of_question_is_answered_and_a_bad_one_is_told(decide, correc
     assert decide.input_value("textarea[name=input]") == example["input"]
     assert decide.locator("#decisions .decision").count() == 3
     statement = example["questions"][1]["instructions"]
-    model = corrected.service.corrector.tracer
+    model = corrected.service.corrector.decider.tracer
     p = model.decide(example["input"], {"q": Predicate(statement)}).predicates["q"].probability
     said = decide.locator("#decisions .decision").nth(1).locator("h3").first.inner_text()
     assert said == f"{'yes' if p > 0.5 else 'no'} with probability {max(p, 1 - p):.1%}"
@@ -360,11 +360,11 @@ def test_the_page_asks_for_the_token(model, chromium):
 
 def test_the_page_tells_what_is_certified_and_whether_it_holds(chromium):
     policy = Policy(("decisive", "early"), 0.25)
-    subject = Tracer.demo().subject
+    subject = Decider.demo().subject
     certificate = populations.certificate(
         subject, policy, Terms(0.1), 18, 1, 120, date="2026-11-21"
     )
-    with running(Tracer.demo(certificate=certificate), explorer=True) as service:
+    with running(Decider.demo(certificate=certificate), explorer=True) as service:
         oversight = service.service.corrector.oversight
         for alarm in (False, True):
             while oversight.monitor.alarm is not alarm:

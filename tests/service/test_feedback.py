@@ -16,7 +16,7 @@ import pytest
 from certified import ASKED, ask, label
 from served import code_of, running
 
-from lastword import Tracer
+from lastword import Decider, Tracer
 from lastword.errors import InputError
 from lastword.lab.benchmarks.demo import items
 from lastword.service.app import create_app
@@ -33,7 +33,7 @@ from lastword.trust.monitor import Monitor
 
 @pytest.fixture(scope="module")
 def model(certificate):
-    return Tracer.demo(certificate=certificate)
+    return Decider.demo(certificate=certificate)
 
 
 def overridden(free):
@@ -78,7 +78,7 @@ def test_what_is_no_feedback_is_refused(model, body, code, status):
 
 
 def test_without_a_certificate_there_is_nothing_to_judge():
-    with running(Tracer.demo()) as service:
+    with running(Decider.demo()) as service:
         answer = ask(service, ASKED[0])
         assert "feedback_id" not in answer
         refused = service.client.post("/v1/feedback", json={"id": "x", "right": 0})
@@ -90,7 +90,7 @@ def test_without_a_certificate_there_is_nothing_to_judge():
         ]
     for settings in (Settings(on_alarm="shadow"), Settings(state=Path("state.db"))):
         with pytest.raises(InputError, match="give --certificate"):
-            create_app(Tracer.demo(), settings)
+            create_app(Decider.demo(), settings)
 
 
 def test_who_asks_cannot_label_where_labellers_have_a_token_of_their_own(model):
@@ -234,7 +234,7 @@ def test_a_restart_goes_on_where_it_stood(model, free, certificate, tmp_path):
         drift.see(statistics(decision.to_dict()))
     wealth = {name: test.log_wealth for name, test in drift.tests.items()}
     assert after["drift"] == pytest.approx(wealth, abs=0.02)  # ties fall otherwise in a batch
-    other = Tracer.demo(certificate=replace(certificate, date="later"))
+    other = Decider.demo(certificate=replace(certificate, date="later"))
     with pytest.raises(InputError, match="of another certificate"), running(other, state=path):
         pass
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from served import running
 
-from lastword import ProbeClassifier, Tracer
+from lastword import Decider, ProbeClassifier, Tracer
 from lastword.errors import InputError
 from lastword.service.settings import Settings
 from lastword.tryout.labels import read_labels
@@ -27,7 +27,7 @@ def model(tmp_path_factory):
     own = ProbeClassifier(Tracer.demo(), ASKED, promise="gain").fit(*texts_of(80))
     (folder / "certificate.toml").write_text(own.certificate_.to_toml(), encoding="utf-8")
     own.probe_.write(folder / "a.probe.safetensors")
-    return Tracer.demo(
+    return Decider.demo(
         certificate=folder / "certificate.toml", probes=[folder / "a.probe.safetensors"]
     )
 

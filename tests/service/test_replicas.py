@@ -13,7 +13,7 @@ import pytest
 from certified import ASKED, ask, label
 from served import code_of, running
 
-from lastword import Tracer
+from lastword import Decider
 from lastword.errors import InputError
 from lastword.lab.benchmarks.demo import items
 from lastword.service.app import create_app
@@ -24,7 +24,7 @@ from lastword.service.settings import Settings
 
 @pytest.fixture(scope="module")
 def model(certificate):
-    return Tracer.demo(certificate=certificate)
+    return Decider.demo(certificate=certificate)
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def test_labels_are_read_while_services_run(model, database, tmp_path, run):
 def test_a_database_of_another_certificate_is_refused(model, certificate, database):
     with running(model, state=database):
         pass
-    other = Tracer.demo(certificate=replace(certificate, date="later"))
+    other = Decider.demo(certificate=replace(certificate, date="later"))
     with pytest.raises(InputError, match="another certificate") as refused:
         create_app(other, Settings(state=database), Log(io.StringIO()))
     assert "secret" not in str(refused.value)
@@ -188,7 +188,7 @@ def test_a_database_of_another_certificate_is_refused(model, certificate, databa
 @pytest.mark.parametrize("correction", [None, "batch-calibrated"])
 def test_a_state_that_cannot_be_used_is_refused_in_one_line(model, correction):
     """No server is there; what is learned of all requests is no value that services share."""
-    own = model if correction is None else Tracer.demo(correction=correction)
+    own = model if correction is None else Decider.demo(correction=correction)
     with pytest.raises(InputError, match="refused" if correction is None else "FILE") as refused:
         create_app(own, Settings(state="postgresql://me:secret@127.0.0.1:9/x"), Log(io.StringIO()))
     assert "\n" not in str(refused.value) and "secret" not in str(refused.value)

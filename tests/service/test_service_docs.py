@@ -12,7 +12,7 @@ import pytest
 from clients import PYTHON, needs_clients
 from served import running
 
-from lastword import Choice, Tracer
+from lastword import Choice, Decider, Tracer
 
 pytestmark = pytest.mark.slow
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "service.md").read_text(encoding="utf-8")
@@ -25,7 +25,7 @@ ADDRESS = "http://127.0.0.1:8000"
 
 @pytest.fixture(scope="module")
 def served():
-    with running(Tracer.demo()) as service:
+    with running(Decider.demo()) as service:
         yield service
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from served import BODY, code_of, connect, running
 
-from lastword import Tracer
+from lastword import Decider
 from lastword.service.refusal import Refusal
 from lastword.service.schema import require_few
 
@@ -282,7 +282,7 @@ def test_keys_of_lines_for_the_command_line_are_no_mistake(plain):
 
 
 def test_content_free_prompts_are_read_where_the_correction_needs_them():
-    tracer = Tracer.demo(correction="contextual")
+    tracer = Decider.demo(correction="contextual")
     prompts = {
         "prompt": "Which goods come from Baevwick?",
         "content_free": ["Which goods come from N/A?", "Which goods come from ?"],

@@ -36,25 +36,28 @@ def test_candidates_follow_what_the_template_writes():
     own = talker(TEMPLATE)
     written = own.apply_chat_template(TALK, tokenize=False, add_generation_prompt=True)
     assert written == "user w4 w9 assistant w5 user w6 assistant "
-    for sequence, answer in zip(found.sequences, ANSWERS, strict=True):
+    for sequence, answer in zip(found.prompt.sequences, ANSWERS, strict=True):
         assert list(sequence) == own(written + answer, add_special_tokens=False)["input_ids"]
 
 
 def test_one_message_is_the_prompt_in_its_chat_template():
     (talk,) = encoded(item(TALK[2:]))
     (plain,) = encoded(Item("w6", tuple(ANSWERS)), chat=Chat())
-    assert talk.sequences == plain.sequences and talk.boundaries == plain.boundaries
+    assert (
+        talk.prompt.sequences == plain.prompt.sequences
+        and talk.prompt.boundaries == plain.prompt.boundaries
+    )
     texts = Item("w4 w9", tuple(ANSWERS)), item(TALK), Item("w4 w9", tuple(ANSWERS))
-    alone = [encoded(text)[0].sequences for text in texts]
-    assert [e.sequences for e in encoded(*texts)] == alone
+    alone = [encoded(text)[0].prompt.sequences for text in texts]
+    assert [e.prompt.sequences for e in encoded(*texts)] == alone
 
 
 def test_the_tracers_system_message_stands_in_front_of_a_conversation_without_one():
     own = [{"role": "system", "content": "w20"}, *TALK]
     (given,) = encoded(item(own))
-    assert encoded(item(TALK), chat=Chat("w20"))[0].sequences == given.sequences
-    assert encoded(item(own), chat=Chat("w21"))[0].sequences == given.sequences
-    assert encoded(item(TALK))[0].sequences != given.sequences
+    assert encoded(item(TALK), chat=Chat("w20"))[0].prompt.sequences == given.prompt.sequences
+    assert encoded(item(own), chat=Chat("w21"))[0].prompt.sequences == given.prompt.sequences
+    assert encoded(item(TALK))[0].prompt.sequences != given.prompt.sequences
 
 
 def test_a_conversation_that_the_template_refuses_is_one_item_that_fails():

@@ -15,7 +15,7 @@ from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 from lastword.errors import ItemError
 from lastword.rule.theta import Theta, TokensTheta
 from lastword.text.items import Item
-from lastword.text.tokens import Chat, Encoded, encode
+from lastword.text.tokens import Chat, EncodedItem, encode
 
 CORPUS = [
     "the capital of france is paris",
@@ -71,7 +71,7 @@ def plain(tokenizer, text: str) -> tuple[int, ...]:
     return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def one(item: Item, tokenizer, join="text", context=None, **options) -> Encoded:
+def one(item: Item, tokenizer, join="text", context=None, **options) -> EncodedItem:
     theta = Theta(tokens=TokensTheta(join=join))
     (result,) = encode([item], tokenizer, theta=theta, context=context, **options)
     if isinstance(result, ItemError):
@@ -79,8 +79,8 @@ def one(item: Item, tokenizer, join="text", context=None, **options) -> Encoded:
     return result
 
 
-def own(encoded: Encoded, i: int = 0) -> tuple[int, ...]:
-    return encoded.sequences[i][encoded.boundaries[i] :]
+def own(encoded: EncodedItem, i: int = 0) -> tuple[int, ...]:
+    return encoded.prompt.sequences[i][encoded.prompt.boundaries[i] :]
 
 
 # Joining and splitting
@@ -93,10 +93,10 @@ def test_boundary_is_the_common_prefix_where_joining_merges_across_it():
     whole = (bos().bos_token_id, *plain(bos(), "the understand"))
     assert whole[: len(prompt)] != prompt, "the corpus must make 'understand' a piece of its own"
     common = next(i for i in range(len(prompt)) if prompt[i] != whole[i])
-    assert encoded.sequences[0] == whole
-    assert encoded.boundaries == (common, len(prompt))
-    assert encoded.boundary_moved
-    assert encoded.prompt_tokens == common
+    assert encoded.prompt.sequences[0] == whole
+    assert encoded.prompt.boundaries == (common, len(prompt))
+    assert encoded.prompt.boundary_moved
+    assert encoded.prompt.prompt_tokens == common
 
 
 def test_a_candidate_that_shortens_the_prompt_keeps_a_token():
@@ -113,8 +113,8 @@ def test_a_candidate_that_shortens_the_prompt_keeps_a_token():
             raise AssertionError
 
     encoded = one(Item("one two three", ("back", "four")), Normalising())
-    assert encoded.boundaries == (1, 3)
-    assert encoded.boundary_moved
+    assert encoded.prompt.boundaries == (1, 3)
+    assert encoded.prompt.boundary_moved
 
 
 WORDS = ["the", " ", "under", "stand", "sun", "\n", "is", "a"]
@@ -140,23 +140,28 @@ def test_what_holds_for_every_item(prompt, candidates, separator, join, kind, te
         assert "same tokens" in str(full) or "no token" in str(full)
         return
     split = [reference.tokenise(tokenizer, prompt, c, separator, join) for c in candidates]
-    assert list(zip(map(list, full.sequences), full.boundaries, strict=True)) == split
-    assert full.boundary_moved == (
-        min(full.boundaries) < len(plain(tokenizer, prompt.rstrip())) + 1
+    assert list(zip(map(list, full.prompt.sequences), full.prompt.boundaries, strict=True)) == split
+    assert full.prompt.boundary_moved == (
+        min(full.prompt.boundaries) < len(plain(tokenizer, prompt.rstrip())) + 1
     )
     excess = 0 if context is None else max(len(ids) - 1 for ids, _ in split) - context
     (whole,) = encode([item], tokenizer, theta=theta, context=context)
     assert isinstance(whole, ItemError) == (excess > 0)
     (cut,) = encode([item], tokenizer, theta=theta, context=context, overflow="truncate")
     if isinstance(cut, ItemError):
-        assert excess >= full.prompt_tokens and "does not fit" in str(cut)
+        assert excess >= full.prompt.prompt_tokens and "does not fit" in str(cut)
         return
-    assert cut.truncated == max(excess, 0)
-    assert cut.candidate_tokens == full.candidate_tokens
-    assert cut.sequences == tuple((s[0], *s[1 + cut.truncated :]) for s in full.sequences)
+    assert cut.prompt.truncated == max(excess, 0)
+    assert cut.prompt.candidate_tokens == full.prompt.candidate_tokens
+    assert cut.prompt.sequences == tuple(
+        (s[0], *s[1 + cut.prompt.truncated :]) for s in full.prompt.sequences
+    )
     backwards = Item(prompt, tuple(candidates[::-1]), separator=separator)
     (reverse,) = encode([backwards], tokenizer, theta=theta, context=None)
-    assert reverse.sequences == full.sequences[::-1] and reverse.boundaries == full.boundaries[::-1]
+    assert (
+        reverse.prompt.sequences == full.prompt.sequences[::-1]
+        and reverse.prompt.boundaries == full.prompt.boundaries[::-1]
+    )
 
 
 # Special tokens
@@ -164,27 +169,30 @@ def test_what_holds_for_every_item(prompt, candidates, separator, join, kind, te
 
 def test_bos_that_a_prompt_brings_stands_once():
     encoded = one(Item("<s>the sun is", ("a star", "paris")), bos())
-    assert encoded.sequences == one(Item("the sun is", ("a star", "paris")), bos()).sequences
+    assert (
+        encoded.prompt.sequences
+        == one(Item("the sun is", ("a star", "paris")), bos()).prompt.sequences
+    )
 
 
 def test_slow_tokenizer_that_appends_eos():
     tokenizer = ByT5Tokenizer()
     encoded = one(Item("a", ("b", "cd")), tokenizer)
-    assert encoded.sequences == (plain(tokenizer, "a b"), plain(tokenizer, "a cd"))
-    assert encoded.boundaries == (1, 1)
+    assert encoded.prompt.sequences == (plain(tokenizer, "a b"), plain(tokenizer, "a cd"))
+    assert encoded.prompt.boundaries == (1, 1)
     empty = one(Item("", ("b", "cd")), tokenizer)
-    assert empty.sequences[0] == (tokenizer.eos_token_id, *plain(tokenizer, " b"))
+    assert empty.prompt.sequences[0] == (tokenizer.eos_token_id, *plain(tokenizer, " b"))
 
 
 def test_an_empty_prompt_starts_with_bos_or_eos_and_without_either_is_an_error():
     item = Item("", ("a star", "paris"))
     tokenizer = make(eos_token="</s>")
-    assert one(item, tokenizer).sequences[0][0] == tokenizer.eos_token_id
+    assert one(item, tokenizer).prompt.sequences[0][0] == tokenizer.eos_token_id
     with pytest.raises(ItemError, match="BOS"):
         one(item, make())
     tokenizer = make(bos_token="<s>", eos_token="</s>")  # it has a BOS and does not add it
-    assert one(item, tokenizer).sequences[0][0] == tokenizer.bos_token_id
-    first = one(Item("the", item.candidates), tokenizer).sequences[0]
+    assert one(item, tokenizer).prompt.sequences[0][0] == tokenizer.bos_token_id
+    first = one(Item("the", item.candidates), tokenizer).prompt.sequences[0]
     assert first == plain(tokenizer, "the a star")
 
 
@@ -192,12 +200,12 @@ def test_first_token_that_moves_without_bos_gets_one_before_every_candidate():
     item = Item("under", ("stand", "paris"), separator="")
     tokenizer = make(eos_token="</s>")
     encoded = one(item, tokenizer)
-    assert encoded.boundaries == (1, 1 + len(plain(tokenizer, "under")))
-    assert encoded.sequences == (
+    assert encoded.prompt.boundaries == (1, 1 + len(plain(tokenizer, "under")))
+    assert encoded.prompt.sequences == (
         (tokenizer.eos_token_id, *plain(tokenizer, "understand")),
         (tokenizer.eos_token_id, *plain(tokenizer, "underparis")),
     )
-    assert encoded.boundary_moved
+    assert encoded.prompt.boundary_moved
 
 
 # Errors
@@ -226,7 +234,7 @@ def test_candidate_without_a_token_is_named(join):
 def test_a_bad_item_leaves_its_neighbours_alone():
     items = [Item("the sun is", ("a star", "paris")), Item("the", ("sun", "sun"))]
     good, bad = encode(items, bos(), theta=Theta(), context=None)
-    assert isinstance(good, Encoded)
+    assert isinstance(good, EncodedItem)
     assert isinstance(bad, ItemError) and str(bad).startswith("item 1: candidates 0 and 1")
 
 
@@ -236,8 +244,8 @@ def test_a_bad_item_leaves_its_neighbours_alone():
 def test_context_counts_what_is_fed():
     item = Item("the capital of france is", ("paris", "a star of the sun"))
     tokenizer = bos()
-    need = max(len(s) for s in one(item, tokenizer).sequences) - 1
-    assert one(item, tokenizer, context=need).truncated == 0
+    need = max(len(s) for s in one(item, tokenizer).prompt.sequences) - 1
+    assert one(item, tokenizer, context=need).prompt.truncated == 0
     with pytest.raises(ItemError, match=f"candidate 1 needs {need} tokens.*{need - 1}"):
         one(item, tokenizer, context=need - 1)
 
@@ -245,10 +253,12 @@ def test_context_counts_what_is_fed():
 def test_truncation_without_bos_keeps_a_prompt_token():
     item = Item("the capital of", ("paris", "star"))
     tokenizer = make(eos_token="</s>")
-    longest = max(one(item, tokenizer).candidate_tokens)
+    longest = max(one(item, tokenizer).prompt.candidate_tokens)
     cut = one(item, tokenizer, context=longest, overflow="truncate")
-    assert cut.sequences[0] == one(item, tokenizer).sequences[0][cut.truncated :]
-    assert cut.boundaries == (1, 1)
+    assert (
+        cut.prompt.sequences[0] == one(item, tokenizer).prompt.sequences[0][cut.prompt.truncated :]
+    )
+    assert cut.prompt.boundaries == (1, 1)
 
 
 # The blind prompt
@@ -258,20 +268,20 @@ def test_blind_prompt_is_encoded_as_a_prompt_of_its_own():
     item = Item("the sun is", ("a star", "paris"), blind_prompt="the ")
     encoded = one(item, bos())
     alone = one(Item("the ", item.candidates), bos())
-    assert encoded.blind_sequences == alone.sequences
-    assert encoded.blind_boundaries == alone.boundaries
+    assert encoded.blind.sequences == alone.prompt.sequences
+    assert encoded.blind.boundaries == alone.prompt.boundaries
     without = one(replace(item, blind_prompt=None), bos())
-    assert without.blind_sequences == () and without.sequences == encoded.sequences
+    assert without.blind is None and without.prompt.sequences == encoded.prompt.sequences
 
 
 def test_blind_prompt_that_does_not_fit_fails_or_is_cut_in_silence():
     item = Item("the", ("a star", "paris"), blind_prompt="the capital of france is a star and the")
-    context = max(len(s) for s in one(replace(item, blind_prompt=None), bos()).sequences)
+    context = max(len(s) for s in one(replace(item, blind_prompt=None), bos()).prompt.sequences)
     with pytest.raises(ItemError, match="context"):
         one(item, bos(), context=context)
     cut = one(item, bos(), context=context, overflow="truncate")
-    assert max(len(s) for s in cut.blind_sequences) - 1 == context
-    assert cut.truncated == 0
+    assert max(len(s) for s in cut.blind.sequences) - 1 == context
+    assert cut.prompt.truncated == 0
 
 
 # Chat templates
@@ -283,12 +293,12 @@ def test_chat_template_is_the_prompt_as_it_stands():
     item = Item("the sun is?\n", ("a star", "paris"), blind_prompt="?")
     encoded = one(item, tokenizer, chat=Chat(system="be brief"))
     prompt = "<s>system: be brief\n<s>user: the sun is?\n\n<s>assistant:\n"  # thinking is off
-    assert encoded.sequences[0][: encoded.boundaries[0]] == plain(tokenizer, prompt)
-    assert encoded.sequences[0] == plain(tokenizer, prompt + "a star")
+    assert encoded.prompt.sequences[0][: encoded.prompt.boundaries[0]] == plain(tokenizer, prompt)
+    assert encoded.prompt.sequences[0] == plain(tokenizer, prompt + "a star")
     assert tokenizer.decode(own(encoded)) == "a star"
-    assert encoded.sequences[0].count(tokenizer.bos_token_id) == 3
+    assert encoded.prompt.sequences[0].count(tokenizer.bos_token_id) == 3
     blind = "<s>system: be brief\n<s>user: ?\n<s>assistant:\nparis"
-    assert encoded.blind_sequences[1] == plain(tokenizer, blind)
+    assert encoded.blind.sequences[1] == plain(tokenizer, blind)
 
 
 # One call
@@ -336,10 +346,12 @@ def test_control_tokens_in_a_literal_item_are_text():
     item = Item("the </s> sun", ("is <s>", "star"), literal=True, blind_prompt="is")
     encoded = one(item, tokenizer)
     control = set(tokenizer.all_special_ids)
-    assert encoded.sequences[0][0] == tokenizer.bos_token_id  # the tokenizer's own stays
-    assert not any(control & set(s[1:]) for s in (*encoded.sequences, *encoded.blind_sequences))
-    assert tokenizer.decode(encoded.sequences[0][1:]) == "the </s> sun is <s>"
-    assert control & set(one(replace(item, literal=False), tokenizer).sequences[0][1:])
+    assert encoded.prompt.sequences[0][0] == tokenizer.bos_token_id  # the tokenizer's own stays
+    assert not any(
+        control & set(s[1:]) for s in (*encoded.prompt.sequences, *encoded.blind.sequences)
+    )
+    assert tokenizer.decode(encoded.prompt.sequences[0][1:]) == "the </s> sun is <s>"
+    assert control & set(one(replace(item, literal=False), tokenizer).prompt.sequences[0][1:])
     tame = Item("the sun", ("star", "sun"), blind_prompt="is")
     literal = one(replace(tame, literal=True), tokenizer)
     assert replace(literal, item=tame) == one(tame, tokenizer)
@@ -353,7 +365,7 @@ def test_a_chat_template_keeps_its_control_tokens_around_a_literal_text(join):
     encoded = one(item, tokenizer, join, chat=Chat("be <s>"))
     tame = one(replace(item, prompt="the sun"), tokenizer, join, chat=Chat("be <s>"))
     start = tokenizer.convert_tokens_to_ids("<s>")
-    for sequence, other in zip(encoded.sequences, tame.sequences, strict=True):
+    for sequence, other in zip(encoded.prompt.sequences, tame.prompt.sequences, strict=True):
         assert sequence.count(start) == other.count(start) == 4  # two turns, one more, its own
     assert tokenizer.decode(own(encoded, 1)) == "</s>"
     assert tokenizer.convert_tokens_to_ids("</s>") not in own(encoded, 1)

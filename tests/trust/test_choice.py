@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from lastword import Tracer
+from lastword import Decider, Tracer
 from lastword.errors import CertificateError, RecordError
 from lastword.lab.benchmarks.demo import items as world_items
 from lastword.lab.benchmarks.jsonl import jsonl
@@ -63,7 +63,7 @@ def recorded(tracer: Tracer, items: list[Item], truths: list[int], folder: Path)
 @pytest.fixture(scope="module")
 def by_pmi(tracer, asked, tmp_path_factory):
     """Records whose truths are what pmi@1 answers."""
-    answers = [d.index for d in Tracer.demo(correction="pmi@1").correct_many(asked)]
+    answers = [d.index for d in Decider.demo(correction="pmi@1").correct_many(asked)]
     return recorded(tracer, asked, answers, tmp_path_factory.mktemp("pmi"))
 
 
@@ -102,15 +102,15 @@ def test_the_choice_is_what_runs_under_the_certificate(by_pmi, asked):
     certificate = Outcome(sample, finding, Beside({}, float("nan"))).certificate
     read = Certificate.from_dict(tomllib.loads(certificate.to_toml()))
     assert read == certificate and set(read.reference) == {"confidence"} and not read.means
-    free = Tracer.demo(correction="pmi@1")
-    held = Tracer.demo(certificate=read)
+    free = Decider.demo(correction="pmi@1")
+    held = Decider.demo(certificate=read)
     policy = finding.policy
     for was, stands in zip(free.correct_many(asked), held.correct_many(asked), strict=True):
         first, second = sorted(was.scores)[-1], sorted(was.scores)[-2]
         lets = was.index != was.base_index and first - second >= policy.margin
         assert stands.index == (was.index if lets else was.base_index)
     with pytest.raises(CertificateError, match=r"overrides by pmi@1, not for those of pmi@0\.5"):
-        Tracer.demo(certificate=read, correction="pmi@0.5")
+        Decider.demo(certificate=read, correction="pmi@0.5")
     assert summary(finding, "m", ["b"], 0)[1].startswith("allowed: overrides by pmi@1")
     with pytest.raises(CertificateError, match="not hold the policies of its methods"):
         Certificate.from_dict(certificate.to_dict() | {"terms": {"alpha": 0.1}})
@@ -128,7 +128,7 @@ def test_a_mean_is_frozen_so_that_no_answer_depends_on_the_others(tracer, asked,
     (own,) = certificate.means.values()
     assert own == pytest.approx(mean[np.argsort(LABELS)])
     read = Certificate.from_dict(tomllib.loads(certificate.to_toml()))
-    held = Tracer.demo(certificate=read)
+    held = Decider.demo(certificate=read)
     stands = finding.policy.margin
     for some in (asked, asked[::-1], asked[40:41]):
         for item, decision in zip(some, held.correct_many(some), strict=True):

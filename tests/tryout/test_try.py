@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from lastword import Choice, Tracer
+from lastword import Choice, Decider, Tracer
 from lastword.cli import app
 from lastword.decide.file import read_questions
 from lastword.decide.templates import TEMPLATES
@@ -152,7 +152,7 @@ def test_a_table_becomes_a_verdict_with_every_figure(tmp_path: Path) -> None:
     choices = [json.loads(row["options"]) for row in rows]
     assert verdict.line("chance").right == pytest.approx(np.mean([1 / len(c) for c in choices]))
     # The same by hand: the model's own choice, and pmi's, an item at a time.
-    engine, correcting = Tracer.demo(), Tracer.demo(correction="pmi@0.5")
+    engine, correcting = Tracer.demo(), Decider.demo(correction="pmi@0.5")
     own, by_pmi = [], []
     for row, options in zip(rows, choices, strict=True):
         prompt, blind = f"Text: {row['question']}\nAnswer:", "Answer:"
@@ -206,7 +206,7 @@ def test_enough_labels_are_certified_and_the_command_to_serve_is_told(tmp_path: 
     assert f"lastword serve --model lastword/demo-organism --certificate {out}" in told
     assert "guessed: text is column question, label is column answer" in done.stderr
     certificate = Certificate.read(out / "certificate.toml")
-    certified = Tracer.demo(certificate=certificate)
+    certified = Decider.demo(certificate=certificate)
     assert certified.certificate == certificate
     # It is for prompts as `decide` writes them, and for no others.
     (name,) = certificate.templates
@@ -232,17 +232,17 @@ def test_enough_labels_are_certified_and_the_command_to_serve_is_told(tmp_path: 
     assert f"What is certified changes {len(changes)} answers" in told
     text, question = "Which goods?", {"goods": Choice("", ["clay lamps", "pale cedar boats"])}
     assert "goods" in certified.decide(text, question)
-    listed = Tracer.demo().decide(text, question, template="decide/listed")
+    listed = Decider.demo().decide(text, question, template="decide/listed")
     with pytest.raises(CertificateError, match=r"'decide/plain 1 \(.*'decide/listed 1 \("):
         certified.decide(text, question, template="decide/listed")
     # Where it is for another template of ours, that one is in force; the service asks for none.
     other = replace(certificate, templates=(template_name(TEMPLATES["decide/listed"].to_dict()),))
-    by_other = Tracer.demo(certificate=other).prepare(question)
+    by_other = Decider.demo(certificate=other).prepare(question)
     assert by_other.template is TEMPLATES["decide/listed"]
     (item,) = by_other.items(text)
     assert listed["goods"].decision.candidates == item.candidates and "Options:" in item.prompt
     with pytest.raises(CertificateError, match="'decide/listed 1"):
-        Tracer.demo(certificate=other).prepare(question, template="decide/plain")
+        Decider.demo(certificate=other).prepare(question, template="decide/plain")
     again = CliRunner().invoke(app, [*command, "--promise", "breaks", "--alpha", "0.1", "--json"])
     figures = json.loads(again.stdout)
     assert figures["certified"]["fixed"] == certificate.counts.fixed
@@ -321,7 +321,7 @@ def test_options_that_differ_by_row_have_a_probe_of_all_depths(tmp_path: Path) -
     assert verdict.cost > 2  # every depth is read, with the text and without
     unread = verdict.line("fitted without the text")
     assert unread.right < verdict.line(probe.name).right
-    ours = Tracer.demo(probes=[out / "answer.probe.safetensors"])
+    ours = Decider.demo(probes=[out / "answer.probe.safetensors"])
     answer = ours.decide(rows[0]["question"], {"q": Choice("", json.loads(rows[0]["options"]))})
     assert answer["q"].method == probe.name
 
@@ -371,7 +371,7 @@ def test_a_probe_is_fitted_tested_on_other_labels_and_left_beside_the_certificat
     assert figures["tested"]["fixed"] == certificate.counts.fixed
     assert all(0.8 < own["at_least"] < own["corrected"] for own in figures["classes"])
     with pytest.raises(CertificateError, match="--probe"):
-        Tracer.demo(certificate=certificate)
+        Decider.demo(certificate=certificate)
     asked = ["decide", "--model", "lastword/demo-organism", "--certificate"]
     asked += [str(out / "certificate.toml"), "--questions", str(out / "questions.yaml"), "--json"]
     answer = CliRunner().invoke(app, [*asked, "--text", "the dog a now is"])
@@ -396,7 +396,7 @@ def test_the_command_says_what_prediction_sets_are_like(tmp_path: Path) -> None:
     # The threshold is on the probabilities by which the probe that runs answers.
     probe = Probe.read(out / "answer.probe.safetensors")
     assert probe.name == sets.method
-    ours = Tracer.demo(probes=[out / "answer.probe.safetensors"])
+    ours = Decider.demo(probes=[out / "answer.probe.safetensors"])
     answers = [ours.decide(row["text"], {"q": probe.question})["q"] for row in rows]
     of_truth = [
         a.probabilities[a.values.index(row["label"])] for a, row in zip(answers, rows, strict=True)

@@ -28,8 +28,7 @@ def serve(
     questions: Annotated[
         Path | None,
         typer.Option(
-            help="Questions file. Questions are prepared and checked for order sensitivity at "
-            "start; /v1/models shows the result."
+            help="Questions file. Its questions are prepared at start; /v1/models lists them."
         ),
     ] = None,
     template: opt.Template = None,

@@ -257,6 +257,11 @@ class Answers(dict[str, QuestionAnswer]):
         return {name: own for name, own in self.items() if isinstance(own, PredicateAnswer)}
 
     @property
+    def multis(self) -> dict[str, MultiAnswer]:
+        """Return the answers to questions of which several options may apply."""
+        return {name: own for name, own in self.items() if isinstance(own, MultiAnswer)}
+
+    @property
     def singles(self) -> list["SingleAnswer"]:
         """Return the answers one by one, the predicates of a `MultiAnswer` too."""
         each = (a.predicates if isinstance(a, MultiAnswer) else (a,) for a in self.values())

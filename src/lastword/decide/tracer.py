@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
+from jaxtyping import Float
 from transformers import PreTrainedModel
 
 from lastword.decide.batch import Batch, Read, ReadPlan, Scope
@@ -542,7 +543,9 @@ def sound(decision: Decision | NonFiniteError) -> Decision:
     return decision
 
 
-def not_finite(states: Scores | Pooled, depths: Sequence[int]) -> NonFiniteError | None:
+def not_finite(
+    states: Float[np.ndarray, "*batch depths width"], depths: Sequence[int]
+) -> NonFiniteError | None:
     """Return the error of states [..., depths, width] that are not all finite, or None."""
     bad = ~np.isfinite(states)
     if not bad.any():

@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from lastword.errors import InputError, TraceError, UnsupportedModelError
+from lastword.errors import InputError, NonFiniteError, TraceError, UnsupportedModelError
 from lastword.model.backbone import Backbone, Road, shrunk_windows
 from lastword.model.families import OWN_WINDOWS, locate
 from lastword.model.layout import LaidOut, lay_out, plain_layers
@@ -312,7 +312,10 @@ def _kept_difference(backbone: Backbone, readout: Readout, alone: LogProbs) -> f
 def _scores(backbone: Backbone, readout: Readout, branches: list[Branch]) -> LogProbs:
     states = backbone.states(branches, [backbone.depth])
     every = np.arange(len(states.reads.token))
-    return readout.read(states, every, [backbone.depth]).log_probs[backbone.depth]
+    reading = readout.read(states, every, [backbone.depth])
+    if (reading.faults >= 0).any():
+        raise NonFiniteError(backbone.depth)
+    return reading.log_probs[backbone.depth]
 
 
 @torch.inference_mode()

@@ -7,7 +7,9 @@ log-probability of an item's truths, summed over items, less penalty |w|^2 / 2.
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
+
+from lastword.trust.crossfit import Folds, Which, cross_fit
 
 Features = Float[np.ndarray, "items options features"]  # 0 beyond an item's options
 Present = Bool[np.ndarray, "items options"]
@@ -61,18 +63,6 @@ def conditional_logit(
     return weights
 
 
-def cross_fitted(
-    x: Features, present: Present, target: Shares, penalty: float, folds: Int[np.ndarray, " items"]
-) -> Scores:
-    """Score each item's options by the weights of the other folds' items."""
-    scores = np.full(present.shape, -np.inf)
-    for fold in np.unique(folds):
-        rest, own = folds != fold, folds == fold
-        weights = conditional_logit(x[rest], present[rest], target[rest], penalty)
-        scores[own] = np.where(present[own], x[own] @ weights, -np.inf)
-    return scores
-
-
 def log_loss(scores: Scores, target: Shares) -> float:
     """Return the mean over items of -log of the probability of a truth."""
     from scipy.special import log_softmax
@@ -86,11 +76,21 @@ def best_penalty(
     present: Present,
     target: Shares,
     penalties: Sequence[float],
-    folds: Int[np.ndarray, " items"],
+    folds: Folds,
 ) -> tuple[float, Scores]:
     """Return the penalty of the least cross-fitted log loss, and its cross-fitted scores."""
-    tried = [(own, cross_fitted(x, present, target, own, folds)) for own in penalties]
-    return min(tried, key=lambda pair: log_loss(pair[1], target))
+
+    def answer(rest: Which, tested: Which) -> dict[float, np.ndarray]:
+        made = x[rest], present[rest], target[rest]
+        fits = {penalty: conditional_logit(*made, penalty) for penalty in penalties}
+        return {
+            penalty: np.where(present[tested], x[tested] @ weights, -np.inf)
+            for penalty, weights in fits.items()
+        }
+
+    scores = cross_fit(answer, folds)
+    best = min(scores, key=lambda penalty: log_loss(scores[penalty], target))
+    return best, scores[best]
 
 
 def _softmax(scores: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -22,6 +22,7 @@ from lastword.probes.logit import (
 )
 from lastword.rule.answer import Answer
 from lastword.trust.calibration import fit_temperature
+from lastword.trust.crossfit import deal_folds
 
 PENALTIES = tuple(10.0 ** np.arange(-1, 4.1, 0.5))
 FOLDS = 4
@@ -139,7 +140,11 @@ def fit_trajectory(
     if not np.isfinite(x).all():
         raise InputError("features to fit on are finite numbers; these have NaN or infinity")
     order = _order(items, truths)
-    folds = _folds([names[i] for i in order])
+    in_order = [names[i] for i in order]
+    distinct = dict.fromkeys(in_order)
+    if len(distinct) < FOLDS:
+        raise InputError(f"a trajectory probe needs {FOLDS} groups of items, not {len(distinct)}")
+    folds = deal_folds(in_order, distinct, FOLDS)
     x, present = x[order], present[order]
     target = np.eye(present.shape[1])[np.asarray(truths)[order]]
     x = centred(x, present)
@@ -166,11 +171,3 @@ def _order(items: Sequence[Options], truths: Sequence[int]) -> Int[np.ndarray, "
     """Places of the items in an order that is theirs alone."""
     keys = [(truth, own.tobytes()) for own, truth in zip(items, truths, strict=True)]
     return np.array(sorted(range(len(items)), key=keys.__getitem__))
-
-
-def _folds(groups: Sequence[str]) -> Int[np.ndarray, " items"]:
-    """Deal groups out over the folds in the order in which they come first."""
-    places = {name: place for place, name in enumerate(dict.fromkeys(groups))}
-    if len(places) < FOLDS:
-        raise InputError(f"a trajectory probe needs {FOLDS} groups of items, not {len(places)}")
-    return np.array([places[name] % FOLDS for name in groups])

@@ -4,7 +4,6 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
-from pathlib import Path
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -13,10 +12,8 @@ from starlette.exceptions import HTTPException
 
 from lastword.decide.decider import Decider
 from lastword.decide.file import read_questions
-from lastword.decide.flips import Flips, flips
 from lastword.decide.templates import template_of
-from lastword.errors import InputError, TraceError
-from lastword.methods.correction import Learning
+from lastword.errors import TraceError
 from lastword.service.correction import Corrector
 from lastword.service.dialect import Dialect, Paths, StrictRoute
 from lastword.service.dialects import DIALECTS
@@ -36,11 +33,10 @@ class Service:
 
     Attributes:
         begin: When it began, in seconds since the epoch.
-        flips: What a check of the questions of its settings came to; None without any.
         ended: False where a thread hung when the end came.
 
     Raises:
-        InputError: Questions that cannot be read or asked, or whose answers are to move.
+        InputError: Questions or a template that cannot be read or asked.
     """
 
     ended = True
@@ -54,7 +50,8 @@ class Service:
         if settings.template is not None:
             template_of(settings.template)  # refused now, and not at a request
             decider.template = settings.template
-        self.flips = None if settings.questions is None else _checked(decider, settings.questions)
+        if settings.questions is not None:
+            decider.prepare(read_questions(settings.questions))  # refused now too
         self.corrector = Corrector(decider, settings, self.metrics, self.log)
         self.metrics.served.labels(__version__, self.corrector.name).set(1)
         self.metrics.dropped_lines.set_function(lambda: self.log.dropped)
@@ -77,22 +74,10 @@ class Service:
             if self.settings.token is not None and self.settings.label_token is None:
                 what = "whoever may ask may label, and raise the alarm: give --label-token"
                 self.log.event("labels", told=what)
-        if self.flips is not None:
-            self.log.event("checked", **asdict(self.flips))
 
     def close(self) -> None:
         """Finish what waits and end the threads."""
         self.ended = self.corrector.close()
-
-
-def _checked(decider: Decider, path: Path) -> Flips:
-    """Flips of the questions in a file, which are made ready by it."""
-    if isinstance(decider.correction, Learning):
-        raise InputError(
-            f"--questions are checked for answers that move, and those of {decider.correction.name}"
-            " are to move with the requests: add --certificate, which freezes the mean"
-        )
-    return flips(decider.decide, decider.prepare(read_questions(path)))
 
 
 def create_app(

@@ -51,8 +51,7 @@ class Settings:
         keep_texts: Keep the texts and options of answers in the state, for `lastword labels`.
         explorer: Show the explorer at /.
         log_prompts: Log prompts and candidates.
-        questions: Questions file. Questions are prepared and checked for order sensitivity at
-            start; /v1/models shows the result.
+        questions: Questions file. Its questions are prepared at start; /v1/models lists them.
         template: Template of decisions: decide/plain, decide/listed, decide/chat or a Jinja file.
     """
 

@@ -16,6 +16,7 @@ from scipy.special import log_softmax, softmax
 from lastword.errors import InputError
 from lastword.records.metrics import Reliability, reliability
 from lastword.rule.geometry import Scores
+from lastword.trust.crossfit import Which, cross_fit
 
 LEAST = 20  # labelled items
 _FOLDS = 10
@@ -107,15 +108,15 @@ def fit_temperature(scores: Sequence[Scores] | np.ndarray, truths: Sequence[int]
 
 
 def _cross_fitted(scores: Sequence[Scores], truths: Sequence[int]) -> Float[np.ndarray, " items"]:
-    """The temperature of each item, of the items outside its part."""
-    part = np.random.default_rng(0).permutation(len(scores)) % _FOLDS
-    temperatures = np.empty(len(scores))
-    for own in range(_FOLDS):
-        others = np.flatnonzero(part != own).tolist()
-        temperatures[part == own] = fit_temperature(
-            [scores[i] for i in others], [truths[i] for i in others]
-        )
-    return temperatures
+    """Return the temperature of each item, fitted to the items outside its fold."""
+
+    def answer(rest: Which, tested: Which) -> dict[str, np.ndarray]:
+        others = np.flatnonzero(rest).tolist()
+        best = fit_temperature([scores[i] for i in others], [truths[i] for i in others])
+        return {"temperature": np.full(tested.sum(), best)}
+
+    folds = np.random.default_rng(0).permutation(len(scores)) % _FOLDS
+    return cross_fit(answer, folds)["temperature"]
 
 
 def _curve(probabilities: Sequence[Scores], truths: Sequence[int]) -> Reliability:

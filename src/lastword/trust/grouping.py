@@ -20,6 +20,12 @@ def groups(cells: Sequence[Cell]) -> Groups:
     return numbers([mark for cell in own for mark in cell])
 
 
+def groups_at(cell: Cell, places: Places) -> Groups:
+    """Return the number of the group of some items of a cell, among all that count for MC1."""
+    some: Groups = groups([cell])[np.searchsorted(cell.mc1_places, places)]
+    return some
+
+
 def changed_groups(cell: Cell, gains: PerItem) -> Groups:
     """Return the same of one cell, where items that gain and lose nothing are groups by themselves.
 

@@ -8,12 +8,12 @@ costs more has to gain more there than chance would.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from scipy.special import softmax
 
 from lastword.decide.decider import read_passages, read_states, subject_of
@@ -32,6 +32,8 @@ from lastword.text.passages import Passage
 from lastword.text.prompt_template import Template, template_name
 from lastword.text.question import Choice, question_digest
 from lastword.trust.certificate import Probe as Mark
+from lastword.trust.crossfit import Folds, cross_fit, deal_folds
+from lastword.trust.grouping import Groups
 from lastword.trust.groups import FRACTION, SEED, fit_part
 from lastword.trust.policy import SELF_TAUGHT
 
@@ -46,7 +48,6 @@ _COUNTED = 16  # texts whose cost is counted
 _FITS = 10  # of every depth: those of the folds, the half and all, and what the rest comes to
 
 Right = Bool[np.ndarray, " texts"]
-Groups = Int[np.ndarray, " texts"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +122,12 @@ class Material:
     template: Template
     unlabelled: Sequence[str] = ()
 
+    @property
+    def folds(self) -> Folds:
+        """The fold of each text."""
+        order = np.random.default_rng(SEED).permutation(np.unique(self.groups))
+        return deal_folds(self.groups.tolist(), order.tolist(), FOLDS)
+
 
 def hold(tracer: "Tracer", material: Material) -> Contest | None:
     """Hold the contest: state probes where all texts have one question, else trajectory probes.
@@ -155,7 +162,7 @@ def _by_state(tracer: "Tracer", material: Material, made: Right) -> Contest | No
     entrants, names = own.entrants(made)
     crossed = {
         names.get(name, name): answers == truths
-        for name, answers in _crossed(own.contestants, material.groups).items()
+        for name, answers in cross_fit(own.contestants, material.folds).items()
         if name != SELF_TAUGHT or len(entrants) > 1
     }
     return Contest(tuple(entrants), crossed, *own.curve())
@@ -303,7 +310,7 @@ def _by_trajectory(tracer: "Tracer", material: Material, made: Right) -> Contest
     if any(len(set(material.groups[half])) < FOLDS for half in (made, ~made)):
         return None
     probe = _probe(tracer, material, fitted(items, made), int(made.sum()))
-    crossed = _crossed(contestants, material.groups)
+    crossed = cross_fit(contestants, material.folds)
     assert isinstance(probe.fit, TrajectoryProbe)
     right = answers(items, probe.fit, made | ~made) == truths
     fit, cost = probe.fit, _costs(tracer, material, probe)
@@ -323,31 +330,12 @@ def _probe(tracer: "Tracer", material: Material, fit: Fit, labels: int) -> Probe
     return replace(probe, left_out=tuple(o for o in options if o not in state.classes))
 
 
-def _folds(groups: Groups) -> Groups:
-    names = np.random.default_rng(SEED).permutation(np.unique(groups))
-    fold = dict(zip(names.tolist(), (np.arange(len(names)) % FOLDS).tolist(), strict=True))
-    return np.array([fold[group] for group in groups.tolist()])
-
-
 def _kept(labels: Sequence[str], among: Right) -> list[int]:
     return kept(labels, np.flatnonzero(among).tolist())
 
 
 def _enough(labels: Sequence[str], among: Right) -> bool:
     return len({labels[i] for i in _kept(labels, among)}) >= 2
-
-
-def _crossed(
-    contestants: Callable[[Right, Right], dict[str, np.ndarray]], groups: Groups
-) -> dict[str, np.ndarray]:
-    """Return what each contestant answers to each text by a fit on the other folds."""
-    folds, answers = _folds(groups), dict[str, list[np.ndarray]]()
-    order = np.concatenate([np.flatnonzero(folds == fold) for fold in np.unique(folds)])
-    for fold in np.unique(folds):
-        for name, own in contestants(folds != fold, folds == fold).items():
-            answers.setdefault(name, []).append(own)
-    back = np.argsort(order)
-    return {name: np.concatenate(own)[back] for name, own in answers.items()}
 
 
 def _costs(tracer: "Tracer", material: Material, probe: Probe) -> float:

@@ -19,12 +19,13 @@ from lastword.trust.policy import METHODS, TRACE, is_probe
 from lastword.trust.slices import found_at_least
 from lastword.trust.summary import in_words
 from lastword.trust.terms import Terms
+from lastword.trust.testing import clopper_pearson
 from lastword.tryout import words
 from lastword.tryout.contest import Contest
 from lastword.tryout.prompts import Race, Raced
 from lastword.tryout.sets import Sets
 
-_LEVEL = 0.95
+_TAIL = (1 - 0.95) / 2  # of an interval at 95%
 _NAMED = 5  # confusions that are kept
 
 
@@ -316,26 +317,15 @@ def _right(scores: Sequence[Any], truths: Sequence[np.ndarray]) -> np.ndarray:
 def _line(name: str, right: np.ndarray, *, certain: bool = False) -> Line:
     values = right[~np.isnan(right)]
     share = float(values.mean()) if len(values) else np.nan
-    low, high = (share, share) if certain else _interval(float(values.sum()), len(values))
-    return Line(name, share, low, high)
+    if certain or not len(values):
+        return Line(name, share, share, share)
+    return Line(name, share, *clopper_pearson(float(values.sum()), len(values), _TAIL))
 
 
 def _correction(name: str, right: np.ndarray, base: np.ndarray, together: Groups) -> Line:
     """The line of what is held against the model's own answers."""
     fixed, broken, p = paired(right - base, together)
     return replace(_line(name, right), fixed=fixed, broken=broken, p=p)
-
-
-def _interval(right: float, items: int) -> tuple[float, float]:
-    """Clopper-Pearson."""
-    from scipy.stats import beta
-
-    if not items:
-        return np.nan, np.nan
-    rest, tail = items - right, (1 - _LEVEL) / 2
-    low = 0.0 if right <= 0 else float(beta.ppf(tail, right, rest + 1))
-    high = 1.0 if rest <= 0 else float(beta.ppf(1 - tail, right + 1, rest))
-    return low, high
 
 
 def _raced(own: Raced, places: Mapping[str, int], base: np.ndarray, together: Groups) -> Line:
@@ -394,7 +384,8 @@ def _promised(outcome: Outcome, contest: Contest | None, labels: np.ndarray) -> 
 def _tested(own: Evidence) -> Line:
     fixed, broken, items = int(own.fixed), int(own.broken), int(own.items)
     right = float(own.base_right + fixed - broken)
-    return Line("tested", right / items, *_interval(right, items), fixed, broken, items=items)
+    bounds = clopper_pearson(right, items, _TAIL)
+    return Line("tested", right / items, *bounds, fixed, broken, items=items)
 
 
 def _confusions(

@@ -7,6 +7,7 @@ is answered by fits on other groups of texts, which choose depth, pooling and pe
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import zip_longest
 from os.path import commonprefix
 from typing import Any
 
@@ -20,7 +21,8 @@ from lastword.records.cells import Cell
 from lastword.records.columns import Places
 from lastword.records.schema import STATES
 from lastword.records.stored import Disk
-from lastword.trust.grouping import Groups, groups
+from lastword.trust.crossfit import Folds, cross_fit, deal_folds
+from lastword.trust.grouping import Groups, groups_at
 
 PROBE, LAST, WORDS = "probe", "probe-last", "words"
 PROBES: Mapping[str, str] = {
@@ -79,11 +81,11 @@ def probed(cell: Cell) -> Probed:
     places = cell.mc1_places
     if len(places) > MOST:
         places = np.sort(np.random.default_rng(SEED).choice(places, MOST, replace=False))
-    own = groups([cell])[np.searchsorted(cell.mc1_places, places)]
-    if len(np.unique(own)) < FOLDS:
+    together = groups_at(cell, places)
+    if len(np.unique(together)) < FOLDS:
         raise RecordError(f"there are fewer than {FOLDS} groups of labelled texts")
     read = _read(cell, places)
-    answers = _crossed(read, own)
+    answers = cross_fit(lambda rest, tested: _answer(read, rest, tested), _folds(together))
     labels = np.array(read.labels)
     classes = np.array(read.classes)
     right = {name: classes[p.argmax(axis=1)] == labels for name, p in answers.items()}
@@ -93,7 +95,7 @@ def probed(cell: Cell) -> Probed:
         name: _by_item(cell, read, np.log(np.maximum(answers[key], _LEAST_P)))
         for name, key in ((PROBE, PROBE), (LAST, str(len(depths) - 1)))
     }
-    return Probed(places, own, scores, right, np.stack(depths, axis=1))
+    return Probed(places, together, scores, right, np.stack(depths, axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,28 +152,31 @@ def _inputs(prompts: Sequence[str]) -> list[str]:
     return [text[: len(text) - end] for text in rest]
 
 
-def _crossed(read: _Texts, own: Groups) -> dict[str, Table]:
-    """Probabilities of the classes by fits on the other folds, by name and by depth."""
-    from sklearn.model_selection import GroupKFold
+def _folds(together: Groups) -> Folds:
+    """Return the folds of scikit-learn's `GroupKFold(FOLDS, shuffle=True, random_state=SEED)`."""
+    groups = np.random.RandomState(SEED).permutation(np.unique(together))
+    # There, each fold is a run of the shuffled groups. So deal one group of each run in turn.
+    turns = zip_longest(*np.array_split(groups, FOLDS))
+    order = [group for turn in turns for group in turn if group is not None]
+    return deal_folds(together.tolist(), order, FOLDS)
 
-    shape = len(read.labels), len(read.classes)
+
+def _answer(read: _Texts, rest: Right, tested: Right) -> dict[str, np.ndarray]:
+    """Return probabilities of the classes by fits on the rest, by name and by depth."""
+    fitted = kept(read.labels, np.flatnonzero(rest).tolist())
+    places = np.flatnonzero(tested).tolist()
+    labels = [read.labels[i] for i in fitted]
+    if len(set(labels)) < 2:
+        raise RecordError(f"fewer than two classes have {LEAST} labels in every fit")
     depths = range(read.states.shape[1])
-    answers = {name: np.zeros(shape) for name in (PROBE, WORDS, *map(str, depths))}
-    folds = GroupKFold(FOLDS, shuffle=True, random_state=SEED)
-    for rest, test in folds.split(read.labels, groups=own):
-        fitted = kept(read.labels, rest.tolist())
-        labels = [read.labels[i] for i in fitted]
-        if len(set(labels)) < 2:
-            raise RecordError(f"fewer than two classes have {LEAST} labels in every fit")
-        fits = [fit_state(read.states[fitted, d : d + 1], labels) for d in depths]
-        for d, fit in enumerate(fits):
-            answers[str(d)][test] = _probabilities(fit, read.states[test, d], read.classes)
-        best = int(np.argmax([fit.right.max() for fit in fits]))  # the shallower of equals
-        answers[PROBE][test] = answers[str(best)][test]
-        words = bag_of_words([read.texts[i] for i in fitted], labels)
-        columns = np.searchsorted(read.classes, words.classes_)
-        answers[WORDS][np.ix_(test, columns)] = words.predict_proba([read.texts[i] for i in test])
-    return answers
+    fits = [fit_state(read.states[fitted, d : d + 1], labels) for d in depths]
+    tables = [_probabilities(fits[d], read.states[tested, d], read.classes) for d in depths]
+    best = int(np.argmax([fit.right.max() for fit in fits]))  # the shallower of equals
+    words = bag_of_words([read.texts[i] for i in fitted], labels)
+    by_words = np.zeros((len(places), len(read.classes)))
+    columns = np.searchsorted(read.classes, words.classes_)
+    by_words[:, columns] = words.predict_proba([read.texts[i] for i in places])
+    return {PROBE: tables[best], WORDS: by_words, **{str(d): tables[d] for d in depths}}
 
 
 def _probabilities(

@@ -15,14 +15,16 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from lastword.errors import InputError
-from lastword.lab.evaluation.statistics import paired
+from lastword.lab.evaluation.statistics import mcnemar
 from lastword.lab.report.table import Table, Value, columns
 from lastword.probes.logit import best_penalty, centred, root_mean_square
 from lastword.probes.trajectory import PENALTIES, Options, feature_places, features_from, padded
 from lastword.records.cells import Cell, Summary, column, mean
 from lastword.records.columns import Lists, Matrices, PerItem, Places
-from lastword.records.metrics import mc1_by_depth, mc1_rows, pair_name
-from lastword.trust.grouping import Groups
+from lastword.records.metrics import fixed_and_broken, mc1_by_depth, mc1_rows
+from lastword.trust.crossfit import deal_folds
+from lastword.trust.evidence import Evidence
+from lastword.trust.grouping import Groups, groups_at
 
 ALPHA = 0.05
 DRAWS = 4000
@@ -57,7 +59,8 @@ class Addition:
         mc1: Mean MC1 of its answers.
         fixed: Answers that it makes right.
         broken: Answers that it makes wrong.
-        p: Exact sign test, two-sided, in which the two of a pair count once.
+        p: Two-sided test of more fixed than broken, or the reverse, over groups of items
+            (`Evidence.gains`). It is the exact sign test if every item is a group by itself.
     """
 
     mc1: float
@@ -222,8 +225,10 @@ def _fit(cell: Cell, places: Places, features: Sequence[Options], rng: np.random
     and that from b to t. Each item is answered by a fit on the other folds, at the penalty of the
     least log loss over them. Of more than `MOST_FITTED` items as many are drawn.
     """
-    groups = _groups(cell, places)
-    folds = _folds(groups, rng)
+    together = _groups(cell, places)
+    # Groups are numbered as their first ids are sorted, so the order of rows changes no fold.
+    order = np.argsort(rng.permutation(together.max() + 1))
+    folds = deal_folds(together.tolist(), order.tolist(), FOLDS)
     x, present = padded(features)
     unread, (start, *_, base), t = feature_places(x.shape[2])
     # As steps from depth to depth: depths that say what b says would else, as copies of it, lessen
@@ -241,11 +246,16 @@ def _fit(cell: Cell, places: Places, features: Sequence[Options], rng: np.random
         return mc1_rows(scores, truthful)
 
     without, read, whole = (answers(own) for own in (unread, [*unread, base], range(x.shape[2])))
-    return Fit(mean(without), _addition(without, read, groups), _addition(read, whole, groups))
+    return Fit(mean(without), _addition(without, read, together), _addition(read, whole, together))
 
 
-def _addition(before: PerItem, after: PerItem, groups: Groups) -> Addition:
-    return Addition(mean(after), *paired(after - before, groups))
+def _addition(before: PerItem, after: PerItem, together: Groups) -> Addition:
+    fixed, broken = fixed_and_broken(after - before)
+    evidence = Evidence.of(before > after, after > before, together)
+    if evidence.exact:
+        return Addition(mean(after), fixed, broken, mcnemar(fixed, broken))
+    p = 2 * min(float(evidence.gains(1.0)), float(evidence.loses(1.0)))
+    return Addition(mean(after), fixed, broken, min(1.0, p))
 
 
 def features_of_cell(cell: Cell) -> list[Options]:
@@ -320,17 +330,11 @@ def _best_of_depths(
 
 
 def _groups(cell: Cell, places: Places) -> Groups:
-    """The group of each item: the two of a pair are one."""
-    ids = cell.items["id"].iloc[places].astype(str)
-    _, groups = np.unique([pair_name(own) or own for own in ids], return_inverse=True)
-    return groups.astype(np.int64)
-
-
-def _folds(groups: Groups, rng: np.random.Generator) -> Int[np.ndarray, " items"]:
-    fold = np.arange(groups.max() + 1) % FOLDS
-    rng.shuffle(fold)
-    own: Int[np.ndarray, " items"] = fold[groups]
-    return own
+    """Return the group of each item, numbered in the order of their first ids."""
+    together = groups_at(cell, places)
+    first = cell.items["id"].iloc[places].astype(str).groupby(together).transform("min")
+    numbered: Groups = np.unique(first, return_inverse=True)[1]
+    return numbered
 
 
 _COLUMNS = columns(
@@ -345,7 +349,7 @@ _NOTES = (
     "times; P is the share of draws that gain at least as much. A base below chance gains by any.",
     "Fitted wording: a conditional logit on what never reads the question, each item answered by "
     "weights of the others. Then with the base's scores (reading adds), then with the middle "
-    "depths and T (the middle adds): answers fixed and broken by each step, exact sign test.",
+    "depths and T (the middle adds): answers fixed and broken by each step, tested over groups.",
     "Longest and shortest count characters. Anti-blind: what the base likes least blind.",
     "Pairs: of two questions over one candidate set, the share with both right; whoever does not "
     "read the question gets none.",

@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from typing import Any, Literal, cast
 
 from fastapi import Response
@@ -133,7 +132,6 @@ async def models(call: ThisCall) -> Response:
         "release_date": time.strftime("%Y-%m-%d", time.gmtime(begin)),
         "correction": decider.method,
         "certificate": None if decider.certificate is None else decider.certificate.describe(),
-        "flips": None if call.service.flips is None else asdict(call.service.flips),
     }
     return plain_answer({"object": "list", "data": [own], "models": [told]})
 

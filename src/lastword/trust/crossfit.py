@@ -1,0 +1,38 @@
+"""Cross-fitting: each item is answered by a fit that has seen nothing of its group."""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TypeVar
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+Folds = Int[np.ndarray, " items"]
+Which = Bool[np.ndarray, " items"]
+Name = TypeVar("Name", bound=Hashable)
+
+
+def deal_folds(groups: Sequence[Hashable], order: Iterable[Hashable], count: int) -> Folds:
+    """Return the fold of each item: groups are dealt to the folds in turn, like cards.
+
+    Args:
+        groups: The group of each item.
+        order: The groups, each once, in the order in which they are dealt.
+        count: The number of folds.
+    """
+    fold = {group: place % count for place, group in enumerate(order)}
+    return np.array([fold[group] for group in groups])
+
+
+def cross_fit(
+    answer: Callable[[Which, Which], dict[Name, np.ndarray]], folds: Folds
+) -> dict[Name, np.ndarray]:
+    """Return the answers to each item by fits on the other folds, by name of the fit.
+
+    Args:
+        answer: Fits on the first items, and answers the second ones [items, ...].
+        folds: The fold of each item.
+    """
+    parts = [(folds == fold, answer(folds != fold, folds == fold)) for fold in np.unique(folds)]
+    back = np.argsort(np.concatenate([np.flatnonzero(tested) for tested, _ in parts]))
+    names = parts[0][1]
+    return {name: np.concatenate([values[name] for _, values in parts])[back] for name in names}

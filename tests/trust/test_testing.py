@@ -1,0 +1,52 @@
+"""The unconditional test of a paired gain, over every table of 10 to 60 answers."""
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, multinomial
+
+from lastword.trust.testing import clopper_pearson, paired_bound, paired_p
+
+LEVEL = 0.05
+GAINS = (-0.3, -0.1, 0.05, 0.1, 0.2, 0.4)
+
+
+def tables(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Each fixed and broken of so many answers."""
+    fixed, broken = np.mgrid[: size + 1, : size + 1].reshape(2, -1)
+    possible = fixed + broken <= size
+    return fixed[possible], broken[possible]
+
+
+@pytest.mark.parametrize("size", range(10, 61))
+def test_a_true_gain_is_rejected_at_most_as_often_as_the_level(size):
+    """At gain 0 this is the size of the test, at others that the bound does not cover."""
+    fixed, broken = tables(size)
+    for gain in (0.0, GAINS[size % len(GAINS)]):
+        rejected = paired_p(fixed, broken, size, gain) <= LEVEL
+        seen = np.stack([fixed, broken, size - fixed - broken], axis=1)[rejected]
+        for changed in np.linspace(max(abs(gain), 0.005), 1, 60):
+            rates = np.clip([(changed + gain) / 2, (changed - gain) / 2, 1 - changed], 0, 1)
+            assert multinomial.pmf(seen, size, rates).sum() <= LEVEL, (gain, changed)
+
+
+def test_no_gain_below_the_bound_is_left():
+    fixed, broken = tables(12)
+    pairs = zip(fixed.tolist(), broken.tolist(), strict=True)
+    bounds = [paired_bound(f, b, 12, LEVEL) for f, b in pairs]
+    for gain in np.linspace(-0.99, 0.99, 67):
+        left = paired_p(fixed, broken, 12, gain) > LEVEL
+        assert (gain >= np.array(bounds)[left] - 1e-6).all(), gain
+
+
+def test_the_unconditional_test_finds_more_than_the_sign_test():
+    """The worked example, and what makes the test worth its work."""
+    (p,) = paired_p(np.array([6]), np.array([1]), 20)
+    assert p == pytest.approx(0.037, abs=5e-4)
+    assert p < LEVEL < binomtest(6, 7, alternative="greater").pvalue == 8 / 128
+    assert paired_bound(6, 1, 20, LEVEL) == pytest.approx(0.020, abs=5e-4)
+
+
+@pytest.mark.parametrize(("count", "size"), [(0, 7), (3, 7), (7, 7), (40, 90)])
+def test_the_exact_interval_is_scipys(count, size):
+    expected = binomtest(count, size).proportion_ci(0.95, method="exact")
+    assert clopper_pearson(count, size, 0.025) == pytest.approx((expected.low, expected.high))
