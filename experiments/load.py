@@ -6,7 +6,8 @@ Starts `lastword serve` twice, with batching together and without (`--limits bat
 sends the same items of the demo's benchmark, and measures throughput and latency. Before that one
 client at a time is laid beside the library's own call, and after it a small queue is overfilled
 and tried again. The result is kept in experiments/results/load.json. Exits with 1 where a request
-is lost, refused by a queue with room, or answered with another's result."""
+is lost, refused by a queue with room, or answered with another's result.
+"""
 
 import argparse
 import asyncio
