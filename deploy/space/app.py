@@ -9,7 +9,7 @@ import os
 import secrets
 from typing import Any
 
-from lastword.decide.tracer import Tracer
+from lastword.decide.decider import Decider
 from lastword.model.download import fetch
 from lastword.model.named import published
 from lastword.service.app import create_app
@@ -58,18 +58,18 @@ def _framed(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     ]
 
 
-def open_tracer(name: str) -> Tracer:
+def open_decider(name: str) -> Decider:
     """The model, fetched where it is one that lastword knows by name and has not got."""
     if published(name) is not None:
         fetch(name)
-    return Tracer.from_pretrained(name)
+    return Decider.from_pretrained(name)
 
 
 def main() -> None:
     """Serve the page on the Space's port."""
     token = secrets.token_hex()
     settings = Settings(host="0.0.0.0", port=PORT, token=token, explorer=True)
-    app = create_app(open_tracer(MODEL), settings)
+    app = create_app(open_decider(MODEL), settings)
     asyncio.run(Server(Proxied(app, token), app.state.service).run())
 
 

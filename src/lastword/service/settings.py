@@ -76,8 +76,7 @@ class Settings:
     log_prompts: Annotated[bool, "Write prompts and candidates into the log."] = False
     questions: Annotated[
         Path | None,
-        "File of questions that are made ready and checked for flips before the first request; "
-        "/v1/models tells what came out.",
+        "Questions file: it is checked, and the probes that it names are loaded, at start.",
     ] = None
     template: Annotated[
         str | None, "Of decisions: decide/plain, decide/listed, decide/chat, or a file of Jinja."
