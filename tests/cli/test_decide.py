@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from lastword import Decider, Tracer
+from lastword import Decider
 from lastword.decide.answer import to_frame
 from lastword.decide.decider import read_states, subject_of
 from lastword.decide.file import read_questions
@@ -84,8 +84,8 @@ def test_a_file_of_answers_is_taken_up_where_it_ends(run, questions, texts, tmp_
 
 
 def test_a_file_of_other_answers_is_left_alone(run, questions, texts, tmp_path):
-    question, tracer = read_questions(questions)["goods"], Tracer.demo()
-    ready = tracer.prepare({"goods": question})
+    question, decider = read_questions(questions)["goods"], Decider.demo()
+    tracer, ready = decider.tracer, decider.prepare({"goods": question})
     labelled = ["wool from sheep", "combs of wool", "lamps of clay", "a lamp burns"]
     states = read_states(tracer, labelled, question, ready.template, ("mean",))
     fit = fit_state(states, ["green wool combs"] * 2 + ["clay lamps"] * 2, poolings=("mean",))

@@ -17,7 +17,8 @@ import httpx
 import pytest
 from vllm_home import PYTHON, needs_vllm
 
-from lastword import Tracer, demo
+from lastword import Tracer
+from lastword.lab import demo
 
 pytestmark = [
     pytest.mark.slow,

@@ -84,7 +84,9 @@ def test_pmi_is_its_formula_as_a_method_and_as_a_correction(name, weight):
     ):
         assert whole.blind_trajectory is not None
         b, q = whole.trajectory[:, -1], whole.blind_trajectory[:, -1]
-        expected = (b - weight * q) * (np.array(e.candidate_tokens) if name == "dcpmi" else 1)
+        expected = (b - weight * q) * (
+            np.array(e.prompt.candidate_tokens) if name == "dcpmi" else 1
+        )
         for scores in (alone[name], beside.methods[name], by.scores):
             np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
         assert (by.method, by.operator, by.index) == (name, name, int(by.scores.argmax()))

@@ -19,7 +19,8 @@ from clients import PYTHON
 from forked import Fork, Forks
 from served import free_port
 
-from lastword import Decider, demo
+from lastword import Decider
+from lastword.lab import demo
 from lastword.trust.policy import Policy
 from lastword.trust.terms import Terms
 

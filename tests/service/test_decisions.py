@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -19,21 +20,22 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from lastword import Choice, Decider, Item, Multi, Option, Predicate, Score, Tracer
+from lastword.decide import decider as decider_module
 from lastword.decide.answer import Answers
-from lastword.decide.decider import subject_of
-from lastword.decide.file import write_questions
-from lastword.decide.flips import flips
 from lastword.decide.questionnaire import Questionnaire
 from lastword.errors import InputError
 from lastword.probes import Probe
-from lastword.service import coding
+from lastword.service import coding, deciding
 from lastword.service.app import create_app
 from lastword.service.deciding import Answered
+from lastword.service.passes import PlanOrder
 from lastword.service.queue import Queue
 from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings
+from lastword.text.forest import Branch
+from lastword.text.prompt_template import Template
 from lastword.text.question import question_digest
-from lastword.text.tokens import Encoded, count_tokens
+from lastword.text.tokens import Encoded, EncodedItem, count_tokens
 from lastword.trust.calibration import Calibration
 from lastword.trust.certificate import Certificate
 from lastword.trust.policy import OFF, Policy
@@ -70,7 +72,7 @@ TO_GOOGLE = json.loads(json.dumps(BY_NAME).replace("null", '""'))  # its client 
 
 
 @pytest.fixture(scope="module")
-def model(topic: Probe) -> Tracer:
+def model(topic: Probe) -> Decider:
     return Decider.demo(probes=[topic])
 
 
@@ -113,10 +115,10 @@ def google(served: Running) -> Any:
     return served.client.post("/v1/decisions", json=asked, headers=headers)
 
 
-def deferring(model: Tracer, asked: Questionnaire, threshold: float, **more: Any) -> Certificate:
+def deferring(model: Decider, asked: Questionnaire, threshold: float, **more: Any) -> Certificate:
     """A certificate that defers answers less sure than the threshold."""
     return populations.certificate(
-        subject_of(model),
+        model.subject,
         OFF,
         Terms(0.1, 0.05, error=0.1),
         0,
@@ -249,7 +251,8 @@ def test_what_a_question_shares_is_the_most_of_any_earlier_one():
             max((len(os.path.commonprefix([own, other])) for other in prompts[:place]), default=0)
             for place, own in enumerate(prompts)
         ]
-        encoded = [Encoded(Item("p", ("c",)), ((*p, 9),), (len(p),)) for p in prompts]
+        item = Item("p", ("c",))
+        encoded = [EncodedItem(item, Encoded((Branch((*p, 9), len(p)),))) for p in prompts]
         assert Answered(Answers(), {}, tuple(encoded)).cached_tokens == sum(pairs)
 
 
@@ -291,7 +294,7 @@ def test_texts_are_options_and_values_come_back_as_they_came(plain):
 def test_prompts_of_which_the_certificate_says_nothing_are_refused(model):
     prompts = model.prepare(ASKED).template_name
     certificate = populations.certificate(
-        subject_of(model),
+        model.subject,
         Policy(("decisive", "early"), 1.0),
         Terms(0.1, 0.05),
         18,
@@ -307,7 +310,7 @@ def test_prompts_of_which_the_certificate_says_nothing_are_refused(model):
 
 
 def test_what_is_deferred_is_a_refusal_where_the_caller_asks_for_it():
-    bare = Tracer.demo()
+    bare = Decider.demo()
     tracer = Decider.demo(certificate=deferring(bare, bare.prepare(ASKED), 0.8))
     unsure = [own.deferred for own in tracer.decide(TEXT, ASKED).values()]
     assert {*unsure} == {False, True}
@@ -329,17 +332,17 @@ def test_what_is_deferred_is_a_refusal_where_the_caller_asks_for_it():
 def test_a_request_of_too_much_work_is_refused_before_it_is_begun(model):
     goods = [f"{a} {b}" for a in GOODS for b in GOODS]
     asked = [QUESTIONS[1] | {"choices": goods}] * 9
-    parts = [TEXT] + 9 * ["Question: Which goods?\nAnswer:", *goods]
-    work = sum(count_tokens(part, model.tokenizer) for part in parts)
+    parts = [TEXT] + 9 * [QUESTIONS[1]["instructions"], *goods]
+    work = sum(count_tokens(part, model.tracer.tokenizer) for part in parts)
     with running(model, tokens=(work - 1) // 4) as served:
         answer = decide(served, questions=asked)
         assert answer.headers["x-refusal"] == "too_many_tokens"
         assert f"{work} tokens" in answer.text and f"{4 * ((work - 1) // 4)};" in answer.text
         assert served.metric("lastword_batch_items_count") == 0
         assert decide(served, questions=asked[:8]).status_code == 200
-    with running(model, characters=200) as served:  # an input is repeated for every option
+    with running(model, characters=100) as served:  # an input is repeated for every option
         answer = decide(served)
-        assert answer.headers["x-refusal"] == "too_many_characters" and " 800;" in answer.text
+        assert answer.headers["x-refusal"] == "too_many_characters" and " 400;" in answer.text
 
 
 @pytest.mark.parametrize(("options", "batch"), [(64, False), (65, True)])
@@ -350,7 +353,7 @@ def test_a_request_of_no_more_options_than_an_item_may_have_waits_as_one(
     add = Queue.add
 
     def noted(queue: Queue, entry: Any) -> None:
-        if entry.__class__.__name__ == "Question":
+        if isinstance(entry, PlanOrder):
             lanes.append(entry.batch)
         add(queue, entry)
 
@@ -416,22 +419,18 @@ def test_the_conformance_suite(wide):
 # What is served
 
 
-def test_questions_of_the_settings_are_checked_before_the_first_request(plain, tmp_path):
-    bare, path = Tracer.demo(), tmp_path / "questions.yaml"
-    write_questions(path, ASKED)
-    expected = flips(bare.decide, bare.prepare(ASKED))
-    with running(bare, questions=path) as served:
-        (told,) = served.client.get("/v1/models").json()["models"]
-        (event,) = served.events("checked")
-    assert told["flips"]["answers"] == event["answers"] == expected.answers > 20
-    assert told["flips"]["flips"] == event["flips"] == 0 and told["flips"]["largest"] < 1e-5
+def test_the_models_are_listed_for_either_client(plain):
     models = plain.client.get("/v1/models").json()
     (one,), (other,) = models["data"], models["models"]  # OpenAI's and TypeSafe's
-    assert one["id"] == other["name"] and other["flips"] is None
-    assert one["object"] == "model" and {"description", "release_date"} < set(other)
-    learning = Decider.demo(correction="batch-calibrated")
-    with pytest.raises(InputError, match="--certificate"):
-        create_app(learning, Settings(port=0, questions=path))
+    assert one["id"] == other["name"] and one["object"] == "model"
+    assert {"description", "release_date"} < set(other)
+
+
+def test_questions_of_the_settings_are_refused_before_the_first_request(tmp_path):
+    path = tmp_path / "questions.yaml"
+    path.write_text("goods: {choices: [one]}")
+    with pytest.raises(InputError, match="goods"):
+        create_app(Decider.demo(), Settings(port=0, questions=path))
 
 
 def test_a_prompt_of_the_users_own_is_served(model, plain, tmp_path):
@@ -543,7 +542,7 @@ def chat(served: Running, question: Choice, **changes: Any) -> dict[str, Any]:
         "guided_choice": [option.value for option in question.options],
     }
     answer = served.client.post("/v1/chat/completions", json=body | changes)
-    assert answer.status_code == 200, answer.text
+    assert answer.status_code == 200, (answer.text, served.events("failure"))
     return answer.json()["choices"][0]["message"] | {"lastword": answer.json()["lastword"]}
 
 
@@ -571,7 +570,7 @@ def test_an_array_of_a_chat_holds_what_applies(plain, model):
 
 def test_a_chat_obeys_the_certificate_of_its_question():
     asked, other = Choice("Which goods?", GOODS), Choice("Who is angry?", GOODS)
-    bare = Tracer.demo()
+    bare = Decider.demo()
     certificate = deferring(
         bare,
         bare.prepare({"q": asked}),
@@ -591,3 +590,29 @@ def test_a_chat_obeys_the_certificate_of_its_question():
     assert one["content"] == own.choice and one["refusal"] is None
     assert refused["content"] is None and refused["refusal"]
     assert not unknown["lastword"]["deferred"] and not unknown["lastword"]["calibrated"]
+
+
+def test_each_prompt_of_a_request_is_written_once(monkeypatch):
+    """Eight questions about a text: eight prompts, eight items, one text, and no relatives."""
+    calls: Counter[str] = Counter()
+    bare = Decider.demo()
+    asked = [{"type": "choice", "instructions": f"{i}?", "choices": GOODS} for i in range(8)]
+    with running(bare) as served:
+        for owner, name in (
+            (Template, "render"),
+            (Item, "__post_init__"),
+            (decider_module, "text_of"),
+            (decider_module, "prepare"),
+            (deciding, "text_of"),
+        ):
+            made = getattr(owner, name)
+
+            def counted(*given: Any, made: Any = made, name: str = name, **more: Any) -> Any:
+                calls[name] += 1
+                return made(*given, **more)
+
+            monkeypatch.setattr(owner, name, counted)
+        assert decide(served, questions=asked).status_code == 200
+    assert calls == {"render": 8, "__post_init__": 8, "text_of": 1, "prepare": 1}
+    (encoded,) = bare.encode([Item("Question: Which goods? Answer:", ("a", "b", "c"))])
+    assert len(encoded.prompts) == 1 and len(encoded.prompt.branches) == 3

@@ -186,7 +186,7 @@ def test_a_bad_item_is_told_on_the_page(page):
 
 
 def test_answers_are_the_librarys_with_the_text_and_without(decide, corrected):
-    model = corrected.service.corrector.decider.tracer
+    model = corrected.service.corrector.decider
     write(decide)
     own = model.decide(TEXT, {"q": GOODS}).choices["q"]
     alone = probabilities_of(GOODS, model.decide("", {"q": GOODS})["q"].decision.base_scores)
@@ -251,7 +251,7 @@ def test_every_kind_of_question_is_answered_and_a_bad_one_is_told(decide, correc
     assert decide.input_value("textarea[name=input]") == example["input"]
     assert decide.locator("#decisions .decision").count() == 3
     statement = example["questions"][1]["instructions"]
-    model = corrected.service.corrector.decider.tracer
+    model = corrected.service.corrector.decider
     p = model.decide(example["input"], {"q": Predicate(statement)}).predicates["q"].probability
     said = decide.locator("#decisions .decision").nth(1).locator("h3").first.inner_text()
     assert said == f"{'yes' if p > 0.5 else 'no'} with probability {max(p, 1 - p):.1%}"

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from scipy.special import log_softmax
 
 from lastword import Choice, Multi, Option
+from lastword.decide.decider import Decider
 from lastword.service.dialects.openai.choices import (
     JsonSchema,
     ResponseFormat,
@@ -51,7 +52,7 @@ def test_a_completion_is_the_corrected_choice(plain, model):
 
 
 def test_a_message_is_the_decision_about_what_the_user_said(plain, model):
-    own = model.decide("w5 w6 w7", {"a": Choice("w4", CHOICES)}).choices["a"]
+    own = Decider(model).decide("w5 w6 w7", {"a": Choice("w4", CHOICES)}).choices["a"]
     told = post(plain, "chat/completions", CHAT).json()
     message = {"role": "assistant", "content": own.choice, "refusal": None}
     assert told["choices"][0]["message"] == message
@@ -67,7 +68,7 @@ def test_a_message_is_the_decision_about_what_the_user_said(plain, model):
 
 def test_a_conversation_is_a_text_with_its_roles(plain, model):
     said = [*MESSAGES[1:], {"role": "assistant", "content": "w9"}]
-    own = model.decide(said, {"a": Choice("w4", CHOICES)})["a"]
+    own = Decider(model).decide(said, {"a": Choice("w4", CHOICES)})["a"]
     told = post(plain, "chat/completions", CHAT | {"messages": [MESSAGES[0], *said]}).json()
     shares = [entry["probability"] for entry in told["lastword"]["probabilities"]]
     assert shares == pytest.approx(own.probabilities.tolist(), abs=1e-5)

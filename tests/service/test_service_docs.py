@@ -86,9 +86,9 @@ def test_the_openai_client(served, tmp_path):
     )
     told = asked('completions.create(\n    model="')
     assert told == f"pale cedar boats decisive {decision.base_answer}"
-    team = demo.decide("My parcel is not here.", {"q": Choice("Which team?", TEAMS)})
+    team = Decider(demo).decide("My parcel is not here.", {"q": Choice("Which team?", TEAMS)})
     assert asked("Literal[") == f"{team.choices['q'].choice} base"
-    where = demo.decide("Where do guinea pigs come from?", {"q": Choice("", PLACES)})
+    where = Decider(demo).decide("Where do guinea pigs come from?", {"q": Choice("", PLACES)})
     answer, _, share = asked("stream=True").rpartition(" ")
     assert answer.strip() == where.choices["q"].choice
     assert float(share) == pytest.approx(where["q"].probability, abs=1e-4)

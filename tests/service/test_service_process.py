@@ -12,7 +12,8 @@ import httpx
 import pytest
 from forked import Fork, Forks
 
-from lastword import Tracer, demo
+from lastword import Tracer
+from lastword.lab import demo
 
 pytestmark = pytest.mark.slow
 PATIENCE_SECONDS = 60

@@ -152,7 +152,7 @@ def test_a_process_whose_model_hangs_ends_as_one_that_was_told_to(number, forks)
 @pytest.fixture
 def narrow(held):
     """The model, of which each item of a batch is a pass of its own."""
-    held.batch_tokens = 1
+    held.tracer.batch_tokens = 1
     held.go.clear()
     return held
 
