@@ -21,8 +21,7 @@ def merge(
     out: Annotated[
         str | None,
         typer.Option(
-            metavar="PATH",
-            help="Root of the joined records. By default each shard joins its cell.",
+            metavar="PATH", help="Root of the joined records. By default each shard joins its cell."
         ),
     ] = None,
     json: opt.Json = False,

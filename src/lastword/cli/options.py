@@ -5,6 +5,7 @@ variable (`LASTWORD_EVAL_LIMIT` for `eval --limit`) is named after the parameter
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,7 +13,9 @@ import typer
 
 from lastword.model.options import Dtype
 
-MODEL, ANSWERS, ENGINE = "Model", "Answers", "Engine"
+_model = partial(typer.Option, rich_help_panel="Model")
+_answers = partial(typer.Option, rich_help_panel="Answers")
+_engine = partial(typer.Option, rich_help_panel="Engine")
 
 _MODEL = (
     "Hub name, folder or GGUF file. lastword/demo-organism is embedded; `lastword get` downloads "
@@ -20,31 +23,24 @@ _MODEL = (
 )
 Model = Annotated[str, typer.Option(help=_MODEL)]
 Models = Annotated[list[str], typer.Option(help=f"{_MODEL} Repeatable.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.", rich_help_panel=MODEL)]
+Device = Annotated[str, _model(help="auto, cpu, cuda, cuda:1 or mps.")]
 DataType = Annotated[
     Dtype,
-    typer.Option(
+    _model(
         help="Data type of the weights. `auto` keeps the checkpoint's, but uses float32 instead of "
-        "float16 on the CPU.",
-        rich_help_panel=MODEL,
+        "float16 on the CPU."
     ),
 ]
 ChatTemplate = Annotated[
-    bool,
-    typer.Option(
-        "--chat-template", help="Put prompts into the model's chat template.", rich_help_panel=MODEL
-    ),
+    bool, _model("--chat-template", help="Put prompts into the model's chat template.")
 ]
-System = Annotated[
-    str | None, typer.Option(help="System message for --chat-template.", rich_help_panel=MODEL)
-]
+System = Annotated[str | None, _model(help="System message for --chat-template.")]
 RemoteCode = Annotated[
     bool,
-    typer.Option(
+    _model(
         "--trust-remote-code",
         help="Run Python code from the checkpoint.",
         allow_from_autoenv=False,  # the environment may be someone else's
-        rich_help_panel=MODEL,
     ),
 ]
 
@@ -60,46 +56,39 @@ def _refuse_from_variable(context: Any, option: Any, load: list[str] | None) -> 
 
 Load = Annotated[
     list[str] | None,
-    typer.Option(
+    _model(
         metavar="KEY=VALUE",
         callback=_refuse_from_variable,
         help="Further settings of the model, such as quantize=nf4, batch_tokens=512, "
         "revision=COMMIT or overflow=truncate (docs/python.md lists all). Repeatable.",
-        rich_help_panel=MODEL,
     ),
 ]
 
 Certificate = Annotated[
     Path | None,
-    typer.Option(
+    _answers(
         help="Certificate of `lastword try` or `lastword certify`: the overrides that may be "
-        "applied.",
-        rich_help_panel=ANSWERS,
+        "applied."
     ),
 ]
 Correction = Annotated[
     str | None,
-    typer.Option(
+    _answers(
         help="Correction to apply: trace, or a method listed by `lastword compare --list`, such as "
-        "pmi@0.5. By default items are corrected by trace, and questions get the model's answers.",
-        rich_help_panel=ANSWERS,
+        "pmi@0.5. By default items are corrected by trace, and questions get the model's answers."
     ),
 ]
 Probes = Annotated[
     list[Path] | None,
-    typer.Option(
-        help="Probe file of `lastword try`; it answers its question. Repeatable.",
-        rich_help_panel=ANSWERS,
-    ),
+    _answers(help="Probe file of `lastword try`; it answers its question. Repeatable."),
 ]
 Unlike = Annotated[
     float,
-    typer.Option(
+    _answers(
         min=0,
         max=1,
         help="Defer a probe's answer if the text is unlike the labelled ones: its p-value is below "
         "this.",
-        rich_help_panel=ANSWERS,
     ),
 ]
 Promise = Annotated[
@@ -115,24 +104,18 @@ Template = Annotated[
 
 Engine = Annotated[
     Literal["local", "vllm"],
-    typer.Option(
-        help="Run the model in this process, or in a separate vLLM process.", rich_help_panel=ENGINE
-    ),
+    _engine(help="Run the model in this process, or in a separate vLLM process."),
 ]
 EngineOrRay = Annotated[
     Literal["local", "ray", "vllm"],
-    typer.Option(
-        help="Run the model in this process, in Ray workers, or in a separate vLLM process.",
-        rich_help_panel=ENGINE,
-    ),
+    _engine(help="Run the model in this process, in Ray workers, or in a separate vLLM process."),
 ]
 EngineOptions = Annotated[
     list[str] | None,
-    typer.Option(
+    _engine(
         metavar="KEY=VALUE",
         help="Settings of --engine (docs/engines.md), such as workers=4, gpus_per_worker=1, "
         "vllm_python=PATH or tensor_parallel=2. Repeatable.",
-        rich_help_panel=ENGINE,
     ),
 ]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,7 +15,8 @@ from lastword.cli.options import at_least, read_pairs
 from lastword.cli.progress import waiting
 from lastword.service.settings import COUNTS, Settings
 
-_SERVICE, _LABELS = "Service", "Labels"
+_service = partial(typer.Option, rich_help_panel="Service")
+_labels = partial(typer.Option, rich_help_panel="Labels")
 # The keys of --limits are fields of `Settings`.
 _LIMITS: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(COUNTS, at_least(1)),
@@ -37,101 +39,72 @@ def serve(
     certificate: opt.Certificate = None,
     unlike: opt.Unlike = 0.0,
     host: Annotated[
-        str,
-        typer.Option(
-            help="Address to listen on; other than loopback needs a token.",
-            rich_help_panel=_SERVICE,
-        ),
+        str, _service(help="Address to listen on; other than loopback needs a token.")
     ] = "127.0.0.1",
     port: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=65535,
-            help="Port; 0 takes a free one, which the log names.",
-            rich_help_panel=_SERVICE,
-        ),
+        int, _service(min=0, max=65535, help="Port; 0 takes a free one, which the log names.")
     ] = 8000,
     token: Annotated[
         str | None,
-        typer.Option(
+        _service(
             envvar="LASTWORD_TOKEN",
             help="Bearer token that clients send; better in LASTWORD_TOKEN.",
-            rich_help_panel=_SERVICE,
         ),
     ] = None,
-    explorer: Annotated[
-        bool,
-        typer.Option("--explorer", help="Show the explorer at /.", rich_help_panel=_SERVICE),
-    ] = False,
+    explorer: Annotated[bool, _service("--explorer", help="Show the explorer at /.")] = False,
     shadow: Annotated[
         bool,
-        typer.Option(
-            "--shadow",
-            help="Return the model's answers, and log what correction would change.",
-            rich_help_panel=_SERVICE,
+        _service(
+            "--shadow", help="Return the model's answers, and log what correction would change."
         ),
     ] = False,
     log_prompts: Annotated[
-        bool,
-        typer.Option("--log-prompts", help="Log prompts and candidates.", rich_help_panel=_SERVICE),
+        bool, _service("--log-prompts", help="Log prompts and candidates.")
     ] = False,
     client_header: Annotated[
         str | None,
-        typer.Option(
+        _service(
             help="Header in which the proxy names its client, so that clients take turns. The "
-            "proxy must overwrite it. By default each connection is a client.",
-            rich_help_panel=_SERVICE,
+            "proxy must overwrite it. By default each connection is a client."
         ),
     ] = None,
     deadline: Annotated[
         float,
-        typer.Option(
+        _service(
             help="Time limit per request in seconds, counted from its first byte; for batches, "
-            "from the time an item is queued.",
-            rich_help_panel=_SERVICE,
+            "from the time an item is queued."
         ),
     ] = 30.0,
     limits: Annotated[
         list[str] | None,
-        typer.Option(
+        _service(
             metavar="KEY=VALUE",
             help="Further limits (docs/service.md), such as requests=256, batch_items=64 or "
             "body_bytes=1048576. Repeatable.",
-            rich_help_panel=_SERVICE,
         ),
     ] = None,
     label_token: Annotated[
         str | None,
-        typer.Option(
+        _labels(
             envvar="LASTWORD_LABEL_TOKEN",
             help="Token for /v1/feedback alone, so that those who ask cannot label.",
-            rich_help_panel=_LABELS,
         ),
     ] = None,
     on_alarm: Annotated[
         Literal["log", "shadow"],
-        typer.Option(
-            help="Response to an alarm of the monitor: a log line, or --shadow from then on.",
-            rich_help_panel=_LABELS,
-        ),
+        _labels(help="Response to an alarm of the monitor: a log line, or --shadow from then on."),
     ] = "log",
     state: Annotated[
         str | None,
-        typer.Option(
+        _labels(
             metavar="FILE|ADDRESS",
             help="File that keeps the monitor and remembered answers over a restart, or the "
             "postgresql:// address of a database that several services share.",
-            rich_help_panel=_LABELS,
         ),
     ] = None,
     keep_texts: Annotated[
         bool,
-        typer.Option(
-            "--keep-texts",
-            help="Keep texts and options in --state, for `lastword labels`.",
-            rich_help_panel=_LABELS,
-        ),
+        _labels("--keep-texts", help="Keep texts and options in --state, for `lastword labels`."),
     ] = False,
     device: opt.Device = "auto",
     dtype: opt.DataType = "auto",
