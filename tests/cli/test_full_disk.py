@@ -64,7 +64,7 @@ def test_corrections_that_cannot_be_written_leave_the_file_as_it_was(command, tm
 
 def test_an_evaluation_that_cannot_be_written_goes_on_where_it_stopped(command, tmp_path):
     asked = ["eval", "--model", "lastword/demo-organism", "--benchmark", "demo", "--out", tmp_path]
-    asked += ["--limit", "40", "--batch-tokens", "700"]
+    asked += ["--limit", "40", "--load", "batch_tokens=700"]
     whole = command(*asked)
     assert whole.returncode == 0, whole.stderr
     (cell,) = find_cells(tmp_path)

@@ -27,13 +27,14 @@ def test_correct(run, path):
     code, out, err = run("correct", "--model", path, "--device", "cpu", *asked)
     assert (code, err) == (0, "")  # no bar of transformers' own on stderr
     assert json.loads(out)["answer"] in ("is hot", "is not")
-    in_folder = ("--model", path.parent, "--gguf", path.name)
+    in_folder = ("--model", path.parent, "--load", f"gguf={path.name}")
     assert run("correct", *in_folder, "--device", "cpu", *asked) == (0, out, "")
 
 
 def test_eval_records_the_file_and_a_name_of_ones_own(run, path, tmp_path):
     options = ("--benchmark", "everyday", "--limit", 2, "--device", "cpu", "--out", tmp_path)
-    command = ("eval", "--model", path.parent, "--gguf", path.name, "--name", "mine", *options)
+    loaded = ("--load", f"gguf={path.name}", "--load", "alias=mine")
+    command = ("eval", "--model", path.parent, *loaded, *options)
     code, out, err = run(*command)
     assert code == 0 and "mine" in out, err
     (written,) = tmp_path.rglob("run.json")
@@ -42,7 +43,7 @@ def test_eval_records_the_file_and_a_name_of_ones_own(run, path, tmp_path):
     assert (recorded["gguf"], recorded["quantisation"]) == (path.name, "Q8_0 (GGUF), dequantised")
     assert set(load_records(tmp_path)["model"]) == {"mine"}
     code, _, err = run(*command, "--model", path)
-    assert code == 2 and "--name" in err
+    assert code == 2 and "alias" in err
 
 
 def test_a_message_about_loading_names_the_file(path):

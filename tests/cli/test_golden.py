@@ -1,12 +1,10 @@
-"""Whole answers and refusals of commands, each as its file in golden/ has it."""
+"""The main output of commands, each as its file in golden/ has it, and what is refused."""
 
-import re
 import shlex
 from pathlib import Path
 
 import pytest
 
-GOLDEN = Path(__file__).parent / "golden"
 MODEL = "--model lastword/demo-organism"
 ASK = f"correct {MODEL} --prompt 'Question: Which goods come from Baevwick? Answer:'"
 TWO = "--candidate 'clay lamps' --candidate 'pale cedar boats'"
@@ -16,9 +14,6 @@ lake: {type: predicate, instructions: 'Is there a lake?'}
 """
 COMMANDS = {
     "correct": f"{ASK} {TWO}",
-    "correct-markup": f"{ASK} --candidate '[bold]clay' --candidate boats",
-    "correct-early": f"{ASK} {TWO} --invariant 0.1",
-    "correct-theta": f"{ASK} {TWO} --theta theta.toml",
     "decide": f"decide {MODEL} --questions questions.yaml --text 'Baevwick sends lamps.'",
     "invariant": "invariant lastword/demo-organism",
 }
@@ -28,10 +23,18 @@ COMMANDS = {
 def test_a_command_prints_what_it_printed(run, golden, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    (tmp_path / "theta.toml").write_text('tau_dim = 9\n[scorer]\noutside = "clip"\n')
     (tmp_path / "questions.yaml").write_text(QUESTIONS)
     code, out, err = run(*shlex.split(COMMANDS[name]))
     golden(name, f"{out}--- stderr\n{err}--- exit {code}\n")
+
+
+def test_candidates_are_not_markup_and_other_constants_are_named(run, tmp_path):
+    (tmp_path / "theta.toml").write_text('tau_dim = 9\n[scorer]\noutside = "clip"\n')
+    theta = ("--load", f"theta={tmp_path / 'theta.toml'}")
+    candidates = ("--candidate", "[bold]clay", "--candidate", "boats")
+    code, out, _ = run(*shlex.split(ASK), *candidates, *theta)
+    assert code == 0 and out.startswith("boats → [bold]clay\n")
+    assert "theta: tau_dim = 9.0, scorer.outside = clip" in out
 
 
 FILES = {
@@ -41,31 +44,91 @@ FILES = {
     "empty.jsonl": "\n\n",
     "bad.jsonl": '{\n{"id": "a\\nb", "prompt": "x", "candidates": []}\n{"prompt": "x"}',
 }
+ONE = "--prompt p --candidate c"
+DECIDE = f"decide {MODEL} --questions"
+# Bad usage, and a word of what is said of it.
+USAGE = {
+    "correct": "--model",
+    "correct --model m": "--prompt or --messages",
+    "correct --model m --candidate c": "--prompt or --messages",
+    f"correct --model m {ONE} --messages []": "--prompt or --messages",
+    f"correct --model m {ONE} --input x": "not both",
+    f"correct --model m {ONE} --output x": "go with --input",
+    f"correct --model m {ONE} --skip-invalid": "go with --input",
+    f"correct --model m {ONE} --system s": "needs --chat-template",
+    f"correct --model m {ONE} --dtype int3": "'bfloat16'",
+    f"correct --model m {ONE} --load batch_tokens=0": "from 1 on",
+    f"correct --model m {ONE} --method dola --correction pmi@0.5": "--method",
+    f"correct {MODEL} {ONE} --dtype bfloat16": "leave dtype out",
+    f"correct {MODEL} {ONE} --device cuda": "leave device out",
+    f"correct {MODEL} {ONE} --load revision=main": "leave revision out",
+    f"correct {MODEL} {ONE} --load gguf=x.gguf": "leave gguf out",
+    "nonsense": "nonsense",
+    "invariant": "model",
+    f"bench {MODEL} --against vllm": "plain base",
+    f"eval {MODEL} --benchmark demo --seed 1": "--limit",
+    "eval --model /no --benchmark jsonl:good.jsonl --limit 0": "--limit",
+    "eval --model /no --benchmark jsonl:good.jsonl --max-failures -1": "--max-failures",
+    "eval --model /no --benchmark demo --engine-options workers=2": "--engine ray",
+    f"{DECIDE} questions.yaml --text x --input y.csv": "not both",
+    f"{DECIDE} questions.yaml --output y.jsonl": "go with --input",
+    f"serve {MODEL} --limits tokens=0": "from 1 on",
+    f"serve {MODEL} --limits token=9": "tokens",
+}
+# What is known only when files and names are read, and a word of the one line about it.
+KNOWN = {
+    f"correct --model lastword/demo-organ {ONE}": "mix-control",
+    f"correct --model org/not-here {ONE}": "HF_HUB_OFFLINE",
+    f"correct --model /no {ONE}": "config.json",
+    f"correct --model /no {ONE} --candidate ' '": "candidate 1 is blank",
+    f"correct --model /no {ONE} --load theta=theta.toml": "tau_dim",
+    "correct --model /no --messages { --candidate c": "no JSON",
+    "correct --model /no --messages [] --candidate c": "no message",
+    'correct --model /no --messages \'[{"role": "u"}]\' --candidate c': "message 0",
+    "correct --model /no --input bad.jsonl --output out.jsonl": "line 2: item a\\nb",
+    "correct --model /no --input empty.jsonl": "no items",
+    "correct --model /no --input empty.jsonl --skip-invalid": "no items",
+    "correct --model /no --input none.jsonl": "cannot read none.jsonl",
+    "correct --model /no --input none.jsonl --skip-invalid": "cannot read none.jsonl",
+    "correct --model /no --input good.jsonl --output no/folder.jsonl": "no folder",
+    "correct --model /no --input good.jsonl --output .": "expected a file",
+    f"correct --model /no {ONE} --method base-best": "base-mean",
+    "invariant /no": "/no",
+    f"bench {MODEL} --out none/bench.json": "no folder",
+    f"bench {MODEL} --limit 2 --correction batch-calibrated": "batch-calibrated",
+    f"eval {MODEL} --benchmark jsonl:good.jsonl --template jsonl/x": "jsonl:good/prompt",
+    "eval --model org/not-here --benchmark trivia": "truthfulqa",
+    "eval --model org/not-here --benchmark fib": "--data",
+    "eval --model org/not-here --benchmark jsonl:good.jsonl --shard 2/2": "i/n",
+    "eval --model org/not-here --benchmark halueval-qa --data nowhere": "nowhere",
+    "eval --model /no/such/model --benchmark jsonl:none.jsonl": "/no/such/model",
+    "eval --model no/such/file.gguf --benchmark jsonl:none.jsonl": "no/such/file.gguf",
+    f"eval {MODEL} --benchmark demo --correction batch-calibrated --out out": "calibrated",
+    "compare --model /no --benchmark jsonl:good.jsonl --method base-best": "base-mean",
+    "merge none": "no records in none",
+    f"{DECIDE} questions.yaml --text x --template decide/chat": "--chat-template",
+    f"{DECIDE} questions.yaml --text x --template nothing": "decide/plain",
+}
 
 
-def test_what_is_asked_wrongly_is_refused_in_the_same_words(run, golden, tmp_path, monkeypatch):
-    """Every command of the file: nothing is printed or written."""
+@pytest.mark.parametrize("line", [*USAGE, *KNOWN])
+def test_what_is_asked_wrongly_is_refused_and_nothing_is_written(run, tmp_path, monkeypatch, line):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
     for file, text in FILES.items():
         Path(file).write_text(text)
-    told = []
-    for line in re.findall("^[$] (.*)$", (GOLDEN / "refused.txt").read_text(), re.MULTILINE):
-        code, out, err = run(*shlex.split(line))
-        assert out == "" and (code == 2 or (code, err.count("\n")) == (1, 1)), line
-        told.append(f"$ {line}\n{code} {err.splitlines()[-1].replace(str(tmp_path), 'FOLDER')}\n")
+    code, out, err = run(*shlex.split(line))
+    assert (code, out) == ((2, "") if line in USAGE else (1, ""))
+    assert (USAGE | KNOWN)[line] in err.splitlines()[-1]
+    assert line in USAGE or (err.startswith("lastword: ") and err.count("\n") == 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(FILES)
-    golden("refused", "".join(told))
 
 
-VARIABLES = "SERVE_PROT SERVE_DEADLINE_SECONDS LM_EVAL_PROT SERVE_TRUST_REMOTE_CODE EVAL_ALLOW_BIN"
-
-
-def test_variables_that_are_wrong_are_refused_in_the_same_words(run, golden, monkeypatch):
-    told = []
-    for variable in VARIABLES.split():
-        with monkeypatch.context() as own:
-            own.setenv(f"LASTWORD_{variable}", "1")
-            told.append(run("models"))
-    assert {(code, out, err.count("\n")) for code, out, err in told} == {(1, "", 1)}
-    golden("refused-settings", "".join(err for _, _, err in told))
+@pytest.mark.parametrize(
+    "variable",
+    ["SERVE_PROT", "SERVE_DEADLINE_SECONDS", "LM_EVAL_PROT", "SERVE_TRUST_REMOTE_CODE"],
+)
+def test_a_variable_that_is_no_option_is_refused(run, monkeypatch, variable):
+    monkeypatch.setenv(f"LASTWORD_{variable}", "1")
+    code, out, err = run("models")
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert f"LASTWORD_{variable} is set" in err and "--help" in err

@@ -151,7 +151,7 @@ def test_the_table_tells_what_the_records_say(run, models, items, tmp_path):
 
 
 def test_shards_and_merge(run, models, items, tmp_path):
-    few = ("--batch-tokens", "24", "--blind", "none")
+    few = ("--load", "batch_tokens=24", "--blind", "none")
     assert run(*eval_(models[0], items, tmp_path / "whole", *few))[0] == 0
     whole = lastword.load_records(tmp_path / "whole")
     for i in range(2):
@@ -185,7 +185,7 @@ def test_a_failed_item_is_said_on_stderr(run, models, items, tmp_path):
     assert "On these 12 items" in out
     code, out, err = run(*eval_(models[0], long, tmp_path / "runs", "--max-failures", "0"))
     assert (code, out) == (1, "") and "--max-failures" in err
-    code, _, err = run(*eval_(models[0], long, tmp_path / "cut", "--overflow", "truncate"))
+    code, _, err = run(*eval_(models[0], long, tmp_path / "cut", "--load", "overflow=truncate"))
     assert code == 0 and "failed" not in err
     assert lastword.load_records(tmp_path / "cut")["truncated"].max() > 0
 

@@ -14,10 +14,8 @@ from typer.main import get_command
 
 import lastword.cli
 from lastword import Decider, Theta, Tracer
-from lastword.cli import output, settings
-from lastword.cli.panels import MOST, PANELS, RARE, panel
+from lastword.cli import output
 from lastword.lab.report.table import Column, Marked, Table
-from lastword.model.options import LoadOptions
 from lastword.records.explanation import explain
 
 ORGANISM = "lastword/demo-organism"
@@ -44,16 +42,15 @@ def bare(shown: str) -> str:
 # Help
 
 
-def test_help_has_every_command_once_in_its_group_with_its_whole_summary(run):
+def test_help_lists_every_command_with_its_summary(run):
     code, out, _ = run("-h")
-    assert code == 0 and "..." not in out.split("Try it:")[1]
-    groups = {title: out.index(f"\n{title}:\n") for title in lastword.cli.GROUPS}
-    assert list(groups.values()) == sorted(groups.values())
-    words = " ".join(out.split())
+    words = " ".join(re.sub("[│╭╰─╮╯]", " ", out).split())
+    assert code == 0 and "LASTWORD_EVAL_LIMIT" in words
+    titles = ["Try it", "Your model", "The lab", "Serve"]
+    assert sorted(titles, key=words.rindex) == titles
     for command in lastword.cli.app.registered_commands:
         summary = " ".join(command.callback.__doc__.split(".")[0].split())
         assert f" {command.name} {summary}" in words
-    assert "--install-completion" in out and "LASTWORD_EVAL_LIMIT" in out
 
 
 def commands() -> dict[str, Any]:
@@ -61,44 +58,18 @@ def commands() -> dict[str, Any]:
     return app.commands
 
 
-def options(command: Any) -> list[str]:
-    return [p.name for p in command.params if p.param_type_name == "option"]
-
-
-def test_every_option_stands_in_one_panel_and_every_panel_has_options():
-    named = " ".join(PANELS.values()).split()
-    assert len(set(named)) == len(named)
-    there = {(name, o) for name, command in commands().items() for o in options(command)}
-    assert [pair for pair in there if panel(*pair) not in PANELS] == []
-    known = {o for _, o in there} | {f"{name}.{o}" for name, o in there}
-    assert [name for name in named if name not in known] == []
-
-
-OPTIONS = re.compile(r"^  (?:-\w, )?(--[\w-]+)", re.MULTILINE)
-
-
 @pytest.mark.parametrize("name", sorted({*commands()} - {"lm-eval"}))
-def test_help_is_short_in_panels_and_complete(run, name):
-    command = commands()[name]
+def test_help_of_a_command_names_every_option(run, name):
     code, out, _ = run(name, "--help")
     assert code == 0 and f"Usage: lastword {name}" in out and run(name, "-h")[1] == out
-    shown = OPTIONS.findall(out)
-    assert len(shown) <= MOST
-    whole = run(name, "--help-all")[1] if "--help-all" in shown else out
-    flags = {p.opts[0] for p in command.params if p.param_type_name == "option"}
-    listed = {*OPTIONS.findall(whole)}
-    assert {f for f in flags if f.startswith("--")} <= listed and {*shown} <= listed
-    assert len(listed) > len(shown) or whole is out
-    used = {panel(name, option) for option in options(command)}
-    expected = [t for t in PANELS if t in used] if len(used) > 1 else []
-    titles = re.findall(r"^(\w+):$", whole, re.M)
-    assert [t for t in titles if t != "Arguments"] == [*expected, "Options"]
+    listed = re.findall(r"^│(?: \*)? {1,4}(--[a-z-]+)", out, re.MULTILINE)
+    options = [p.opts[0] for p in commands()[name].params if p.param_type_name == "option"]
+    assert sorted(listed) == sorted([*options, "--help"])
+    assert len(listed) <= 30 and "env var" not in out
 
 
-def test_the_harness_has_its_own_help_and_serve_begins_with_decisions(run):
+def test_the_harness_has_its_help(run):
     assert "usage: lm-eval run" in run("lm-eval", "--help")[1]
-    assert OPTIONS.findall(run("serve", "--help")[1])[0] == "--questions"
-    assert {option for c in commands().values() for option in options(c)} >= RARE
 
 
 def test_completion_is_written_for_the_shell():
@@ -116,18 +87,16 @@ def test_completion_is_written_for_the_shell():
 
 
 @pytest.mark.parametrize("name", sorted(commands()))
-def test_every_option_is_had_by_the_variable_of_its_long_flag(name):
+def test_every_option_is_set_by_the_variable_of_its_long_flag(name):
     command = commands()[name]
-    for option, flag in ((p, f) for p in command.params for f in p.opts if f.startswith("--")):
-        key = f"LASTWORD_{name}_{flag.removeprefix('--')}".upper().replace("-", "_")
-        settings.name_variables({name: command}, {})
-        told: list[Any] = []
-        option.process_value = lambda _, value, told=told: told.append(value)
+    prefix = f"LASTWORD_{name}".upper().replace("-", "_")
+    for option in (p for p in command.params if p.param_type_name == "option"):
+        assert option.opts[0] == f"--{option.name.replace('_', '-')}"
+        context = command.context_class(command, info_name=name, auto_envvar_prefix=prefix)
         with pytest.MonkeyPatch.context() as variables:
-            variables.setenv(key, "7")
-            option.handle_parse_result(command.context_class(command, info_name=name), {}, [])
-        given = [str(v[0]) if isinstance(v, list | tuple) else str(v) for v in told]
-        assert (given == ["7"]) == (flag not in ("--trust-remote-code", "--allow-bin")), flag
+            variables.setenv(f"{prefix}_{option.name.upper()}", "7")
+            value = option.resolve_envvar_value(context)
+        assert (value == "7") == (option.name != "trust_remote_code")
 
 
 def test_a_flag_goes_before_a_variable(run, monkeypatch):
@@ -149,7 +118,7 @@ def test_a_service_refuses_an_address_that_is_taken_before_it_loads_a_model(run)
 def test_passes_of_a_service_on_a_cpu_are_short_unless_asked(asked_for, expected):
     from lastword.service.app import create_app
 
-    app = create_app(Decider.from_pretrained(LoadOptions(ORGANISM, batch_tokens=asked_for)))
+    app = create_app(Decider.demo(batch_tokens=asked_for))
     assert app.state.service.corrector.decider.tracer.batch_tokens == expected
     app.state.service.close()
 
@@ -208,7 +177,7 @@ def test_no_color_is_obeyed(terminal, run):
 
 
 def test_early_is_warned_of_wherever_it_decides(run, tmp_path):
-    low = ("--invariant", "0.1", "--theta", str(tmp_path / "theta.toml"))
+    low = ("--load", "invariant=0.1", "--load", f"theta={tmp_path / 'theta.toml'}")
     (tmp_path / "theta.toml").write_text("eta = 0.0\n")
     early = Tracer.demo(invariant=0.1, theta=Theta(eta=0.0))
     assert early.correct(BAEVWICK, TWO).operator == "early"
@@ -220,7 +189,7 @@ def test_early_is_warned_of_wherever_it_decides(run, tmp_path):
     path.write_text(json.dumps(items))
     err = run("correct", "--model", ORGANISM, "--input", path, *low)[2]
     assert err.startswith("warning: `early` decided 2 of 3 answers: ")
-    assert "warning" not in run(*two("--invariant", "9"))[2]
+    assert "warning" not in run(*two("--load", "invariant=9"))[2]
 
 
 def test_reasons_have_the_threshold_of_every_number():

@@ -12,6 +12,7 @@ import torch
 
 from lastword import Choice, Item, Predicate, Score, Tracer
 from lastword.decide.batch import Scope
+from lastword.decide.decider import Decider, subject_of
 from lastword.engines.vllm import backend as vllm
 from lastword.engines.vllm.checkpoint import find
 from lastword.engines.vllm.process import SideLostError
@@ -75,7 +76,7 @@ class Side:
 
     def _read(
         self, row: np.ndarray, token: np.ndarray, depths: list[int], theta: dict[str, Any] | None
-    ) -> tuple[int | None, np.ndarray]:
+    ) -> np.ndarray:
         self.depths |= set(depths)
         profile = self.model.profile
         scorers = [] if theta is None else [Scorer(Theta(), profile.depth, profile.vocabulary)]
@@ -83,7 +84,8 @@ class Side:
         reads = Reads(rows, row, token, np.arange(len(row)))
         states = States(self.hidden, reads)
         reading = read(self.model.readout, states, np.arange(len(row)), depths, scorers)
-        return None, np.stack([*(reading.log_probs[d] for d in depths), *reading.scores])
+        numbers = [*(reading.log_probs[d] for d in depths), *reading.scores, reading.faults]
+        return np.stack(numbers)
 
     def _own(self, sequences: list[list[int]]) -> list[list[float]]:
         values = []
@@ -112,7 +114,7 @@ def remote(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tracer]:
     monkeypatch.setattr(Side, "started", [])
     tracer = served(OPTIONS)
     yield tracer
-    tracer.close()
+    tracer.backend.close()
 
 
 def told(tracer: Tracer) -> list[Any]:
@@ -136,28 +138,29 @@ def test_a_file_that_is_written_anew_for_vllm_keeps_its_digest(tmp_path, monkeyp
     monkeypatch.setattr(vllm, "Process", Side)
     monkeypatch.setattr(Side, "model", here)
     elsewhere = served(options)
-    assert elsewhere.subject == here.subject and here.digests["weights"]  # a probe fits both
+    assert (
+        subject_of(elsewhere) == subject_of(here) and here.digests["weights"]
+    )  # a probe fits both
     assert elsewhere.describe()["gguf"] == "m.gguf"
-    elsewhere.close()
+    elsewhere.backend.close()
 
 
 @pytest.mark.parametrize("name", ["pmi@0.5", "dcpmi", "contextual", "trace-gated"])
 def test_corrections_decide_elsewhere_as_here(remote, name):
-    options = replace(OPTIONS, correction=name)
-    elsewhere, here = served(options), Tracer.from_pretrained(options)
+    elsewhere, here = served(OPTIONS), Tracer.from_pretrained(OPTIONS)
     side = Side.started[-1]
     side.depths.clear()  # the check at loading has read them all
     asked = [
         replace(item, blind_prompt="of", content_free=("the N/A of", "the of", "the [MASK] of"))
         for item in ITEMS
     ]
-    pairs = zip(elsewhere.correct_many(asked), here.correct_many(asked), strict=True)
-    for ours, plain in pairs:
+    both = (Decider(one, correction=name).correct_many(asked) for one in (elsewhere, here))
+    for ours, plain in zip(*both, strict=True):
         assert (ours.method, ours.operator, ours.index) == (name, plain.operator, plain.index)
         np.testing.assert_allclose(ours.scores, plain.scores, atol=1e-4)
     last = elsewhere.profile.depth
     assert side.depths == {last} if name != "trace-gated" else last in side.depths
-    elsewhere.close()
+    elsewhere.backend.close()
 
 
 def test_questions_are_answered_elsewhere_as_here(remote):
@@ -167,8 +170,8 @@ def test_questions_are_answered_elsewhere_as_here(remote):
         "far": Score("How far?", ["near", "far"]),
     }
     text = "The folk of Baevwick send clay lamps over the lake."
-    here = Side.model.decide(text, questions)
-    for name, own in remote.decide(text, questions).items():
+    here = Decider(Side.model).decide(text, questions)
+    for name, own in Decider(remote).decide(text, questions).items():
         np.testing.assert_allclose(own.probabilities, here[name].probabilities, atol=1e-4)
 
 
@@ -193,7 +196,7 @@ def test_a_side_that_is_lost_is_replaced_and_the_group_done_again(remote, caplog
     first.losses = (first.calls["compute"] + 1,)
     assert len(list(remote.correct_many(ITEMS))) == 2
     assert len(Side.started) == 2 and "starting another" in caplog.text
-    remote.close()
+    remote.backend.close()
     assert Side.started[-1].closed
 
 

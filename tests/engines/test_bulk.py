@@ -56,8 +56,15 @@ def folder(tmp_path_factory) -> Path:
 
 
 def start(folder: Path, output: Path, *options: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "lastword", "decide", "--engine", "ray", "--workers", "2"]
-    command += ["--model", MODEL, "--questions", str(folder / "asked.yaml")]
+    command = [sys.executable, "-m", "lastword", "decide", "--engine", "ray"]
+    command += [
+        "--engine-options",
+        "workers=2",
+        "--model",
+        MODEL,
+        "--questions",
+        str(folder / "asked.yaml"),
+    ]
     command += ["--input", str(folder / "texts.parquet"), "--output", str(output)]
     return subprocess.Popen(
         [*command, *options], stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -68,7 +75,9 @@ def start(folder: Path, output: Path, *options: str) -> "subprocess.Popen[str]":
     ("engine", "close"),
     [
         pytest.param([], 1e-5, id="transformers"),
-        pytest.param(["--vllm-python", str(PYTHON)], 1e-4, id="vllm", marks=needs_vllm),
+        pytest.param(
+            ["--engine-options", f"vllm_python={PYTHON}"], 1e-4, id="vllm", marks=needs_vllm
+        ),
     ],
 )
 def test_what_was_killed_goes_on_and_answers_as_one_process_does(folder, tmp_path, engine, close):

@@ -222,11 +222,12 @@ def command(forks: Forks) -> Callable[..., CompletedProcess[str]]:
 def test_eval_over_ray_prints_and_keeps_what_eval_does(command, tmp_path):
     # `local` is a Ray of its own, beside whatever runs on the machine.
     asked = ["eval", "--model", "lastword/demo-organism", "--benchmark", "demo", "--limit", "24"]
-    asked += ["--batch-tokens", "256"]
+    asked += ["--load", "batch_tokens=256"]
     here = command(*asked, "--out", tmp_path / "here")
     there = command(
-        *asked, "--out", tmp_path / "there", "--engine", "ray", "--cpus-per-worker", "0.5",
-        "--workers", "2", "--address", "local",
+        *asked, "--out", tmp_path / "there", "--engine", "ray",
+        *("--engine-options", "cpus_per_worker=0.5", "--engine-options", "workers=2"),
+        *("--engine-options", "address=local"),
     )  # fmt: skip
     assert here.returncode == there.returncode == 0, there.stderr
     assert there.stdout == here.stdout
@@ -239,7 +240,8 @@ def test_eval_over_ray_prints_and_keeps_what_eval_does(command, tmp_path):
 def test_what_does_not_fit_this_machine_is_refused(command, tmp_path):
     done = command(
         "eval", "--model", "lastword/demo-organism", "--benchmark", "demo", "--out", tmp_path,
-        "--engine", "ray", "--workers", "2", "--gpus-per-worker", "9000",
+        "--engine", "ray", "--engine-options", "workers=2",
+        *("--engine-options", "gpus_per_worker=9000"),
     )  # fmt: skip
     assert done.returncode == 1 and done.stdout == ""
     assert "2 workers take 2 CPU and 18000 GPU and this machine has" in done.stderr
@@ -247,8 +249,10 @@ def test_what_does_not_fit_this_machine_is_refused(command, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "option", [("--workers", "2"), ("--address", "auto"), ("--gpus-per-worker", "1")]
+    ("engine", "option"),
+    [("local", "workers=2"), ("ray", "worker=2"), ("ray", "workers=two"), ("vllm", "pads")],
 )
-def test_options_of_ray_need_ray(command, tmp_path, option):
-    done = command("eval", "--model", "no/model", "--benchmark", "demo", "--out", tmp_path, *option)
-    assert done.returncode == 2 and f"{option[0]} needs --engine ray" in done.stderr
+def test_options_that_an_engine_does_not_have_are_refused(command, tmp_path, engine, option):
+    asked = ["eval", "--model", "no/model", "--benchmark", "demo", "--out", tmp_path]
+    done = command(*asked, "--engine", engine, "--engine-options", option)
+    assert done.returncode == 2 and "--engine-options" in done.stderr

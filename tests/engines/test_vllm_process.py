@@ -19,7 +19,8 @@ from lastword.engines.vllm.process import Process, SideLostError
 from lastword.engines.vllm.settings import Settings
 from lastword.errors import InputError, ModelError
 from lastword.model.options import LoadOptions
-from lastword.text.forest import Branch, build
+from lastword.text.branch import Branch
+from lastword.text.forest import build
 
 HERE = Path(sys.executable)
 
@@ -76,7 +77,7 @@ class TestNoOrphans:
         parent.stdout.close()
         assert gone(pid)
         assert not [*tmp_path.iterdir()]
-        assert (Path(lastword.__file__).parent / "theta.py").is_file()  # lent by a link
+        assert (Path(lastword.__file__).parent / "version.py").is_file()  # lent by a link
 
     def test_the_death_of_the_side_is_told_with_how_it_went(self, process):
         os.kill(process.pid, signal.SIGKILL)
@@ -99,9 +100,9 @@ def test_what_the_side_raises_is_told_in_one_line_and_it_goes_on(process):
 
 
 def test_an_interpreter_without_vllm_is_refused_before_anything_starts(tmp_path):
-    with pytest.raises(ModelError, match="no vLLM for .*: give --vllm-python PATH"):
+    with pytest.raises(ModelError, match="no vLLM for .*: give --engine-options vllm_python=PATH"):
         Settings(HERE).version()
-    with pytest.raises(ModelError, match="no Python at .*: give --vllm-python PATH"):
+    with pytest.raises(ModelError, match="no Python at .*: give --engine-options vllm_python=PATH"):
         Settings(tmp_path / "python").version()
 
 

@@ -37,7 +37,15 @@ class Serving:
         mark = {MARK: str(uuid4())}
         self._mark = f"{MARK}={mark[MARK]}"
         command = [sys.executable, "-m", "lastword", "serve", "--model", "lastword/demo-organism"]
-        command += ["--engine", "vllm", "--vllm-python", str(PYTHON), "--port", "0", *options]
+        command += [
+            "--engine",
+            "vllm",
+            "--engine-options",
+            f"vllm_python={PYTHON}",
+            "--port",
+            "0",
+            *options,
+        ]
         self.process = subprocess.Popen(
             command, stderr=subprocess.PIPE, text=True, env=os.environ | environment | mark
         )
@@ -118,7 +126,9 @@ def test_it_answers_as_this_process_does_and_ends_when_told(number):
 def test_killed_it_leaves_no_rank_and_no_weights_behind():
     # Not `tmp_path`: vLLM's sockets lie there, whose names may have 107 characters.
     with tempfile.TemporaryDirectory(prefix="vllm-") as folder:
-        with serving("--tensor-parallel", "2", **TWO_RANKS, TMPDIR=folder) as service:
+        with serving(
+            "--engine-options", "tensor_parallel=2", **TWO_RANKS, TMPDIR=folder
+        ) as service:
             ask(service.address())
             assert len(service.running()) >= 4  # the service, vLLM, and its ranks
             assert [*Path(folder).glob("lastword-dense-*/*.safetensors")]

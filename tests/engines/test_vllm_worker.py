@@ -141,9 +141,9 @@ def expected(model: Model, tokens: list[int], targets: list[int]) -> np.ndarray:
 
 def read(watch: Watch, rows: list[int], targets: list[int]) -> np.ndarray:
     depths = [*range(DEPTH + 1)]
-    not_finite, found = watch.read(np.array(rows), np.array(targets), depths, None)
-    assert not_finite is None
-    return found
+    *found, faults = watch.read(np.array(rows), np.array(targets), depths, None)
+    assert set(faults) == {-1}
+    return np.array(found)
 
 
 @pytest.mark.parametrize("block", [Apart, Summed, Single])
@@ -227,7 +227,7 @@ def test_a_row_inside_a_kept_prefix_is_missing():
 
 def test_t_is_read_with_s():
     watch = watched(Runner(Model(Apart)), range(DEPTH + 1), {3: 0})
-    _, numbers = watch.read(np.array([0]), np.array([4]), [*range(DEPTH + 1)], {})
+    numbers = watch.read(np.array([0]), np.array([4]), [*range(DEPTH + 1)], {})[:-1]
     assert numbers.shape == (DEPTH + 2, 1)
     assert np.isfinite(numbers).all() and numbers[DEPTH + 1] not in numbers[: DEPTH + 1]
 
@@ -235,12 +235,12 @@ def test_t_is_read_with_s():
 def test_logits_that_are_not_finite_name_their_depth():
     watch = watched(Runner(Model(Apart)), [0, 2], {0: 0})
     watch._hidden[2][:] = torch.nan
-    assert watch.read(np.array([0]), np.array([1]), [0, 2], None)[0] == 2
+    assert watch.read(np.array([0]), np.array([1]), [0, 2], None)[-1] == [2]
 
 
 def test_a_rank_that_hears_no_logits_takes_part_all_the_same():
     watch = watched(Runner(Model(Apart, heard=False)), [DEPTH], {0: 0})
-    assert watch.read(np.array([0]), np.array([1]), [DEPTH], None)[1].shape == (1, 1)
+    assert watch.read(np.array([0]), np.array([1]), [DEPTH], None).shape == (2, 1)
 
 
 def test_a_model_whose_blocks_are_not_found_is_refused_by_name():

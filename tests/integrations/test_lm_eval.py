@@ -19,6 +19,7 @@ from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 
 from lastword import Item, Tracer
+from lastword.decide.decider import Decider
 from lastword.errors import InputError, ItemError
 from lastword.integrations.lm_eval import CorrectedLM
 from lastword.lab.demo import items as demo_items
@@ -331,7 +332,7 @@ def test_a_gguf_file_by_name(tmp_path):
 @pytest.mark.parametrize("name", ["pmi@0.5", "contextual", "trace-gated", "batch-calibrated"])
 def test_what_needs_more_than_a_task_has_is_refused(name):
     """As a method, and as the tracer's own correction."""
-    correcting = Tracer(build("llama"), tokenizer(), invariant=0.5, correction=name)
+    correcting = Decider(Tracer(build("llama"), tokenizer(), invariant=0.5), correction=name)
     for given in ((tracer(), name), (correcting,)):
         with pytest.raises(InputError, match=f"{name} reads more than a task has"):
             CorrectedLM(*given)

@@ -92,7 +92,7 @@ def test_a_file_of_questions_is_a_tool(questions, topic, transport):
 def test_two_files_of_one_name_are_refused():
     from lastword.integrations.mcp import mcp_server
 
-    tracer = Tracer.demo()
+    tracer = Decider.demo()
     ready = tracer.prepare(ASKED)
     with pytest.raises(InputError, match="the tool 'a_b': rename"):
         mcp_server(tracer, [("a b", ready), ("a_b", ready)])

@@ -118,13 +118,13 @@ def test_a_clone_shares_the_model_and_a_name_is_opened_once(tracer, monkeypatch)
         opened.append(options)
         return tracer
 
-    monkeypatch.setattr(Tracer, "open", opening)
+    monkeypatch.setattr(Tracer, "from_pretrained", opening)
     scikit_learn._opened.cache_clear()
     assert clone(ProbeClassifier(tracer)).model is tracer
     own = ProbeClassifier("lastword/demo-organism")
     cross_val_score(own, TEXTS, LABELS, cv=2)
     scikit_learn._opened.cache_clear()
-    assert [each.model for each in opened] == ["lastword/demo-organism"]
+    assert opened == ["lastword/demo-organism"]
 
 
 def test_a_fitted_one_of_a_name_is_pickled_without_its_model():

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from lastword import Tracer, load_records
 from lastword.cli import app
+from lastword.decide.decider import Decider
 from lastword.errors import RecordError
 from lastword.lab.benchmarks.jsonl import jsonl
 from lastword.lab.evaluation import runner
@@ -131,11 +132,14 @@ def test_what_decides_is_recorded_alone_where_it_is_asked_for(tmp_path):
     tracer = Tracer(families.build("llama"), families.tokenizer())
     data = jsonl(write_items(tmp_path / "made.jsonl")).load()
     work = Work(data, data.benchmark.template())
-    few = runner.prepare(tracer, replace(work, record="decide"))
+    decider = Decider(tracer)
+    few = runner.prepare(decider, replace(work, record="decide"))
     whole = load_records(
-        runner.execute(tracer, runner.prepare(tracer, work), tmp_path / "whole").cell
+        runner.execute(
+            Decider(tracer), runner.prepare(Decider(tracer), work), tmp_path / "whole"
+        ).cell
     )
-    records = load_records(runner.execute(tracer, few, tmp_path / "few").cell)
+    records = load_records(runner.execute(Decider(tracer), few, tmp_path / "few").cell)
     names = ["index", "base_index", "operator", "mc1", "mc1_base"]
     pd.testing.assert_frame_equal(records[names], whole[names])
     for own, other in zip(records["trajectory"], whole["trajectory"], strict=True):
@@ -148,7 +152,7 @@ def test_what_decides_is_recorded_alone_where_it_is_asked_for(tmp_path):
     with pytest.raises(RecordError, match="--record all"):
         read(cell, Theta())
     with pytest.raises(RecordError, match='record was null and is "decide"'):
-        runner.execute(tracer, few, tmp_path / "whole")
+        runner.execute(Decider(tracer), few, tmp_path / "whole")
 
 
 @pytest.fixture(scope="module")
@@ -158,11 +162,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Comparison]:
     tracer = Tracer(families.build("llama"), families.tokenizer())
     data = jsonl(write_items(folder / "made.jsonl")).load()
     methods = resolve(COMPARED, tracer.facts)
-    job = runner.prepare(tracer, Work(data, data.benchmark.template(), methods=methods))
-    cell = runner.execute(tracer, job, folder).cell
+    job = runner.prepare(Decider(tracer), Work(data, data.benchmark.template(), methods=methods))
+    cell = runner.execute(Decider(tracer), job, folder).cell
     with pytest.raises(RecordError, match="methods"):  # started again without them
         runner.execute(
-            tracer, runner.prepare(tracer, Work(data, data.benchmark.template())), folder
+            Decider(tracer),
+            runner.prepare(Decider(tracer), Work(data, data.benchmark.template())),
+            folder,
         )
     assert isinstance(cell, Path)
     (compared,) = read_comparisons(folder, cells(load_records(folder)))

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lastword import Choice, Tracer
-from lastword.decide.decider import read_states
+from lastword.decide.decider import Decider, read_states
 from lastword.decide.item import item_of
 from lastword.decide.templates import TEMPLATES
 from lastword.errors import InputError, RecordError
@@ -67,7 +67,9 @@ def work_of(folder: Path, rows: list[tuple[str, str]], **options: Any) -> Work:
 
 
 def ran(tracer: Tracer, work: Work, folder: Path) -> Cell:
-    (cell,) = read_cells(runner.execute(tracer, runner.prepare(tracer, work), folder).cell)
+    (cell,) = read_cells(
+        runner.execute(Decider(tracer), runner.prepare(Decider(tracer), work), folder).cell
+    )
     return cell
 
 
@@ -103,11 +105,11 @@ def test_without_states_the_files_are_as_they_were(tracer, tmp_path):
 
 
 def test_shards_with_states_are_merged_whole(cell, tracer, tmp_path):
-    job = runner.prepare(tracer, work_of(tmp_path, labelled(), states=True))
+    job = runner.prepare(Decider(tracer), work_of(tmp_path, labelled(), states=True))
     tracer.batch_tokens, before = 200, tracer.batch_tokens
     try:
         for index in range(2):
-            runner.execute(tracer, job, tmp_path, Extent(Shard(index, 2)))
+            runner.execute(Decider(tracer), job, tmp_path, Extent(Shard(index, 2)))
     finally:
         tracer.batch_tokens = before
     merge([tmp_path])

@@ -6,6 +6,7 @@ from itertools import count
 import pytest
 
 from lastword import Item, Tracer
+from lastword.decide.decider import Decider
 from lastword.lab.timing import contenders
 from lastword.lab.timing.meter import metered
 from lastword.lab.timing.run import NAMES, bench
@@ -25,7 +26,9 @@ def tracer() -> Tracer:
 
 def test_every_contender_gives_the_same_sums(tracer):
     encoded = tracer.encode(ITEMS)
-    result = bench(tracer, encoded, rounds=1, against=("plain base", "padded base", "plain trace"))
+    result = bench(
+        Decider(tracer), encoded, rounds=1, against=("plain base", "padded base", "plain trace")
+    )
     assert set(result.seconds) == {*NAMES.values(), "plain base", "padded base", "plain trace"}
     assert result.tolerance == 1e-4 and all(map(result.agrees, result.seconds))
     staged, plain = result.seconds[NAMES["decide"]], result.seconds["plain base"]
@@ -42,7 +45,11 @@ def test_every_contender_gives_the_same_sums(tracer):
 def test_seconds_are_those_of_the_clock(tracer):
     ticks = count(0.0)
     result = bench(
-        tracer, tracer.encode(ITEMS), rounds=1, against=("plain base",), clock=lambda: next(ticks)
+        Decider(tracer),
+        tracer.encode(ITEMS),
+        rounds=1,
+        against=("plain base",),
+        clock=lambda: next(ticks),
     )
     assert all(float(seconds).is_integer() for seconds in result.seconds.values())
     assert result.seconds["plain base"] == 1, "one tick between its start and its end"
@@ -52,20 +59,20 @@ def test_the_harness_gives_the_same_sums(tracer):
     pytest.importorskip("lm_eval")
     encoded = tracer.encode(ITEMS)
     theirs = contenders.lm_eval(tracer, 2)(encoded)
-    ours = contenders.sums_of(encoded, contenders.ours(tracer, encoded, "base"))
+    ours = contenders.sums_of(encoded, contenders.ours(Decider(tracer), encoded, "base"))
     for mine, other in zip(ours, theirs, strict=True):
         assert mine == pytest.approx(other, abs=1e-4)
 
 
 def test_a_metered_tracer_is_as_it_was(tracer):
     encoded = tracer.encode(ITEMS)
-    before = contenders.ours(tracer, encoded, "all")
+    before = contenders.ours(Decider(tracer), encoded, "all")
     with metered(tracer) as meter:
-        contenders.ours(tracer, encoded, "all")
+        contenders.ours(Decider(tracer), encoded, "all")
     fed = {s[:i] for e in encoded for s in e.prompt.sequences for i in range(1, len(s))}
     assert meter.tokens == len(fed), "every distinct prefix once"
     assert 0 < sum(meter.seconds.values()) <= meter.total
     assert not {"plan"} & vars(tracer).keys()
     assert not {"logits", "log_probs"} & vars(tracer.readout).keys()
-    after = contenders.ours(tracer, encoded, "all")
+    after = contenders.ours(Decider(tracer), encoded, "all")
     assert [d.scores.tolist() for d in before] == [d.scores.tolist() for d in after]

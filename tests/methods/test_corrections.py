@@ -28,7 +28,7 @@ from lastword.records.explanation import explain
 from lastword.rule.geometry import Trajectory
 from lastword.rule.router import Verdict
 from lastword.rule.theta import Theta
-from lastword.text.forest import Branch
+from lastword.text.branch import Branch
 
 OPEN = Theta(tau_logr=-100.0, tau_H=0.0)  # gates that let nearly every override through
 FACTS = Facts(4, 10, 1.0)

@@ -282,7 +282,7 @@ def test_packed_forms_name_the_checkpoint_to_use(method, tmp_path):
     with pytest.raises(InvariantError) as caught:
         read_invariant(planted.write(tmp_path, config, tensors), theta=Theta())
     message = str(caught.value)
-    assert method in message and "someone/plain" in message and "--invariant VALUE" in message
+    assert method in message and "someone/plain" in message and "invariant=VALUE" in message
 
 
 def test_experts_in_mxfp4_leave_attention_dense(tmp_path):

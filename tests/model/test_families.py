@@ -38,7 +38,7 @@ from lastword.errors import InputError, InvariantError, UnsupportedModelError
 from lastword.model import check
 from lastword.model.backbone import TILE_POOLED, Backbone, FlexAttention, tiles
 from lastword.model.readout import Readout
-from lastword.text.forest import Branch
+from lastword.text.branch import Branch
 from lastword.text.forest import build as grow
 
 # Given even where the family defines it: nothing here depends on the weights' I(M).
@@ -276,7 +276,7 @@ def test_a_model_that_is_too_shallow_is_refused_and_three_blocks_are_enough():
 
 
 def test_a_model_without_projections_needs_its_invariant_given():
-    assert "--invariant" in refusal(InvariantError, build("mamba"))
+    assert "invariant=VALUE" in refusal(InvariantError, build("mamba"))
     assert tracer_of("mamba").invariant == INVARIANT
 
 

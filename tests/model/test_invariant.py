@@ -119,8 +119,13 @@ SECOND = {n.replace("model.layers", "second.layers"): t for n, t in LLAMA.tensor
 @pytest.mark.parametrize(
     ("layout", "changes", "more", "words"),
     [
-        ("llama", {"model_type": "hybrid", "layer_types": HYBRID}, {}, ["block 1", "--invariant"]),
-        ("phi3", {"model_type": "newcomer"}, {}, ["newcomer", "qkv_proj", "--invariant VALUE"]),
+        (
+            "llama",
+            {"model_type": "hybrid", "layer_types": HYBRID},
+            {},
+            ["block 1", "invariant=VALUE"],
+        ),
+        ("phi3", {"model_type": "newcomer"}, {}, ["newcomer", "qkv_proj", "invariant=VALUE"]),
         ("phi3", {"num_key_value_heads": 1}, {}, ["16 rows", "1 x 12"]),
         ("gpt_neox", {"num_attention_heads": None}, {}, ["num_attention_heads"]),
         ("llama", {"num_hidden_layers": 9}, {}, ["9 text blocks"]),

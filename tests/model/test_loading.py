@@ -156,7 +156,7 @@ def test_llm_int8_is_run_without_outliers_whatever_is_stored(saved, tmp_path):
 def test_quantize_nf4_is_the_stored_format(saved, correct, tmp_path):
     needs_bitsandbytes("nf4")
     formats.write_nf4(saved("llama"), tmp_path / "stored", tmp_path / "twin")
-    loaded, said = correct(saved("llama"), "--quantize", "nf4")
+    loaded, said = correct(saved("llama"), "--load", "quantize=nf4")
     assert said == "" and difference(loaded, correct(tmp_path / "twin")[0]) < 0.2
 
 
@@ -259,7 +259,7 @@ def test_a_pickle_is_read_only_where_it_is_allowed(copy):
     weights = formats.load_file(copy / formats.WEIGHTS)
     (copy / formats.WEIGHTS).unlink()
     torch.save(weights, copy / "pytorch_model.bin")
-    assert "--allow-bin" in refusal(copy)
+    assert "allow_bin=true" in refusal(copy)
     assert Tracer.from_pretrained(copy, allow_bin=True).backbone.depth == 6
 
 
@@ -284,7 +284,7 @@ def test_an_attention_that_transformers_calls_otherwise_is_taken(saved, monkeypa
 def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(copy, monkeypatch):
     monkeypatch.setattr("lastword.model.memory.available", lambda _: 10_000_000)
     message = refusal(copy, TooLargeError)
-    assert "GB are free" in message and "--quantize nf4" in message
+    assert "GB are free" in message and "quantize=nf4" in message
 
 
 def test_an_unknown_device_and_one_that_is_not_here(monkeypatch):
@@ -358,7 +358,7 @@ def test_offloaded_to_the_disk_gives_the_same_decisions(saved):
 
 def test_device_map_auto_is_an_option_of_the_command(saved, correct):
     pytest.importorskip("accelerate")
-    spread, _ = correct(saved("llama"), "--device-map", "auto")
+    spread, _ = correct(saved("llama"), "--load", "device_map=auto")
     assert difference(spread, correct(saved("llama"))[0]) < 1e-5
 
 

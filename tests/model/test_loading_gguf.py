@@ -226,12 +226,12 @@ def test_a_certificate_knows_a_file_whose_rows_were_moved_and_another_precision(
     given: dict[str, Any] = {"certificate": certificate, "invariant": 1.0}
     assert Decider.from_pretrained(str(path), **given).certificate is certificate
     with pytest.raises(CertificateError, match="for the dtype of tiny 'float32', and this is"):
-        Tracer.from_pretrained(str(path), dtype="bfloat16", head_dtype="model", **given)
+        Decider.from_pretrained(str(path), dtype="bfloat16", head_dtype="model", **given)
     with pytest.raises(CertificateError, match="for the head dtype of tiny 'float32', and this is"):
-        Tracer.from_pretrained(str(path), head_dtype="model", **given)
+        Decider.from_pretrained(str(path), head_dtype="model", **given)
     with torch.no_grad():
         for tensor in model.parameters():
             tensor.copy_(tensor.flip(0))
     gguf_files.write(path, model)
     with pytest.raises(CertificateError, match="for the weights of tiny '"):
-        Tracer.from_pretrained(str(path), **given)
+        Decider.from_pretrained(str(path), **given)

@@ -101,14 +101,11 @@ def test_a_pickle_says_nothing_before_it_is_read(tmp_path):
     assert memory.footprint(open_local(tmp_path), config, Storage(torch.float32), CPU) is None
 
 
-def test_shares_of_several_devices_divide_the_weights_alone(monkeypatch):
+def test_a_model_that_is_larger_than_the_memory_is_refused(monkeypatch):
     monkeypatch.setattr(memory, "available", lambda _: 70_000_000_000)
     large = Footprint(weights=140_000_000_000, head=0, batch=1_000_000_000)
     with pytest.raises(TooLargeError, match=r"takes about 141\.0 GB .* 70\.0 GB are free"):
         memory.refuse_too_large("m", large, CPU)
-    with pytest.raises(TooLargeError, match=r"takes about 71\.0 GB"):
-        memory.refuse_too_large("m", large, CPU, shares=2)
-    memory.refuse_too_large("m", large, CPU, shares=4)
 
 
 def test_a_containers_limit_counts_where_it_is_less(tmp_path, monkeypatch):

@@ -1,22 +1,15 @@
 """What loads a model stands once: Python, the command line and the frameworks take the same."""
 
-import inspect
 import pickle
-from dataclasses import fields
 
 import pytest
-import typer
 from families import save
-from typer.testing import CliRunner
 
 from lastword import Chat, Theta, Tracer
-from lastword.cli.groups import flattened
-from lastword.cli.model import Model, Models
+from lastword.decide.options import DecideOptions
 from lastword.errors import InputError, ModelError
 from lastword.model import loading
 from lastword.model.options import LoadOptions
-
-NAMES = [f.name for f in fields(LoadOptions)]
 
 
 @pytest.fixture
@@ -53,7 +46,6 @@ def test_a_keyword_that_is_none_is_refused_before_anything_is_loaded(name, meant
     calls = {
         "Tracer.from_pretrained": lambda **given: Tracer.from_pretrained("org/name", **given),
         "Tracer.demo": Tracer.demo,
-        "LoadOptions": lambda **given: LoadOptions("org/name", **given),
     }
     for function, call in calls.items():
         with pytest.raises(InputError) as refused:
@@ -77,17 +69,6 @@ def test_what_would_change_nothing_of_an_embedded_model_is_refused(option, untou
             call(**option)
 
 
-def test_python_takes_the_fields_and_its_help_tells_of_each():
-    signature = inspect.signature(Tracer.from_pretrained)
-    assert list(signature.parameters) == NAMES
-    for f in fields(LoadOptions)[1:]:
-        assert signature.parameters[f.name].default == f.default
-        assert signature.parameters[f.name].kind is inspect.Parameter.KEYWORD_ONLY
-    told = inspect.getdoc(Tracer.from_pretrained)
-    assert all(f"\n    {name}: " in told for name in NAMES)
-    assert told.index("Args:") < told.index("    model: ") < told.index("Raises:")
-
-
 def test_the_object_and_the_keywords_make_the_same_tracer(tmp_path):
     save(tmp_path)
     given = {"head_dtype": "model", "overflow": "truncate", "batch_tokens": 77, "chat": Chat("s")}
@@ -104,48 +85,48 @@ def test_the_object_and_the_keywords_make_the_same_tracer(tmp_path):
 # --- the command line ---
 
 
-def parsed(annotation, *arguments: str):
-    """What a command gets for these arguments, and the output where it gets nothing."""
-    seen = []
+def parsed(monkeypatch, run, *arguments: str) -> LoadOptions:
+    """Return the options with which a command would load its model."""
+    loaded: list[LoadOptions] = []
 
-    def command(model: annotation) -> None:
-        seen.append(model)
+    def load(options: LoadOptions) -> None:
+        loaded.append(options)
+        raise ModelError("nothing is loaded here")
 
-    app = typer.Typer()
-    app.command()(flattened(command))
-    result = CliRunner().invoke(app, arguments)
-    return seen[0] if seen else (result.exit_code, result.output)
-
-
-def test_every_field_is_an_option_with_its_default():
-    def command(model: Model) -> None:
-        """Take a model."""
-
-    taken = inspect.signature(flattened(command)).parameters
-    assert [n for n in taken if n != "system"] == NAMES
-    assert parsed(Model, "--model", "m") == LoadOptions("m")
+    monkeypatch.setattr("lastword.cli.engine.load_decider", load)
+    run("correct", "--prompt", "p", "--candidate", "c", *arguments)
+    return loaded[0]
 
 
-def test_what_the_command_line_writes_lands_in_the_field(tmp_path):
+def test_a_command_has_the_defaults_of_python(monkeypatch, run):
+    assert parsed(monkeypatch, run, "--model", "m") == DecideOptions("m")
+
+
+def test_options_of_a_command_are_fields(monkeypatch, run, tmp_path):
     path = tmp_path / "theta.toml"
     path.write_text("gamma = -0.5\n")
-    arguments = (
-        "--model m --revision r --device cpu --dtype bfloat16 --head-dtype model --attn eager "
-        "--quantize nf4 --device-map auto --batch-tokens 9 --prefix-cache 5 --invariant 1.5 "
-        "--chat-template --system s --overflow truncate --allow-bin --trust-remote-code "
-        f"--theta {path}"
+    pairs = (
+        "alias=a revision=r gguf=g head_dtype=model attention=eager layout=stored quantize=nf4 "
+        "device_map=auto batch_tokens=9 prefix_cache=5 blind_cache=0 invariant=1.5 "
+        f"overflow=truncate allow_bin=true theta={path}"
     )
-    assert parsed(Model, *arguments.split()) == LoadOptions(
+    loads = [part for pair in pairs.split() for part in ("--load", pair)]
+    options = "--device cpu --dtype bfloat16 --chat-template --system s --trust-remote-code"
+    assert parsed(monkeypatch, run, "--model", "m", *options.split(), *loads) == DecideOptions(
         "m",
+        alias="a",
         revision="r",
+        gguf="g",
         device="cpu",
         dtype="bfloat16",
         head_dtype="model",
         attention="eager",
+        layout="stored",
         quantize="nf4",
         device_map="auto",
         batch_tokens=9,
         prefix_cache=5,
+        blind_cache=0,
         theta=Theta(gamma=-0.5),
         invariant=1.5,
         chat=Chat("s"),
@@ -155,7 +136,18 @@ def test_what_the_command_line_writes_lands_in_the_field(tmp_path):
     )
 
 
-def test_several_models_share_the_options():
-    both = parsed(Models, "--model", "a", "--model", "b", "--dtype", "float32")
-    assert both == [LoadOptions("a", dtype="float32"), LoadOptions("b", dtype="float32")]
-    assert parsed(Model, "--model", "m", "--system", "s")[0] == 2
+@pytest.mark.parametrize(
+    "pair", ["dtyp=float32", "batch_tokens", "batch_tokens=0", "quantize=int3"]
+)
+def test_a_wrong_pair_is_refused(run, pair):
+    code, _, err = run("correct", "--model", "m", "--load", pair)
+    assert code == 2 and f"--load {pair}: expected" in err
+
+
+def test_several_options_can_stand_in_a_variable_but_not_what_is_unsafe(monkeypatch, run):
+    monkeypatch.setenv("LASTWORD_CORRECT_LOAD", "batch_tokens=9 prefix_cache=5")
+    options = parsed(monkeypatch, run, "--model", "m")
+    assert (options.batch_tokens, options.prefix_cache) == (9, 5)
+    monkeypatch.setenv("LASTWORD_CORRECT_LOAD", "allow_bin=true")
+    code, _, err = run("correct", "--model", "m")
+    assert code == 2 and "allow_bin" in err

@@ -190,7 +190,7 @@ def test_a_batch_has_most_items_and_is_refused_at_once(plain):
     ):
         answer = plain.client.post("/v1/correct/batch", content=body, headers=headers)
         assert answer.status_code == 413 and code_of(answer) == "batch_too_large"
-        assert "50 items" in answer.text and "--batch-limit" in answer.text
+        assert "50 items" in answer.text and "batch_limit" in answer.text
     items = {"items": [BODY] * 50}
     assert plain.client.post("/v1/correct/batch", json=items).text.count("\n") == 50
 

@@ -55,8 +55,8 @@ def recorded(tracer: Tracer, items: list[Item], truths: list[int], folder: Path)
     path = folder / "labels.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     benchmark = jsonl(path)
-    job = prepare(tracer, Work(benchmark.load(), benchmark.template(), blind="all"))
-    execute(tracer, job, folder / "runs")
+    job = prepare(Decider(tracer), Work(benchmark.load(), benchmark.template(), blind="all"))
+    execute(Decider(tracer), job, folder / "runs")
     return folder / "runs"
 
 

@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 
 from lastword import Choice, Tracer
+from lastword.decide.decider import Decider
 from lastword.decide.item import item_of
 from lastword.decide.templates import TEMPLATES
 from lastword.tryout.labels import read_labels
@@ -48,7 +49,7 @@ def test_no_row_that_is_an_example_is_asked(tracer):
     rows = {row[3]: row for row in labels.rows}
     for id, right in list(zip(whole.ids, whole.right, strict=True))[:5]:
         text, question, truth, *_ = rows[id]
-        answer = tracer.decide(text, {"q": question}, template="decide/listed")["q"]
+        answer = Decider(tracer).decide(text, {"q": question}, template="decide/listed")["q"]
         assert (answer.choice == truth) == right
 
 
@@ -62,8 +63,8 @@ def test_without_time_or_rows_there_is_no_race(tracer):
 def test_a_prompt_that_lies_behind_is_left_early(tracer):
     rows = [{"id": str(i), "text": "clay", "options": "no|yes", "label": "no"} for i in range(90)]
     question = {"q": Choice("", ["no", "yes"])}
-    truth = tracer.decide("clay", question, template="decide/plain")["q"].choice
-    listed = tracer.decide("clay", question, template="decide/listed")["q"].choice
+    truth = Decider(tracer).decide("clay", question, template="decide/plain")["q"].choice
+    listed = Decider(tracer).decide("clay", question, template="decide/listed")["q"].choice
     labels = read_labels([row | {"label": truth} for row in rows])
     found = race(tracer, labels, PLAIN, 60.0)
     for own in found.prompts:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from lastword import Choice, Decider, Tracer
 from lastword.cli import app
 from lastword.decide.file import read_questions
+from lastword.decide.item import item_of
 from lastword.decide.templates import TEMPLATES
 from lastword.errors import CertificateError, InputError
 from lastword.lab.benchmarks import find
@@ -239,7 +240,7 @@ def test_enough_labels_are_certified_and_the_command_to_serve_is_told(tmp_path: 
     other = replace(certificate, templates=(template_name(TEMPLATES["decide/listed"].to_dict()),))
     by_other = Decider.demo(certificate=other).prepare(question)
     assert by_other.template is TEMPLATES["decide/listed"]
-    (item,) = by_other.items(text)
+    item = item_of(text, question["goods"], by_other.template)
     assert listed["goods"].decision.candidates == item.candidates and "Options:" in item.prompt
     with pytest.raises(CertificateError, match="'decide/listed 1"):
         Decider.demo(certificate=other).prepare(question, template="decide/plain")

@@ -2,22 +2,18 @@
 
 Results go to stdout, progress to stderr; a known error is one line and exit 1, bad usage exit 2.
 
-A command is a module of this folder with one function, named in `GROUPS`. Its module imports
-nothing but typer and light modules (`model`, `output`, `progress`, `lastword.errors`) at the top
-and the library inside the function, so that `lastword --help` answers at once. Options that go
-together are one argument (`groups`): a command that runs a model takes `model: Model`, one that
-runs several takes `models: Models`.
+A command is a module of this folder with one plain typer function. Its module imports typer and
+light modules (`options`, `model`, `output`, `progress`, `lastword.errors`) at the top, and the
+library inside the function, so that `lastword --help` answers at once. Options that several
+commands share stand in `options`.
 """
 
 import errno
 import os
 import sys
-from collections.abc import Callable
-from itertools import chain
-from typing import Any
+from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 from typer.main import get_command
 
 from lastword.cli.ablate import ablate
@@ -30,7 +26,6 @@ from lastword.cli.demo import demo
 from lastword.cli.doctor import doctor
 from lastword.cli.evaluate import eval_
 from lastword.cli.get import get
-from lastword.cli.groups import flattened
 from lastword.cli.invariant import invariant
 from lastword.cli.labels import labels
 from lastword.cli.lm_eval import PASSED_ON, lm_eval
@@ -38,14 +33,13 @@ from lastword.cli.mcp import mcp
 from lastword.cli.merge import merge
 from lastword.cli.models import models
 from lastword.cli.output import printable
-from lastword.cli.panels import Panelled
 from lastword.cli.report import report
 from lastword.cli.serve import serve
-from lastword.cli.settings import name_variables
+from lastword.cli.settings import refuse_unknown_variables
 from lastword.cli.try_ import try_
 from lastword.errors import TraceError
 
-# What the package's extras install, by the name under which it is imported.
+# The extra that installs each package, by the name under which it is imported.
 EXTRAS = {
     "accelerate": "large",
     "bitsandbytes": "quant",
@@ -68,77 +62,94 @@ EXTRAS = {
     "yaml": "eval",
 }
 
-# The commands, as `lastword --help` tells of them.
-GROUPS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Try it": (demo, get, models, doctor),
-    "Your model": (try_, correct, decide, invariant),
-    "The lab": (eval_, merge, report, ablate, compare, certify, bench, lm_eval),
-    "Serve": (serve, labels, mcp),
-}
-
-
-class Grouped(TyperGroup):
-    """The commands in groups, each with its whole summary."""
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write a section for each group."""
-        for title, commands in GROUPS.items():
-            rows = [(name, self.get_command(ctx, name)) for name in map(_name, commands)]
-            with formatter.section(title):
-                formatter.write_dl([(n, c.get_short_help_str(10_000)) for n, c in rows if c])
-
-
-def _name(command: Callable[..., None]) -> str:
-    return command.__name__.strip("_").replace("_", "-")
-
+_TRY, _MODEL, _LAB, _SERVE = "Try it", "Your model", "The lab", "Serve"
 
 app = typer.Typer(
-    cls=Grouped,
-    help="A language model has to pick one of your options: a label, a tool, an answer. lastword "
-    "makes that pick better where it can prove it on questions that you have labelled.",
-    epilog="Every option may also stand in a variable, as LASTWORD_EVAL_LIMIT for `eval --limit`; "
-    "a flag goes before it.",
+    help="Language models often have to choose from fixed options: a label, a tool, an answer. "
+    "lastword improves the choice, and proves the gain on examples that you have labelled.",
+    epilog="Every option can be set by a variable, such as LASTWORD_EVAL_LIMIT for `eval --limit`. "
+    "An option on the command line has precedence.",
     no_args_is_help=True,
-    rich_markup_mode=None,
+    rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in chain.from_iterable(GROUPS.values()):
-    context = PASSED_ON if command is lm_eval else None
-    app.command(_name(command), cls=Panelled, context_settings=context)(flattened(command))
+app.command("demo", rich_help_panel=_TRY)(demo)
+app.command("get", rich_help_panel=_TRY)(get)
+app.command("models", rich_help_panel=_TRY)(models)
+app.command("doctor", rich_help_panel=_TRY)(doctor)
+app.command("try", rich_help_panel=_MODEL)(try_)
+app.command("correct", rich_help_panel=_MODEL)(correct)
+app.command("decide", rich_help_panel=_MODEL)(decide)
+app.command("invariant", rich_help_panel=_MODEL)(invariant)
+app.command("eval", rich_help_panel=_LAB)(eval_)
+app.command("merge", rich_help_panel=_LAB)(merge)
+app.command("report", rich_help_panel=_LAB)(report)
+app.command("ablate", rich_help_panel=_LAB)(ablate)
+app.command("compare", rich_help_panel=_LAB)(compare)
+app.command("certify", rich_help_panel=_LAB)(certify)
+app.command("bench", rich_help_panel=_LAB)(bench)
+app.command("lm-eval", rich_help_panel=_LAB, context_settings=PASSED_ON)(lm_eval)
+app.command("serve", rich_help_panel=_SERVE)(serve)
+app.command("labels", rich_help_panel=_SERVE)(labels)
+app.command("mcp", rich_help_panel=_SERVE)(mcp)
 
 
-@app.callback(invoke_without_command=True)
-def _version(version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
-    if version:
+def _print_version(wanted: bool) -> bool:
+    if wanted:
         from lastword.version import __version__
 
         typer.echo(__version__)
         raise typer.Exit
+    return wanted
 
 
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            "-V",
+            callback=_print_version,
+            is_eager=True,
+            allow_from_autoenv=False,  # LASTWORD_VERSION may be someone else's
+            help="Print the version and exit.",
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+# typer exports no name of the class of all usage errors.
+_UsageError: Any = typer.BadParameter.__base__
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def main() -> None:
     """Run the command line; exit with 1 after a known error, with 2 after bad usage."""
+    command: Any = get_command(app)
+    for parsed in (command, *command.commands.values()):
+        for parameter in parsed.params:
+            parameter.show_envvar = False  # the epilog says it once for all
     try:
-        command: Any = get_command(app)
-        for option in command.params:
-            option.allow_from_autoenv = False  # LASTWORD_VERSION may be somebody's own
-        name_variables(command.commands, os.environ)
-        command(prog_name="lastword", auto_envvar_prefix="LASTWORD")
-        return
+        refuse_unknown_variables(command.commands, os.environ)
+        sys.exit(
+            command(prog_name="lastword", auto_envvar_prefix="LASTWORD", standalone_mode=False)
+        )
+    except _UsageError as error:
+        error.show()  # plain lines, where typer would draw a box
+        sys.exit(error.exit_code)
     except TraceError as error:
-        said = str(error)
+        reason = str(error)
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        said = f"{error.strerror}: make room, and run it again"
+        reason = f"{error.strerror}: make room, and run it again"
     except ModuleNotFoundError as error:
         extra = EXTRAS.get((error.name or "").split(".")[0])
         if extra is None:
             raise
-        said = f"{error.name} is not installed; pip install 'lastword[{extra}]'"
-    print(printable(f"lastword: {said}"), file=sys.stderr)  # one line, whatever it quotes
+        reason = f"{error.name} is not installed; pip install 'lastword[{extra}]'"
+    print(printable(f"lastword: {reason}"), file=sys.stderr)  # one line, whatever it quotes
     sys.exit(1)

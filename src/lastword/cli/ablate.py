@@ -1,26 +1,24 @@
 """`lastword ablate`: the paper's ablations from records, without a model."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
+from lastword.cli import options as opt
 from lastword.cli.output import say, show_tables
 from lastword.cli.progress import waiting
 
 
 def ablate(
-    runs: Annotated[
-        str, typer.Argument(metavar="PATH", help="Folder of `lastword eval`, at any level.")
-    ],
-    out: Annotated[Path | None, "Folder for both tables as .md, .csv and .tex."] = None,
-    format: Annotated[
-        Literal["md", "csv", "tex"] | None,
-        "Printed without --out; left out, for the eye, and md where piped.",
+    runs: opt.Runs,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for both tables as .md, .csv and .tex.")
     ] = None,
-    as_json: Annotated[bool, "Print both tables as JSON."] = False,
+    format: opt.Format = None,
+    json: opt.Json = False,
 ) -> None:
-    """Decide every item again with one part of the rule replaced, and sweep its constants."""
+    """Repeat every decision with one part of the rule replaced, and sweep its constants."""
     with waiting("reading records"):
         from lastword.files.folder import locate
         from lastword.lab.report.ablation import necessity, necessity_table, sweep_table, sweeps
@@ -41,8 +39,8 @@ def ablate(
         warnings = unfinished(root)
     for warning in warnings:
         say(f"lastword: {warning}")
-    if out is None or as_json:
-        show_tables(tables, "json" if as_json else format)
+    if out is None or json:
+        show_tables(tables, "json" if json else format)
     if out is not None:
         for path in (path for table in tables for path in write_table(table, out)):
-            typer.echo(path, err=as_json)
+            typer.echo(path, err=json)

@@ -2,16 +2,17 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lastword.cli.model import Model, load_decider, refuse_certificate
+from lastword.cli import options as opt
+from lastword.cli.model import load_decider, load_options
 from lastword.cli.output import check_writable, show, write_lines
 from lastword.cli.progress import waiting
-from lastword.cli.questions import Questions
+from lastword.cli.questions import read_questions
 from lastword.errors import InputError, ItemError
 from lastword.files.shorten import counted
 from lastword.files.strict_json import to_json
@@ -20,71 +21,78 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from lastword.decide.decider import Decider
-    from lastword.lab.benchmarks import Dataset, Template
     from lastword.lab.timing.run import Bench
     from lastword.text.items import Item
     from lastword.text.tokens import EncodedItem
 
 
-@dataclass(frozen=True)
-class TimedItems:
-    """Whose items are timed, and how often."""
-
-    benchmark: Annotated[str, "Whose items to time; as in eval."] = "demo"
-    data: Annotated[Path | None, "File or folder of the benchmark's data."] = None
-    template: Annotated[str | None, "BENCHMARK/VARIANT or a Jinja file."] = None
-    limit: Annotated[int, "How many questions.", typer.Option(min=1)] = 40
-    rounds: Annotated[int, "Interleaved rounds; medians count.", typer.Option(min=1)] = 3
-
-    def read(self) -> "tuple[Dataset, Template]":
-        """The benchmark's examples, and the first of its templates."""
-        templates = [] if self.template is None else [self.template]
-        return Questions(self.data, self.limit).read([self.benchmark], templates)[0]
-
-
 def bench(
-    model: Model,
-    timed: TimedItems,
+    model: opt.Model,
+    benchmark: Annotated[
+        str, typer.Option(help="Benchmark whose items are timed, as in eval.")
+    ] = "demo",
+    data: opt.Data = None,
+    template: opt.BenchmarkTemplate = None,
+    limit: Annotated[int, typer.Option(min=1, help="Number of questions.")] = 40,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Interleaved rounds; the medians are reported.")
+    ] = 3,
     against: Annotated[
         list[str] | None,
-        "plain base, padded base, plain trace, lm-eval hf; repeat it; first divides.",
+        typer.Option(
+            help="plain base, padded base, plain trace or lm-eval hf; repeatable. Ratios are to "
+            "the first."
+        ),
     ] = None,
-    out: Annotated[Path | None, "JSON file for the figures."] = None,
-    as_json: Annotated[bool, "Print the figures as JSON."] = False,
+    out: Annotated[Path | None, typer.Option(help="JSON file for the figures.")] = None,
+    json: opt.Json = False,
+    correction: opt.Correction = None,
+    device: opt.Device = "auto",
+    dtype: opt.DataType = "auto",
+    chat_template: opt.ChatTemplate = False,
+    system: opt.System = None,
+    trust_remote_code: opt.RemoteCode = False,
+    load: opt.Load = None,
 ) -> None:
-    """Time base scoring and correction against the plain way, in one run, agreement first."""
-    refuse_certificate(model, "nothing is answered here")
+    """Time scoring with and without correction against plain implementations, in one run."""
+    options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
+    options = replace(options, correction=correction)
     if out is not None:
         check_writable(out)
     with waiting("reading the data"):
         from lastword.lab.timing.run import AGAINST, bench
         from lastword.methods.correction import require_pure
 
-        dataset, template = timed.read()
-    by_trace = model.correction in (None, "trace")
+        templates = [] if template is None else [template]
+        dataset, first = read_questions([benchmark], templates, data, limit)[0]
+    by_trace = correction in (None, "trace")
     plain = AGAINST if by_trace else AGAINST[:-1]
     names = tuple(against or plain)
     if unknown := [n for n in names if n not in (*AGAINST, "padded base")]:
         raise typer.BadParameter(
             f"--against knows {', '.join(AGAINST)}, padded base; not {unknown}"
         )
-    decider = load_decider(model)
+    decider = load_decider(options)
     require_pure(decider.correction)
     free = decider.correction.needs.content_free
-    ready = _encode(decider, dataset.items(template, content_free=free))
+    ready = _encode(decider, dataset.items(first, content_free=free))
     # It warns of every model that is in memory already.
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     with waiting("timing"):
-        result = bench(decider, ready, rounds=timed.rounds, against=names)
-    dtype, depth = decider.tracer.profile.precision, decider.tracer.profile.depth
-    own = model.alias or model.label
+        result = bench(decider, ready, rounds=rounds, against=names)
+    profile = decider.tracer.profile
     name = dataset.benchmark.name
-    record = {"model": own, "benchmark": name, "dtype": dtype, "depth": depth}
-    record |= {} if by_trace else {"correction": model.correction}
+    record = {
+        "model": options.alias or options.label,
+        "benchmark": name,
+        "dtype": profile.precision,
+        "depth": profile.depth,
+    }
+    record |= {} if by_trace else {"correction": correction}
     figures = to_json(record | result.to_dict())
     if out is not None:
         write_lines(out, [figures])
-    if as_json:
+    if json:
         typer.echo(figures)
     else:
         _show(result)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lastword.cli.groups import Group, options_of
+from lastword.cli import options as opt
 from lastword.cli.output import check_writable, printable, write_lines
 from lastword.cli.progress import waiting
 from lastword.errors import InputError
@@ -20,23 +20,66 @@ if TYPE_CHECKING:
 
 
 def certify(
-    runs: Annotated[
-        str, typer.Argument(metavar="PATH", help="Folder of `lastword eval`, of one model.")
-    ],
-    promised: Annotated[Terms, Group(Terms, options_of(Terms, {"methods": None}))],
-    benchmark: Annotated[list[str] | None, "Whose items count together; repeat it."] = None,
+    runs: opt.Runs,
+    alpha: Annotated[
+        float, typer.Option(help="Maximum share of all answers that may be broken.")
+    ] = 0.02,
+    delta: Annotated[
+        float, typer.Option(help="Maximum probability that the guarantee does not hold.")
+    ] = 0.05,
+    gain: Annotated[
+        bool, typer.Option(help="Guarantee too that corrected answers outweigh broken ones.")
+    ] = True,
+    error: Annotated[
+        float | None,
+        typer.Option(help="Defer answers, so that at most this share of the others is wrong."),
+    ] = None,
+    right: Annotated[
+        float | None,
+        typer.Option(help="Maximum share of the model's right answers that may be broken."),
+    ] = None,
+    break_costs: Annotated[
+        float, typer.Option(help="Cost of a broken answer, in corrected answers.")
+    ] = 1.0,
+    looks: Annotated[
+        int, typer.Option(help="Maximum number of looks at the labels; they share delta.")
+    ] = 1,
+    look: Annotated[int, typer.Option(help="The number of this look, from 1 on.")] = 1,
+    promise: opt.Promise = "breaks",
+    benchmark: Annotated[
+        list[str] | None, typer.Option(help="Benchmark whose items count; repeatable.")
+    ] = None,
     methods: Annotated[
-        str, "What to choose among: trace, names by commas (pmi@0.5), or all that was read."
+        str,
+        typer.Option(help="Methods to choose from: trace, names with commas (pmi@0.5), or all."),
     ] = "trace",
     by: Annotated[
-        str | None, "Slices: truth, answer, group, benchmark, or a field of --items."
+        str | None,
+        typer.Option(
+            help="Report slices by truth, answer, group, benchmark or a field of --items."
+        ),
     ] = None,
-    items: Annotated[Path | None, "File that the items came from, for --by FIELD."] = None,
-    calibrate: Annotated[bool, "Fit a temperature for decisions' probabilities."] = False,
-    out: Annotated[Path | None, "TOML file for the certificate."] = None,
-    as_json: Annotated[bool, "Print what was found as JSON."] = False,
+    items: Annotated[
+        Path | None, typer.Option(help="File that the items came from, for --by FIELD.")
+    ] = None,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Fit a temperature to the probabilities.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="TOML file for the certificate.")] = None,
+    json: opt.Json = False,
 ) -> None:
-    """Find which overrides may be allowed, with a guarantee, from labelled items alone."""
+    """Find which overrides may be applied, with a guarantee, from labelled items."""
+    terms = Terms(
+        alpha=alpha,
+        delta=delta,
+        gain=gain,
+        error=error,
+        right=right,
+        break_costs=break_costs,
+        looks=looks,
+        look=look,
+        promise=promise,
+    )
     family = None if methods == "all" else tuple(methods.split(","))
     if items is not None and by is None:
         raise InputError("--items goes with --by FIELD, a field of its rows")
@@ -48,7 +91,7 @@ def certify(
         from lastword.trust.slices import slices
 
         sample = read_sample(locate(runs), benchmark or (), family)
-        certified = outcome(sample, promised)
+        certified = outcome(sample, terms)
         certificate, policy = certified.certificate, certified.finding.policy
         names = None if by is None else slice_names(sample.cells, by, items)
         parts = [] if names is None else slices(sample.items, names, certified.finding)
@@ -57,7 +100,7 @@ def certify(
             certificate = certificate.calibrated(*shown)
     if out is not None:
         write_lines(out, certificate.to_toml().splitlines())
-    if as_json:
+    if json:
         entries = _to_dict(certified)
         if by is not None:
             entries |= {"by": by, "slices": [asdict(part) for part in parts]}

@@ -1,14 +1,15 @@
 """`lastword compare`: TRACE, its peers and the baselines on the same items, in one pass."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
+from lastword.cli import options as opt
 from lastword.cli.evaluate import counted_down
-from lastword.cli.model import Model, load_decider, refuse_certificate, refuse_correction
+from lastword.cli.model import load_decider, load_options
 from lastword.cli.output import printable, say, show_tables
 from lastword.cli.progress import waiting
-from lastword.cli.questions import Questions
+from lastword.cli.questions import read_questions
 from lastword.files.strict_json import to_json
 
 
@@ -18,14 +19,14 @@ def _list(context: Any, option: Any, value: bool) -> bool:
     Of both options, whatever their order: it is printed once the second is read.
     """
     values = {**context.params, str(option.name): value}
-    if not values.get("list_") or "as_json" not in values:
+    if not values.get("list") or "json" not in values:
         return value
     from lastword.lab.evaluation.probed import PROBES
     from lastword.methods import catalogue
 
     rows = [(name, row.summary, row.source) for name, row in catalogue().items()]
     rows += [(name, summary, "method, section 19") for name, summary in PROBES.items()]
-    if values["as_json"]:
+    if values["json"]:
         keys = ("name", "summary", "source")
         typer.echo(to_json([dict(zip(keys, row, strict=True)) for row in rows]))
         raise typer.Exit
@@ -36,33 +37,38 @@ def _list(context: Any, option: Any, value: bool) -> bool:
 
 
 def compare(
-    model: Model,
-    *,
-    benchmark: Annotated[str, "As in eval."],
+    model: opt.Model,
+    benchmark: Annotated[str, typer.Option(help="Benchmark, as in eval.")],
     method: Annotated[
-        list[str] | None, "A method, as --list names them; repeat it. Left out, it is all."
+        list[str] | None,
+        typer.Option(help="Method of --list; repeatable. All of them if left out."),
     ] = None,
-    list_: Annotated[
+    list: Annotated[
         bool,
-        typer.Option("--list", callback=_list, is_eager=True, help="List the methods, and stop."),
+        typer.Option("--list", callback=_list, is_eager=True, help="List the methods and exit."),
     ] = False,
     out: Annotated[
         str, typer.Option(metavar="PATH", help="Folder for the records; also s3://BUCKET/FOLDER.")
     ] = "compared",
-    template: Annotated[str | None, "BENCHMARK/VARIANT or a Jinja file."] = None,
-    questions: Questions,
-    format: Annotated[
-        Literal["md", "csv", "tex"] | None,
-        "How it is printed; left out, for the eye, and md where it is piped.",
-    ] = None,
-    as_json: Annotated[
+    template: opt.BenchmarkTemplate = None,
+    data: opt.Data = None,
+    limit: opt.Limit = None,
+    seed: opt.Seed = None,
+    columns: opt.Columns = None,
+    format: opt.Format = None,
+    json: Annotated[
         bool,
-        typer.Option("--json", callback=_list, is_eager=True, help="Print what it finds as JSON."),
+        typer.Option("--json", callback=_list, is_eager=True, help="Print the result as JSON."),
     ] = False,
+    device: opt.Device = "auto",
+    dtype: opt.DataType = "auto",
+    chat_template: opt.ChatTemplate = False,
+    system: opt.System = None,
+    trust_remote_code: opt.RemoteCode = False,
+    load: opt.Load = None,
 ) -> None:
-    """Compare every correction on one model and one benchmark; records keep each one's scores."""
-    refuse_certificate(model, "methods are compared as they are")
-    refuse_correction(model, "name it as a --method")
+    """Compare every correction on one model and one benchmark, and record each one's scores."""
+    options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
     with waiting("reading the data"):
         from lastword.files.folder import locate
         from lastword.lab.evaluation.probed import PROBES, obstacle
@@ -75,7 +81,9 @@ def compare(
         names = [name for name in method or COMPARED if name not in PROBES] or ["base-mean"]
         for name in names:
             entry(name)  # an unknown one fails before the model is loaded
-        (pair,) = questions.read([benchmark], [] if template is None else [template])
+        (pair,) = read_questions(
+            [benchmark], [] if template is None else [template], data, limit, seed, columns
+        )
         root = locate(out)
         examples = pair[0].examples
         why = obstacle((e.candidates for e in examples), (e.truthful for e in examples))
@@ -87,7 +95,7 @@ def compare(
     if not method and (others := {*METHODS} - {name.partition("@")[0] for name in names}):
         left = ", ".join(name for name in METHODS if name in others)
         say(f"lastword: left out, as they go by --method: {left}")
-    decider = load_decider(model)
+    decider = load_decider(options)
     with waiting("reading tokens"):
         methods = resolve(names, decider.tracer.facts)
         job = prepare(decider, Work(*pair, methods=methods, states=bool(probes) and not why))
@@ -96,4 +104,4 @@ def compare(
     ).cell
     with waiting("reading records"):
         (compared,) = read_comparisons(cell, read_cells(cell))
-    show_tables(comparison_tables([compared]), "json" if as_json else format)
+    show_tables(comparison_tables([compared]), "json" if json else format)

@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lastword.cli.model import Model, refuse_certificate, refuse_correction
+from lastword.cli import options as opt
+from lastword.cli.engine import loader, read_engine
+from lastword.cli.model import load_options
 from lastword.cli.output import check_writable, printable, say, show, write_lines
 from lastword.cli.progress import tracked, waiting
-from lastword.cli.vllm import VllmOptions, loader
 from lastword.errors import InputError, ItemError, NonFiniteError
 from lastword.files.strict_json import to_json
 
@@ -28,23 +29,16 @@ Load = Callable[[], "Decider"]
 
 
 @dataclass(frozen=True)
-class FileOptions:
-    """Items by the file."""
+class Answering:
+    """The method that answers, and the depths that are read.
 
-    input: Annotated[
-        Path | None,
-        "File of items: JSON lines, a JSON array, CSV, TSV or Parquet; - is standard input.",
-    ] = None
-    output: Annotated[Path | None, "JSONL file of decisions."] = None
-    skip_invalid: Annotated[bool, "Write bad items as errors and go on."] = False
+    Attributes:
+        method: `trace`, or a method by name.
+        full: True if every depth and T are read and printed.
+    """
 
-
-@dataclass(frozen=True)
-class AnswerOptions:
-    """Which method answers, and whether everything is read and told."""
-
-    method: Annotated[str, "trace, or one that `lastword compare --list` names."] = "trace"
-    full: Annotated[bool, "Read every depth and T; JSON has them."] = False
+    method: str
+    full: bool
 
     def check(self) -> None:
         """Refuse an unknown method before the model is loaded."""
@@ -68,40 +62,67 @@ class AnswerOptions:
 
 
 def correct(
-    model: Model,
-    *,
-    prompt: Annotated[str | None, "Text before the answer."] = None,
+    model: opt.Model,
+    prompt: Annotated[str | None, typer.Option(help="Text before the answer.")] = None,
     messages: Annotated[
-        str | None, "A conversation instead of --prompt: JSON, a list of role and content."
+        str | None,
+        typer.Option(help="Conversation instead of --prompt: a JSON list of roles and contents."),
     ] = None,
-    candidate: Annotated[list[str] | None, "An answer; repeat it."] = None,
-    file: FileOptions,
+    candidate: Annotated[list[str] | None, typer.Option(help="An answer; repeatable.")] = None,
+    input: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of items: JSON lines, a JSON array, CSV, TSV or Parquet; - is standard "
+            "input."
+        ),
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="JSONL file for the decisions.")] = None,
+    skip_invalid: Annotated[
+        bool, typer.Option("--skip-invalid", help="Write bad items as errors and go on.")
+    ] = False,
     blind_prompt: Annotated[
-        str | None, "--prompt with the question left out, for what reads it."
+        str | None,
+        typer.Option(help="The prompt without the question, for methods that compare with it."),
     ] = None,
-    separator: Annotated[str, "Between prompt and candidate."] = " ",
-    as_json: Annotated[bool, "Print the decision as JSON."] = False,
-    answer: AnswerOptions,
-    engine: Annotated[
-        Literal["local", "vllm"], "This process, or vLLM in one of its own."
-    ] = "local",
-    vllm: VllmOptions,
+    separator: Annotated[str, typer.Option(help="Text between prompt and candidate.")] = " ",
+    method: Annotated[
+        str, typer.Option(help="trace, or a method listed by `lastword compare --list`.")
+    ] = "trace",
+    full: Annotated[
+        bool, typer.Option("--full", help="Read every depth and T, and print them as JSON.")
+    ] = False,
+    json: opt.Json = False,
+    certificate: opt.Certificate = None,
+    correction: opt.Correction = None,
+    device: opt.Device = "auto",
+    dtype: opt.DataType = "auto",
+    chat_template: opt.ChatTemplate = False,
+    system: opt.System = None,
+    trust_remote_code: opt.RemoteCode = False,
+    load: opt.Load = None,
+    engine: opt.Engine = "local",
+    engine_options: opt.EngineOptions = None,
 ) -> None:
     """Correct a model's choice among candidate answers."""
-    if answer.method != "trace":
-        refuse_certificate(model, f"{answer.method} has none")
-        refuse_correction(model, "--method says another: leave one out")
-    load = partial(loader(vllm.settings(engine)), model)
-    if file.input is not None:
+    answer = Answering(method, full)
+    if method != "trace" and certificate is not None:
+        raise typer.BadParameter(f"--certificate does not go with --method {method}")
+    if method != "trace" and correction not in (None, "trace"):
+        raise typer.BadParameter("--correction does not go with --method: leave one out")
+    options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
+    options = replace(options, certificate=certificate, correction=correction)
+    _, vllm = read_engine(engine, engine_options)
+    open_model = partial(loader(vllm), options)
+    if input is not None:
         if not (prompt is messages is blind_prompt is None) or candidate:
             raise typer.BadParameter("give --input, or --prompt with --candidate, not both")
-        _many(load, file.input, separator, file, answer)
+        _many(open_model, input, separator, output, skip_invalid, answer)
         return
     if (prompt is None) == (messages is None) or not candidate:
         raise typer.BadParameter(
             "give --prompt or --messages, and at least one --candidate; or --input"
         )
-    if file.output is not None or file.skip_invalid:
+    if output is not None or skip_invalid:
         raise typer.BadParameter("--output and --skip-invalid go with --input")
     from lastword.text.items import Item
 
@@ -109,7 +130,7 @@ def correct(
     # Bad text fails before the model is loaded.
     text = prompt if messages is None else _conversation(messages)
     content = {"prompt": text, "candidates": candidate, "separator": separator}
-    _one(load, Item.from_dict(content | {"blind_prompt": blind_prompt}), answer, as_json)
+    _one(open_model, Item.from_dict(content | {"blind_prompt": blind_prompt}), answer, json)
 
 
 def _conversation(text: str) -> Any:
@@ -119,7 +140,7 @@ def _conversation(text: str) -> Any:
         raise InputError(f"--messages is no JSON: {error}") from error
 
 
-def _one(load: Load, item: "Item", answer: AnswerOptions, as_json: bool) -> None:
+def _one(load: Load, item: "Item", answer: Answering, as_json: bool) -> None:
     decider = load()
     with waiting("correcting"):
         (encoded,) = decider.encode([item])
@@ -134,27 +155,34 @@ def _one(load: Load, item: "Item", answer: AnswerOptions, as_json: bool) -> None
     _warn_early(int(decision.operator == "early"), 1)
 
 
-def _many(load: Load, path: Path, separator: str, file: FileOptions, answer: AnswerOptions) -> None:
+def _many(
+    load: Load,
+    path: Path,
+    separator: str,
+    output: Path | None,
+    skip_invalid: bool,
+    answer: Answering,
+) -> None:
     from lastword.text.reading import read_items, require_items
 
     answer.check()
     parsed = read_items(path, separator=separator, say=say)
-    if not (file.skip_invalid and parsed):
+    if not (skip_invalid and parsed):
         require_items(parsed, path)
-    if file.output is not None:
-        check_writable(file.output)
+    if output is not None:
+        check_writable(output)
     decider = load()
     encoded = _encode(decider, parsed)
-    if not file.skip_invalid:
+    if not skip_invalid:
         require_items([e if isinstance(e, ItemError) else e.item for e in encoded], path)
     _say_merges(encoded)
     _say_skipped(encoded)
     tally = Counter[str]()
     lines = tracked(_lines(decider, encoded, answer, tally), "correcting", len(encoded))
-    if file.output is not None:
-        write_lines(file.output, lines)
+    if output is not None:
+        write_lines(output, lines)
         counts = f"{tally['answered']} answered, {tally['corrected']} of them corrected"
-        say(f"lastword: wrote {file.output}: {counts}")
+        say(f"lastword: wrote {output}: {counts}")
     else:
         for line in lines:
             typer.echo(line)
@@ -199,7 +227,7 @@ def _warn_early(early: int, decisions: int) -> None:
 def _lines(
     decider: "Decider",
     encoded: Sequence["EncodedItem | ItemError"],
-    answer: AnswerOptions,
+    answer: Answering,
     tally: Counter[str],
 ) -> Iterator[str]:
     overrides = _overrides(decider.tracer.theta)

@@ -5,19 +5,18 @@ import hashlib
 import io
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lastword.cli.engine import EngineOptions
-from lastword.cli.model import Model
+from lastword.cli import options as opt
+from lastword.cli.engine import loader, read_engine
+from lastword.cli.model import load_options
 from lastword.cli.output import check_writable, printable, say, show
 from lastword.cli.progress import tracked, waiting
-from lastword.cli.vllm import VllmOptions, loader
-from lastword.decide.options import DecideOptions
 from lastword.errors import InputError, TraceError, reason
 from lastword.files.shorten import counted
 from lastword.files.strict_json import from_json, to_json
@@ -26,114 +25,117 @@ if TYPE_CHECKING:
     from lastword.decide.answer import Answers, QuestionAnswer
     from lastword.decide.decider import Decider
     from lastword.decide.questionnaire import Questionnaire
+    from lastword.engines.bulk import Bulk
     from lastword.engines.ray import Cluster
-    from lastword.engines.vllm.settings import Settings
     from lastword.files.rows import Row
-    from lastword.text.question import Question
 
 _COLUMNS = ("input", "text")  # where the texts of a file are, unless --column says
 
 
-@dataclass(frozen=True)
-class TextOptions:
-    """Texts by the file."""
-
-    input: Annotated[
-        str | None,
-        "File of texts: JSON lines, a JSON array, CSV, TSV, Excel or Parquet; - is standard input. "
-        "With --engine ray a file or folder of Parquet, here or as s3://.",
-        typer.Option(metavar="PATH"),
-    ] = None
-    output: Annotated[
-        str | None,
-        "File of answers, .jsonl or .csv, with --engine ray a folder of Parquet; what is in it "
-        "already is not asked again.",
-        typer.Option(metavar="PATH"),
-    ] = None
-    column: Annotated[
-        str | None, "Of --input: which column or key holds the text; `input` or `text` if left out."
-    ] = None
-    id: Annotated[
-        str | None,
-        "Of --input: which column or key names the row; `id`, or one like `Ticket-ID`, if left "
-        "out.",
-    ] = None
-
-    def __post_init__(self) -> None:
-        """Refuse options of a file without one."""
-        if self.input is None and (self.output or self.column or self.id):
-            raise typer.BadParameter("--output, --column and --id go with --input")
-
-
 def decide(
-    model: Model,
-    *,
+    model: opt.Model,
     questions: Annotated[
-        Path, typer.Option(help="Questions by name: a YAML or JSON file (docs/decisions.md).")
+        Path, typer.Option(help="YAML or JSON file of questions by name (docs/decisions.md).")
     ],
     text: Annotated[
-        str | None, typer.Option(help="The text they are about; standard input if left out.")
+        str | None, typer.Option(help="The text; read from standard input if left out.")
     ] = None,
-    file: TextOptions,
-    template: Annotated[
+    input: Annotated[
         str | None,
-        typer.Option(help="decide/plain, decide/listed, decide/chat, or a file of Jinja."),
+        typer.Option(
+            metavar="PATH",
+            help="File of texts: JSON lines, a JSON array, CSV, TSV, Excel or Parquet; - is "
+            "standard input. With --engine ray a Parquet file or folder, also on s3://.",
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,
-    engine: EngineOptions,
-    vllm: VllmOptions,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="File for the answers, .jsonl or .csv; with --engine ray a folder for Parquet. "
+            "Answers that it already has are not computed again.",
+        ),
+    ] = None,
+    column: Annotated[
+        str | None,
+        typer.Option(help="Column or key of --input with the text. Default: `input` or `text`."),
+    ] = None,
+    id: Annotated[
+        str | None,
+        typer.Option(
+            help="Column or key of --input with the row's name. Default: `id`, or one such as "
+            "`Ticket-ID`."
+        ),
+    ] = None,
+    template: opt.Template = None,
+    json: opt.Json = False,
+    probe: opt.Probes = None,
+    correction: opt.Correction = None,
+    certificate: opt.Certificate = None,
+    unlike: opt.Unlike = 0.0,
+    device: opt.Device = "auto",
+    dtype: opt.DataType = "auto",
+    chat_template: opt.ChatTemplate = False,
+    system: opt.System = None,
+    trust_remote_code: opt.RemoteCode = False,
+    load: opt.Load = None,
+    engine: opt.EngineOrRay = "local",
+    engine_options: opt.EngineOptions = None,
 ) -> None:
-    """Answer questions about a text: a choice, yes or no, a score, with probabilities."""
-    if text is not None and file.input is not None:
+    """Answer questions about a text: a choice, yes or no, or a score, with probabilities."""
+    if text is not None and input is not None:
         raise typer.BadParameter("give --text or --input, not both")
+    if input is None and (output or column or id):
+        raise typer.BadParameter("--output, --column and --id go with --input")
     from lastword.decide.file import named_probes, read_questions
     from lastword.decide.questionnaire import prepare
 
+    options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
+    probes = (*(probe or ()), *named_probes(questions))
+    options = replace(
+        options, certificate=certificate, correction=correction, probes=probes, unlike=unlike
+    )
     questionnaire = read_questions(questions)
-    model = replace(model, probes=(*model.probes, *named_probes(questions)))
     prepare(questionnaire, template, chat=True)  # a bad template fails before the model is loaded
-    cluster, served = engine.cluster(), vllm.settings(engine.engine)
+    cluster, vllm = read_engine(engine, engine_options)
     if cluster is not None:
-        _on_ray(model, questionnaire, template, file, cluster, served)
+        if input is None or output is None:
+            raise typer.BadParameter("--engine ray takes --input and --output: Parquet")
+        from lastword.engines.bulk import asked
+
+        version = None if vllm is None else vllm.describe()
+        bulk = asked(loader(vllm), options, questionnaire, template, version)
+        _on_ray(bulk, cluster, input, output, column, id)
         return
-    load = partial(loader(served), model)
-    if file.input is not None:
-        texts = _texts(Path(file.input), file.column, file.id)
-        output = None if file.output is None else Path(file.output)
-        if output is not None:
-            check_writable(output)
-        decider = load()
-        _many(decider, decider.prepare(questionnaire, template=template), texts, output)
+    open_model = partial(loader(vllm), options)
+    if input is not None:
+        texts = _texts(Path(input), column, id)
+        path = None if output is None else Path(output)
+        if path is not None:
+            check_writable(path)
+        decider = open_model()
+        _many(decider, decider.prepare(questionnaire, template=template), texts, path)
         return
     source = sys.stdin.read().rstrip("\n") if text is None else text
-    decider = load()
+    decider = open_model()
     with waiting("deciding"):
         answers = decider.decide(source, questionnaire, template=template)
-    if as_json:
+    if json:
         typer.echo(to_json(answers.to_dict()))
     else:
         _show(answers)
 
 
 def _on_ray(
-    model: DecideOptions,
-    questions: "dict[str, Question]",
-    template: str | None,
-    file: TextOptions,
-    cluster: "Cluster",
-    served: "Settings | None",
+    bulk: "Bulk", cluster: "Cluster", input: str, output: str, column: str | None, id: str | None
 ) -> None:
-    if file.input is None or file.output is None:
-        raise typer.BadParameter("--engine ray takes --input and --output: Parquet")
-    from lastword.engines.bulk import asked, decide_files
+    from lastword.engines.bulk import decide_files
 
-    engine = None if served is None else served.describe()
-    bulk = asked(loader(served), model, questions, template, engine)
-    source, output = (
-        path if "://" in path else str(Path(path).resolve()) for path in (file.input, file.output)
+    source, target = (
+        path if "://" in path else str(Path(path).resolve()) for path in (input, output)
     )
-    count, bad = decide_files(bulk, source, output, cluster, text=file.column, id=file.id)
-    typer.echo(printable(f"lastword: {file.output} has {counted(count, 'text')}"), err=True)
+    count, bad = decide_files(bulk, source, target, cluster, text=column, id=id)
+    typer.echo(printable(f"lastword: {output} has {counted(count, 'text')}"), err=True)
     _count_bad(bad)
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from lastword.cli import options as opt
 from lastword.cli.model import load_decider
 from lastword.cli.output import check_writable, printable
 from lastword.cli.progress import tracked, waiting
@@ -16,14 +17,17 @@ _BATCH_TOKENS = 512  # small batches, so that the bar moves every few seconds
 
 
 def demo(
-    page: Annotated[Path, "Where the page with the worked items goes."] = Path("demo.html"),
-    whole: Annotated[bool, typer.Option("--all", help="A real model too.")] = False,
+    page: Annotated[Path, typer.Option(help="File for the page with the worked items.")] = Path(
+        "demo.html"
+    ),
+    all: Annotated[bool, typer.Option("--all", help="Include a real model.")] = False,
     tried: Annotated[
-        Path | None, "Folder of `lastword try --out`: its verdict opens the page and ends the text."
+        Path | None,
+        typer.Option(help="Folder of `lastword try --out`, whose verdict is shown too."),
     ] = None,
-    as_json: Annotated[bool, "Print the figures as JSON."] = False,
+    json: opt.Json = False,
 ) -> None:
-    """Show one repair, one break, and the certificate that allows the first alone."""
+    """Show a corrected answer, a broken one, and the certificate that allows only the first."""
     check_writable(page)
     verdict = None if tried is None else _verdict(tried)
     with waiting("loading torch"):
@@ -34,13 +38,13 @@ def demo(
         from lastword.lab.demo.story import ORGANISM, REAL
 
     parts = {ORGANISM: Tracer.demo("organism")}
-    if whole:
+    if all:
         try:
             parts[REAL] = load_decider(DecideOptions(REAL.model, batch_tokens=_BATCH_TOKENS)).tracer
         except ModelError as error:
-            typer.echo(printable(f"Without a real model: {error}"), err=as_json)
-    figures = show(Console(quiet=as_json), page, parts, _advice(), tracked, verdict)
-    if as_json:
+            typer.echo(printable(f"Without a real model: {error}"), err=json)
+    figures = show(Console(quiet=json), page, parts, _advice(), tracked, verdict)
+    if json:
         typer.echo(to_json(figures))
 
 

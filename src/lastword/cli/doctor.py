@@ -1,9 +1,10 @@
 """`lastword doctor`: what this machine has, what would run, and what is missing."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from lastword.cli import options as opt
 from lastword.cli.output import printable, show
 from lastword.cli.progress import waiting
 
@@ -11,15 +12,15 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-def doctor(as_json: Annotated[bool, "Print all of it as JSON."] = False) -> None:
-    """Say what this machine has, what would run on it, and what is missing."""
+def doctor(json: opt.Json = False) -> None:
+    """Show what this machine has, what would run on it, and what is missing."""
     from lastword.files.strict_json import to_json
 
     with waiting("looking around"):
         from lastword.model.machine import describe_machine
 
         facts = describe_machine()
-    if as_json:
+    if json:
         typer.echo(to_json(facts))
         return
     versions = {name: version or "not installed" for name, version in facts["versions"].items()}

@@ -1,51 +1,71 @@
-"""The place where a command computes, and the options of Ray."""
+"""The place where a command computes: this process, Ray or vLLM."""
 
+import json
 import os
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from lastword.cli.model import load_decider, quiet
+from lastword.cli.options import read_pairs
 from lastword.cli.progress import waiting
+from lastword.decide.options import DecideOptions
+from lastword.engines.vllm.settings import Settings
 
 if TYPE_CHECKING:
+    from lastword.decide.decider import Decider
     from lastword.engines.ray import Cluster
 
+_RAY = {"address": str, "workers": int, "gpus_per_worker": float, "cpus_per_worker": float}
+_VLLM = {"vllm_python": Path, "tensor_parallel": int}
 
-@dataclass(frozen=True)
-class EngineOptions:
-    """The place where the work is done; of Ray, what is left out is as `Cluster` has it."""
 
-    engine: Annotated[
-        Literal["local", "ray", "vllm"],
-        "This process, workers of Ray, or vLLM in a process of its own.",
-    ] = "local"
-    address: Annotated[
-        str | None,
-        "Ray cluster, `auto` for this machine's, `local` to start one; left out, RAY_ADDRESS, else "
-        "`local`.",
-    ] = None
-    workers: Annotated[
-        int | None, "Copies of the model on Ray; 1 if left out.", typer.Option(min=1)
-    ] = None
-    gpus_per_worker: Annotated[
-        float | None, "GPUs of each; none if left out, 0.5 shares one.", typer.Option(min=0)
-    ] = None
-    cpus_per_worker: Annotated[
-        float | None, "CPU cores, and threads, of each; 1 if left out.", typer.Option(min=0.01)
-    ] = None
+def read_engine(engine: str, options: list[str] | None) -> tuple["Cluster | None", Settings | None]:
+    """Return Ray's cluster and vLLM's settings; each is None if --engine does without it.
 
-    def cluster(self) -> "Cluster | None":
-        """Return the cluster that the options name; None for one process.
+    Every option that is not Ray's or ours is an argument of `vllm.LLM`. Ray's workers use vLLM if
+    `vllm_python` is given.
 
-        Raises:
-            typer.BadParameter: Options of Ray without it.
-        """
-        options = {name: value for name, value in asdict(self).items() if value is not None}
-        if options.pop("engine") != "ray":
-            for name in options:
-                raise typer.BadParameter(f"--{name.replace('_', '-')} needs --engine ray")
-            return None
+    Raises:
+        BadParameter: Options that the engine does not have.
+    """
+    keys = [option.partition("=")[0] for option in options or ()]
+    if engine == "local" and keys:
+        raise typer.BadParameter("--engine-options goes with --engine ray or vllm")
+    with_vllm = engine == "vllm" or "vllm_python" in keys
+    readers = {**(_RAY if engine == "ray" else {}), **(_VLLM if with_vllm else {})}
+    others = [key for key in keys if key not in _RAY | _VLLM] if with_vllm else []
+    values = read_pairs("--engine-options", options, readers | dict.fromkeys(others, _from_json))
+    cluster, settings = None, None
+    if engine == "ray":
         with waiting("loading Ray"):
             from lastword.engines.ray import Cluster
-        return Cluster(**{"address": os.environ.get("RAY_ADDRESS") or "local", **options})
+        given = {key: values[key] for key in _RAY if key in values}
+        cluster = Cluster(**{"address": os.environ.get("RAY_ADDRESS") or "local", **given})
+    if with_vllm:
+        ours = {key.removeprefix("vllm_"): values[key] for key in _VLLM if key in values}
+        settings = Settings(**ours, options={key: values[key] for key in others})
+    return cluster, settings
+
+
+def _from_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def loader(settings: Settings | None) -> "Callable[[DecideOptions], Decider]":
+    """Return a function that makes a decider: in this process, or in vLLM if settings are given."""
+    return load_decider if settings is None else partial(_load_served, settings=settings)
+
+
+def _load_served(options: DecideOptions, settings: Settings) -> "Decider":
+    quiet()
+    with waiting(f"loading {options.label} in vLLM"):
+        from lastword.engines.vllm.backend import open_decider
+
+        return open_decider(options, settings)

@@ -3,18 +3,18 @@
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lastword.cli.engine import EngineOptions
-from lastword.cli.model import Models, load_tokenizer
+from lastword.cli import options as opt
+from lastword.cli.engine import loader, read_engine
+from lastword.cli.model import load_options, load_tokenizer
 from lastword.cli.output import printable, say
 from lastword.cli.progress import counting, waiting
-from lastword.cli.questions import Questions
-from lastword.cli.vllm import VllmOptions, loader
+from lastword.cli.questions import read_questions
 from lastword.decide.options import DecideOptions
 from lastword.engines.vllm.settings import Settings
 from lastword.errors import ItemError
@@ -41,37 +41,6 @@ if TYPE_CHECKING:
 _COUNT_TITLES = {"mc2": "MC2-items"}
 _METRICS = "chance MC1-base MC1 ΔMC1 MC2-base MC2 ΔMC2".split()
 _EDGE = 4  # tokens shown on each side of where a candidate begins
-
-
-@dataclass(frozen=True)
-class CellOptions:
-    """The part of each cell that is done."""
-
-    shard: Annotated[str | None, "i/n, i from 0: do one part of the work of n processes."] = None
-    max_failures: Annotated[
-        int | None, "Stop a cell where more items fail.", typer.Option(min=0)
-    ] = None
-    blind: Annotated[
-        Blind,
-        "What is read with the question left out: base, the question-blind baseline; all, every "
-        "depth and T too, so that reports tell what of a gain needs the question; none.",
-    ] = "base"
-    record: Annotated[
-        Recorded,
-        "Depths that are read and recorded: all, as reports, ablations and certificates need them, "
-        "or decide, those that the decision needs.",
-    ] = "all"
-    states: Annotated[
-        bool, "Keep the model's pooled states of every text, for the probes of compare and report."
-    ] = False
-
-    def extent(self) -> "Extent":
-        """Return how much of each cell is done here."""
-        from lastword.lab.evaluation.work import Extent
-        from lastword.records.run import Shard
-
-        shard = None if self.shard is None else Shard.parse(self.shard)
-        return Extent(shard, self.max_failures)
 
 
 @dataclass(frozen=True)
@@ -104,76 +73,122 @@ class Where:
 
 
 def eval_(
-    models: Models,
-    *,
+    model: opt.Models,
     benchmark: Annotated[
         list[str],
-        "truthfulqa, truthfulqa-binary, halueval-qa, halueval-qa-closed, halueval-sum, "
-        "fib, factor, everyday, demo, jsonl:PATH or hf:NAME; repeat it.",
+        typer.Option(
+            help="truthfulqa, truthfulqa-binary, halueval-qa, halueval-qa-closed, halueval-sum, "
+            "fib, factor, everyday, demo, jsonl:PATH or hf:NAME. Repeatable."
+        ),
     ],
     out: Annotated[
         str, typer.Option(metavar="PATH", help="Folder for the records; also s3://BUCKET/FOLDER.")
     ] = "runs",
-    template: Annotated[list[str] | None, "BENCHMARK/VARIANT or a Jinja file; repeat it."] = None,
-    questions: Questions,
-    cells: CellOptions,
-    engine: EngineOptions,
-    vllm: VllmOptions,
-    show_prompt: Annotated[bool, "Print the first item as it is read, and stop."] = False,
-    as_json: Annotated[bool, "Print the metrics as JSON."] = False,
+    template: Annotated[
+        list[str] | None, typer.Option(help="BENCHMARK/VARIANT or a Jinja file. Repeatable.")
+    ] = None,
+    data: opt.Data = None,
+    limit: opt.Limit = None,
+    seed: opt.Seed = None,
+    columns: opt.Columns = None,
+    blind: Annotated[
+        Blind,
+        typer.Option(
+            help="What is read without the question: base, the question-blind baseline; all, also "
+            "every depth and T, so that reports show what needs the question; none."
+        ),
+    ] = "base",
+    record: Annotated[
+        Recorded,
+        typer.Option(
+            help="Depths that are recorded: all, for reports, ablations and certificates, or only "
+            "those that decide."
+        ),
+    ] = "all",
+    states: Annotated[
+        bool,
+        typer.Option(
+            "--states", help="Record the pooled states of every text, for probes in reports."
+        ),
+    ] = False,
+    shard: Annotated[
+        str | None, typer.Option(metavar="I/N", help="Do part I of N, counted from 0.")
+    ] = None,
+    max_failures: Annotated[
+        int | None, typer.Option(min=0, help="Stop a cell if more items fail.")
+    ] = None,
+    show_prompt: Annotated[
+        bool, typer.Option("--show-prompt", help="Print the first item as the model reads it.")
+    ] = False,
+    json: opt.Json = False,
+    certificate: opt.Certificate = None,
+    correction: opt.Correction = None,
+    device: opt.Device = "auto",
+    dtype: opt.DataType = "auto",
+    chat_template: opt.ChatTemplate = False,
+    system: opt.System = None,
+    trust_remote_code: opt.RemoteCode = False,
+    load: opt.Load = None,
+    engine: opt.EngineOrRay = "local",
+    engine_options: opt.EngineOptions = None,
 ) -> None:
-    """Run models over benchmarks and keep a record of every item; started again, it goes on."""
-    where = Where(engine.cluster(), vllm.settings(engine.engine))
+    """Run models on benchmarks and record every item; a second start continues the first."""
+    shared = device, dtype, chat_template, system, trust_remote_code, load
+    models = [
+        replace(load_options(name, *shared), certificate=certificate, correction=correction)
+        for name in model
+    ]
+    if len(models) > 1 and models[0].alias is not None:
+        raise typer.BadParameter("--load alias names one model: give one --model with it")
+    where = Where(*read_engine(engine, engine_options))
     if where.cluster is None:  # other machines have paths of their own
-        for model in models:
-            require_there(model)
+        for options in models:
+            require_there(options)
     with waiting("reading the data"):
-        cells.extent()  # a shard that is none fails before a model is loaded
-        pairs = questions.read(benchmark, template or [])
         from lastword.files.folder import locate
-        from lastword.lab.evaluation.work import Work
+        from lastword.lab.evaluation.work import Extent, Work
+        from lastword.records.run import Shard
 
-        works = [
-            Work(*pair, cells.blind, record=cells.record, states=cells.states) for pair in pairs
-        ]
+        extent = Extent(None if shard is None else Shard.parse(shard), max_failures)
+        pairs = read_questions(benchmark, template or [], data, limit, seed, columns)
+        works = [Work(*pair, blind, record=record, states=states) for pair in pairs]
     if show_prompt:
         for work in works:
             _show_prompt(models[0], work)
         return
     root = locate(out)  # within reach before a model is loaded
-    results = [r for m in models for r in _evaluate(m, where, works, root, cells)]
-    _summary([result.cell for result in results], as_json)
+    results = [r for options in models for r in _evaluate(options, where, works, root, extent)]
+    _summary([result.cell for result in results], json)
 
 
 def _evaluate(
-    model: DecideOptions, where: Where, works: "Sequence[Work]", out: "Folder", options: CellOptions
+    model: DecideOptions, where: Where, works: "Sequence[Work]", out: "Folder", extent: "Extent"
 ) -> "list[RunResult]":
-    results = [_finished(model, where, work, out, options) for work in works]
+    results = [_finished(model, where, work, out, extent) for work in works]
     if None not in results:
         return [result for result in results if result is not None]
     # Ray tells of lost workers on stdout, which is for results.
     with redirect_stdout(sys.stderr), where.engine(model) as engine:
         pairs = zip(results, works, strict=True)
-        return [result or _execute(engine, work, out, options) for result, work in pairs]
+        return [result or _execute(engine, work, out, extent) for result, work in pairs]
 
 
 def _finished(
-    model: DecideOptions, where: Where, work: "Work", out: "Folder", options: CellOptions
+    model: DecideOptions, where: Where, work: "Work", out: "Folder", extent: "Extent"
 ) -> "RunResult | None":
     """Find a cell that has all its records, before torch is imported."""
     with waiting("reading records"):
         from lastword.lab.evaluation.runner import finished
 
-        result = finished(model, work, out, options.extent(), where.described)
+        result = finished(model, work, out, extent, where.described)
     if result is not None:
         _warn_of(result)
     return result
 
 
-def _execute(engine: "Engine", work: "Work", out: "Folder", options: CellOptions) -> "RunResult":
+def _execute(engine: "Engine", work: "Work", out: "Folder", extent: "Extent") -> "RunResult":
     with waiting("preparing the items"):
         cell = engine.assign(work)
-    extent = options.extent()
     parts = 1 if extent.shard is None else extent.shard.count
     return counted_down(cell.info, parts, lambda advance: cell.execute(out, extent, advance))
 

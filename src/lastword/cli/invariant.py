@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lastword.cli import options as opt
 from lastword.cli.model import quiet
 from lastword.cli.output import printable
 from lastword.cli.progress import waiting
@@ -19,19 +20,23 @@ if TYPE_CHECKING:
 
 def invariant(
     model: Annotated[
-        str, "Hub name, folder, weights or GGUF file; lastword/demo-organism too.", typer.Argument()
+        str,
+        typer.Argument(help="Hub name, folder, weights or GGUF file; also lastword/demo-organism."),
     ],
-    *,
-    revision: Annotated[str | None, "Branch, tag or commit on the hub."] = None,
-    gguf: Annotated[str | None, "Name of a GGUF file in the folder, or on the hub."] = None,
-    theta: Annotated[Path | None, "TOML file that overrides constants of the method."] = None,
-    as_json: Annotated[bool, "Print all of it as JSON."] = False,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit on the hub.")] = None,
+    gguf: Annotated[
+        str | None, typer.Option(help="Name of a GGUF file in the folder or on the hub.")
+    ] = None,
+    theta: Annotated[
+        Path | None, typer.Option(help="TOML file that overrides constants of the method.")
+    ] = None,
+    json: opt.Json = False,
 ) -> None:
-    """Read I(M) from five tensors of a checkpoint; a GGUF file and an adapter are loaded."""
+    """Print the invariant I(M) of a checkpoint, its factors and the branch it selects."""
     constants = Theta() if theta is None else Theta.from_toml(theta)
     with waiting(f"reading {model}"):
         factors = _read(model, constants, revision, gguf)
-    _print(model, factors, constants, as_json)
+    _print(model, factors, constants, json)
 
 
 def _read(model: str, theta: Theta, revision: str | None, gguf: str | None) -> "Factors":

@@ -10,11 +10,11 @@ from lastword.cli.output import say
 
 def labels(
     state: Annotated[
-        str, typer.Argument(metavar="STATE", help="Of `lastword serve --state STATE --keep-texts`.")
+        str, typer.Argument(metavar="STATE", help="File or address of `lastword serve --state`.")
     ],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="CSV file that is written.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="CSV file to write.")],
 ) -> None:
-    """Export the labels that came back to a service as a table that `lastword try` takes."""
+    """Export the labels that a service received as a table for `lastword try`."""
     import csv
     import io
 

@@ -11,15 +11,15 @@ NAME = "lastword lm-eval"
 _COMMANDS = ("run", "ls", "validate")
 
 
-def lm_eval(given: Annotated[list[str] | None, typer.Argument()] = None) -> None:
-    """Run lm-evaluation-harness with corrected choices; its own options follow."""
+def lm_eval(arguments: Annotated[list[str] | None, typer.Argument()] = None) -> None:
+    """Run lm-evaluation-harness with corrected choices, and with the options of its command."""
     from lm_eval._cli import HarnessCLI
     from lm_eval.utils import setup_logging
 
     from lastword.errors import InputError
     from lastword.integrations.lm_eval import NAME as MODEL
 
-    arguments = list(given or [])
+    arguments = list(arguments or [])
     command = arguments.pop(0) if arguments and arguments[0] in _COMMANDS else "run"
     flags = ("--model", "-M", "--config", "-C")
     if command == "run" and arguments and not any(_names(a, flags) for a in arguments):

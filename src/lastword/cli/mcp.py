@@ -6,29 +6,46 @@ from typing import Annotated
 
 import typer
 
-from lastword.cli.model import Model, load_decider
+from lastword.cli import options as opt
+from lastword.cli.model import load_decider, load_options
 
 
 def mcp(
-    model: Model,
-    *,
+    model: opt.Model,
     questions: Annotated[
-        list[Path], typer.Option(help="File of questions, which is a tool by its name; repeatable.")
+        list[Path],
+        typer.Option(help="Questions file, which becomes a tool of its name. Repeatable."),
     ],
     port: Annotated[
         int | None,
         typer.Option(
-            min=1, max=65535, help="Streamable HTTP on 127.0.0.1:PORT/mcp; stdio if left out."
+            min=1,
+            max=65535,
+            help="Streamable HTTP on 127.0.0.1:PORT/mcp. Default: standard input and output.",
         ),
     ] = None,
+    probe: opt.Probes = None,
+    correction: opt.Correction = None,
+    certificate: opt.Certificate = None,
+    unlike: opt.Unlike = 0.0,
+    device: opt.Device = "auto",
+    dtype: opt.DataType = "auto",
+    chat_template: opt.ChatTemplate = False,
+    system: opt.System = None,
+    trust_remote_code: opt.RemoteCode = False,
+    load: opt.Load = None,
 ) -> None:
     """Give an agent your questions as tools, by the Model Context Protocol."""
     from lastword.decide.file import named_probes, read_questions
     from lastword.integrations.mcp import mcp_server
 
+    options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
+    probes = (*(probe or ()), *(named for path in questions for named in named_probes(path)))
+    options = replace(
+        options, certificate=certificate, correction=correction, probes=probes, unlike=unlike
+    )
     sets = [read_questions(path) for path in questions]
-    probes = [probe for path in questions for probe in named_probes(path)]
-    decider = load_decider(replace(model, probes=(*model.probes, *probes)))
+    decider = load_decider(options)
     names = (path.stem for path in questions)
     server = mcp_server(decider, zip(names, map(decider.prepare, sets), strict=True))
     if port is None:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from lastword.cli import options as opt
 from lastword.cli.output import printable
 from lastword.cli.progress import waiting
 from lastword.files.strict_json import to_json
@@ -13,24 +14,25 @@ from lastword.files.strict_json import to_json
 def merge(
     runs: Annotated[
         list[str],
-        typer.Argument(metavar="PATH...", help="Folders of `lastword eval`, at any level."),
+        typer.Argument(
+            metavar="PATH...", help="Results folders from `lastword eval`, at any level."
+        ),
     ],
     out: Annotated[
         str | None,
         typer.Option(
-            metavar="PATH",
-            help="Root of the joined records; left out, each shard joins its own cell.",
+            metavar="PATH", help="Root of the joined records. By default each shard joins its cell."
         ),
     ] = None,
-    as_json: Annotated[bool, "Print the cells as JSON."] = False,
+    json: opt.Json = False,
 ) -> None:
-    """Join the records of shards into their cells; refuse records of different settings."""
+    """Join the records of shards into their cells."""
     with waiting("joining records"):
         from lastword.files.folder import locate
         from lastword.records.merge import merge as join
 
         joined = join([locate(r) for r in runs], None if out is None else locate(out))
-    if as_json:
+    if json:
         typer.echo(to_json([asdict(cell) | {"folder": str(cell.folder)} for cell in joined]))
         return
     for cell in joined:

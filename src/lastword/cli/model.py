@@ -1,21 +1,19 @@
-"""The options of the commands that run a model, and the decider that they make."""
+"""The model of a command: its options, and the decider that they name."""
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from inspect import Parameter
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, get_args
 
 import typer
 
-from lastword.cli.groups import Group, options_of, parameter
+from lastword.cli.options import at_least, one_of, read_pairs
 from lastword.cli.output import say
 from lastword.cli.progress import waiting
 from lastword.decide.options import DecideOptions
 from lastword.errors import InputError
+from lastword.model.options import Dtype, HeadDtype, Layout, Quantize
 from lastword.rule.theta import Theta
-from lastword.text.tokens import Chat
+from lastword.text.tokens import Chat, Overflow
 
 if TYPE_CHECKING:
     from lastword.decide.decider import Decider
@@ -67,94 +65,56 @@ class _LinesOnStderr(logging.Handler):
         say(f"lastword: {record.getMessage()}")
 
 
-def refuse_certificate(options: DecideOptions, why: str) -> None:
-    """Refuse a certificate where nothing would obey it.
-
-    Raises:
-        BadParameter: One is given.
-    """
-    if options.certificate is not None:
-        raise typer.BadParameter(f"--certificate goes with TRACE's own answers: {why}")
+def _true_or_false(text: str) -> bool:
+    return one_of("true", "false")(text) == "true"
 
 
-def refuse_correction(options: DecideOptions, why: str) -> None:
-    """Refuse another correction than TRACE where it would change nothing.
+# The keys of --load are the fields of `LoadOptions` that have no option of their own.
+_LOAD: dict[str, Callable[[str], Any]] = {
+    "alias": str,
+    "revision": str,
+    "gguf": str,
+    "head_dtype": one_of(*get_args(HeadDtype)),
+    "attention": str,
+    "layout": one_of(*get_args(Layout)),
+    "quantize": one_of(*get_args(Quantize)),
+    "device_map": one_of("auto", "balanced", "sequential"),
+    "batch_tokens": at_least(1),
+    "prefix_cache": at_least(0),
+    "blind_cache": at_least(0),
+    "theta": Theta.from_toml,
+    "invariant": float,
+    "overflow": one_of(*get_args(Overflow)),
+    "allow_bin": _true_or_false,
+}
 
-    Raises:
-        BadParameter: One is given.
-    """
-    if options.correction not in (None, "trace"):
-        raise typer.BadParameter(f"--correction {options.correction}: {why}")
 
-
-def _read(
+def load_options(
     model: str,
-    *,
-    theta: Path | None,
-    certificate: Path | None,
-    chat: bool | None,
+    device: str,
+    dtype: Dtype,
+    chat_template: bool,
     system: str | None,
-    probes: Sequence[Path],
-    **others: Any,
+    trust_remote_code: bool,
+    load: list[str] | None,
 ) -> DecideOptions:
-    if system is not None and not chat:
+    """Return the options of a command's model.
+
+    Raises:
+        BadParameter: Options that do not go together, or that the model does not have.
+    """
+    if system is not None and not chat_template:
         raise typer.BadParameter("--system needs --chat-template")
-    constants = None if theta is None else Theta.from_toml(theta)
+    others = read_pairs("--load", load, _LOAD)
+    chat = Chat(system) if chat_template else None
     try:
-        options = DecideOptions(
+        return DecideOptions(
             model,
-            theta=constants,
-            chat=Chat(system) if chat else None,
-            probes=tuple(probes),
+            device=device,
+            dtype=dtype,
+            chat=chat,
+            trust_remote_code=trust_remote_code,
             **others,
         )
     except InputError as error:
         raise typer.BadParameter(str(error)) from error
-    return replace(options, certificate=certificate)
-
-
-def _read_several(model: list[str], **others: Any) -> list[DecideOptions]:
-    if others["alias"] is not None and len(model) > 1:
-        raise typer.BadParameter("--name is that of one model: give one --model with it")
-    return [_read(name, **others) for name in model]
-
-
-# What the command line writes otherwise than Python does.
-_ANNOTATIONS = {
-    "model": Annotated[
-        str,
-        "Hub name, folder or GGUF file; lastword/demo-organism is embedded, and "
-        "`lastword get` fetches lastword/smollm2-135m.",
-    ],
-    "alias": Annotated[str | None, typer.Option("--name")],
-    "attention": Annotated[str, typer.Option("--attn")],
-    "device_map": Annotated[
-        Literal["auto", "balanced", "sequential"] | None,
-        "Spread the model over all devices, the CPU and the disk.",
-    ],
-    "batch_tokens": Annotated[int | None, typer.Option(min=1)],
-    "prefix_cache": Annotated[int, typer.Option(min=0)],
-    "blind_cache": Annotated[int, typer.Option(min=0)],
-    "theta": Annotated[Path | None, "TOML file that overrides constants of the method."],
-    "certificate": Annotated[Path | None, "Of `lastword certify`: which overrides are allowed."],
-    "probes": Annotated[
-        list[Path],
-        typer.Option("--probe", help="File of a probe, which answers its question; repeatable."),
-    ],
-    "unlike": Annotated[float, typer.Option(min=0, max=1)],
-    "chat": Annotated[bool, typer.Option("--chat-template")],
-}
-_SYSTEM = parameter("system", Annotated[str | None, "System message; needs --chat-template."])
-
-
-def _group(read: Callable[..., Any], kind: Any) -> Group:
-    """Group the options of `DecideOptions`, `--model` in the command's own order."""
-    model, *others = options_of(DecideOptions, _ANNOTATIONS)
-    others.insert([p.name for p in others].index("chat") + 1, _SYSTEM)
-    annotation = Annotated[kind, *get_args(model.annotation)[1:]]
-    model = model.replace(annotation=annotation, default=Parameter.empty)
-    return Group(read, (model, *others), leading=1)
-
-
-Model = Annotated[DecideOptions, _group(_read, str)]
-Models = Annotated[list[DecideOptions], _group(_read_several, list[str])]

@@ -1,18 +1,18 @@
 """`lastword models`: the families, and what was tried of each."""
 
 from dataclasses import asdict
-from typing import Annotated
 
 import typer
 
+from lastword.cli import options as opt
 from lastword.cli.output import show
 from lastword.files.strict_json import to_json
 from lastword.model.tested import FAMILIES
 
 _AFTER = """\
 quantised: what was loaded here and held to dense weights, on random small checkpoints and the CPU;
-fp8 and mxfp4 as stored (plain weights on the CPU), int8 and nf4 by --quantize. Kernels that only a
-GPU has, GPTQ, AWQ and checkpoints of full size were not tried.
+fp8 and mxfp4 as stored (plain weights on the CPU), int8 and nf4 by --load quantize. Kernels that
+only a GPU has, GPTQ, AWQ and checkpoints of full size were not tried.
 readout: the class of transformers whose own forward turns states into logits, and what it does
 beside norm and head; every model that is loaded is held to its own logits.
 Other decoder-only models of transformers are tried too: the check at load compares the packed road
@@ -20,9 +20,9 @@ with the plain one and the readout with the model's own logits, and refuses by n
 agree."""
 
 
-def models(as_json: Annotated[bool, "Print the families as JSON."] = False) -> None:
-    """List the model families: road, wrapper, quantisations tried, and whose readout rule."""
-    if as_json:
+def models(json: opt.Json = False) -> None:
+    """List the model families that were tested, and how each is read."""
+    if json:
         typer.echo(to_json([asdict(family) for family in FAMILIES]))
         return
     from rich import box

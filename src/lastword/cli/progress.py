@@ -1,17 +1,16 @@
-"""Progress on stderr for what takes longer than a second; of long work a line now and then."""
+"""Progress on stderr of work that takes longer than a second."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from threading import Timer
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from lastword.cli.output import printable, say
+from lastword.cli.output import printable
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.progress import Progress
 
 PATIENCE_SECONDS = 1.0
@@ -20,24 +19,18 @@ LINE_SECONDS = 30.0  # between two lines of progress where stderr is no terminal
 T = TypeVar("T")
 
 
-def _bar(*columns: Any, above: Sequence[str] = (), **options: Any) -> "Progress":
-    """Make a bar below some lines on stderr, which shows nothing where that is no terminal."""
+def _bar(*columns: Any, **options: Any) -> "Progress":
+    """Return a bar on stderr, which shows nothing if that is not a terminal."""
     from rich.console import Console
     from rich.progress import Progress
-    from rich.text import Text
-
-    class Bar(Progress):
-        def get_renderables(self) -> "Iterable[RenderableType]":
-            yield from (Text(printable(line)) for line in above)
-            yield from super().get_renderables()
 
     console = Console(stderr=True)
-    return Bar(*columns, console=console, disable=not console.is_terminal, **options)
+    return Progress(*columns, console=console, disable=not console.is_terminal, **options)
 
 
 @contextmanager
 def _showing(bar: "Progress") -> Iterator[None]:
-    """Show the bar once a second has passed, until the block ends."""
+    """Show the bar after a second, until the block ends."""
     timer = Timer(PATIENCE_SECONDS, bar.start)  # the first of its things may take long
     timer.start()
     try:
@@ -50,7 +43,7 @@ def _showing(bar: "Progress") -> Iterator[None]:
 
 @contextmanager
 def waiting(task: str) -> Iterator[None]:
-    """Say what is going on, and for how long, if it takes longer than a second."""
+    """Show a task and its time, if it takes longer than a second."""
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
     words = TextColumn("{task.description}", markup=False)
@@ -61,7 +54,7 @@ def waiting(task: str) -> Iterator[None]:
 
 
 def tracked(things: Iterable[T], task: str, total: int) -> Iterator[T]:
-    """Yield the same things, counted on stderr."""
+    """Yield the things, and count them on stderr."""
     with counting(task, total) as countdown:
         for thing in things:
             yield thing
@@ -69,27 +62,18 @@ def tracked(things: Iterable[T], task: str, total: int) -> Iterator[T]:
 
 
 @contextmanager
-def counting(task: str, total: int, above: Sequence[str] = ()) -> "Iterator[Countdown]":
-    """Count what is done, its rate and the time left, on stderr: live, or a line now and then.
-
-    Args:
-        task: What is done.
-        total: How many things there are.
-        above: Lines above the bar, which go with it: what comes out is then at the top.
-    """
+def counting(task: str, total: int) -> "Iterator[Countdown]":
+    """Count a task's things with rate and time left on stderr: live, or a line now and then."""
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     usual = (*Progress.get_default_columns()[:2], MofNCompleteColumn())
-    columns = (*usual, TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
-    bar = _bar(*columns, above=above, transient=bool(above))
-    for line in above if bar.disable else ():
-        say(line)
+    bar = _bar(*usual, TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
     with _showing(bar):
         yield Countdown(bar, printable(task), total)
 
 
 class Countdown:
-    """What is done of a task, as `counting` shows it."""
+    """The progress of a task, as `counting` shows it."""
 
     def __init__(self, bar: "Progress", task: str, total: int) -> None:
         self._bar, self._task, self._total = bar, task, total

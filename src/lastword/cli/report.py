@@ -5,26 +5,30 @@ from typing import Annotated
 
 import typer
 
+from lastword.cli import options as opt
 from lastword.cli.output import printable, say
 from lastword.cli.progress import waiting
 
 
 def report(
-    runs: Annotated[
-        str, typer.Argument(metavar="PATH", help="Folder of `lastword eval`, at any level.")
-    ],
-    out: Annotated[Path, "Folder to write to."] = Path("report"),
+    runs: opt.Runs,
+    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("report"),
     bench: Annotated[
-        Path | None, "What `lastword bench --out` left: adds the cost table and figure."
+        Path | None,
+        typer.Option(help="File of `lastword bench --out`; adds the cost table and figure."),
     ] = None,
     item: Annotated[
         str | None,
-        "BENCHMARK-ID, such as truthfulqa-42: what the worked example and the figure "
-        "across models show.",
+        typer.Option(
+            help="Item of the worked example and of the figure across models, as BENCHMARK-ID: "
+            "truthfulqa-42."
+        ),
     ] = None,
-    against_paper: Annotated[bool, "Lay the cells beside the paper's grid."] = False,
+    against_paper: Annotated[
+        bool, typer.Option("--against-paper", help="Compare the cells with the paper's.")
+    ] = False,
 ) -> None:
-    """Write every table and figure of the paper, and a page to look into each item."""
+    """Write every table and figure of the paper, and a page that shows each item."""
     with waiting("writing the report"):
         from lastword.files.folder import locate
         from lastword.lab.report.build import report as build

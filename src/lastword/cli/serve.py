@@ -1,58 +1,153 @@
 """`lastword serve`: one model over HTTP."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated, Literal
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import typer
 
-from lastword.cli.groups import Group, options_of
-from lastword.cli.model import Model
+from lastword.cli import options as opt
+from lastword.cli.engine import loader, read_engine
+from lastword.cli.model import load_options
+from lastword.cli.options import at_least, read_pairs
 from lastword.cli.progress import waiting
-from lastword.cli.vllm import VllmOptions, loader
-from lastword.service.settings import Settings
+from lastword.service.settings import COUNTS, Settings
 
-# What the command line writes otherwise than Python does.
-_ANNOTATIONS = {
-    "port": Annotated[int, typer.Option(min=0, max=65535)],
-    "token": Annotated[str | None, typer.Option(envvar="LASTWORD_TOKEN")],
-    "label_token": Annotated[str | None, typer.Option(envvar="LASTWORD_LABEL_TOKEN")],
-    "batch_items": Annotated[int, typer.Option(min=1)],
-    "requests": Annotated[int, typer.Option("--max-requests", min=1)],
-    "deadline_seconds": Annotated[float, typer.Option("--deadline")],
-    "entries": Annotated[int, typer.Option("--max-entries", min=1)],
-    "body_bytes": Annotated[int, typer.Option("--max-body", min=1)],
-    "flight_bytes": Annotated[int, typer.Option("--max-bodies", min=1)],
-    "batch_limit": Annotated[int, typer.Option("--batch-limit", min=1)],
-    "connections": Annotated[int, typer.Option("--max-connections", min=1)],
-    "header_bytes": Annotated[int, typer.Option("--max-headers", min=1)],
-    "header_seconds": Annotated[float, typer.Option("--header-timeout")],
-    "candidates": Annotated[int, typer.Option("--max-candidates", min=1)],
-    "characters": Annotated[int, typer.Option("--max-characters", min=1)],
-    "tokens": Annotated[int, typer.Option("--max-tokens", min=1)],
-    "state": Annotated[str | None, typer.Option(metavar="FILE|ADDRESS")],
-    "drain_seconds": None,
+_service = partial(typer.Option, rich_help_panel="Service")
+_labels = partial(typer.Option, rich_help_panel="Labels")
+# The keys of --limits are fields of `Settings`.
+_LIMITS: dict[str, Callable[[str], Any]] = {
+    **dict.fromkeys(COUNTS, at_least(1)),
+    "header_seconds": float,
+    "feedback_seconds": float,
 }
 
 
 def serve(
-    model: Model,
-    settings: Annotated[Settings, Group(Settings, options_of(Settings, _ANNOTATIONS))],
-    vllm: VllmOptions,
-    engine: Annotated[
-        Literal["local", "vllm"], typer.Option(help="This process, or vLLM in one of its own.")
-    ] = "local",
+    model: opt.Model,
+    questions: Annotated[
+        Path | None,
+        typer.Option(
+            help="Questions file. Its questions are prepared at start; /v1/models lists them."
+        ),
+    ] = None,
+    template: opt.Template = None,
+    probe: opt.Probes = None,
+    correction: opt.Correction = None,
+    certificate: opt.Certificate = None,
+    unlike: opt.Unlike = 0.0,
+    host: Annotated[
+        str, _service(help="Address to listen on; other than loopback needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, _service(min=0, max=65535, help="Port; 0 takes a free one, which the log names.")
+    ] = 8000,
+    token: Annotated[
+        str | None,
+        _service(
+            envvar="LASTWORD_TOKEN",
+            help="Bearer token that clients send; better in LASTWORD_TOKEN.",
+        ),
+    ] = None,
+    explorer: Annotated[bool, _service("--explorer", help="Show the explorer at /.")] = False,
+    shadow: Annotated[
+        bool,
+        _service(
+            "--shadow", help="Return the model's answers, and log what correction would change."
+        ),
+    ] = False,
+    log_prompts: Annotated[
+        bool, _service("--log-prompts", help="Log prompts and candidates.")
+    ] = False,
+    client_header: Annotated[
+        str | None,
+        _service(
+            help="Header in which the proxy names its client, so that clients take turns. The "
+            "proxy must overwrite it. By default each connection is a client."
+        ),
+    ] = None,
+    deadline: Annotated[
+        float,
+        _service(
+            help="Time limit per request in seconds, counted from its first byte; for batches, "
+            "from the time an item is queued."
+        ),
+    ] = 30.0,
+    limits: Annotated[
+        list[str] | None,
+        _service(
+            metavar="KEY=VALUE",
+            help="Further limits (docs/service.md), such as requests=256, batch_items=64 or "
+            "body_bytes=1048576. Repeatable.",
+        ),
+    ] = None,
+    label_token: Annotated[
+        str | None,
+        _labels(
+            envvar="LASTWORD_LABEL_TOKEN",
+            help="Token for /v1/feedback alone, so that those who ask cannot label.",
+        ),
+    ] = None,
+    on_alarm: Annotated[
+        Literal["log", "shadow"],
+        _labels(help="Response to an alarm of the monitor: a log line, or --shadow from then on."),
+    ] = "log",
+    state: Annotated[
+        str | None,
+        _labels(
+            metavar="FILE|ADDRESS",
+            help="File that keeps the monitor and remembered answers over a restart, or the "
+            "postgresql:// address of a database that several services share.",
+        ),
+    ] = None,
+    keep_texts: Annotated[
+        bool,
+        _labels("--keep-texts", help="Keep texts and options in --state, for `lastword labels`."),
+    ] = False,
+    device: opt.Device = "auto",
+    dtype: opt.DataType = "auto",
+    chat_template: opt.ChatTemplate = False,
+    system: opt.System = None,
+    trust_remote_code: opt.RemoteCode = False,
+    load: opt.Load = None,
+    engine: opt.Engine = "local",
+    engine_options: opt.EngineOptions = None,
 ) -> None:
-    """Answer questions over HTTP: /v1/decisions, chat, corrections; /docs has the rest."""
-    if settings.questions is not None:
+    """Answer questions over HTTP: decisions, chat and corrections (/docs lists all routes)."""
+    settings = Settings(
+        host=host,
+        port=port,
+        token=token,
+        label_token=label_token,
+        shadow=shadow,
+        deadline_seconds=deadline,
+        client_header=client_header,
+        on_alarm=on_alarm,
+        state=state,
+        keep_texts=keep_texts,
+        explorer=explorer,
+        log_prompts=log_prompts,
+        questions=questions,
+        template=template,
+        **read_pairs("--limits", limits, _LIMITS),
+    )
+    options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
+    probes = [*(probe or ())]
+    if questions is not None:
         from lastword.decide.file import named_probes
 
-        model = replace(model, probes=(*model.probes, *named_probes(settings.questions)))
-    load = loader(vllm.settings(engine))
+        probes += named_probes(questions)
+    options = replace(
+        options, certificate=certificate, correction=correction, probes=probes, unlike=unlike
+    )
+    _, vllm = read_engine(engine, engine_options)
     with waiting("loading the server"):
         from lastword.service.app import create_app
         from lastword.service.log import Log
         from lastword.service.server import free_address, run
-    free_address(settings.host, settings.port)  # one that is taken is told before a model loads
-    log = Log(prompts=settings.log_prompts)
-    log.event("loading", model=model.label)
-    run(create_app(load(model), settings, log))
+    free_address(host, port)  # a port in use is refused before a model loads
+    log = Log(prompts=log_prompts)
+    log.event("loading", model=options.label)
+    run(create_app(loader(vllm)(options), settings, log))

@@ -1,13 +1,13 @@
 """`lastword try`: a table of labelled examples becomes a verdict on this model and this job."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lastword.cli.model import Model, load_decider, refuse_certificate, refuse_correction
-from lastword.cli.output import printable
+from lastword.cli import options as opt
+from lastword.cli.model import load_decider, load_options
+from lastword.cli.output import printable, say
 from lastword.cli.progress import counting, waiting
 from lastword.errors import InputError
 from lastword.files.strict_json import to_json
@@ -17,68 +17,93 @@ if TYPE_CHECKING:
     from lastword.tryout.verdict import Verdict
 
 
-@dataclass(frozen=True)
-class PromiseOptions:
-    """The terms that a certificate has to promise."""
-
-    promise: Annotated[
-        Literal["gain", "breaks"],
-        "gain: more right answers than the model's own; breaks: that, and at most alpha of all "
-        "answers broken.",
-    ] = "gain"
-    alpha: Annotated[
-        float, "Largest share of answers that may be broken, where few breaks are promised."
-    ] = 0.05
-    delta: Annotated[float, "Largest chance that the labels mislead."] = 0.05
-
-
 def try_(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="CSV, TSV, JSON lines or Parquet.")],
-    model: Model,
-    *,
-    table: Named,
-    template: Annotated[
-        str | None, typer.Option(help="decide/plain, decide/listed, decide/chat or a Jinja file.")
+    file: Annotated[
+        str,
+        typer.Argument(metavar="FILE", help="Labelled examples: CSV, TSV, JSON lines or Parquet."),
+    ],
+    model: opt.Model,
+    text: Annotated[
+        str | None, typer.Option(help="Column of the text; guessed if left out.")
     ] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Column of the right answer; guessed if left out.")
+    ] = None,
+    choices: Annotated[
+        str | None,
+        typer.Option(
+            help="Column with each row's options, or a file with the options of all rows. Default: "
+            "the labels that occur."
+        ),
+    ] = None,
+    describe: Annotated[
+        Path | None, typer.Option(help="TOML file that describes each label, for the prompt.")
+    ] = None,
+    instructions: Annotated[str | None, typer.Option(help="The question about each text.")] = None,
+    id: Annotated[
+        str | None, typer.Option(help="Column of the row's name; guessed if left out.")
+    ] = None,
+    unlabelled: Annotated[
+        Path | None, typer.Option(help="Table of unlabelled texts, for the self-taught probe.")
+    ] = None,
+    tidy: Annotated[
+        bool, typer.Option("--tidy", help="Join labels that differ only in case or spaces.")
+    ] = False,
+    template: opt.Template = None,
     budget: Annotated[
-        str, typer.Option(help="Time that other prompts may take: 90s, 10m, 1h.")
+        str, typer.Option(help="Time for trying other prompts: 90s, 10m, 1h.")
     ] = "5m",
-    promised: PromiseOptions,
+    promise: opt.Promise = "gain",
+    alpha: Annotated[
+        float, typer.Option(help="Maximum share of answers broken, for --promise breaks.")
+    ] = 0.05,
+    delta: Annotated[
+        float, typer.Option(help="Maximum probability that the guarantee does not hold.")
+    ] = 0.05,
     sets: Annotated[
-        float | None, "Prediction sets that hold the right option in this share, such as 0.9."
+        float | None,
+        typer.Option(help="Prediction sets that contain the right option in this share: 0.9."),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for records, certificate, questions.yaml and a page."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print every figure as JSON.")] = False,
+    json: opt.Json = False,
+    device: opt.Device = "auto",
+    dtype: opt.DataType = "auto",
+    chat_template: opt.ChatTemplate = False,
+    system: opt.System = None,
+    trust_remote_code: opt.RemoteCode = False,
+    load: opt.Load = None,
 ) -> None:
-    """Try a model on a table of labelled examples: what to run there, what it gains, how surely."""
-    refuse_certificate(model, "what it allows is found here")
-    refuse_correction(model, "every correction is tried")
+    """Test a model on labelled examples, and report what to run and how much it gains."""
+    options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
+    table = Named(text, label, choices, describe, instructions, id, unlabelled, tidy)
     with waiting("reading the table"):
         from lastword.tryout.labels import read_labels
 
         labels = read_labels(file, table)
         seconds = _seconds(budget)
-    decider = load_decider(model)
+    decider = load_decider(options)
     with waiting("making ready"):
         from lastword.trust.policy import METHODS
         from lastword.trust.terms import Terms
         from lastword.tryout.run import ready
 
-        terms = Terms(**vars(promised), methods=METHODS)
+        terms = Terms(alpha=alpha, delta=delta, methods=METHODS, promise=promise)
         job = ready(decider.tracer, labels, terms, template=template, budget=seconds, sets=sets)
         plan = job.plan()
-    with counting(f"{labels.name} on {model.label}", job.items, plan) as countdown:
+    for line in plan:
+        say(line)
+    with counting(f"{labels.name} on {options.label}", job.items) as countdown:
         verdict = job.run(out, countdown.advance)
-    if as_json:
+    if json:
         typer.echo(to_json(verdict.to_dict()))
         return
     classes = ["", *verdict.by_class()] if verdict.classes else []
     first, *words = verdict.words()
     lines = [first, "", *verdict.picture(), *classes, "", *words]
-    for line in (*lines, *_next(verdict, model.label, out, template)):
+    for line in (*lines, *_next(verdict, options.label, out, template)):
         typer.echo(printable(line))
 
 

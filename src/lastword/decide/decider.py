@@ -445,20 +445,22 @@ class Decider:
             part, relatives, asked = replace(part, scope=_BASE), (True, False), probe.question
         parts: list[Part | ItemError] = [part] * len(texts)
         if part.scope is not None:
-            label = "{}: " + name if probe is None else "{}"
-            items = [
-                item_of(
-                    text,
-                    asked,
-                    ready.template,
-                    id=(name if probe is None else None) if id is None else label.format(id),
-                    blind=relatives[0],
-                    content_free=relatives[1],
-                )
-                for text, id in texts
-            ]
-            encoded = self.encode(items) if probe is None else self.tracer.encode(items)
-            parts = [e if isinstance(e, ItemError) else replace(part, item=e) for e in encoded]
+            items: list[Item | ItemError] = []
+            for text, id in texts:
+                if probe is None:
+                    id = name if id is None else f"{id}: {name}"
+                try:
+                    blind_too, free_too = relatives
+                    item = item_of(
+                        text, asked, ready.template, id=id, blind=blind_too, content_free=free_too
+                    )
+                    items.append(item)
+                except ItemError as error:
+                    items.append(error)
+            there = [item for item in items if isinstance(item, Item)]
+            encoded = iter(self.encode(there) if probe is None else self.tracer.encode(there))
+            results = [next(encoded) if isinstance(one, Item) else one for one in items]
+            parts = [r if isinstance(r, ItemError) else replace(part, item=r) for r in results]
         if probe is not None and probe.state is not None:
             pooling, asked = probe.state.pooling, probe.question
             passages = read_passages(self.tracer, texts, asked, ready.template, pooling)

@@ -3,45 +3,43 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from lastword.model.options import LoadOptions, strict_keywords
-from lastword.trust.certificate import Certificate
+from lastword.model.options import LoadOptions
+
+if TYPE_CHECKING:
+    from lastword.trust.certificate import Certificate
 
 
-@strict_keywords
 @dataclass(frozen=True, kw_only=True)
 class DecideOptions(LoadOptions):
     """Options of loading a model, and of what decides with it.
+
+    Attributes:
+        certificate: Certificate, or its file: the overrides that may be applied.
+        correction: Correction to apply: trace, or a method listed by `lastword compare --list`,
+            such as pmi@0.5. By default items are corrected by trace, and questions get the
+            model's answers. A certificate names its method, and is refused beside another.
+        probes: Probes, or their files; each answers its question.
+        unlike: Defer a probe's answer if the text's p-value of being like the labelled texts is
+            below this.
 
     Raises:
         InputError: As `LoadOptions`.
         CertificateError: The file cannot be read, or holds no certificate.
     """
 
-    certificate: Annotated[
-        Certificate | str | Path | None,
-        "Of `lastword certify`, or its file: which overrides are allowed.",
-    ] = None
-    correction: Annotated[
-        str | None,
-        "What decides: trace, or a method that `lastword compare --list` names, as pmi@0.5. Left "
-        "out, trace corrects, and questions (`decide`, the service's decisions) get the model's "
-        "own answers. A certificate says what it is for, and is refused beside another.",
-    ] = None
-    probes: Annotated[
-        Sequence[Any], "Files of probes (`lastword try` writes one); each answers its question."
-    ] = ()
-    unlike: Annotated[
-        float,
-        "Defer a probe's answer to a text whose p-value of being like the labelled ones is below "
-        "this.",
-    ] = 0.0
+    certificate: "Certificate | str | Path | None" = None
+    correction: str | None = None
+    probes: Sequence[Any] = ()
+    unlike: float = 0.0
 
     def __post_init__(self) -> None:
         """Read the certificate's file."""
         super().__post_init__()
         if isinstance(self.certificate, str | Path):
+            from lastword.trust.certificate import Certificate  # imports numpy and scipy
+
             object.__setattr__(self, "certificate", Certificate.read(self.certificate))
 
     def facts(self) -> dict[str, Any]:
@@ -49,6 +47,7 @@ class DecideOptions(LoadOptions):
         facts = super().facts()
         if self.correction is not None:
             facts["correction"] = self.correction
-        if isinstance(self.certificate, Certificate):
+        if self.certificate is not None:
+            assert not isinstance(self.certificate, str | Path), "the options have read the file"
             facts["certificate"] = self.certificate.describe()
         return facts

@@ -30,7 +30,8 @@ from lastword.rule.operators import OPERATORS, Step
 from lastword.rule.router import Verdict, settle
 from lastword.rule.scorer import Scorer
 from lastword.rule.theta import Theta
-from lastword.text.forest import Branch, plan
+from lastword.text.branch import Branch
+from lastword.text.forest import plan
 from lastword.text.items import Blind, Item, as_item, rows_of
 from lastword.text.tokens import EncodedItem, Tokenizer, describe_chat, encode
 
@@ -73,6 +74,7 @@ class Tracer:
         **options: Any,
     ) -> None:
         refuse_unknown("Tracer", options)
+        options = {"prefix_cache": 0, "blind_cache": 0} | options  # the weights may change
         load = LoadOptions(model.config.name_or_path or type(model).__name__, **options)
         self._hold(Local(model, load, source), tokenizer, load, invariant)
 

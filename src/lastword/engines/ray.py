@@ -107,7 +107,7 @@ def connected(cluster: Cluster, spare: int = 0) -> Iterator[None]:
         )
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise InputError(
-            f"no Ray at {cluster.address} ({last_line(error)}); give the --address of a running "
+            f"no Ray at {cluster.address} ({last_line(error)}); give the address of a running "
             "cluster, or `local` to start one here"
         ) from error
     try:
@@ -326,7 +326,7 @@ def _require_room(cluster: Cluster) -> None:
     if any(amount > here.get(name, 0.0) for name, amount in demand.items()):
         raise InputError(
             f"{cluster.workers} workers take {_amounts(demand)} and this machine has "
-            f"{_amounts(here)}; take fewer or smaller workers, or give the --address of a larger "
+            f"{_amounts(here)}; take fewer or smaller workers, or give the address of a larger "
             "cluster"
         )
 
@@ -349,7 +349,7 @@ def _give_up(group: int | None, error: RayError) -> TraceError:
         )
     return RecordError(
         f"{times} computing group {group} of the plan ({last}); its parts before are kept: start "
-        "again with more memory for each worker, or in another --out with a smaller --batch-tokens"
+        "again with more memory for each worker, or in another --out with smaller batch_tokens"
     )
 
 

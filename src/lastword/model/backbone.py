@@ -44,7 +44,8 @@ from lastword.model.families import (
 )
 from lastword.model.prefixes import Prefixes, Row
 from lastword.model.reading import States, on_device
-from lastword.text.forest import Branch, Nodes, Reads, build, lay_out, sees
+from lastword.text.branch import Branch
+from lastword.text.forest import Nodes, Reads, build, lay_out, sees
 
 Road = Literal["packed", "masked", "plain"]
 

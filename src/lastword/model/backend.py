@@ -24,7 +24,7 @@ from lastword.model.reading import Reading, States
 from lastword.model.readout import Readout
 from lastword.rule.theta import Theta
 from lastword.rule.tile import TokenScorer
-from lastword.text.forest import Branch
+from lastword.text.branch import Branch
 
 T = TypeVar("T")
 # Memory that one batch's states and activations may take where no budget in tokens is given.

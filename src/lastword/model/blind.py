@@ -7,7 +7,7 @@ from threading import Lock
 
 import numpy as np
 
-from lastword.text.forest import Branch
+from lastword.text.branch import Branch
 
 
 class BlindScores:

@@ -29,7 +29,7 @@ from lastword.model.layout import LaidOut, lay_out, plain_layers
 from lastword.model.options import Layout
 from lastword.model.prefixes import Prefixes
 from lastword.model.readout import Readout
-from lastword.text.forest import Branch
+from lastword.text.branch import Branch
 
 ROADS: tuple[Road, ...] = ("packed", "masked")
 NOISE = 1.0  # nats; most that a batch may move a score in any dtype

@@ -76,7 +76,7 @@ def open_checkpoint(base: LoadOptions) -> GgufCheckpoint:
     header = checkpoint.header
     if base.quantize is not None:
         raise ModelError(
-            f"{header.label} is quantised already ({header.quantisation}): leave --quantize out"
+            f"{header.label} is quantised already ({header.quantisation}): leave quantize out"
         )
     _refuse_unread(header)
     return checkpoint

@@ -262,7 +262,7 @@ def _look_into(base: LoadOptions, device: torch.device) -> _Plan:
     dtype, method = _dtype(base, stored_dtype(config), device), quantisation.stored_method(config)
     plan = _Plan(base, config, method, dtype, device, open_checkpoint(base))
     if method and base.quantize:
-        raise ModelError(f"{base.label} is quantised already ({method}): leave --quantize out")
+        raise ModelError(f"{base.label} is quantised already ({method}): leave quantize out")
     if (quantiser := "bitsandbytes" if base.quantize else method) is not None:
         quantisation.require(base.name, quantiser)
         quantisation.quieten()
@@ -310,7 +310,7 @@ def open_checkpoint(base: LoadOptions) -> Checkpoint | None:
         if isinstance(checkpoint, TorchCheckpoint) and not base.allow_bin:
             raise ModelError(
                 f"{base.name} has no safetensors: convert it, or allow its pytorch_model.bin, "
-                "weights only (--allow-bin)"
+                "weights only (--load allow_bin=true)"
             )
         return checkpoint
     if base.revision is None or not hub.is_commit(base.revision):
@@ -347,7 +347,7 @@ def _load_model(plan: _Plan) -> PreTrainedModel:
     if base.quantize is not None and not quantisation.took_hold(model):
         raise ModelError(
             f"{base.label} ({config.model_type}) has no linear layers that bitsandbytes quantises: "
-            "leave --quantize out"
+            "leave quantize out"
         )
     if plan.method is not None:
         _cast_rest(model, plan.dtype)
@@ -400,7 +400,7 @@ def _placement(plan: _Plan) -> dict[str, Any]:
     base, device = plan.options, plan.device
     if base.device_map is not None:
         if find_spec("accelerate") is None:
-            raise ModelError("--device-map needs accelerate: pip install 'lastword[large]'")
+            raise ModelError("--load device_map needs accelerate: pip install 'lastword[large]'")
         where = base.device_map if isinstance(base.device_map, str) else dict(base.device_map)
         return {"device_map": where, "offload_folder": str(_offload_folder())}
     quantised = base.quantize is not None or plan.method is not None

@@ -14,7 +14,7 @@ EXTRAS = {
     "eval": "eval, merge, report, ablate, compare, certify, lm-eval; frames, Parquet",
     "bench": "bench",
     "large": "models over several devices, LoRA adapters",
-    "quant": "--quantize int8 and nf4",
+    "quant": "--load quantize=int8 and nf4",
     "gguf": "GGUF files",
     "serve": "serve",
     "postgres": "services that share their state",

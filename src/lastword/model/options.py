@@ -1,15 +1,10 @@
-"""Options of loading a model, typed once for Python, commands, Ray and the harness.
-
-A new option is a field here, its help beside its type: `Tracer.from_pretrained` takes it
-as a keyword and tells of it in its help, and the commands that run a model have it as an option.
-"""
+"""Options of loading a model, declared once for Python, commands, Ray and the harness."""
 
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, asdict, dataclass, fields
-from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
 from lastword.errors import InputError
 from lastword.model.embedded import EMBEDDED
@@ -20,8 +15,6 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 HeadDtype = Literal["float32", "model"]
 Layout = Literal["auto", "stored", "onednn"]
 Quantize = Literal["int8", "nf4"]
-
-T = TypeVar("T")
 
 # How the embedded models are loaded: other values of these options would change nothing.
 _EMBEDDED_AS: dict[str, tuple[str | None, ...]] = {
@@ -56,87 +49,65 @@ _FOREIGN = {
 }
 
 
-def strict_keywords(kind: type[T]) -> type[T]:
-    """Let a misspelt keyword of the class be an `InputError` with what is meant."""
-    made = kind.__init__
-
-    @wraps(made)
-    def init(self: T, *args: Any, **given: Any) -> None:
-        refuse_unknown(kind.__name__, (name for name in given if name != "model"), kind)
-        made(self, *args, **given)
-
-    kind.__init__ = init  # type: ignore[assignment, method-assign]
-    return kind
-
-
-@strict_keywords
 @dataclass(frozen=True)
 class LoadOptions:
-    """Which model, how it is loaded, and how it is read.
+    """Options of loading and reading a model.
+
+    Attributes:
+        model: Hub name, folder of a model or of a LoRA adapter, GGUF file, or a name of lastword:
+            lastword/demo-organism is embedded, `lastword get` downloads lastword/smollm2-135m.
+        alias: Name of the model in records and tables, instead of its name or path.
+        revision: Branch, tag or commit on the hub.
+        gguf: Name of a GGUF file in the folder, or among the model's files on the hub.
+        device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
+        dtype: Data type of the weights. `auto` keeps the checkpoint's, but uses float32 instead of
+            float16 on the CPU.
+        head_dtype: Data type of the logits; `model` is faster, but may give equal scores.
+        attention: `auto`, `model`, `sdpa`, `eager` or `flex_attention`. `auto` and `model` leave
+            the choice to transformers, but `auto` takes flex attention on a GPU if it is faster.
+        layout: Layout of a float32 trunk on the CPU; `auto` changes it for oneDNN if that is
+            faster.
+        quantize: Quantise the weights while loading them (bitsandbytes).
+        device_map: `auto` spreads the model over all devices, the CPU and the disk (accelerate); a
+            mapping places each module.
+        batch_tokens: Maximum number of distinct tokens in a batch. Default: as memory allows, and
+            at most 1,024 in a service on a CPU.
+        prefix_cache: MiB for the common beginnings of prompts (a system prompt, a text) and for
+            what probes read of a text; 0 keeps nothing.
+        blind_cache: MiB for the candidates' scores without the input, for corrections that use
+            them; 0 keeps nothing.
+        theta: Constants and switches of the method.
+        invariant: I(M), for a model from which it cannot be computed.
+        chat: Put prompts into the tokenizer's chat template.
+        overflow: What to do with a prompt that is longer than the model's context.
+        allow_bin: Read pytorch_model.bin, as weights only.
+        trust_remote_code: Run Python code from the checkpoint.
 
     Raises:
         InputError: An option that an embedded model does not have, or an unknown value.
     """
 
-    model: Annotated[
-        str | Path,
-        "Hub name, folder of a model or of a LoRA adapter, GGUF file, or a name of our own: "
-        "lastword/demo-organism is embedded, `lastword get` fetches lastword/smollm2-135m.",
-    ]
+    model: str | Path
     _: KW_ONLY
-    alias: Annotated[
-        str | None, "What records and tables call the model, in place of its own name."
-    ] = None
-    revision: Annotated[str | None, "Branch, tag or commit on the hub."] = None
-    gguf: Annotated[
-        str | None, "Name of a GGUF file in the folder, or among the model's files on the hub."
-    ] = None
-    device: Annotated[str, "auto, cpu, cuda, cuda:1, mps."] = "auto"
-    dtype: Annotated[
-        Dtype, "Of the weights; auto is the checkpoint's, and float32 for float16 on the CPU."
-    ] = "auto"
-    head_dtype: Annotated[HeadDtype, "Of the logits; `model` is faster and may tie candidates."] = (
-        "float32"
-    )
-    attention: Annotated[
-        str,
-        "auto, model, sdpa, eager, flex_attention; with auto and model transformers chooses, and "
-        "auto takes flex on a GPU where that is faster.",
-    ] = "auto"
-    layout: Annotated[
-        Layout, "Of a float32 trunk on the CPU; auto lays it out for oneDNN where that is faster."
-    ] = "auto"
-    quantize: Annotated[
-        Quantize | None, "Quantise the weights while loading them (bitsandbytes)."
-    ] = None
-    device_map: Annotated[
-        str | Mapping[str, Any] | None,
-        "`auto` spreads the model over all devices, the CPU and the disk (accelerate); a mapping "
-        "says where each module goes.",
-    ] = None
-    batch_tokens: Annotated[
-        int | None,
-        "Most distinct tokens of one batch; as memory allows if left out, and in a service on a "
-        "CPU 1,024 at most.",
-    ] = None
-    prefix_cache: Annotated[
-        int,
-        "MiB that keep what comes back at the beginning of prompts, such as a system prompt or a "
-        "text, and what probes read of a text: computed once; 0 keeps nothing.",
-    ] = 256
-    blind_cache: Annotated[
-        int,
-        "MiB that keep what candidates score without the input, which corrections that read the "
-        "question take off: an option of a frame is read once; 0 keeps nothing.",
-    ] = 16
-    theta: Annotated[Theta | None, "Constants and switches of the method."] = None
-    invariant: Annotated[float | None, "I(M), for a model that has none of its own."] = None
-    chat: Annotated[Chat | None, "Put prompts into the tokenizer's template."] = None
-    overflow: Annotated[Overflow, "What to do with a prompt longer than the model's context."] = (
-        "error"
-    )
-    allow_bin: Annotated[bool, "Read pytorch_model.bin, as weights only."] = False
-    trust_remote_code: Annotated[bool, "Run code that the checkpoint brings."] = False
+    alias: str | None = None
+    revision: str | None = None
+    gguf: str | None = None
+    device: str = "auto"
+    dtype: Dtype = "auto"
+    head_dtype: HeadDtype = "float32"
+    attention: str = "auto"
+    layout: Layout = "auto"
+    quantize: Quantize | None = None
+    device_map: str | Mapping[str, Any] | None = None
+    batch_tokens: int | None = None
+    prefix_cache: int = 256
+    blind_cache: int = 16
+    theta: Theta | None = None
+    invariant: float | None = None
+    chat: Chat | None = None
+    overflow: Overflow = "error"
+    allow_bin: bool = False
+    trust_remote_code: bool = False
 
     def __post_init__(self) -> None:
         """Refuse options that would change nothing."""
@@ -171,12 +142,6 @@ class LoadOptions:
     def embedded(self) -> str | None:
         """Return which of the embedded models is meant; None where it is none."""
         return self.name.removeprefix(EMBEDDED) if self.name.startswith(EMBEDDED) else None
-
-
-def helps(kind: type) -> dict[str, str]:
-    """Return the help of each field of a dataclass: the text beside its type, by its name."""
-    marks = {f.name: get_args(f.type)[1:] for f in fields(kind)}
-    return {name: mark for name, some in marks.items() for mark in some if isinstance(mark, str)}
 
 
 def refuse_unknown(function: str, names: Iterable[str], kind: type[Any] | None = None) -> None:

@@ -18,7 +18,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lastword.text.forest import Branch, Forest, Ragged
+from lastword.text.branch import Branch
+from lastword.text.forest import Forest, Ragged
 
 BLOCK = 16  # tokens
 SEEN = 2**16  # blocks that are remembered by name, to know those that come back

@@ -20,7 +20,7 @@ class Family:
         rule: What that class does to states beside its norm and its head's weights.
         wrapper: The multimodal wrapper's model type whose text model this is, if any.
         tried: Quantisations that were loaded and held to dense weights: `fp8` and `mxfp4` as
-            stored, `int8` and `nf4` by `--quantize`.
+            stored, `int8` and `nf4` by `--load quantize`.
         note: What its positions or attention need beyond the common rule.
     """
 

@@ -1,14 +1,14 @@
-"""What a service is told once, when it starts."""
+"""The settings of a service."""
 
 import ipaddress
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from lastword.errors import InputError
 
-_COUNTS = (
+COUNTS = (
     *("batch_items", "batch_limit", "requests", "body_bytes", "flight_bytes", "candidates"),
     *("characters", "tokens", "connections", "header_bytes", "feedback_items", "entries"),
 )
@@ -16,71 +16,74 @@ _COUNTS = (
 
 @dataclass(frozen=True)
 class Settings:
-    """Limits and manners of a service."""
+    """Limits and behaviour of a service.
 
-    host: Annotated[str, "Address to listen on; beyond loopback needs a token."] = "127.0.0.1"
-    port: Annotated[int, "Port; 0 takes a free one, named in the log."] = 8000
-    token: Annotated[str | None, "What clients send as a Bearer token."] = None
-    label_token: Annotated[
-        str | None, "What /v1/feedback takes in its place, so that who asks cannot label."
-    ] = None
-    shadow: Annotated[bool, "Answer with the base; log what correction would change."] = False
-    batch_items: Annotated[int, "Most waiting items computed together; 1 is none."] = 64
-    requests: Annotated[int, "Most requests in hand; one more is refused with 429."] = 256
-    deadline_seconds: Annotated[
-        float,
-        "Seconds from a request's first byte to its answer; of a batch, from when an item is "
-        "queued.",
-    ] = 30.0
-    body_bytes: Annotated[int, "Largest body in bytes."] = 2**20
-    flight_bytes: Annotated[
-        int, "Most bytes of all bodies in hand; one that exceeds them is refused with 429."
-    ] = 2**26
-    entries: Annotated[int, "Most of one body: entries of its lists and objects, however deep."] = (
-        65_536
-    )
-    batch_limit: Annotated[int, "Most items of one batch."] = 4096
-    candidates: Annotated[int, "Most of one item."] = 64
-    characters: Annotated[
-        int, "Most of one item: its prompt once for each candidate, and the candidates."
-    ] = 2**21
-    tokens: Annotated[int, "Most of one item, prompt and candidates together."] = 16_384
-    connections: Annotated[int, "Most open at a time; others wait to be taken."] = 4096
-    header_bytes: Annotated[int, "Most of one request's headers."] = 65_536
-    header_seconds: Annotated[float, "How long they may take to arrive."] = 10.0
-    client_header: Annotated[
-        str | None,
-        "Header in which the proxy in front names its client, for whose turn it is; what clients "
-        "send under that name it has to replace. Without it each connection is a client.",
-    ] = None
-    drain_seconds: Annotated[
-        float, "How long new requests are turned away politely before sockets close."
-    ] = 0.5
-    on_alarm: Annotated[
-        Literal["log", "shadow"],
-        "What an alarm of the monitor does: a line in the log, or `shadow` from then on.",
-    ] = "log"
-    feedback_items: Annotated[int, "Most answers that are remembered for their labels."] = 100_000
-    feedback_seconds: Annotated[float, "How long an answer is remembered."] = 604_800.0  # a week
-    state: Annotated[
-        str | Path | None,
-        "File that keeps monitor, drift and remembered answers over a restart, or postgresql:// "
-        "address of a database that does so for several services; a file may also keep the running "
-        "means of --correction batch-calibrated.",
-    ] = None
-    keep_texts: Annotated[
-        bool,
-        "Keep in --state the texts and options of what is answered, for `lastword labels`.",
-    ] = False
-    explorer: Annotated[bool, "Show the explorer's page at /."] = False
-    log_prompts: Annotated[bool, "Write prompts and candidates into the log."] = False
-    questions: Annotated[
-        Path | None,
-        "Questions file: it is checked, and the probes that it names are loaded, at start.",
-    ] = None
-    template: Annotated[
-        str | None, "Of decisions: decide/plain, decide/listed, decide/chat, or a file of Jinja."
-    ] = None
+    Attributes:
+        host: Address to listen on; other than loopback needs a token.
+        port: Port; 0 takes a free one, which the log names.
+        token: Bearer token that clients send.
+        label_token: Token for /v1/feedback alone, so that those who ask cannot label.
+        shadow: Return the model's answers, and log what correction would change.
+        batch_items: Maximum number of waiting items that are computed together.
+        requests: Maximum number of requests in progress. Further requests get status 429.
+        deadline_seconds: Time limit per request, counted from its first byte; for batches, from
+            the time an item is queued.
+        body_bytes: Maximum size of a body.
+        flight_bytes: Maximum size of all bodies in progress. Further requests get status 429.
+        entries: Maximum number of entries of a body's lists and objects, at all depths.
+        batch_limit: Maximum number of items in a batch.
+        candidates: Maximum number of candidates of an item.
+        characters: Maximum number of characters of an item: its prompt once per candidate, and
+            the candidates.
+        tokens: Maximum number of tokens of an item, prompt and candidates together.
+        connections: Maximum number of open connections; others wait.
+        header_bytes: Maximum size of a request's headers.
+        header_seconds: Time limit for the headers.
+        client_header: Header in which the proxy names its client, so that clients take turns. The
+            proxy must overwrite it. By default each connection is a client.
+        drain_seconds: Time for which new requests are refused before sockets close.
+        on_alarm: Response to an alarm of the monitor: a log line, or `shadow` from then on.
+        feedback_items: Maximum number of answers that are remembered for their labels.
+        feedback_seconds: Time for which an answer is remembered; a week by default.
+        state: File that keeps the monitor, drift and remembered answers over a restart, or the
+            postgresql:// address of a database that several services share. A file may also keep
+            the running means of the correction `batch-calibrated`.
+        keep_texts: Keep the texts and options of answers in the state, for `lastword labels`.
+        explorer: Show the explorer at /.
+        log_prompts: Log prompts and candidates.
+        questions: Questions file. It is checked, and the probes that it names are loaded, at start.
+        template: Template of decisions: decide/plain, decide/listed, decide/chat or a Jinja file.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    token: str | None = None
+    label_token: str | None = None
+    shadow: bool = False
+    batch_items: int = 64
+    requests: int = 256
+    deadline_seconds: float = 30.0
+    body_bytes: int = 2**20
+    flight_bytes: int = 2**26
+    entries: int = 65_536
+    batch_limit: int = 4096
+    candidates: int = 64
+    characters: int = 2**21
+    tokens: int = 16_384
+    connections: int = 4096
+    header_bytes: int = 65_536
+    header_seconds: float = 10.0
+    client_header: str | None = None
+    drain_seconds: float = 0.5
+    on_alarm: Literal["log", "shadow"] = "log"
+    feedback_items: int = 100_000
+    feedback_seconds: float = 604_800.0
+    state: str | Path | None = None
+    keep_texts: bool = False
+    explorer: bool = False
+    log_prompts: bool = False
+    questions: Path | None = None
+    template: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse an open door and limits that let nothing through."""
@@ -96,7 +99,7 @@ class Settings:
                 f"{self.host} is not loopback: set --token or LASTWORD_TOKEN, or listen on "
                 "127.0.0.1"
             )
-        for name in _COUNTS:
+        for name in COUNTS:
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is at least 1, not {getattr(self, name)}")
         spans = (self.deadline_seconds, self.header_seconds, self.feedback_seconds)

@@ -11,24 +11,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int
 
+from lastword.text.branch import Branch
+
 Nodes = Int[np.ndarray, " nodes"]
 Ragged = Int[np.ndarray, " _length"]  # of a list whose arrays differ in length
-
-
-@dataclass(frozen=True)
-class Branch:
-    """One candidate as the model sees it: the whole text's ids, and where the candidate begins.
-
-    The last token is predicted and never fed.
-    """
-
-    tokens: tuple[int, ...]
-    boundary: int
-
-    @property
-    def fed(self) -> tuple[int, ...]:
-        """Return the ids that the model reads."""
-        return self.tokens[:-1]
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ def _passage(
     if overflow == "error":
         raise ItemError(
             f"the text needs {len(ids)} tokens and the model's context is {context}; shorten it or "
-            "allow truncation (--overflow truncate)"
+            "allow truncation (--load overflow=truncate)"
         )
     first = reader.count_special(ids)
     drop = len(ids) - context

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from lastword.errors import InputError, ItemError, ModelError
 from lastword.rule.theta import Theta
-from lastword.text.forest import Branch
+from lastword.text.branch import Branch
 from lastword.text.items import Item
 from lastword.text.messages import Message, as_dicts
 
@@ -503,7 +503,7 @@ def _fit(encoded: Encoded, reader: Reader, context: int | None, overflow: Overfl
     if overflow == "error":
         raise ItemError(
             f"candidate {longest} needs {length} tokens with its prompt and the model's context is "
-            f"{context}; shorten it or allow truncation (--overflow truncate)"
+            f"{context}; shorten it or allow truncation (--load overflow=truncate)"
         )
     if drop > shared - max(special, 1):
         raise ItemError(

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import Annotated
 
 from lastword.errors import InputError
 from lastword.trust.policy import TRACE, Promise, family, is_fitted
@@ -12,34 +11,33 @@ from lastword.trust.policy import TRACE, Promise, family, is_fitted
 class Terms:
     """Terms of what a certificate has to promise.
 
+    Attributes:
+        alpha: Maximum share of all answers that may be broken.
+        delta: Maximum probability that the guarantee does not hold.
+        gain: Guarantee too that corrected answers outweigh broken ones.
+        error: Defer answers, so that at most this share of the others is wrong; None defers none.
+        right: Maximum share of the model's right answers that may be broken, or None.
+        break_costs: Cost of a broken answer, in corrected answers.
+        looks: Maximum number of looks at the labels; each has its part of delta.
+        look: The number of this look, from 1 on.
+        methods: The methods to choose from.
+        promise: `gain`: accuracy higher than the model's. `breaks`: that, and at most alpha of all
+            answers broken.
+
     Raises:
-        InputError: A share that is none, costs or looks that are none, or a promise of nothing.
+        InputError: A share outside 0 to 1, impossible costs or looks, or an empty promise.
     """
 
-    alpha: Annotated[float, "Largest share of all items whose right answer may be broken."] = 0.02
-    delta: Annotated[float, "Largest chance that the labelled items mislead."] = 0.05
-    gain: Annotated[bool, "Promise too that what is fixed is worth more than what is broken."] = (
-        True
-    )
-    error: Annotated[
-        float | None,
-        "Defer so that at most this share of the answers given is wrong; None defers none.",
-    ] = None
-    right: Annotated[
-        float | None,
-        "Largest share of the model's right answers that may be broken; None promises none.",
-    ] = None
-    break_costs: Annotated[float, "What a break costs, in repairs."] = 1.0
-    looks: Annotated[
-        int, "How often labels are looked at, at most: each look has its part of delta."
-    ] = 1
-    look: Annotated[int, "Which of these looks this is, from 1 on."] = 1
-    methods: Annotated[tuple[str, ...], "What is chosen among."] = (TRACE,)
-    promise: Annotated[
-        Promise,
-        "gain: more right answers than the model's own; breaks: that, and at most alpha of all "
-        "answers broken.",
-    ] = "breaks"
+    alpha: float = 0.02
+    delta: float = 0.05
+    gain: bool = True
+    error: float | None = None
+    right: float | None = None
+    break_costs: float = 1.0
+    looks: int = 1
+    look: int = 1
+    methods: tuple[str, ...] = (TRACE,)
+    promise: Promise = "breaks"
 
     def __post_init__(self) -> None:
         """Refuse what cannot be promised."""

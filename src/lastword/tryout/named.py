@@ -1,27 +1,30 @@
-"""The columns of a table of examples and its job, as a user names them; light, for the command."""
+"""The columns of a table of examples and its task, as a user names them."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 
 @dataclass(frozen=True)
 class Named:
-    """The columns of a table, and the job."""
+    """The columns of a table, and the task.
 
-    text: Annotated[
-        str | None, "Column of the text; guessed if left out, as is that of the label."
-    ] = None
-    label: Annotated[str | None, "Column of the right answer."] = None
-    choices: Annotated[
-        str | None,
-        "Column of each row's own options, or a file of the options of all; if left out, the "
-        "labels that occur.",
-    ] = None
-    describe: Annotated[Path | None, "TOML file with a description a label, for the prompt."] = None
-    instructions: Annotated[str | None, "The question about each text."] = None
-    id: Annotated[str | None, "Column of each row's name; guessed if left out."] = None
-    unlabelled: Annotated[
-        Path | None, "Table of more texts without labels, for the self-taught probe."
-    ] = None
-    tidy: Annotated[bool, "Join labels that differ only in case or spaces."] = False
+    Attributes:
+        text: Column of the text; guessed if left out.
+        label: Column of the right answer; guessed if left out.
+        choices: Column with each row's options, or a file with the options of all rows. Default:
+            the labels that occur.
+        describe: TOML file that describes each label, for the prompt.
+        instructions: The question about each text.
+        id: Column of the row's name; guessed if left out.
+        unlabelled: Table of unlabelled texts, for the self-taught probe.
+        tidy: Join labels that differ only in case or spaces.
+    """
+
+    text: str | None = None
+    label: str | None = None
+    choices: str | None = None
+    describe: Path | None = None
+    instructions: str | None = None
+    id: str | None = None
+    unlabelled: Path | None = None
+    tidy: bool = False

@@ -30,7 +30,8 @@ from lastword.model.options import LoadOptions
 from lastword.model.reading import Reading, States
 from lastword.rule.theta import Theta
 from lastword.rule.tile import TokenScorer
-from lastword.text.forest import Branch, Forest, build
+from lastword.text.branch import Branch
+from lastword.text.forest import Forest, build
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from lastword.model.backend import MOST_BATCH_TOKENS, Profile
 from lastword.model.check import random_texts, rounding
 from lastword.model.reading import Reading, States
 from lastword.model.readout import Readout
-from lastword.text.forest import Branch
+from lastword.text.branch import Branch
 
 LogProbs = Float[np.ndarray, "depths targets"]
 

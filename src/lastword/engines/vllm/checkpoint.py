@@ -80,7 +80,7 @@ def find(options: LoadOptions) -> Checkpoint:
         if getattr(options, name) != default:
             raise InputError(
                 f"{name} says how transformers runs a model, and here vLLM does: leave it out; "
-                "what vLLM takes goes into --vllm-options"
+                "arguments of vLLM go into --engine-options"
             )
     if options.embedded is None and gguf.find(options) is None:
         base, adapter = loading.parts_of(options)

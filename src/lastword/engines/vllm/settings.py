@@ -73,11 +73,13 @@ class Settings:
         try:
             process = subprocess.run(command, capture_output=True, text=True, check=True)
         except OSError as error:
-            raise ModelError(f"no Python at {self.python}: give --vllm-python PATH") from error
+            raise ModelError(
+                f"no Python at {self.python}: give --engine-options vllm_python=PATH"
+            ) from error
         except subprocess.CalledProcessError as error:
             raise ModelError(
-                f"no vLLM for {self.python}: give --vllm-python PATH, the Python of an environment "
-                "that has it"
+                f"no vLLM for {self.python}: give --engine-options vllm_python=PATH, the Python of "
+                "an environment that has it"
             ) from error
         version: str = process.stdout.strip()
         return version

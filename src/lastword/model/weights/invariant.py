@@ -218,7 +218,7 @@ class _Reader:
         if value <= _ZERO:
             raise InvariantError(
                 f"the rows of {projection.module}.weight in {self._checkpoint.label} have equal "
-                "norms, so I(M) divides by zero; give its value with --invariant VALUE"
+                "norms, so I(M) divides by zero; give its value with --load invariant=VALUE"
             )
         return value
 
@@ -240,6 +240,6 @@ class _Reader:
         if not math.isfinite(value):
             raise InvariantError(
                 f"{name} in {self._checkpoint.label} is all zeros or not finite: check the "
-                "checkpoint, or give the value with --invariant VALUE"
+                "checkpoint, or give the value with --load invariant=VALUE"
             )
         return value

@@ -75,7 +75,7 @@ def _not_json(error: Exception) -> str:
 
 
 def _too_many(limit: int) -> Refusal:
-    what = f"the batch has more than {limit} items (--batch-limit); send it in parts"
+    what = f"the batch has more than {limit} items (--limits batch_limit); send it in parts"
     return Refusal("batch_too_large", what)
 
 

@@ -1,0 +1,196 @@
+"""The options that several commands share, each declared once.
+
+A command lists them as plain parameters. A parameter has the name of its long flag, because its
+variable (`LASTWORD_EVAL_LIMIT` for `eval --limit`) is named after the parameter.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from lastword.model.options import Dtype
+
+_model = partial(typer.Option, rich_help_panel="Model")
+_answers = partial(typer.Option, rich_help_panel="Answers")
+_engine = partial(typer.Option, rich_help_panel="Engine")
+
+_MODEL = (
+    "Hub name, folder or GGUF file. lastword/demo-organism is embedded; `lastword get` downloads "
+    "lastword/smollm2-135m."
+)
+Model = Annotated[str, typer.Option(help=_MODEL)]
+Models = Annotated[list[str], typer.Option(help=f"{_MODEL} Repeatable.")]
+Device = Annotated[str, _model(help="auto, cpu, cuda, cuda:1 or mps.")]
+DataType = Annotated[
+    Dtype,
+    _model(
+        help="Data type of the weights. `auto` keeps the checkpoint's, but uses float32 instead of "
+        "float16 on the CPU."
+    ),
+]
+ChatTemplate = Annotated[
+    bool, _model("--chat-template", help="Put prompts into the model's chat template.")
+]
+System = Annotated[str | None, _model(help="System message for --chat-template.")]
+RemoteCode = Annotated[
+    bool,
+    _model(
+        "--trust-remote-code",
+        help="Run Python code from the checkpoint.",
+        allow_from_autoenv=False,  # the environment may be someone else's
+    ),
+]
+
+
+def _refuse_from_variable(context: Any, option: Any, load: list[str] | None) -> list[str] | None:
+    """Refuse allow_bin from the environment, which may be someone else's."""
+    source = context.get_parameter_source(option.name)
+    if source is not None and source.name == "ENVIRONMENT":
+        if any(pair.startswith("allow_bin=") for pair in load or ()):
+            raise typer.BadParameter("allow_bin is not read from a variable: pass it as an option")
+    return load
+
+
+Load = Annotated[
+    list[str] | None,
+    _model(
+        metavar="KEY=VALUE",
+        callback=_refuse_from_variable,
+        help="Further settings of the model, such as quantize=nf4, batch_tokens=512, "
+        "revision=COMMIT or overflow=truncate (docs/python.md lists all). Repeatable.",
+    ),
+]
+
+Certificate = Annotated[
+    Path | None,
+    _answers(
+        help="Certificate of `lastword try` or `lastword certify`: the overrides that may be "
+        "applied."
+    ),
+]
+Correction = Annotated[
+    str | None,
+    _answers(
+        help="Correction to apply: trace, or a method listed by `lastword compare --list`, such as "
+        "pmi@0.5. By default items are corrected by trace, and questions get the model's answers."
+    ),
+]
+Probes = Annotated[
+    list[Path] | None,
+    _answers(help="Probe file of `lastword try`; it answers its question. Repeatable."),
+]
+Unlike = Annotated[
+    float,
+    _answers(
+        min=0,
+        max=1,
+        help="Defer a probe's answer if the text is unlike the labelled ones: its p-value is below "
+        "this.",
+    ),
+]
+Promise = Annotated[
+    Literal["gain", "breaks"],
+    typer.Option(
+        help="gain: accuracy higher than the model's. breaks: that, and at most alpha of all "
+        "answers broken."
+    ),
+]
+Template = Annotated[
+    str | None, typer.Option(help="decide/plain, decide/listed, decide/chat, or a Jinja file.")
+]
+
+Engine = Annotated[
+    Literal["local", "vllm"],
+    _engine(help="Run the model in this process, or in a separate vLLM process."),
+]
+EngineOrRay = Annotated[
+    Literal["local", "ray", "vllm"],
+    _engine(help="Run the model in this process, in Ray workers, or in a separate vLLM process."),
+]
+EngineOptions = Annotated[
+    list[str] | None,
+    _engine(
+        metavar="KEY=VALUE",
+        help="Settings of --engine (docs/engines.md), such as workers=4, gpus_per_worker=1, "
+        "vllm_python=PATH or tensor_parallel=2. Repeatable.",
+    ),
+]
+
+Data = Annotated[
+    Path | None,
+    typer.Option(help="File or folder with the benchmark's data; from the hub if left out."),
+]
+BenchmarkTemplate = Annotated[str | None, typer.Option(help="BENCHMARK/VARIANT or a Jinja file.")]
+Seed = Annotated[
+    int | None, typer.Option(help="Draw the questions of --limit at random, with this seed.")
+]
+Limit = Annotated[
+    int | None, typer.Option(min=1, help="Number of questions; a pair counts as one.")
+]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        help="Columns of hf:NAME: prompt=question,candidates=choices,truthful=answer; also "
+        "labels= and id=."
+    ),
+]
+Format = Annotated[
+    Literal["md", "csv", "tex"] | None,
+    typer.Option(help="Output format. By default a table in a terminal, and md in a pipe."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Runs = Annotated[
+    str, typer.Argument(metavar="PATH", help="Results folder from `lastword eval`, at any level.")
+]
+
+
+def read_pairs(
+    option: str, pairs: Iterable[str] | None, readers: Mapping[str, Callable[[str], Any]]
+) -> dict[str, Any]:
+    """Return the values of a KEY=VALUE option by key.
+
+    Args:
+        option: The option's flag.
+        pairs: What the user gave.
+        readers: For each key, the function that reads its value or raises ValueError.
+
+    Raises:
+        BadParameter: A pair without `=`, an unknown key or a wrong value.
+    """
+    values = {}
+    for pair in pairs or ():
+        key, equals, value = pair.partition("=")
+        if not equals or key not in readers:
+            raise typer.BadParameter(
+                f"{option} {pair}: expected KEY=VALUE with one of {', '.join(readers)}"
+            )
+        try:
+            values[key] = readers[key](value)
+        except ValueError as error:
+            raise typer.BadParameter(f"{option} {pair}: {error}") from error
+    return values
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """Return a reader of one of the choices."""
+
+    def read(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"expected one of {', '.join(choices)}")
+        return text
+
+    return read
+
+
+def at_least(minimum: int) -> Callable[[str], int]:
+    """Return a reader of whole numbers from a minimum on."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or int(text) < minimum:
+            raise ValueError(f"expected a whole number from {minimum} on")
+        return int(text)
+
+    return read
