@@ -28,7 +28,7 @@ Public:
 
 These keep their names and meaning until the changelog says otherwise. So do, less firmly, the
 modules that the documentation imports from: `lastword.methods` (a method of your own),
-`lastword.lab.benchmarks`, `lastword.decide`, `lastword.lab.demo`, `lastword.engines`,
+`lastword.lab.benchmarks`, `lastword.decide.answer`, `lastword.lab.demo`, `lastword.engines`,
 `lastword.integrations`. Every other module is private and may move.
 
 "Method, section 5" in a docstring is that section of the method page, docs/method.md.

@@ -57,7 +57,7 @@ def catalogue() -> dict[str, Benchmark]:
     Raises:
         InputError: A package adds one under a name that is taken or not its own, or that fails.
     """
-    added = plugins("lastword.lab.benchmarks", "benchmark", BENCHMARKS)
+    added = plugins("lastword.benchmarks", "benchmark", BENCHMARKS)
     for name, (value, origin) in added.items():
         if not isinstance(value, Benchmark) or value.name != name:
             raise InputError(f"{origin} adds under the name {name} no Benchmark that is called so")
