@@ -349,7 +349,7 @@ def probes(model: str) -> dict[str, Any]:
     def share(questions: dict[str, Choice], tokens: int) -> float:
         (question,), own, ready = questions.values(), text(tokens), prepare(questions)
         (encoded,) = tracer.encode(ready.items(own))
-        (passage,) = passages_of(tracer, [own], question, ready.template, "mean")
+        (passage,) = read_passages(tracer, [own], question, ready.template, "mean")
         whole = len(build([b for p in encoded.prompts for b in p.branches])) * tracer.profile.depth
         return len(passage.tokens) * PROBED / whole
 
@@ -432,7 +432,7 @@ def user(model: str, data: Path, most: int, rounds: int, out: Path) -> dict[str,
         own = every[:most]
 
         def ours(own: Sequence[str] = own) -> None:
-            tracer.pooled(passages_of(tracer, own, question, template, "mean"), [PROBED])
+            tracer.pooled(read_passages(tracer, own, question, template, "mean"), [PROBED])
 
         def theirs(own: Sequence[str] = own) -> None:
             padded(trunk, tokenizer, own, PROBED)

@@ -53,7 +53,7 @@ LEFT_OUT = {
     "from functools import partial": "it starts Ray, which tests/engines does",
     "python -m venv vllm": "vLLM takes gigabytes; `make vllm` installs it",
     "lastword correct --engine vllm": "tests/engines runs it where vLLM is",
-    "from pathlib import Path\n\nfrom lastword import LoadOptions\n": "as the command",
+    "from pathlib import Path\n\nfrom lastword import DecideOptions\n": "as the command",
     "LASTWORD_TOKEN=": "it asks for GPUs, and listens to everybody",
     "#!/bin/bash": "a job of Slurm",
     "job=$(sbatch": "it needs Slurm",
@@ -158,7 +158,7 @@ def at_work(
     own = {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
     for name, value in (SMALL | own | {"HF_DATASETS_CACHE": str(tmp_path / "datasets")}).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(Tracer, "open", once)
+    monkeypatch.setattr(Tracer, "from_pretrained", once)
     # tests/report saves each figure in every format.
     monkeypatch.setattr("lastword.lab.report.draw.FORMATS", ("svg",))
     # A service is made ready, and does not listen.

@@ -18,10 +18,11 @@ import pyarrow.parquet as pq
 from ray.data.exceptions import ExecutionTimeoutError
 from vllm_home import PYTHON, needs_vllm
 
-from lastword import Choice, Decider, LoadOptions, Predicate, Tracer
+from lastword import Choice, Decider, Predicate, Tracer
 from lastword.decide.answer import row_of
 from lastword.decide.decider import read_states, subject_of
 from lastword.decide.file import write_questions
+from lastword.decide.options import DecideOptions
 from lastword.engines import bulk
 from lastword.engines.ray import Cluster
 from lastword.errors import InputError, RecordError
@@ -45,7 +46,7 @@ def folder(tmp_path_factory) -> Path:
     table = pa.table({"Ticket-ID": [f"t{i}" for i in range(count)], "text": texts})
     pq.write_table(table, folder / "texts.parquet")
     tracer = Tracer.demo()
-    ready = tracer.prepare({"topic": TOPIC})
+    ready = Decider(tracer).prepare({"topic": TOPIC})
     labelled = ["the red fox runs", "a cat sleeps here", "pay the bill now", "the invoice is late"]
     states = read_states(tracer, labelled, TOPIC, ready.template, ("mean",))
     fit = fit_state(states, ["animal", "animal", "money", "money"], poolings=("mean",))
@@ -117,7 +118,7 @@ def test_what_was_killed_goes_on_and_answers_as_one_process_does(folder, tmp_pat
 
 def test_an_output_of_other_questions_is_refused(folder, tmp_path):
     (tmp_path / "out.checkpoint" / "other").mkdir(parents=True)
-    asked = bulk.Bulk(Tracer.demo, {"topic": TOPIC}, None, "")
+    asked = bulk.Bulk(Decider.demo, {"topic": TOPIC}, None, "")
     source, output = str(folder / "texts.parquet"), str(tmp_path / "out")
     with pytest.raises(InputError, match="answers to other questions"):
         bulk.decide_files(asked, source, output, Cluster())
@@ -125,7 +126,7 @@ def test_an_output_of_other_questions_is_refused(folder, tmp_path):
 
 def test_answers_of_vllm_are_not_those_of_transformers():
     asked = [
-        bulk.asked(Tracer.from_pretrained, LoadOptions(MODEL), {"topic": TOPIC}, None, engine)
+        bulk.asked(Decider.from_pretrained, DecideOptions(MODEL), {"topic": TOPIC}, None, engine)
         for engine in (None, {"name": "vllm"}, {"name": "vllm", "version": "0.32"})
     ]
     assert len({own.digest for own in asked}) == 3
@@ -139,7 +140,7 @@ def test_a_run_that_ray_gives_up_is_one_line(monkeypatch, tmp_path):
     monkeypatch.setattr(bulk, "connected", lambda *_: nullcontext())
     monkeypatch.setattr("ray.data.DataContext.get_current", MagicMock)
     monkeypatch.setattr("ray.data.read_parquet", lambda *_, **__: data)
-    asked = bulk.Bulk(Tracer.demo, {"topic": TOPIC}, None, "")
+    asked = bulk.Bulk(Decider.demo, {"topic": TOPIC}, None, "")
     with pytest.raises(RecordError, match="^Ray stopped: no progress for 1800s .*goes on") as stop:
         bulk.decide_files(asked, "in", str(tmp_path / "out"), Cluster(gpus_per_worker=0.5))
     assert "\n" not in str(stop.value)
