@@ -59,11 +59,7 @@ def _framed(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
 
 
 def open_decider(name: str) -> Decider:
-<<<<<<< HEAD
-    """The model, fetched where it is one that lastword knows by name and has not got."""
-=======
     """Return a decider over the model, downloaded if lastword knows it by name."""
->>>>>>> cli
     if published(name) is not None:
         fetch(name)
     return Decider.from_pretrained(name)
