@@ -50,7 +50,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from lastword import Choice, Decider
 from lastword.decide.batch import Read
-from lastword.decide.decider import subject_of
+from lastword.decide.decider import read_passages, subject_of
 from lastword.decide.questionnaire import prepare
 from lastword.decide.tracer import Tracer
 from lastword.lab.report import draw
