@@ -76,7 +76,9 @@ def judged(probe: StateProbe, data: Data, places: np.ndarray) -> Figures:
 def said(tracer: Tracer, probe: StateProbe, row: Any, texts: list[str]) -> tuple[Any, Any]:
     """Return a probe's answers to texts, and their p-values."""
     ready = prepare({"q": question(row)})
-    passages = read_passages(tracer, texts, ready.questions["q"], ready.template, probe.pooling)
+    named = [(text, None) for text in texts]
+    asked = ready.questions["q"]
+    passages: Any = read_passages(tracer, named, asked, ready.template, probe.pooling)
     states = tracer.pooled(passages, [probe.depth])[:, 0].astype(np.float64)
     best = probe.scores(states).argmax(axis=1)
     return np.array(probe.classes)[best], probe.likeness_p(states)

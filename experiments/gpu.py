@@ -29,7 +29,7 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from lastword import Choice
-from lastword.decide.decider import read_states, subject_of
+from lastword.decide.decider import Decider, read_states, subject_of
 from lastword.decide.tracer import Tracer
 from lastword.lab.timing.contenders import Sums, ours, sums_of
 from lastword.lab.timing.meter import metered, peak_bytes, synchronise
@@ -231,16 +231,17 @@ def bulk(sizes: Sizes) -> dict[str, Any]:
     """Texts a second by a probe, and the share of the time that is the trunk's."""
     model, tokenizer = model_of(sizes), embedded.load("organism")[1]
     reader, topic = Tracer(model, tokenizer, invariant=0.5), Choice("What?", ["fox", "bill"])
-    ready = reader.prepare({"topic": topic})
+    ready = Decider(reader).prepare({"topic": topic})
     labelled = ["the red fox runs", "a cat sleeps", "pay the bill", "the invoice is late"]
     states = read_states(reader, labelled, topic, ready.template, ("mean",))
     fit = fit_state(states, ["fox", "fox", "bill", "bill"], poolings=("mean",)).probe
     own = Probe(topic, ready.template_name, subject_of(reader), fit, len(labelled))
-    tracer = Tracer(model, tokenizer, invariant=0.5, probes=[own])
+    tracer = Tracer(model, tokenizer, invariant=0.5)
+    decider = Decider(tracer, probes=[own])
     texts = [f"the red fox {i} runs home late" for i in range(sizes.texts)]
-    list(tracer.decide_many(texts[:256], ready))
+    list(decider.decide_many(texts[:256], ready))
     with metered(tracer) as meter:
-        answers = list(tracer.decide_many(texts, ready))
+        answers = list(decider.decide_many(texts, ready))
     return {
         "texts_a_second": len(answers) / meter.total,
         "tokens_a_second": meter.tokens / meter.total,

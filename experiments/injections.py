@@ -20,7 +20,9 @@ from typing import Any
 
 from lastword import Choice, Option, Tracer
 from lastword.decide.batch import Scope
+from lastword.decide.item import item_of
 from lastword.decide.questionnaire import prepare
+from lastword.decide.tracer import sound
 from lastword.methods import resolve
 from lastword.text.items import Item
 
@@ -73,11 +75,12 @@ def inputs(folder: Path, items: int) -> Iterator[dict[str, Any]]:
 def answers(tracer: Tracer, texts: list[str], question: Choice) -> list[dict[str, str]]:
     """Each method's answer to each text."""
     ready = prepare({"q": question})
-    encoded = tracer.encode([ready.items(text)[0] for text in texts])
+    items = [item_of(t, question, ready.template, blind=True, content_free=True) for t in texts]
+    encoded: Any = tracer.encode(items)
     scope = Scope(methods=resolve(METHODS, tracer.facts))
     names = [option.text for option in question.options]
     told = []
-    for d in tracer.correct_encoded(encoded, scope):
+    for d in map(sound, tracer.correct_encoded(encoded, scope)):
         scores = {"base": d.base_scores, "trace": d.scores} | {m: d.methods[m] for m in METHODS}
         told.append({method: names[int(u.argmax())] for method, u in scores.items()})
     if len(names) <= len(LETTERS):

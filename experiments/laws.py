@@ -51,6 +51,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from lastword import Choice, Decider
 from lastword.decide.batch import Read
 from lastword.decide.decider import read_passages, subject_of
+from lastword.decide.item import item_of
 from lastword.decide.questionnaire import prepare
 from lastword.decide.tracer import Tracer
 from lastword.lab.report import draw
@@ -58,7 +59,6 @@ from lastword.lab.timing.contenders import ours
 from lastword.lab.timing.meter import Meter, metered, peak_bytes
 from lastword.model import embedded
 from lastword.model.layout import laid_out
-from lastword.model.options import LoadOptions
 from lastword.probes import Probe, StateProbe
 from lastword.probes.unlike import Likeness
 from lastword.records.figure_parts import Figure, Line, Panel, Rule
@@ -232,7 +232,7 @@ def cpu_seconds(work: Callable[..., Any], *arguments: Any) -> float:
     return process_time() - start
 
 
-def request_seconds(tracer: Tracer, request: Request, rounds: int, law: str) -> dict[str, float]:
+def request_seconds(tracer: Decider, request: Request, rounds: int, law: str) -> dict[str, float]:
     """The least CPU seconds of a request whose questions came before, by what else is known.
 
     An input begins by the law's name: two laws have a request in common.
@@ -323,13 +323,12 @@ def probes(model: str) -> dict[str, Any]:
             words.append(draw.choice(WORDS))
         return " ".join(words)
 
-    def with_probes(questions: dict[str, Choice]) -> Tracer:
+    def with_probes(questions: dict[str, Choice]) -> Decider:
         own = [made_probe(tracer, q, seed) for seed, q in enumerate(questions.values())]
-        options = LoadOptions(model, theta=tracer.theta, probes=own)
-        return Tracer.over(tracer.backend, tracer.tokenizer, options, tracer.invariant)
+        return Decider(tracer, probes=own)
 
     def times(
-        first: tuple[Tracer, Any], other: tuple[Tracer, Any], tokens: int
+        first: tuple[Decider, Any], other: tuple[Decider, Any], tokens: int
     ) -> dict[str, float]:
         sides = [(own, own.prepare(questions)) for own, questions in (first, other)]
         for own, ready in sides:
@@ -338,7 +337,7 @@ def probes(model: str) -> dict[str, Any]:
         a, b = map(float, np.min(rounds, axis=0))
         return {"ratio": a / b}
 
-    def again(own: Tracer, *questions: dict[str, Choice]) -> dict[str, float]:
+    def again(own: Decider, *questions: dict[str, Choice]) -> dict[str, float]:
         """What the last question on a text takes of what the first took."""
         ready = [own.prepare(each) for each in questions]
         texts = [text(LONG) for _ in range(ROUNDS + 1)]
@@ -348,8 +347,9 @@ def probes(model: str) -> dict[str, Any]:
 
     def share(questions: dict[str, Choice], tokens: int) -> float:
         (question,), own, ready = questions.values(), text(tokens), prepare(questions)
-        (encoded,) = tracer.encode(ready.items(own))
-        (passage,) = read_passages(tracer, [own], question, ready.template, "mean")
+        item = item_of(own, question, ready.template, blind=True, content_free=True)
+        encoded: Any = tracer.encode([item])[0]
+        passage: Any = read_passages(tracer, [(own, None)], question, ready.template, "mean")[0]
         whole = len(build([b for p in encoded.prompts for b in p.branches])) * tracer.profile.depth
         return len(passage.tokens) * PROBED / whole
 
@@ -432,7 +432,9 @@ def user(model: str, data: Path, most: int, rounds: int, out: Path) -> dict[str,
         own = every[:most]
 
         def ours(own: Sequence[str] = own) -> None:
-            tracer.pooled(read_passages(tracer, own, question, template, "mean"), [PROBED])
+            named = [(text, None) for text in own]
+            passages: Any = read_passages(tracer, named, question, template, "mean")
+            tracer.pooled(passages, [PROBED])
 
         def theirs(own: Sequence[str] = own) -> None:
             padded(trunk, tokenizer, own, PROBED)

@@ -132,8 +132,9 @@ def ours(model: str, folder: Path, keep: Path, sets: Sequence[str]) -> None:
         asked = {"q": question(rows[0])}
         ready = prepare(asked)
         some = [str(texts[i]) for i in held[:TIMED]]
-        tracer.decide("Once before.", ready)
-        cost = seconds(lambda t, r: [tracer.decide(text, r) for text in t], some, ready)[1] / TIMED
+        decider = Decider(tracer)
+        decider.decide("Once before.", ready)
+        cost = seconds(lambda t, r: [decider.decide(text, r) for text in t], some, ready)[1] / TIMED
         sure = softmax(scores[OFF][held], axis=1).max(axis=1)
         other = question(rows[0] | {"choices": another_order(rows[0]["choices"], name)})
         items = [item_of(str(texts[i]), other, ready.template) for i in held]
@@ -205,16 +206,11 @@ def ours(model: str, folder: Path, keep: Path, sets: Sequence[str]) -> None:
 
 def _decide(tracer: Any, probe: Any, question: Any, ready: Any, texts: Sequence[str]) -> list[str]:
     """Return what a probe answers to texts, one by one."""
-    from lastword.decide.decider import Asked, answer_texts
     from lastword.probes import Probe
 
-    own = {
-        "q": Asked(
-            question, Probe(question, ready.template_name, subject_of(tracer), probe, LABELS)
-        )
-    }
-    told = [answer_texts(tracer, [(text, None)], own, ready.template)[0]["q"] for text in texts]
-    return [str(one.choice) for one in told]
+    fitted = Probe(question, ready.template_name, subject_of(tracer), probe, LABELS)
+    decider = Decider(tracer, probes=[fitted])
+    return [str(decider.decide(text, ready).choices["q"].choice) for text in texts]
 
 
 # The neighbours

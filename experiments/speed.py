@@ -23,8 +23,9 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from lastword.decide.tracer import Tracer
 from lastword.lab.benchmarks import find, templates_for
 from lastword.lab.timing.run import AGAINST, bench
+from lastword.text.branch import Branch
 from lastword.text.items import Item
-from lastword.text.tokens import Encoded
+from lastword.text.tokens import EncodedItem
 
 RESULTS = Path(__file__).parent / "results"
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
@@ -76,7 +77,7 @@ def smollm(dtype: torch.dtype) -> LlamaForCausalLM:
 
 def random_items(
     vocabulary: int, count: int, prompt: int, candidates: int, length: int
-) -> list[Encoded]:
+) -> list[EncodedItem]:
     """Items of random ids, each with a prompt of its own."""
     draw = np.random.default_rng(0)
     item = Item("p", tuple(f"c{i}" for i in range(candidates)))
@@ -84,7 +85,7 @@ def random_items(
     for _ in range(count):
         ids = draw.integers(vocabulary, size=(candidates, prompt + length))
         ids[:, :prompt] = ids[0, :prompt]
-        items.append(Encoded(item, tuple(map(tuple, ids.tolist())), (prompt,) * candidates))
+        items.append(EncodedItem(item, tuple(map(tuple, ids.tolist())), (prompt,) * candidates))
     return items
 
 
@@ -103,17 +104,15 @@ def joined(items: Sequence[Item], count: int) -> list[Item]:
     return [replace(i, prompt=f"{p}\n\n{i.prompt}") for i, p in zip(items, longer, strict=True)]
 
 
-def cut(encoded: Encoded, prompt: int) -> Encoded:
-    """The same item with at most `prompt` tokens before its candidates, those nearest to them."""
-    gone = max(0, min(encoded.boundaries) - prompt) if prompt else 0
-    return replace(
-        encoded,
-        sequences=tuple(s[gone:] for s in encoded.sequences),
-        boundaries=tuple(b - gone for b in encoded.boundaries),
-    )
+def cut(encoded: EncodedItem, prompt: int) -> EncodedItem:
+    """Return the item with at most `prompt` tokens before its candidates, those nearest to them."""
+    whole = encoded.prompt
+    gone = max(0, whole.prompt_tokens - prompt) if prompt else 0
+    branches = tuple(Branch(b.tokens[gone:], b.boundary - gone) for b in whole.branches)
+    return replace(encoded, prompt=replace(whole, branches=branches))
 
 
-def items_of(name: str, tracer: Tracer, data: Path, limit: int) -> list[Encoded]:
+def items_of(name: str, tracer: Tracer, data: Path, limit: int) -> list[EncodedItem]:
     """The items of a set-up, for a model."""
     if name in RANDOM:
         return random_items(tracer.readout.vocabulary, *RANDOM[name])
@@ -122,7 +121,7 @@ def items_of(name: str, tracer: Tracer, data: Path, limit: int) -> list[Encoded]
     if setup.joined:
         items = joined(items, setup.joined)
     items = items[:limit]
-    return [cut(e, setup.prompt) for e in tracer.encode(items) if isinstance(e, Encoded)]
+    return [cut(e, setup.prompt) for e in tracer.encode(items) if isinstance(e, EncodedItem)]
 
 
 def tracer_of(options: argparse.Namespace, name: str) -> Tracer:

@@ -138,7 +138,7 @@ def once() -> Callable[[Any], Any]:
     from lastword import Tracer
     from lastword.model import named
 
-    opened = Tracer.open
+    opened = Tracer.from_pretrained
     kept = cache(opened)
     real = named.OWN + named.PUBLISHED["smollm2-135m"].name
     return lambda options: (kept if options.name == real else opened)(options)

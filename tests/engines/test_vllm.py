@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy, deepcopy
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from families import random_items, save, text_of, tokenizer
 from vllm_home import PYTHON, needs_vllm
 
 from lastword import Item, LoadOptions, Tracer
+from lastword.decide.options import DecideOptions
 from lastword.engines.vllm.checking import check
 from lastword.engines.vllm.settings import Settings
 from lastword.errors import UnsupportedModelError
@@ -47,9 +49,10 @@ CACHED_BYTES = 6 * 2 * 2 * 32 * 4  # of one token in the llama: blocks, keys and
 
 
 def served(options: LoadOptions, ranks: int = 1, **vllm: Any) -> Any:
-    from lastword.engines.vllm.backend import open_tracer
+    from lastword.engines.vllm.backend import open_decider
 
-    return open_tracer(options, Settings(PYTHON, ranks, vllm))
+    loaded = DecideOptions(**{f.name: getattr(options, f.name) for f in fields(LoadOptions)})
+    return open_decider(loaded, Settings(PYTHON, ranks, vllm)).tracer
 
 
 def saved(folder: Path, family: str, sizes: dict[str, Any]) -> Path:
@@ -102,7 +105,7 @@ def organism() -> Iterator[tuple[Any, Tracer]]:
         kv_cache_memory_bytes=4 * 2**20,
     )
     yield tracer, Tracer.from_pretrained(options)
-    tracer.close()
+    tracer.backend.close()
 
 
 class TestOrganism:
@@ -178,7 +181,7 @@ def mixing(llama: Path) -> Iterator[tuple[Any, Tracer]]:
         kv_cache_memory_bytes=9 * BLOCK * CACHED_BYTES,
     )
     yield pair
-    pair[0].close()
+    pair[0].backend.close()
 
 
 class TestPrefixes:
@@ -241,7 +244,7 @@ def pair(tmp_path: Path) -> Iterator[Callable[..., tuple[Any, Tracer]]]:
 
     yield make
     for tracer in open_now:
-        tracer.close()
+        tracer.backend.close()
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))

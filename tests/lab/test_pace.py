@@ -1,6 +1,5 @@
 """Pace: how large a part is, by the seconds that the last batch took."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,6 @@ from tracer_double import TracerDouble, dataset
 from lastword.lab.evaluation import pace, runner
 from lastword.lab.evaluation.pace import Pace
 from lastword.lab.evaluation.work import Work
-from lastword.records.decision import Decision
-from lastword.text.tokens import Encoded
 
 TOKENS = 8  # of each item of the double, about
 
@@ -23,9 +20,7 @@ class Clocked(TracerDouble):
         super().__init__(**options)
         self.seconds, self.now = seconds, 0.0
 
-    def decide_group(
-        self, encoded: Sequence[Encoded], *args: Any, **options: Any
-    ) -> list[Decision]:
+    def decide_group(self, encoded: Any, *args: Any, **options: Any) -> Any:
         self.now += self.seconds * TOKENS * len(encoded)
         return super().decide_group(encoded, *args, **options)
 

@@ -443,7 +443,7 @@ def test_a_certificate_says_whose_overrides_it_is_for():
             certified(name, means, own, FACTS)
 
 
-def counted(engine: Tracer) -> list[int]:
+def counted(engine: Decider) -> list[int]:
     """Tokens that each pass of a tracer computes from now on."""
     from lastword.text.forest import build
 

@@ -32,7 +32,7 @@ from lastword.service.passes import PlanOrder
 from lastword.service.queue import Queue
 from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings
-from lastword.text.forest import Branch
+from lastword.text.branch import Branch
 from lastword.text.prompt_template import Template
 from lastword.text.question import question_digest
 from lastword.text.tokens import Encoded, EncodedItem, count_tokens

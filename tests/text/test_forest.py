@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lastword.model.backbone import tiles
+from lastword.text.branch import Branch
 from lastword.text.forest import (
-    Branch,
     Forest,
     build,
     lay_out,
