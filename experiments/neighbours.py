@@ -24,11 +24,13 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from lastword import Decider
 from lastword.decide.decider import subject_of
 
 OUT = Path(__file__).resolve().parent / "results" / "probes" / "neighbours.jsonl"
@@ -132,9 +134,9 @@ def ours(model: str, folder: Path, keep: Path, sets: Sequence[str]) -> None:
         asked = {"q": question(rows[0])}
         ready = prepare(asked)
         some = [str(texts[i]) for i in held[:TIMED]]
-        decider = Decider(tracer)
-        decider.decide("Once before.", ready)
-        cost = seconds(lambda t, r: [decider.decide(text, r) for text in t], some, ready)[1] / TIMED
+        decide = Decider(tracer).decide
+        decide("Once before.", ready)
+        cost = seconds(partial(_one_by_one, decide), some, ready)[1] / TIMED
         sure = softmax(scores[OFF][held], axis=1).max(axis=1)
         other = question(rows[0] | {"choices": another_order(rows[0]["choices"], name)})
         items = [item_of(str(texts[i]), other, ready.template) for i in held]
@@ -202,6 +204,11 @@ def ours(model: str, folder: Path, keep: Path, sets: Sequence[str]) -> None:
                 which=f"{probe.name}, {probe.pooling}",
                 **more,
             )
+
+
+def _one_by_one(decide: Any, texts: Sequence[str], ready: Any) -> None:
+    for text in texts:
+        decide(text, ready)
 
 
 def _decide(tracer: Any, probe: Any, question: Any, ready: Any, texts: Sequence[str]) -> list[str]:
