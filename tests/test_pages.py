@@ -130,10 +130,10 @@ def _write_mmlu(folder: Path) -> None:
 SMALL = {
     "LASTWORD_EVAL_LIMIT": "4",
     "LASTWORD_EVAL_DATA": "data",
-    "LASTWORD_EVAL_OVERFLOW": "truncate",  # the organism's context is 128 tokens
+    "LASTWORD_EVAL_LOAD": "overflow=truncate",  # the organism's context is 128 tokens
     "LASTWORD_COMPARE_LIMIT": "2",
     "LASTWORD_COMPARE_DATA": "data",
-    "LASTWORD_COMPARE_OVERFLOW": "truncate",
+    "LASTWORD_COMPARE_LOAD": "overflow=truncate",
     "LASTWORD_BENCH_LIMIT": "2",
     "LASTWORD_BENCH_ROUNDS": "1",
     "LASTWORD_BENCH_DATA": "data",
