@@ -35,8 +35,9 @@ class DecideOptions(LoadOptions):
     unlike: float = 0.0
 
     def __post_init__(self) -> None:
-        """Read the certificate's file."""
+        """Read the certificate's file, and accept any sequence of probes."""
         super().__post_init__()
+        object.__setattr__(self, "probes", tuple(self.probes))
         if isinstance(self.certificate, str | Path):
             from lastword.trust.certificate import Certificate  # imports numpy and scipy
 
