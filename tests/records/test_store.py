@@ -18,6 +18,7 @@ import pytest
 from tracer_double import assert_same, job, started
 
 import lastword
+from lastword.decide.recording import plan_groups
 from lastword.errors import RecordError, RunLockedError
 from lastword.files import writing
 from lastword.lab.evaluation import ahead, pace, runner
@@ -220,7 +221,7 @@ def test_the_first_plan_stands(tmp_path, whole):
     double, work = job(tmp_path)
     with Run(work.cell(tmp_path), work.info) as first:
         window = runner.encode(double, work, range(20))
-        first.extend(runner.plan(double, window))
+        first.extend(plan_groups(double, window))
         group = {place: window[place] for place in first.plan[0]}
         first.keep(0, runner.part(double, work, 0, group, Pace()).content)
     larger, again = job(tmp_path, size=11)

@@ -1,5 +1,6 @@
 """Labelled examples from a table: which column is the text, which the label, what may be chosen."""
 
+import hashlib
 import json
 import tomllib
 from collections import Counter
@@ -8,13 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lastword.decide.item import candidates_of, fields_of
+import numpy as np
+
+from lastword.decide.item import candidates_of, fields_of, item_of
 from lastword.errors import InputError
 from lastword.files.rows import SEPARATORS, id_column, read_objects
 from lastword.files.shorten import counted
-from lastword.lab.benchmarks.benchmark import Benchmark, Example, fingerprint
-from lastword.lab.benchmarks.source import Rows
-from lastword.text.items import CONTENT_FREE, rows_of
+from lastword.text.items import Item, rows_of
 from lastword.text.prompt_template import Template
 from lastword.text.question import MOST_CHOICES, Choice, Option
 from lastword.tryout.copies import near_copies
@@ -25,6 +26,7 @@ Row = Mapping[str, Any]
 _TEXTS = ("text", "input", "prompt", "question", "message", "query", "sentence", "body")
 _LABELS = ("label", "truth", "class", "category", "intent", "target", "answer")
 _CHOICES = ("choices", "options", "candidates")
+_LISTS = (list, tuple, np.ndarray)
 _EXAMPLES_A_LABEL = 3  # a column that repeats its values less often is not taken for the label
 _SHOWN = 3  # of a kind of doubt about the table; the others are counted
 
@@ -49,21 +51,37 @@ class Labels:
         first = self.rows[0][1]
         return first if all(row[1] == first for row in self.rows) else None
 
-    def benchmark(self, template: Template) -> Benchmark:
-        """The benchmark of these examples under a template of decisions, as the runner takes it.
+    @property
+    def fingerprint(self) -> str:
+        """The sha256 of all rows in canonical JSON, one per line."""
+        digest = hashlib.sha256()
+        for text, question, truth, id, group in self.rows:
+            candidates = candidates_of(question)
+            truthful = [candidate == truth for candidate in candidates]
+            content: list[Any] = [id, fields_of(text, question), candidates, truthful, None, " "]
+            content += [] if group is None else [{"group": group}]
+            line = json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+            digest.update(line.encode() + b"\n")
+        return digest.hexdigest()
 
-        Its name has a part of their digest: a table that has grown is another one.
+    @property
+    def digest_name(self) -> str:
+        """The name of the rows in records: a table that has grown has another one."""
+        return f"try:{self.name}-{self.fingerprint[:6]}"
+
+    def run_name(self, template: Template) -> str:
+        """Return the name of a run of these rows under a template, as records have it."""
+        user = template.name.startswith("user/")
+        return f"{self.digest_name}@user-{template.variant}" if user else self.digest_name
+
+    def items(self, template: Template) -> list[Item]:
+        """Return every row as an item, with its prompts without the text.
+
+        Raises:
+            InputError: The template does not render.
+            ItemError: A row that cannot be an item.
         """
-        examples = [_example(*row) for row in self.rows]
-        return Benchmark(
-            name=f"try:{self.name}-{fingerprint(examples)[:6]}",
-            read=lambda data: Rows([{"example": example} for example in examples], self.name),
-            parse=lambda place, row: (row["example"],),
-            verify=lambda questions: f"{len(questions)} labelled examples",
-            templates={template.variant: lambda: template},
-            licence="the table's own",
-            citation="the table's own",
-        )
+        return [_item(*row, template) for row in self.rows]
 
 
 def read_labels(source: Any, named: Named = Named()) -> Labels:  # noqa: B008 - frozen
@@ -98,6 +116,11 @@ def read_labels(source: Any, named: Named = Named()) -> Labels:  # noqa: B008 - 
     if without:
         said.append(f"{counted(len(without), 'row')} without a label")
     questions = _rows(labelled, columns, said)
+    if not any(row[1].instructions for row in questions):
+        said.append(
+            "the prompt asks no question, because --instructions was not given; a question such "
+            'as --instructions "Which team?" often helps'
+        )
     name = Path(source).stem if is_path else "labels"
     return Labels(name, questions, tuple(said), unlabelled)
 
@@ -116,19 +139,12 @@ def _names(rows: Sequence[Row], column: str | None) -> list[str]:
     ]
 
 
-def _example(text: str, question: Choice, truth: str, id: str, group: str | None) -> Example:
-    """The example that a template of decisions makes the item of, as `item_of` does of a text."""
-    candidates = candidates_of(question)
-    return Example(
-        id=id,
-        fields=fields_of(text, question),
-        blind_fields=fields_of("", question),
-        candidates=candidates,
-        truthful=tuple(candidate == truth for candidate in candidates),
-        group=group,
-        literal=True,
-        content_free_fields=tuple(fields_of(free, question) for free in CONTENT_FREE),
-    )
+def _item(
+    text: str, question: Choice, truth: str, id: str, group: str | None, template: Template
+) -> Item:
+    item = item_of(text, question, template, id=id, blind=True, content_free=True)
+    truthful = tuple(candidate == truth for candidate in item.candidates)
+    return replace(item, truthful=truthful, group=group, question=None)
 
 
 def _text(value: Any) -> str:
@@ -149,17 +165,33 @@ def _guess(rows: Sequence[Row], named: Named) -> tuple[Named, list[str]]:
             f"the table has one column, {columns[0]!r}: expected a text and a label, in columns "
             f"separated by {', '.join(SEPARATORS.values())}"
         )
-    taken = [named.text, named.label, named.choices]
+    lists = [c for c in columns if _is_list(rows, c)]  # these can only be the options
+    taken = [named.text, named.label, named.choices, *lists]
     own_id = named.id or id_column([c for c in columns if c not in taken])
     label = named.label or _label(rows, [c for c in columns if c not in (*taken, own_id)])
     text = named.text or _longest(rows, [c for c in columns if c not in (*taken, label, own_id)])
     choices = named.choices
-    if choices is None and (lists := [c for c in _CHOICES if c in columns]):
-        choices = lists[0]
+    options = [c for c in (*_CHOICES, *lists) if c in columns and c not in (text, label)]
+    if choices is None and options:
+        choices = options[0]
     own = replace(named, text=text, label=label, choices=choices, id=own_id)
     pairs = {"text": text, "label": label, "choices": choices, "id": own_id}.items()
     guessed = [f"{n} is column {c}" for n, c in pairs if c not in (None, getattr(named, n))]
     return own, [f"guessed: {', '.join(guessed)}"] if guessed else []
+
+
+def _is_list(rows: Sequence[Row], column: str) -> bool:
+    """Return True if every cell of a column that is not empty is a list, or one as JSON."""
+    cells = [row.get(column) for row in rows]
+    there = [cell for cell in cells if isinstance(cell, _LISTS) or _text(cell) != ""]
+    return bool(there) and all(isinstance(c, _LISTS) or _is_json_list(c) for c in there)
+
+
+def _is_json_list(cell: Any) -> bool:
+    try:
+        return isinstance(cell, str) and isinstance(json.loads(cell), list)
+    except ValueError:
+        return False
 
 
 def _label(rows: Sequence[Row], columns: Sequence[str]) -> str:
