@@ -18,11 +18,12 @@ import pytest
 from tracer_double import assert_same, job, started
 
 import lastword
+from lastword.decide import pace
+from lastword.decide.pace import Pace
 from lastword.decide.recording import plan_groups
 from lastword.errors import RecordError, RunLockedError
 from lastword.files import writing
-from lastword.lab.evaluation import ahead, pace, runner
-from lastword.lab.evaluation.pace import Pace
+from lastword.lab.evaluation import ahead, runner
 from lastword.lab.evaluation.work import Extent
 from lastword.records.cells import cells
 from lastword.records.frame import load_records

@@ -1,12 +1,17 @@
 """Records of items that a decider answers, group by group."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from lastword.decide.pace import Pace
 from lastword.errors import ItemError
 from lastword.records.decision import Decision
 from lastword.records.record import Place, Row, failure, record
+from lastword.text.forest import common_prefixes
 from lastword.text.items import Item
 
 if TYPE_CHECKING:
@@ -53,3 +58,30 @@ def record_group(
         else failure(where[p], items[p], str(answer))
         for p, answer in answers.items()
     }
+
+
+def paced(batch: "Batch", compute: "Callable[[Batch], Sequence[Row]]", pace: Pace) -> Sequence[Row]:
+    """Return the records of the first items of a batch, as many as the pace allows.
+
+    If the pace is unknown, a few items are computed to find it. If the whole batch is then known to
+    be fast, it is computed as one, these items too: what is fast is packed the same on any machine.
+    """
+    tokens = _fresh_tokens(list(batch.values()))
+
+    def first(count: int) -> Sequence[Row]:
+        with pace.learning(sum(tokens[:count])):
+            return compute(dict(islice(batch.items(), count)))
+
+    known, count = pace.known, pace.items(tokens)
+    rows = first(count)
+    return first(len(batch)) if not known and count < len(batch) == pace.items(tokens) else rows
+
+
+def _fresh_tokens(batch: "Sequence[EncodedItem | ItemError]") -> list[int]:
+    """Count the tokens that each item adds to a batch with those before it; 0 without tokens."""
+    encoded = [e for e in batch if not isinstance(e, ItemError)]
+    shared = common_prefixes([np.asarray(e.prompt.branches[0].tokens) for e in encoded])
+    fresh = (
+        e.tokens - min(s, e.prompt.prompt_tokens) for e, s in zip(encoded, shared, strict=True)
+    )
+    return [0 if isinstance(e, ItemError) else int(next(fresh)) for e in batch]

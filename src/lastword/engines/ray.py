@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
+from lastword.decide.pace import Pace
 from lastword.decide.recording import plan_groups
 from lastword.engines import Assignment, Engine
 from lastword.errors import InputError, ModelError, RecordError, TraceError
 from lastword.files.folder import Folder
 from lastword.lab.evaluation import runner
 from lastword.lab.evaluation.ahead import window_from
-from lastword.lab.evaluation.pace import Pace
 from lastword.lab.evaluation.work import Work
 from lastword.records.info import RunInfo, differences
 from lastword.records.run import Run

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lastword.decide.recording import plan_groups, record_group
+from lastword.decide.pace import Pace
+from lastword.decide.recording import paced, plan_groups, record_group
 from lastword.files.folder import Folder
 from lastword.files.strict_json import strict
 from lastword.model.weights.identity import model_name
@@ -71,25 +72,30 @@ def answer(
         RecordError: The folder holds another run, or cannot be written.
         RunLockedError: Another process writes there.
     """
-    scope = decider.scope("all", "all", methods)
+    scope, pace = decider.scope("all", "all", methods), Pace()
 
     def planned(first: int) -> list[list[int]]:
         places = range(first, min(first + _WINDOW, len(items)))
         encoded = decider.encode(items[first : first + _WINDOW], first)
         return plan_groups(decider, dict(zip(places, encoded, strict=True)))
 
-    def records(group: int, places: Sequence[int]) -> list[Row]:
+    def records(group: int, places: Sequence[int]) -> Sequence[Row]:
+        """Answer the first of some items of a group, as many as the pace allows."""
         where = {p: Place(info["benchmark"], None, p, group) for p in places}
         encoded = decider.encode([items[p] for p in places])
         batch = dict(zip(places, encoded, strict=True))
-        return list(record_group(decider, items, where, batch, scope).values())
+        return paced(
+            batch, lambda some: [*record_group(decider, items, where, some, scope).values()], pace
+        )
 
     if root is None:
         rows: list[Row] = []
         groups = [group for first in range(0, len(items), _WINDOW) for group in planned(first)]
         for group, places in enumerate(groups):
-            rows += records(group, places)
-            advance(len(places))
+            while places:
+                rows += (some := records(group, places))
+                places = places[len(some) :]
+                advance(len(some))
         return cell_of(rows, info)
     folder = cell_folder(root, info["model"], info["benchmark"])
     with Run(folder, info) as run:
@@ -99,6 +105,7 @@ def answer(
                 run.extend(planned(run.plan_size))
                 continue
             group, places = next(iter(run.gaps.items()))
-            run.keep(group, serialise(records(group, places)))
-            advance(len(places))
+            some = records(group, places)
+            run.keep(group, serialise(some))
+            advance(len(some))
     return read_cells(folder)[0]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lastword.decide.batch import Scope
 from lastword.decide.decider import Decider, read_states
 from lastword.decide.file import write_questions
+from lastword.decide.item import item_of
 from lastword.decide.templates import CHAT, DEFAULT, TEMPLATES, template_of
 from lastword.errors import InputError, ItemError
 from lastword.files.folder import locate
@@ -94,7 +95,11 @@ class Job:
 
     def _seconds(self) -> float:
         """Estimate the time of all items and the contest's fits, from a few items and one fit."""
-        rows, items = self.labels.rows[:_SAMPLE], self.labels.items(self.template)[:_SAMPLE]
+        rows = self.labels.rows[:_SAMPLE]
+        items = [
+            item_of(text, question, self.template, id=id, blind=True)
+            for text, question, _, id, _ in rows
+        ]
         encoded = [e for e in self.tracer.encode(items) if not isinstance(e, ItemError)]
         if not encoded:
             raise InputError(

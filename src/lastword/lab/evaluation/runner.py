@@ -11,17 +11,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from lastword.decide.recording import plan_groups, record_group
+from lastword.decide.pace import Pace
+from lastword.decide.recording import paced, plan_groups, record_group
 from lastword.errors import ItemError
 from lastword.files.folder import Folder
 from lastword.files.strict_json import strict
 from lastword.lab.evaluation.ahead import Ahead
-from lastword.lab.evaluation.pace import Pace
 from lastword.lab.evaluation.work import Extent, Work
 from lastword.model.asked import asked
 from lastword.model.options import LoadOptions
@@ -39,7 +37,6 @@ from lastword.records.parts import serialise
 from lastword.records.record import Place, Row, failure
 from lastword.records.run import Run
 from lastword.records.schema import STATES
-from lastword.text.forest import common_prefixes
 from lastword.text.items import Item
 from lastword.text.prompt_template import template_name
 
@@ -224,9 +221,6 @@ def compute(decider: "Decider", job: Job, group: int, batch: "Batch") -> list[Ro
 def part(decider: "Decider", job: Job, group: int, batch: "Batch", pace: Pace) -> Part:
     """Records of the first of a group's items, as many as the pace allows, ready to be kept.
 
-    Where nothing is known of the pace, a few items tell it. If then the whole group is soon done,
-    it is computed as one batch, they too: what is fast is packed the same wherever it runs.
-
     Args:
         decider: The model.
         job: What is run.
@@ -234,16 +228,7 @@ def part(decider: "Decider", job: Job, group: int, batch: "Batch", pace: Pace) -
         batch: What the group lacks.
         pace: What is known of the model's; it learns.
     """
-    tokens = _fresh_tokens(list(batch.values()))
-
-    def rows_of(count: int) -> list[Row]:
-        with pace.learning(sum(tokens[:count])):
-            return compute(decider, job, group, dict(islice(batch.items(), count)))
-
-    known, count = pace.known, pace.items(tokens)
-    rows = rows_of(count)
-    if not known and count < len(batch) == pace.items(tokens):
-        rows = rows_of(len(batch))
+    rows = paced(batch, partial(compute, decider, job, group), pace)
     failed = sum(row["error"] is not None for row in rows)
     return Part(group, serialise(rows), len(rows), failed)
 
@@ -363,13 +348,3 @@ def _state_bytes(decider: "Decider") -> int:
     from lastword.probes.state import POOLINGS
 
     return 4 * (decider.tracer.profile.depth + 1) * len(POOLINGS) * decider.tracer.profile.width
-
-
-def _fresh_tokens(batch: "Sequence[EncodedItem | ItemError]") -> list[int]:
-    """Count the tokens that each item adds to a batch with those before it; 0 without tokens."""
-    encoded = [e for e in batch if not isinstance(e, ItemError)]
-    shared = common_prefixes([np.asarray(e.prompt.branches[0].tokens) for e in encoded])
-    fresh = (
-        e.tokens - min(s, e.prompt.prompt_tokens) for e, s in zip(encoded, shared, strict=True)
-    )
-    return [0 if isinstance(e, ItemError) else int(next(fresh)) for e in batch]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tracer_double import TracerDouble, dataset
 
+from lastword.decide.pace import Pace
 from lastword.lab.evaluation import pace, runner
-from lastword.lab.evaluation.pace import Pace
 from lastword.lab.evaluation.work import Work
 from lastword.records.decision import Decision
 from lastword.text.tokens import Encoded
@@ -32,7 +32,7 @@ class Clocked(TracerDouble):
 
 def parts_of(folder: Path, monkeypatch: pytest.MonkeyPatch, seconds: float) -> Any:
     double: Any = Clocked(seconds, size=30)
-    monkeypatch.setattr("lastword.lab.evaluation.pace.time.perf_counter", lambda: double.now)
+    monkeypatch.setattr("lastword.decide.pace.time.perf_counter", lambda: double.now)
     monkeypatch.setattr(pace, "FIRST_TOKENS", 3 * TOKENS)
     data = dataset(folder, 30)
     job = runner.prepare(double, Work(data, data.benchmark.template()))
