@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from tracer_double import TracerDouble, dataset
 
+from lastword.decide import pace
 from lastword.decide.pace import Pace
-from lastword.lab.evaluation import pace, runner
+from lastword.lab.evaluation import runner
 from lastword.lab.evaluation.work import Work
 from lastword.records.decision import Decision
 from lastword.text.tokens import Encoded

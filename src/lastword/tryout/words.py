@@ -55,7 +55,7 @@ def headline(verdict: Verdict) -> str:
         first = f"Nothing here is better than the model alone (accuracy {percent(model.right)})."
     else:
         first = (
-            f"{name[0].upper()}{name[1:]} looks better (accuracy {percent(best.right)}, model "
+            f"{name.replace('the ', 'The ', 1)} looks better (accuracy {percent(best.right)}, model "
             f"alone: {percent(model.right)}), but {verdict.table.items} labels are not enough to "
             "prove it."
         )
@@ -116,19 +116,19 @@ def in_words(name: str) -> str:
     return f"the {taught}probe on layer {layer}{' combined with the model' if model else ''}"
 
 
-def _beware(verdict: Verdict) -> Iterator[str]:
+def _warning(verdict: Verdict) -> Iterator[str]:
     if rivals := verdict.certificate.rivals:
         yield (
-            f"Warning: {' and '.join(rivals)}, which never read the text, would be certified for "
-            "the same gain. So this gain does not show that the text was used."
+            f"Warning: a baseline that never reads the text ({' and '.join(rivals)}) would be "
+            "certified for the same gain, so this gain does not show that the text was used."
         )
 
 
 def _certified(verdict: Verdict) -> Iterator[str]:
-    certificate = verdict.certificate
-    if certificate.method is None:
+    certificate, tested = verdict.certificate, verdict.certificate.tested
+    if certificate.method is None or tested is None:
         return
-    if is_probe(certificate.method) and (tested := certificate.tested) is not None:
+    if is_probe(certificate.method):
         yield (
             f"The guarantee is based on the {tested.items} labels held out from the probe: its "
             f"accuracy there is {percent(tested.right)} ({tested.fixed} answers corrected, "
@@ -147,7 +147,7 @@ def _certified(verdict: Verdict) -> Iterator[str]:
 def _proof(verdict: Verdict) -> Iterator[str]:
     """Say what would prove that the best contestant is better."""
     certificate, items, best = verdict.certificate, verdict.table.items, verdict.contest.best
-    if certificate.method is not None or verdict.contest.useless:
+    if certificate.method is not None:
         return
     if items < certificate.least:
         yield (
@@ -155,15 +155,18 @@ def _proof(verdict: Verdict) -> Iterator[str]:
             f"{certificate.least - items} more than you have."
         )
     elif verdict.contest.line(best).right <= verdict.contest.model.right:
-        yield "Keep the model as it is."
+        yield from () if verdict.contest.useless else ["Keep the model as it is."]
     elif (needed := certificate.needed) is not None:
         yield (
             f"About {needed} labels would be enough to certify {in_words(best)}, "
             f"{needed - items} more than you have, if the rates stay the same."
         )
     else:
-        little = " and break so little" if certificate.promise == "breaks" else ""
-        yield f"No number of labels would show it to gain{little} if the rates stay the same."
+        little = " and breaks so little" if certificate.promise == "breaks" else ""
+        yield (
+            f"No number of labels would show that {in_words(best)} gains{little} if the rates stay "
+            "the same."
+        )
 
 
 def _table(verdict: Verdict) -> Iterator[str]:
@@ -293,7 +296,7 @@ def _middle(verdict: Verdict) -> Iterator[str]:
 
 
 _SENTENCES: tuple[Callable[[Verdict], Iterator[str]], ...] = (
-    *(_beware, _certified, _proof, _table, _sets, _forecast, _correction, _prompts, _layers),
+    *(_warning, _certified, _proof, _table, _sets, _forecast, _correction, _prompts, _layers),
     *(_classes, _confusions, _changes, _middle),
 )
 
