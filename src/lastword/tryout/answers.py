@@ -30,7 +30,7 @@ def describe(
 ) -> RunInfo:
     """Return the run of labelled items on a model, as `run.json` has it."""
     described = decider.describe()
-    return strict(
+    info: RunInfo = strict(
         {
             **described,
             "model": model_name(described["model"]),
@@ -47,6 +47,7 @@ def describe(
             "plan": [],
         }
     )
+    return info
 
 
 def answer(

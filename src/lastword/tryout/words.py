@@ -55,9 +55,9 @@ def headline(verdict: Verdict) -> str:
         first = f"Nothing here is better than the model alone (accuracy {percent(model.right)})."
     else:
         first = (
-            f"{name.replace('the ', 'The ', 1)} looks better (accuracy {percent(best.right)}, model "
-            f"alone: {percent(model.right)}), but {verdict.table.items} labels are not enough to "
-            "prove it."
+            f"{name.replace('the ', 'The ', 1)} looks better (accuracy {percent(best.right)}, "
+            f"model alone: {percent(model.right)}), but {verdict.table.items} labels are not "
+            "enough to prove it."
         )
     return f"{first}{_if_useless(verdict)}"
 
