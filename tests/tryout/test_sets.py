@@ -78,4 +78,4 @@ def test_too_few_labels_for_the_level_are_a_line_and_no_sets() -> None:
     assert (few.threshold, few.size) == (None, None)
     said = "No prediction sets: 90% needs 9 labels held out from a probe, and there are 8."
     assert few.words() == said
-    assert Sets(0.9).words().endswith("and here are 0.")
+    assert Sets(0.9).words().endswith("and there are 0.")
