@@ -67,7 +67,7 @@ COLOURS: list[dict[str, Any]] = [
 def test_columns_are_guessed_where_it_is_plain_and_the_guess_is_said(tmp_path: Path) -> None:
     for name in ("a.csv", "a.tsv"):
         labels = read_labels(written(tmp_path / name, COLOURS))
-        guessed, asks = labels.said
+        guessed, asks = labels.notes
         assert guessed == "guessed: text is column body, label is column tone"
         assert "asks no question" in asks and "--instructions" in asks
         # A label that is a text is a text, and the options are the labels that occur.
@@ -81,13 +81,15 @@ def test_columns_are_guessed_where_it_is_plain_and_the_guess_is_said(tmp_path: P
     for source in (lines, tmp_path / "a.parquet", frame, COLOURS):
         assert read_labels(source).rows == rows
     two = [row | {"kind": row["tone"]} for row in COLOURS]
-    with pytest.raises(InputError, match="several columns have few values: say which is the label"):
+    with pytest.raises(
+        InputError, match="several columns repeat few values. Choose one with --label"
+    ):
         read_labels(two)
     assert read_labels(two, Named(label="kind")).rows == rows
     with pytest.raises(InputError, match="no column 'colour'; the table has body, tone, n"):
         read_labels(COLOURS, Named(label="colour"))
     without = [*COLOURS, {"body": "nobody knows", "tone": None, "n": 5}]
-    said = read_labels(without, Named("body", "tone", instructions="Which?")).said
+    said = read_labels(without, Named("body", "tone", instructions="Which?")).notes
     assert said == ("1 row without a label",)
     with pytest.raises(InputError, match="one column, 'text:team'.*separated by commas"):
         read_labels([{"text:team": "late:shipping"}])
@@ -107,7 +109,7 @@ MESSY: list[dict[str, Any]] = [
 def test_doubts_about_a_table_name_their_rows_and_tidy_joins_labels() -> None:
     labels = read_labels(MESSY)
     assert [row[3] for row in labels.rows[-3:]] == ["T12", "T13 (row 14)", "T13 (row 15)"]
-    guessed, left, *doubts = labels.said
+    guessed, left, *doubts = labels.notes
     assert "id is column Ticket-ID" in guessed and left.startswith("1 row ")
     assert any("` Kasse` (1 row)" in line and "--tidy" in line for line in doubts)
     assert any("`LAGER` (1 row)" in line and "--tidy" in line for line in doubts)
@@ -116,8 +118,8 @@ def test_doubts_about_a_table_name_their_rows_and_tidy_joins_labels() -> None:
     tidy = read_labels(MESSY, Named(tidy=True))
     assert tidy.question is not None
     assert [o.text for o in tidy.question.options] == ["Hof", "Kasse", "Lager"]
-    assert sum(line.startswith("joined: ") for line in tidy.said) == 2
-    assert not any("--tidy" in line for line in tidy.said)
+    assert sum(line.startswith("joined: ") for line in tidy.notes) == 2
+    assert not any("--tidy" in line for line in tidy.notes)
 
 
 def test_near_copies_are_counted_and_named_where_no_group_says_that_they_belong_together() -> None:
@@ -127,10 +129,10 @@ def test_near_copies_are_counted_and_named_where_no_group_says_that_they_belong_
         {"Nr": f"T{i}", "text": text, "team": ["Lager", "Kasse"][i % 2]}
         for i, text in enumerate(letters + [f"word{i} stands alone here {i}" for i in range(8)])
     ]
-    (near,) = [line for line in read_labels(rows).said if line.startswith("near copies")]
+    (near,) = [line for line in read_labels(rows).notes if line.startswith("near copies")]
     assert "4 rows in 2 groups (rows T0 and T1; rows T2 and T3)" in near
     grouped = [row | {"group": str(i // 2)} for i, row in enumerate(rows)]
-    assert not any("near copies" in line for line in read_labels(grouped).said)
+    assert not any("near copies" in line for line in read_labels(grouped).notes)
 
 
 def test_a_list_column_can_only_be_the_options() -> None:
@@ -141,6 +143,10 @@ def test_a_list_column_can_only_be_the_options() -> None:
         text, question, truth, *_ = labels.rows[1]
         assert (text, truth) == ("do 1", "another tool")
         assert [option.text for option in question.options] == tools
+    tags = ["a tag of some length", {"role": "user"}]
+    tagged = [row | {"tools": [tags[i % 2]]} for i, row in enumerate(rows)]
+    labels = read_labels(tagged)
+    assert labels.question is not None and labels.rows[1][0] == "do 1"
 
 
 def test_options_come_from_a_file_a_column_or_the_labels(tmp_path: Path) -> None:
@@ -156,7 +162,7 @@ def test_options_come_from_a_file_a_column_or_the_labels(tmp_path: Path) -> None
     own = [row | {"may": "blue|01|x" if row["n"] % 2 else '["01", "blue"]'} for row in COLOURS]
     labels = read_labels(own, Named(choices="may"))
     assert labels.question is None and len(labels.rows[1][1].options) == 3
-    with pytest.raises(InputError, match="row 2: the label 'blue' is none of its choices"):
+    with pytest.raises(InputError, match="row 2: the label 'blue' is not one of its choices"):
         read_labels([row | {"may": "01|x"} for row in COLOURS], Named(choices="may"))
     options.write_text("kasse\nLager\nHof\n")
     labels = read_labels(MESSY, Named(choices=str(options), tidy=True))
@@ -391,7 +397,7 @@ def topics(count: int) -> list[dict[str, Any]]:
 def test_rows_without_a_label_teach_a_probe_that_all_labels_test(tmp_path: Path) -> None:
     rows = [row | {"label": row["label"] if i < 40 else None} for i, row in enumerate(topics(80))]
     labels = read_labels(rows[:60], Named(unlabelled=written(tmp_path / "more.csv", rows[60:])))
-    assert len(labels.unlabelled) == 40 and "40 rows without a label" in labels.said
+    assert len(labels.unlabelled) == 40 and "40 rows without a label" in labels.notes
     verdict = try_labels(rows, Tracer.demo())
     (taught,) = [line for line in verdict.contest.lines if line.name.startswith("self-taught@")]
     assert 0 < taught.right < 1

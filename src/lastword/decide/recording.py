@@ -63,8 +63,8 @@ def record_group(
 def paced(batch: "Batch", compute: "Callable[[Batch], Sequence[Row]]", pace: Pace) -> Sequence[Row]:
     """Return the records of the first items of a batch, as many as the pace allows.
 
-    If the pace is unknown, a few items are computed to find it. If the whole batch is then known to
-    be fast, it is computed as one, these items too: what is fast is packed the same on any machine.
+    If the pace is unknown, a few items are computed to find it. If the whole batch will then be
+    fast, it is computed as one, these items too: what is fast is packed the same on any machine.
     """
     tokens = _fresh_tokens(list(batch.values()))
 
@@ -72,9 +72,9 @@ def paced(batch: "Batch", compute: "Callable[[Batch], Sequence[Row]]", pace: Pac
         with pace.learning(sum(tokens[:count])):
             return compute(dict(islice(batch.items(), count)))
 
-    known, count = pace.known, pace.items(tokens)
+    unknown, count = not pace.known, pace.items(tokens)
     rows = first(count)
-    return first(len(batch)) if not known and count < len(batch) == pace.items(tokens) else rows
+    return first(len(batch)) if unknown and count < len(batch) == pace.items(tokens) else rows
 
 
 def _fresh_tokens(batch: "Sequence[EncodedItem | ItemError]") -> list[int]:

@@ -15,7 +15,7 @@ from lastword.records.cells import Cell
 from lastword.records.derived import derive, facts_of
 from lastword.records.metrics import mc1
 from lastword.trust.certification import Outcome, Sample
-from lastword.trust.certify import Trial, needed
+from lastword.trust.certify import needed
 from lastword.trust.evidence import Evidence
 from lastword.trust.grouping import Groups, groups
 from lastword.trust.policy import METHODS, TRACE, is_probe
@@ -105,7 +105,7 @@ class _Results:
 
     @cached_property
     def truths(self) -> list[np.ndarray]:
-        """Which options are right, per item."""
+        """True for the right options, per item."""
         return [np.asarray(t, dtype=bool) for t in self.cell.items["truthful"]]
 
     @cached_property
@@ -233,7 +233,7 @@ def _raced(results: _Results, prompt: Raced) -> Standing:
 
 
 def _stands(results: _Results, outcome: Outcome | None, method: str) -> np.ndarray:
-    """Return where a method's answers are shown: as certified, else wherever it has one."""
+    """Return True where a method's answer is shown: as certified, else wherever it has one."""
     if method in results.crossed:
         return np.ones(len(results.cell.items), dtype=bool)
     if outcome is None or outcome.finding.chosen is None:
@@ -298,8 +298,8 @@ def _guarantee(outcome: Outcome | None, terms: Terms, best: str) -> Guarantee:
         return guarantee
     finding = outcome.finding
     if finding.chosen is None:
-        own: list[Trial] = [trial for trial in finding.trials if trial.policy.method == best]
-        return replace(guarantee, needed=needed(own, terms, finding.items))
+        trials = [trial for trial in finding.trials if trial.policy.method == best]
+        return replace(guarantee, needed=needed(trials, terms, finding.items))
     return replace(
         guarantee,
         method=finding.policy.method,

@@ -81,7 +81,7 @@ class Job:
         least, most = min(counts), max(counts)
         options = f"{most} options" if least == most else f"{least} to {most} options"
         lines = [
-            *self.labels.said,
+            *self.labels.notes,
             f"{self.items} labelled examples with {options}. The model and every correction "
             f"answer each: about {_duration(self._seconds())}, and at most "
             f"{_duration(self.budget)} for other prompts",
@@ -146,7 +146,7 @@ class Job:
         stage("trying other prompts")
         raced = race(self.tracer, self.labels, self.template, self.budget)
         sets = None if self.sets is None else _sets(sample, contest, self.sets)
-        notes = self.labels.said
+        notes = self.labels.notes
         verdict = judge(sample, certified, terms, contest, raced, notes=notes, sets=sets)
         verdict = replace(verdict, advice=advise(verdict, self._commands(verdict, out)))
         if out is not None:
@@ -251,8 +251,8 @@ def _sets(sample: Sample, contest: Contest | None, level: float) -> Sets:
     """
     if contest is None:
         return Sets(level)
-    own = contest.entrants[0]
-    return prediction_sets(own.probe.name, own.likely, sample.items.groups[own.tested], level)
+    first = contest.entrants[0]
+    return prediction_sets(first.probe.name, first.likely, sample.items.groups[first.tested], level)
 
 
 def ready(
@@ -296,19 +296,19 @@ def try_labels(
     Args:
         source: CSV, TSV, JSON lines or Parquet by its path; a data frame, or dictionaries.
         tracer: The model, without a certificate.
-        text: Column of the text; guessed where it is left out, as are the next two.
+        text: Column of the text; guessed if left out, as are the next two.
         label: Column of the right answer.
-        choices: Column of each row's own options, or a file of the options of all.
-        describe: TOML file with a description a label.
-        instructions: The question that is asked of each text.
-        template: Of decisions, or a file of Jinja.
-        budget: Seconds that other prompts may take.
+        choices: Column with each row's options, or a file with the options of all rows.
+        describe: TOML file that describes each label.
+        instructions: The question about each text.
+        template: `decide/plain`, `decide/listed`, `decide/chat`, or a Jinja file.
+        budget: Seconds for trying other prompts.
         sets: Level of prediction sets, between 0 and 1; None for no sets.
-        out: Folder that keeps records, certificate, question, verdict and page.
-        promise: `gain`, more right answers than the model's own; or `breaks`: that, and at most
-            alpha of all answers broken.
-        alpha: Largest share of answers that may be broken, where few breaks are promised.
-        delta: Largest chance that the labels mislead.
+        out: Folder for records, certificate, probes, question, verdict and page.
+        promise: `gain`: accuracy higher than the model's. `breaks`: that, and at most alpha of all
+            answers broken.
+        alpha: Maximum share of answers broken, for `breaks`.
+        delta: Maximum probability that the guarantee does not hold.
 
     Raises:
         InputError: The table cannot be read, or a column cannot be guessed.
