@@ -27,7 +27,7 @@ from lastword.trust.certification import Outcome, Sample, outcome, sample_of
 from lastword.trust.certify import claims
 from lastword.trust.certify import judge as judge_claims
 from lastword.trust.choice import beside
-from lastword.trust.policy import METHODS, Promise, is_probe
+from lastword.trust.policy import METHODS, Promise, is_fitted, is_probe
 from lastword.trust.terms import Terms
 from lastword.tryout.answers import answer, describe
 from lastword.tryout.contest import Contest, Material, fitting, hold
@@ -96,6 +96,7 @@ class Job:
     def _seconds(self) -> float:
         """Estimate the time of all items and the contest's fits, from a few items and one fit."""
         rows = self.labels.rows[:_SAMPLE]
+        # Without content-free prompts: all rows of a question share them.
         items = [
             item_of(text, question, self.template, id=id, blind=True)
             for text, question, _, id, _ in rows
@@ -186,8 +187,9 @@ class Job:
 
     def _commands(self, verdict: Verdict, out: Path | None) -> list[str]:
         """Return the commands that use a verdict, each after a line that says what it does."""
-        model = f"--model {self.tracer.source['model']}"
-        asked = model if self.named is None else f"{model} --template {self.named}"
+        source = self.tracer.source
+        asked = f"--model {source.get('path', source['model'])}"
+        asked += "" if self.named is None else f" --template {self.named}"
         contest, certificate = verdict.contest, verdict.certificate
         if out is None:
             return ["Run it again with --out FOLDER to get the files that serve the result."]
@@ -197,9 +199,8 @@ class Job:
                 "Nothing is certified. To serve the model unchanged:",
                 f"lastword serve {asked}",
             ]
-            if contest.best == contest.probe and (
-                contest.line(contest.best).right > contest.model.right
-            ):
+            probe = contest.probe
+            if probe and is_fitted(probe) and contest.line(probe).right > contest.model.right:
                 lines += [
                     "To serve an uncertified probe, fitted to all labels, at your own risk:",
                     f"lastword serve {asked}{questions} --probe {out / UNCERTIFIED}",
