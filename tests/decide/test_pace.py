@@ -8,11 +8,13 @@ import pytest
 from tracer_double import TracerDouble, dataset
 
 from lastword.decide import pace
+from lastword.decide.batch import Scope
 from lastword.decide.pace import Pace
+from lastword.errors import NonFiniteError
 from lastword.lab.evaluation import runner
 from lastword.lab.evaluation.work import Work
 from lastword.records.decision import Decision
-from lastword.text.tokens import Encoded
+from lastword.text.tokens import EncodedItem
 
 TOKENS = 8  # of each item of the double, about
 
@@ -25,10 +27,12 @@ class Clocked(TracerDouble):
         self.seconds, self.now = seconds, 0.0
 
     def decide_group(
-        self, encoded: Sequence[Encoded], *args: Any, **options: Any
-    ) -> list[Decision]:
+        self,
+        encoded: Sequence[EncodedItem],
+        scope: Scope = Scope(),  # noqa: B008 - frozen
+    ) -> list[Decision | NonFiniteError]:
         self.now += self.seconds * TOKENS * len(encoded)
-        return super().decide_group(encoded, *args, **options)
+        return super().decide_group(encoded, scope)
 
 
 def parts_of(folder: Path, monkeypatch: pytest.MonkeyPatch, seconds: float) -> Any:
