@@ -15,7 +15,7 @@ def test_a_verdict_opens_the_page_and_ends_the_text(run, tmp_path, monkeypatch):
     ask = ("--model", "lastword/demo-organism", "--budget", "0s", "--out", "tried")
     assert run("try", "table.tsv", *ask)[0] == 0
     code, out, _ = run("demo", "--tried", "tried")
-    words, *_ = json.loads((tmp_path / "tried" / "verdict.json").read_text())["words"]
+    words = json.loads((tmp_path / "tried" / "verdict.json").read_text())["advice"]["headline"]
     assert code == 0 and words in " ".join(out.partition("demo.html")[2].split())
     first, then = (tmp_path / "demo.html").read_text(encoding="utf-8").split("What TRACE does", 1)
     assert f"<h1>{words}" in html.unescape(first) and "12 labelled texts" in first

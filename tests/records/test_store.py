@@ -18,10 +18,12 @@ import pytest
 from tracer_double import assert_same, job, started
 
 import lastword
+from lastword.decide import pace
+from lastword.decide.pace import Pace
+from lastword.decide.recording import plan_groups
 from lastword.errors import RecordError, RunLockedError
 from lastword.files import writing
-from lastword.lab.evaluation import ahead, pace, runner
-from lastword.lab.evaluation.pace import Pace
+from lastword.lab.evaluation import ahead, runner
 from lastword.lab.evaluation.work import Extent
 from lastword.records.cells import cells
 from lastword.records.frame import load_records
@@ -220,7 +222,7 @@ def test_the_first_plan_stands(tmp_path, whole):
     double, work = job(tmp_path)
     with Run(work.cell(tmp_path), work.info) as first:
         window = runner.encode(double, work, range(20))
-        first.extend(runner.plan(double, window))
+        first.extend(plan_groups(double, window))
         group = {place: window[place] for place in first.plan[0]}
         first.keep(0, runner.part(double, work, 0, group, Pace()).content)
     larger, again = job(tmp_path, size=11)

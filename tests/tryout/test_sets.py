@@ -76,6 +76,6 @@ def test_too_few_labels_for_the_level_are_a_line_and_no_sets() -> None:
     assert found(p, truths, 0.9).threshold == p[np.arange(9), truths].min()
     few = found(p[:8], truths[:8], 0.9)
     assert (few.threshold, few.size) == (None, None)
-    said = "No prediction sets: 90% needs 9 labels that test a probe, and here are 8."
+    said = "No prediction sets: 90% needs 9 labels held out from a probe, and there are 8."
     assert few.words() == said
-    assert Sets(0.9).words().endswith("and here are 0.")
+    assert Sets(0.9).words().endswith("and there are 0.")

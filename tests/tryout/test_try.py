@@ -28,8 +28,16 @@ from lastword.tryout.labels import read_labels
 from lastword.tryout.named import Named
 from lastword.tryout.run import try_labels
 from lastword.tryout.sets import Sets
-from lastword.tryout.verdict import Class, Line, Verdict
-from lastword.tryout.words import headline
+from lastword.tryout.verdict import (
+    Class,
+    DepthAccuracy,
+    Examples,
+    Guarantee,
+    Standing,
+    Standings,
+    Verdict,
+)
+from lastword.tryout.words import advise, picture
 
 
 def table(count: int) -> list[dict[str, Any]]:
@@ -59,7 +67,9 @@ COLOURS: list[dict[str, Any]] = [
 def test_columns_are_guessed_where_it_is_plain_and_the_guess_is_said(tmp_path: Path) -> None:
     for name in ("a.csv", "a.tsv"):
         labels = read_labels(written(tmp_path / name, COLOURS))
-        assert labels.said == ("guessed: text is column body, label is column tone",)
+        guessed, asks = labels.notes
+        assert guessed == "guessed: text is column body, label is column tone"
+        assert "asks no question" in asks and "--instructions" in asks
         # A label that is a text is a text, and the options are the labels that occur.
         assert [option.value for option in labels.rows[0][1].options] == ["01", "blue"]
         assert labels.rows[1][0] == "thing 1 is seen" and labels.rows[1][2] == "blue"
@@ -71,14 +81,16 @@ def test_columns_are_guessed_where_it_is_plain_and_the_guess_is_said(tmp_path: P
     for source in (lines, tmp_path / "a.parquet", frame, COLOURS):
         assert read_labels(source).rows == rows
     two = [row | {"kind": row["tone"]} for row in COLOURS]
-    with pytest.raises(InputError, match="several columns have few values: say which is the label"):
+    with pytest.raises(
+        InputError, match="several columns repeat few values. Choose one with --label"
+    ):
         read_labels(two)
     assert read_labels(two, Named(label="kind")).rows == rows
     with pytest.raises(InputError, match="no column 'colour'; the table has body, tone, n"):
         read_labels(COLOURS, Named(label="colour"))
     without = [*COLOURS, {"body": "nobody knows", "tone": None, "n": 5}]
-    told = read_labels(without, Named("body", "tone")).said
-    assert told == ("1 row without a label",)
+    said = read_labels(without, Named("body", "tone", instructions="Which?")).notes
+    assert said == ("1 row without a label",)
     with pytest.raises(InputError, match="one column, 'text:team'.*separated by commas"):
         read_labels([{"text:team": "late:shipping"}])
 
@@ -97,7 +109,7 @@ MESSY: list[dict[str, Any]] = [
 def test_doubts_about_a_table_name_their_rows_and_tidy_joins_labels() -> None:
     labels = read_labels(MESSY)
     assert [row[3] for row in labels.rows[-3:]] == ["T12", "T13 (row 14)", "T13 (row 15)"]
-    guessed, left, *doubts = labels.said
+    guessed, left, *doubts = labels.notes
     assert "id is column Ticket-ID" in guessed and left.startswith("1 row ")
     assert any("` Kasse` (1 row)" in line and "--tidy" in line for line in doubts)
     assert any("`LAGER` (1 row)" in line and "--tidy" in line for line in doubts)
@@ -106,8 +118,8 @@ def test_doubts_about_a_table_name_their_rows_and_tidy_joins_labels() -> None:
     tidy = read_labels(MESSY, Named(tidy=True))
     assert tidy.question is not None
     assert [o.text for o in tidy.question.options] == ["Hof", "Kasse", "Lager"]
-    assert sum(line.startswith("joined: ") for line in tidy.said) == 2
-    assert not any("--tidy" in line for line in tidy.said)
+    assert sum(line.startswith("joined: ") for line in tidy.notes) == 2
+    assert not any("--tidy" in line for line in tidy.notes)
 
 
 def test_near_copies_are_counted_and_named_where_no_group_says_that_they_belong_together() -> None:
@@ -117,10 +129,24 @@ def test_near_copies_are_counted_and_named_where_no_group_says_that_they_belong_
         {"Nr": f"T{i}", "text": text, "team": ["Lager", "Kasse"][i % 2]}
         for i, text in enumerate(letters + [f"word{i} stands alone here {i}" for i in range(8)])
     ]
-    (near,) = [line for line in read_labels(rows).said if line.startswith("near copies")]
+    (near,) = [line for line in read_labels(rows).notes if line.startswith("near copies")]
     assert "4 rows in 2 groups (rows T0 and T1; rows T2 and T3)" in near
     grouped = [row | {"group": str(i // 2)} for i, row in enumerate(rows)]
-    assert not any("near copies" in line for line in read_labels(grouped).said)
+    assert not any("near copies" in line for line in read_labels(grouped).notes)
+
+
+def test_a_list_column_can_only_be_the_options() -> None:
+    tools = ["a tool of some length", "another tool"]
+    rows = [{"request": f"do {i}", "tools": tools, "tool": tools[i % 2]} for i in range(12)]
+    for column in (tools, json.dumps(tools), np.array(tools)):
+        labels = read_labels([row | {"tools": column} for row in rows])
+        text, question, truth, *_ = labels.rows[1]
+        assert (text, truth) == ("do 1", "another tool")
+        assert [option.text for option in question.options] == tools
+    tags = ["a tag of some length", {"role": "user"}]
+    tagged = [row | {"tools": [tags[i % 2]]} for i, row in enumerate(rows)]
+    labels = read_labels(tagged)
+    assert labels.question is not None and labels.rows[1][0] == "do 1"
 
 
 def test_options_come_from_a_file_a_column_or_the_labels(tmp_path: Path) -> None:
@@ -136,7 +162,7 @@ def test_options_come_from_a_file_a_column_or_the_labels(tmp_path: Path) -> None
     own = [row | {"may": "blue|01|x" if row["n"] % 2 else '["01", "blue"]'} for row in COLOURS]
     labels = read_labels(own, Named(choices="may"))
     assert labels.question is None and len(labels.rows[1][1].options) == 3
-    with pytest.raises(InputError, match="row 2: the label 'blue' is none of its choices"):
+    with pytest.raises(InputError, match="row 2: the label 'blue' is not one of its choices"):
         read_labels([row | {"may": "01|x"} for row in COLOURS], Named(choices="may"))
     options.write_text("kasse\nLager\nHof\n")
     labels = read_labels(MESSY, Named(choices=str(options), tidy=True))
@@ -149,9 +175,11 @@ def test_a_table_becomes_a_verdict_with_every_figure(tmp_path: Path) -> None:
     path = written(tmp_path / "facts.csv", rows)
     verdict = try_labels(path, Tracer.demo(), out=out, promise="breaks")
     names = ["chance", "without the text", "the model", "trace"]
-    assert [line.name for line in verdict.lines[:4]] == names
+    assert [line.name for line in verdict.contest.lines[:4]] == names
     choices = [json.loads(row["options"]) for row in rows]
-    assert verdict.line("chance").right == pytest.approx(np.mean([1 / len(c) for c in choices]))
+    assert verdict.contest.line("chance").right == pytest.approx(
+        np.mean([1 / len(c) for c in choices])
+    )
     # The same by hand: the model's own choice, and pmi's, an item at a time.
     engine, correcting = Tracer.demo(), Decider.demo(correction="pmi@0.5")
     own, by_pmi = [], []
@@ -160,15 +188,16 @@ def test_a_table_becomes_a_verdict_with_every_figure(tmp_path: Path) -> None:
         own.append(engine.correct(prompt, options).base_answer == row["answer"])
         corrected = correcting.correct(prompt, options, blind_prompt=blind).answer
         by_pmi.append(corrected == row["answer"])
-    assert verdict.line("the model").right == pytest.approx(np.mean(own))
-    pmi = verdict.line("pmi@0.5")
+    assert verdict.contest.line("the model").right == pytest.approx(np.mean(own))
+    pmi = verdict.contest.line("pmi@0.5")
     assert pmi.right == pytest.approx(np.mean(by_pmi))
     assert pmi.fixed == sum(b and not a for a, b in zip(own, by_pmi, strict=True))
     assert pmi.broken == sum(a and not b for a, b in zip(own, by_pmi, strict=True))
     assert pmi.low < pmi.right < pmi.high
     # Too few to certify: it says with how many labels it could.
-    assert verdict.certified is None and verdict.least > 40
-    assert f"Label at least {verdict.least - 40} more" in " ".join(verdict.words())
+    certificate = verdict.certificate
+    assert certificate.method is None and certificate.least > 40
+    assert f"{certificate.least - 40} more than you have" in " ".join(verdict.advice.words)
     (run,) = out.glob("lastword--demo-organism/*/run.json")
     assert json.loads(run.read_text())["template"] == TEMPLATES["decide/plain"].to_dict()
     assert not (out / "questions.yaml").exists()  # its options differ by row
@@ -185,13 +214,13 @@ def test_a_table_that_has_grown_is_read_anew_beside_its_former_records(tmp_path:
     assert latest in page and former not in page
     written_at = runs[1].stat().st_mtime_ns
     again = try_labels(tmp_path / "facts.csv", tracer, out=tmp_path / "out")
-    assert again.items == 20 and runs[1].stat().st_mtime_ns == written_at
+    assert again.table.items == 20 and runs[1].stat().st_mtime_ns == written_at
 
 
 def test_rows_that_are_there_twice_count_once_in_a_verdicts_tests() -> None:
     rows = table(30)
     once, twice = (try_labels(own, Tracer.demo()) for own in (rows, [*rows, *rows]))
-    own, doubled = once.line("pmi@0.5"), twice.line("pmi@0.5")
+    own, doubled = once.contest.line("pmi@0.5"), twice.contest.line("pmi@0.5")
     assert own.fixed and own.broken is not None
     assert (doubled.fixed, doubled.broken) == (2 * own.fixed, 2 * own.broken)
     assert doubled.p == own.p
@@ -203,7 +232,7 @@ def test_enough_labels_are_certified_and_the_command_to_serve_is_told(tmp_path: 
     done = CliRunner().invoke(app, [*command, "--promise", "breaks", "--alpha", "0.1"])
     assert done.exit_code == 0, done.output
     told = done.stdout
-    assert "Switch it on: overrides by" in told
+    assert "The certificate allows overrides by" in told
     assert f"lastword serve --model lastword/demo-organism --certificate {out}" in told
     assert "guessed: text is column question, label is column answer" in done.stderr
     certificate = Certificate.read(out / "certificate.toml")
@@ -218,19 +247,28 @@ def test_enough_labels_are_certified_and_the_command_to_serve_is_told(tmp_path: 
     for path in (out / "index.html", page / "index.html"):
         html = unescape(path.read_text())
         bar = next(line for line in told.splitlines() if line.startswith("the model "))
-        assert html.index(bar) < html.index("Switch it on") < html.index("Cells</h2>")
-        assert "about TRACE alone" in html
-    kept = json.loads((out / "verdict.json").read_text())
-    printed = told.splitlines()[2 : 2 + len(kept["picture"])]
-    assert [line.rstrip() for line in kept["picture"]] == [line.rstrip() for line in printed]
-    assert told.startswith(kept["headline"]) and kept["method"] in kept["headline"]
-    assert "Earlier depths" in kept["words"][-1] and kept["words"][-1] in told
+        assert html.index(bar) < html.index("The certificate allows") < html.index("Cells</h2>")
+        assert "concerns TRACE only" in html and f"--certificate {out}" in html
+    stored = json.loads((out / "verdict.json").read_text())
+    parts = ["schema", "table", "contest", "certificate", "depths", "advice"]
+    assert list(stored) == parts and stored["schema"] == 1
+    contest, advice = stored["contest"], stored["advice"]
+    assert told.splitlines()[2 : 2 + len(advice["picture"])] == advice["picture"]
+    assert told.startswith(advice["headline"]) and contest["best"] in advice["headline"]
+    assert "earlier layers" in advice["words"][-1] and advice["words"][-1] in told
+    assert told.endswith(f"{out / 'index.html'}\n")
     # What changes is what the certificate allows, and nothing else.
-    changes = kept["changes"]
+    changes = contest["changes"]
     assert sum(c["shown"] == c["truth"] for c in changes) == certificate.counts.fixed
     assert sum(c["model"] == c["truth"] for c in changes) == certificate.counts.broken
-    assert kept["shown"] == "certified" and len(changes) == certificate.counts.overrides
-    assert f"What is certified changes {len(changes)} answers" in told
+    assert contest["best"] == stored["certificate"]["method"]
+    assert len(changes) == certificate.counts.overrides
+    assert f"As certified, {contest['best']} changes {len(changes)} answers" in told
+    # `certify` asks for the promise of the certificate beside the records.
+    done = CliRunner().invoke(app, ["certify", str(out), "--methods", "all"])
+    assert done.exit_code == 0 and "at most 10% of all answers broken" in done.stdout
+    done = CliRunner().invoke(app, ["certify", str(out), "--promise", "gain"])
+    assert "of all answers broken" not in done.stdout
     text, question = "Which goods?", {"goods": Choice("", ["clay lamps", "pale cedar boats"])}
     assert "goods" in certified.decide(text, question)
     listed = Decider.demo().decide(text, question, template="decide/listed")
@@ -246,10 +284,10 @@ def test_enough_labels_are_certified_and_the_command_to_serve_is_told(tmp_path: 
         Decider.demo(certificate=other).prepare(question, template="decide/plain")
     again = CliRunner().invoke(app, [*command, "--promise", "breaks", "--alpha", "0.1", "--json"])
     figures = json.loads(again.stdout)
-    assert figures["certified"]["fixed"] == certificate.counts.fixed
-    assert figures["items"] == certificate.counts.items
+    assert figures["certificate"]["line"]["fixed"] == certificate.counts.fixed
+    assert figures["table"]["items"] == certificate.counts.items
     # What never reads the question does not certify as much in this world.
-    assert figures["rivals"] == [] and "Beware" not in told
+    assert figures["certificate"]["rivals"] == [] and "Warning" not in told
 
 
 def test_a_model_near_chance_is_told_to_be_no_use_and_classes_are_named(tmp_path: Path) -> None:
@@ -258,70 +296,89 @@ def test_a_model_near_chance_is_told_to_be_no_use_and_classes_are_named(tmp_path
     rows = [{"text": f"note {i}", "label": kinds[rng.integers(3)]} for i in range(45)]
     out = tmp_path / "out"
     verdict = try_labels(rows, Tracer.demo(), out=out, instructions="Which weather?")
-    assert verdict.useless
-    assert "at chance" in verdict.words()[0] and "Label" not in verdict.words()[0]
-    assert {own.label for own in verdict.classes} == {*kinds}
-    assert sum(own.items for own in verdict.classes) == 45
-    right = sum(own.items * own.model for own in verdict.classes)
-    assert right == pytest.approx(45 * verdict.line("the model").right)
-    wrong = sum(count for *_, count in verdict.confusions)
+    contest, advice = verdict.contest, verdict.advice
+    assert contest.useless and "at chance" in advice.headline
+    assert {one.label for one in contest.classes} == {*kinds}
+    assert sum(one.items for one in contest.classes) == 45
+    right = sum(one.items * one.model for one in contest.classes)
+    assert right == pytest.approx(45 * contest.model.right)
+    wrong = sum(count for *_, count in contest.confusions)
     assert wrong == 45 - round(right)
-    told = verdict.by_class()
-    assert told[0].split()[-1] == verdict.best == verdict.shown
-    assert {line.split()[0] for line in told[1:4]} == {"`sunny`", "`rainy`", "`windy`"}
-    assert any("most frequent mistakes" in line for line in verdict.words())
+    largest = max(sum(row["label"] == kind for row in rows) for kind in kinds)
+    assert contest.line("largest class").right == pytest.approx(largest / 45)
+    assert advice.by_class[0].split()[-1] == contest.best
+    assert {line.split()[0] for line in advice.by_class[1:4]} == {"`sunny`", "`rainy`", "`windy`"}
+    assert any("most frequent mistakes" in line for line in advice.words)
     assert (out / "index.html").is_file() and not (out / "certificate.toml").exists()
     question = read_questions(out / "questions.yaml")["answer"]
     assert [option.text for option in question.options] == sorted(kinds)
     assert question.instructions == "Which weather?"
 
 
-def double(certified: str | None = None, probe: str | None = None, **other: Any) -> Verdict:
-    """A verdict of ways to answer with their shares right, 100 rows of two classes."""
-    shares = {"chance": 0.1, "the model": 0.5, "pmi@1": 0.5} | other.pop("shares", {})
-    lines = tuple(Line(n, own, own - 0.1, own + 0.1, 9, 1, 0.02) for n, own in shares.items())
-    rest: dict[str, Any] = {"needed": None, "least": 90, "promise": "breaks", "net_at_least": 0.05}
-    rest |= {"alpha": 0.1, "delta": 0.01, "rivals": (), "best": "pmi@1", "classes": ()}
-    rest |= {"changes": (), "confusions": (), "shown": "certified" if certified else "pmi@1"}
-    line = None if certified is None else replace(lines[-1], name="certified")
-    rest |= {"method": certified, "probe": probe} | other
-    return Verdict("m", 100, lines, line, "overrides by pmi@1", **rest)
+def double(
+    certified: str | None = None,
+    probe: str | None = None,
+    shares: dict[str, float] | None = None,
+    **parts: dict[str, Any],
+) -> Verdict:
+    """A verdict of ways to answer with their accuracies, 100 rows of two classes."""
+    all_shares = {"chance": 0.1, "the model": 0.5, "pmi@1": 0.5} | (shares or {})
+    lines = tuple(
+        Standing(n, own, own - 0.1, own + 0.1, 9, 1, 0.02) for n, own in all_shares.items()
+    )
+    contest = {"best": certified or probe or "pmi@1"} | parts.get("contest", {})
+    terms: dict[str, Any] = {"promise": "breaks", "alpha": 0.1, "delta": 0.01, "least": 90}
+    if certified is not None:
+        line = replace(lines[-1], name="certified")
+        terms |= {"method": certified, "line": line, "net_at_least": 0.05}
+        tested = Standing("tested", 0.64, 0.5, 0.7, 30, 4, items=50)
+        terms |= {"policy": "overrides by pmi@1", "tested": tested}
+    return Verdict(
+        Examples("m", 100, **parts.get("table", {})),
+        Standings(lines, correction="pmi@1", probe=probe, **contest),
+        Guarantee(**terms | parts.get("certificate", {})),
+        DepthAccuracy(**parts.get("depths", {})),
+    )
 
 
 CLASSES = (Class("a", 60, 0.5, 0.6, 0.5, 0.4512), Class(" b", 40, 0.5, 0.6, 0.5))
 
 
-def test_verdicts_are_told_as_they_were(golden: Callable[[str, str], None]) -> None:
+def test_the_words_of_verdicts(golden: Callable[[str, str], None]) -> None:
     simple = {"bag of words": 0.7, "largest class": 0.7}
-    listed = Line("decide/listed", 0.5, 0.4, 0.6, 3, 4, 1.0, items=77)
-    doubts = ("` Kasse` and `Kasse`: one class? --tidy joins them",)
-    more: dict[str, Any] = {"classes": CLASSES, "raced": (listed,), "table": doubts}
-    whole = double("probe@3", "probe@3", shares={"probe@3": 0.6}, **more)
+    listed = Standing("decide/listed", 0.5, 0.4, 0.6, 3, 4, 1.0, items=77)
+    table = {"notes": ("` Kasse` and `Kasse`: one class? --tidy joins them",)}
+    contest = {"classes": CLASSES, "prompts": (listed,)}
+    few, many = ((7, 0.0), (14, 0.57)), ((30, 0.5), (60, 0.667), (120, 0.683))
     verdicts = [
-        double("pmi@1", rivals=("anti-blind",)),
-        double("probe@3", "probe@3", cost=0.41, shares={"probe@3": 0.8}),
-        double("probe@0", "probe@0", cost=0.0, shares={"probe@0": 0.8}),
-        double("probe@3", "probe@3", shares={"bag of words": 0.8, "probe@3": 0.8}),
-        double(probe="probe@3", classes=CLASSES, shares={"probe@3": 0.6} | simple),
+        double("pmi@1", certificate={"rivals": ("anti-blind",)}),
+        double("probe@3", "probe@3", {"probe@3": 0.8}, contest={"cost": 0.41}),
+        double("probe@0", "probe@0", {"probe@0": 0.8}, contest={"cost": 0.0}),
+        double("probe@3", "probe@3", {"bag of words": 0.8, "probe@3": 0.8}),
+        double(None, "probe@3", {"probe@3": 0.6} | simple, contest={"classes": CLASSES}),
         double(shares={"pmi@1": 0.6}),
-        replace(whole, tested=Line("tested", 0.64, 0.5, 0.7, 30, 4, items=50)),
+        double(None, "probe@3", {"probe@3": 0.7}, certificate={"needed": 646}),
+        double(None, "probe@3", {"probe@3": 0.7}, depths={"curve": few}),
+        double(None, "probe@3", {"probe@3": 0.4}, depths={"curve": many}),
+        double("probe@3", "probe@3", {"probe@3": 0.6}, table=table, contest=contest),
     ]
-    silent = replace(verdicts[0], lines=(Line("contextual", nan, nan, nan, 0, 0, nan),))
-    told = [[headline(v), *v.words(), *v.picture(), *v.by_class(), ""] for v in verdicts]
-    lines = [line.rstrip() for own in (*told, silent.picture()) for line in own]
-    golden("try-words", "\n".join(lines) + "\n")
+    silent = replace(verdicts[0].contest, lines=(Standing("contextual", nan, nan, nan, 0, 0, nan),))
+    told = [line.rstrip() for v in verdicts for line in [*advise(v).lines(), ""]]
+    told += picture(replace(verdicts[0], contest=silent))
+    golden("try-words", "\n".join(told) + "\n")
 
 
 def test_options_that_differ_by_row_have_a_probe_of_all_depths(tmp_path: Path) -> None:
     rows, out = table(120), tmp_path / "out"
     verdict = try_labels(rows, Tracer.demo(), out=out, sets=0.8)
     probe = Probe.read(out / "answer.probe.safetensors")
-    assert verdict.sets is not None and verdict.sets.method == probe.name
-    assert 0 < (verdict.sets.threshold or 0) < 1 and (verdict.sets.size or 0) >= 0.8
-    assert verdict.probe == probe.name == "probe@trajectory" and verdict.cost is not None
-    assert verdict.cost > 2  # every depth is read, with the text and without
-    unread = verdict.line("fitted without the text")
-    assert unread.right < verdict.line(probe.name).right
+    sets, contest = verdict.certificate.sets, verdict.contest
+    assert sets is not None and sets.method == probe.name
+    assert 0 < (sets.threshold or 0) < 1 and (sets.size or 0) >= 0.8
+    assert contest.probe == probe.name == "probe@trajectory" and contest.cost is not None
+    assert contest.cost > 2  # every depth is read, with the text and without
+    unread = verdict.contest.line("fitted without the text")
+    assert unread.right < verdict.contest.line(probe.name).right
     ours = Decider.demo(probes=[out / "answer.probe.safetensors"])
     answer = ours.decide(rows[0]["question"], {"q": Choice("", json.loads(rows[0]["options"]))})
     assert answer["q"].method == probe.name
@@ -340,12 +397,12 @@ def topics(count: int) -> list[dict[str, Any]]:
 def test_rows_without_a_label_teach_a_probe_that_all_labels_test(tmp_path: Path) -> None:
     rows = [row | {"label": row["label"] if i < 40 else None} for i, row in enumerate(topics(80))]
     labels = read_labels(rows[:60], Named(unlabelled=written(tmp_path / "more.csv", rows[60:])))
-    assert len(labels.unlabelled) == 40 and "40 rows without a label" in labels.said
+    assert len(labels.unlabelled) == 40 and "40 rows without a label" in labels.notes
     verdict = try_labels(rows, Tracer.demo())
-    (taught,) = [line for line in verdict.lines if line.name.startswith("self-taught@")]
+    (taught,) = [line for line in verdict.contest.lines if line.name.startswith("self-taught@")]
     assert 0 < taught.right < 1
     half = try_labels(rows[:40], Tracer.demo())  # without such rows a half teaches it
-    assert any(line.name.startswith("self-taught@") for line in half.lines)
+    assert any(line.name.startswith("self-taught@") for line in half.contest.lines)
 
 
 def test_a_probe_is_fitted_tested_on_other_labels_and_left_beside_the_certificate(
@@ -357,20 +414,28 @@ def test_a_probe_is_fitted_tested_on_other_labels_and_left_beside_the_certificat
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
     figures = json.loads(done.stdout)
-    shares = {line["name"]: line["right"] for line in figures["lines"]}
+    contest, promised = figures["contest"], figures["certificate"]
+    shares = {line["name"]: line["right"] for line in contest["lines"]}
     probe = Probe.read(out / "answer.probe.safetensors")
-    assert probe.name == figures["probe"] and 130 < probe.labels < 170 and probe.seed is not None
+    assert probe.name == contest["probe"] == contest["best"] and probe.seed is not None
+    assert 130 < probe.labels < 170 and not (out / "answer-uncertified.probe.safetensors").exists()
     assert shares[probe.name] > 0.9 and shares["bag of words"] > 0.9
-    assert 0 < shares["largest class"] < 0.6
-    assert len(figures["by_depth"]) == Tracer.demo().profile.depth + 1
-    assert 0 <= figures["cost"] < 1
+    assert shares["largest class"] == 0.5
+    assert len(figures["depths"]["by_depth"]) == Tracer.demo().profile.depth + 1
+    assert 0 <= contest["cost"] < 1
+    # The rows that change are the probe's, cross-validated.
+    line = next(line for line in contest["lines"] if line["name"] == probe.name)
+    changes = contest["changes"]
+    assert sum(c["shown"] == c["truth"] for c in changes) == line["fixed"]
+    assert sum(c["model"] == c["truth"] for c in changes) == line["broken"]
     # Words alone do as well here, and that is what is advised; the certificate is the probe's.
-    assert figures["headline"].startswith("Use a bag of words")
+    assert figures["advice"]["headline"].startswith("Use a bag of words")
     certificate = Certificate.read(out / "certificate.toml")
     assert certificate.probe.digest == probe.digest and certificate.policy.method == probe.name
-    assert certificate.counts.items == len(rows) - probe.labels == figures["tested"]["items"]
-    assert figures["tested"]["fixed"] == certificate.counts.fixed
-    assert all(0.8 < own["at_least"] < own["corrected"] for own in figures["classes"])
+    tested = promised["tested"]
+    assert certificate.counts.items == len(rows) - probe.labels == tested["items"]
+    assert tested["fixed"] == certificate.counts.fixed
+    assert all(0.8 < own["at_least"] < own["corrected"] for own in contest["classes"])
     with pytest.raises(CertificateError, match="--probe"):
         Decider.demo(certificate=certificate)
     asked = ["decide", "--model", "lastword/demo-organism", "--certificate"]
@@ -379,6 +444,29 @@ def test_a_probe_is_fitted_tested_on_other_labels_and_left_beside_the_certificat
     assert answer.exit_code == 0, answer.output
     told = json.loads(answer.stdout)["answer"]
     assert (told["choice"], told["method"]) == ("animal", probe.name)
+
+
+def test_without_a_certificate_a_probe_of_all_labels_is_served_at_ones_risk(
+    tmp_path: Path,
+) -> None:
+    path, out = written(tmp_path / "topics.csv", topics(22)), tmp_path / "out"
+    command = ["try", str(path), "--model", "lastword/demo-organism", "--budget", "0s"]
+    done = CliRunner().invoke(app, [*command, "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    probe = Probe.read(out / "answer-uncertified.probe.safetensors")
+    half = Probe.read(out / "answer.probe.safetensors")
+    assert probe.labels == 22 > half.labels and not (out / "certificate.toml").exists()
+    (line,) = [line for line in done.stdout.splitlines() if "answer-uncertified" in line]
+    assert line.startswith("lastword serve ") and "at your own risk" in done.stdout
+    stored = json.loads((out / "verdict.json").read_text())
+    assert stored["contest"]["best"] == half.name and "looks better" in done.stdout
+    for stage in ("asking the model", "fitting probes", "certifying", "trying other prompts"):
+        assert stage in done.stderr
+    # A folder changes nothing of the figures.
+    memory = CliRunner().invoke(app, [*command, "--json"])
+    figures = json.loads(memory.stdout)
+    del figures["advice"]["commands"], stored["advice"]["commands"]
+    assert figures == stored
 
 
 def test_the_command_says_what_prediction_sets_are_like(tmp_path: Path) -> None:
@@ -390,8 +478,8 @@ def test_the_command_says_what_prediction_sets_are_like(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, [*command, "0.8", "--out", str(out)])
     assert done.exit_code == 0, done.output
     verdict = json.loads((out / "verdict.json").read_text())
-    sets = Sets(**verdict["sets"])
-    assert sets.words() in done.stdout and sets.words() in verdict["words"]
+    sets = Sets(**verdict["certificate"]["sets"])
+    assert sets.words() in done.stdout and sets.words() in verdict["advice"]["words"]
     assert sets.threshold is not None and sets.size is not None and 20 < sets.labels < 40
     assert 0 <= sets.size <= 2 and 0 <= (sets.single or 0) <= 1
     # The threshold is on the probabilities by which the probe that runs answers.
@@ -404,7 +492,7 @@ def test_the_command_says_what_prediction_sets_are_like(tmp_path: Path) -> None:
     ]
     assert np.abs(np.array(of_truth) - sets.threshold).min() < 1e-5
     few = CliRunner().invoke(app, [*command, "0.99"])
-    assert "No prediction sets: 99% needs 99 labels that test a probe" in few.stdout
+    assert "No prediction sets: 99% needs 99 labels held out from a probe" in few.stdout
     refused = CliRunner().invoke(app, [*command, "90"])
     assert refused.exit_code != 0
     assert "--sets is a share between 0 and 1, such as 0.9, not 90" in str(refused.exception)

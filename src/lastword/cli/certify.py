@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastword.cli import options as opt
-from lastword.cli.output import check_writable, printable, write_lines
+from lastword.cli.output import check_writable, printable, say, write_lines
 from lastword.cli.progress import waiting
 from lastword.errors import InputError
 from lastword.files.strict_json import to_json
+from lastword.trust.policy import Promise
 from lastword.trust.terms import Terms
 
 if TYPE_CHECKING:
@@ -22,11 +23,13 @@ if TYPE_CHECKING:
 def certify(
     runs: opt.Runs,
     alpha: Annotated[
-        float, typer.Option(help="Maximum share of all answers that may be broken.")
-    ] = 0.02,
+        float | None,
+        typer.Option(help="Maximum share of all answers that may be broken. Default: 0.02."),
+    ] = None,
     delta: Annotated[
-        float, typer.Option(help="Maximum probability that the guarantee does not hold.")
-    ] = 0.05,
+        float | None,
+        typer.Option(help="Maximum probability that the guarantee does not hold. Default: 0.05."),
+    ] = None,
     gain: Annotated[
         bool, typer.Option(help="Guarantee too that corrected answers outweigh broken ones.")
     ] = True,
@@ -45,7 +48,14 @@ def certify(
         int, typer.Option(help="Maximum number of looks at the labels; they share delta.")
     ] = 1,
     look: Annotated[int, typer.Option(help="The number of this look, from 1 on.")] = 1,
-    promise: opt.Promise = "breaks",
+    promise: Annotated[
+        Promise | None,
+        typer.Option(
+            help="gain: accuracy higher than the model's. breaks: that, and at most alpha of all "
+            "answers broken. Default: that of RUNS/certificate.toml, with its alpha and delta; "
+            "else breaks."
+        ),
+    ] = None,
     benchmark: Annotated[
         list[str] | None, typer.Option(help="Benchmark whose items count; repeatable.")
     ] = None,
@@ -69,16 +79,17 @@ def certify(
     json: opt.Json = False,
 ) -> None:
     """Find which overrides may be applied, with a guarantee, from labelled items."""
+    usual = _usual(runs) if promise is None else Terms(promise=promise)
     terms = Terms(
-        alpha=alpha,
-        delta=delta,
+        alpha=usual.alpha if alpha is None else alpha,
+        delta=usual.delta if delta is None else delta,
         gain=gain,
         error=error,
         right=right,
         break_costs=break_costs,
         looks=looks,
         look=look,
-        promise=promise,
+        promise=usual.promise,
     )
     family = None if methods == "all" else tuple(methods.split(","))
     if items is not None and by is None:
@@ -115,6 +126,18 @@ def certify(
         lines += in_words(certificate.calibration, *curves(*shown))
     for line in [*lines, *([] if out is None else [str(out)])]:
         typer.echo(printable(line))
+
+
+def _usual(runs: str) -> Terms:
+    """Return the promise of the certificate that `lastword try` left in a folder, or ours."""
+    path = Path(runs) / "certificate.toml"
+    if not path.is_file():
+        return Terms()
+    from lastword.trust.certificate import Certificate
+
+    terms = Certificate.read(path).terms
+    say(f"the promise is that of {path}: {terms.promise}; --promise asks for another")
+    return Terms(terms.alpha, terms.delta, promise=terms.promise)
 
 
 def _lines(certified: "Outcome", by: str | None, parts: "Sequence[Slice]") -> list[str]:

@@ -81,6 +81,12 @@ class Countdown:
         self._count, self._resumed = 0, -1
         self._start = self._last_line = time.monotonic()
 
+    def stage(self, name: str) -> None:
+        """Name what is being done now; a line of its own if stderr is no terminal."""
+        self._bar.update(self._line, description=printable(name))
+        if self._bar.disable:
+            typer.echo(printable(name), err=True)
+
     def advance(self, done: int) -> None:
         """Count more; the first call counts what an earlier start did, which took no time."""
         self._count += done

@@ -1,7 +1,7 @@
 """`lastword try`: a table of labelled examples becomes a verdict on this model and this job."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,9 +12,6 @@ from lastword.cli.progress import counting, waiting
 from lastword.errors import InputError
 from lastword.files.strict_json import to_json
 from lastword.tryout.named import Named
-
-if TYPE_CHECKING:
-    from lastword.tryout.verdict import Verdict
 
 
 def try_(
@@ -96,15 +93,14 @@ def try_(
     for line in plan:
         say(line)
     with counting(f"{labels.name} on {options.label}", job.items) as countdown:
-        verdict = job.run(out, countdown.advance)
+        verdict = job.run(out, countdown.advance, countdown.stage)
     if json:
         typer.echo(to_json(verdict.to_dict()))
         return
-    classes = ["", *verdict.by_class()] if verdict.classes else []
-    first, *words = verdict.words()
-    lines = [first, "", *verdict.picture(), *classes, "", *words]
-    for line in (*lines, *_next(verdict, options.label, out, template)):
+    for line in verdict.advice.lines():
         typer.echo(printable(line))
+    if out is not None:
+        typer.echo(printable(f"All of this and every item, on a page: {out / 'index.html'}"))
 
 
 def _seconds(budget: str) -> float:
@@ -114,20 +110,3 @@ def _seconds(budget: str) -> float:
         return float(pd.Timedelta(budget).total_seconds())
     except ValueError as error:
         raise InputError(f"--budget is a time as 90s, 10m or 1h, not {budget!r}") from error
-
-
-def _next(verdict: "Verdict", model: str, out: Path | None, template: str | None) -> list[str]:
-    from lastword.tryout.run import CERTIFICATE, PROBE, QUESTIONS
-
-    asked = f"--model {model}" if template is None else f"--model {model} --template {template}"
-    if verdict.certified is None:
-        return [f"To serve the model's own answers: lastword serve {asked}"]
-    if out is None:
-        return ["Run it again with --out FOLDER: the certificate is written there."]
-    asked += f" --certificate {out / CERTIFICATE}"
-    if verdict.method != verdict.probe:
-        return [f"lastword serve {asked}"]
-    if not verdict.classes:  # options differ by row
-        return [f"lastword serve {asked} --probe {out / PROBE}"]
-    asked += f" --questions {out / QUESTIONS}"
-    return [f"lastword decide {asked} --text 'A NEW TEXT'", f"lastword serve {asked}"]

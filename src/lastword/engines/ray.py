@@ -24,12 +24,13 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
+from lastword.decide.pace import Pace
+from lastword.decide.recording import plan_groups
 from lastword.engines import Assignment, Engine
 from lastword.errors import InputError, ModelError, RecordError, TraceError
 from lastword.files.folder import Folder
 from lastword.lab.evaluation import runner
 from lastword.lab.evaluation.ahead import window_from
-from lastword.lab.evaluation.pace import Pace
 from lastword.lab.evaluation.work import Work
 from lastword.records.info import RunInfo, differences
 from lastword.records.run import Run
@@ -152,7 +153,7 @@ class Worker:
     def plan(self, places: Sequence[int]) -> list[list[int]]:
         """Groups of a window of the cell that was taken."""
         assert self._decider is not None and self._job is not None
-        return runner.plan(self._decider, runner.encode(self._decider, self._job, places))
+        return plan_groups(self._decider, runner.encode(self._decider, self._job, places))
 
     def compute(self, group: int, places: Sequence[int]) -> runner.Part:
         """Compute what a group of the taken cell lacks, or as much of it as makes a part."""

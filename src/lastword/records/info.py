@@ -5,9 +5,11 @@ which grows as the run comes to its items.
 """
 
 import json
+import platform
 import re
 import time
 from collections.abc import Iterable, Sequence
+from importlib.metadata import version
 from itertools import chain
 from typing import Any
 
@@ -23,7 +25,20 @@ RUN_FILE = "run.json"
 # of the data, and the noise that the check at load measured.
 _CIRCUMSTANCE = ("created", "asked", "device", "machine", "check", "dataset.source")
 
+# Versions on which numbers depend: records of different ones do not stand in one cell.
+_PACKAGES = ("lastword", "torch", "transformers", "tokenizers")
+
 RunInfo = dict[str, Any]
+
+
+def packages() -> dict[str, str]:
+    """Return the versions of the packages on which numbers depend."""
+    return {name: version(name) for name in _PACKAGES}
+
+
+def machine() -> dict[str, str]:
+    """Describe this machine, as `run.json` does."""
+    return {"system": platform.platform(), "python": platform.python_version()}
 
 
 def cell_folder(out: Folder, model: str, benchmark: str) -> Folder:

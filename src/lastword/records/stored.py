@@ -1,4 +1,4 @@
-"""Cells as they lie on disk, some columns in memory and the rest read when asked.
+"""Cells as they are stored: on disk with some columns in memory, or whole in memory.
 
 A record is some kilobytes, of which texts and trajectories are most. What is counted and judged
 over all items at once (`COUNT_COLUMNS`) is kept as Arrow columns; trajectories pass through memory
@@ -7,6 +7,7 @@ a slice at a time, and whole records are read of the few that are shown.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +20,8 @@ from lastword.records.columns import Places
 from lastword.records.frame import to_columns, to_frame
 from lastword.records.info import RunInfo, read_runs
 from lastword.records.parts import part_files, read_part
-from lastword.records.schema import ALL_COLUMNS, COLUMNS, STATES
+from lastword.records.record import Row
+from lastword.records.schema import ALL_COLUMNS, COLUMNS, STATES, to_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,6 +68,30 @@ class Disk:
             start = self.ends[number - 1] if number else 0
             tables.append(read_part(self.parts[number]).take(distinct[part == number] - start))
         return to_frame(pa.concat_tables(tables).take(inverse), self.info)
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """The records of a cell as an Arrow table, one row per item; a `Source` of them."""
+
+    info: RunInfo
+    table: pa.Table
+
+    def slices(self, names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
+        """Yield columns as `Source` says; one that a record can have and none has is null."""
+        columns = [name for name in names if name in self.table.column_names]
+        yield np.arange(self.table.num_rows), to_columns(self.table.select(columns))
+
+    def whole(self, places: Places) -> "pd.DataFrame":
+        """Return everything about some records, as `Source` says."""
+        return to_frame(self.table.take(places), self.info)
+
+
+def cell_of(rows: Sequence[Row], info: RunInfo) -> Cell:
+    """Return the cell of records in memory, in the order of their places."""
+    table = to_table(sorted(rows, key=itemgetter("place")))
+    records = to_columns(table.select(list(COUNT_COLUMNS)))
+    return Cell(info["model"], info["benchmark"], records, Memory(info, table))
 
 
 def read_cells(path: Folder) -> list[Cell]:

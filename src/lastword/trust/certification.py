@@ -13,7 +13,7 @@ from lastword.files.folder import Folder
 from lastword.files.rows import read_objects
 from lastword.records.cells import Cell, confidence
 from lastword.records.columns import Lists, PerItem
-from lastword.records.info import find_cells, read_run
+from lastword.records.info import RunInfo, find_cells, read_run
 from lastword.records.parts import missing_places
 from lastword.records.recheck import recheck
 from lastword.records.stored import read_cells
@@ -106,8 +106,24 @@ def read_sample(
                 f"{path}; certify each by itself"
             )
     parted = [cell for folder in runs for cell in read_cells(folder)]
-    first = next(iter(runs.values()))
-    invariant = float(first["invariant"])
+    return sample_of(parted, list(runs.values()), methods)
+
+
+def sample_of(
+    parted: Sequence[Cell], runs: Sequence[RunInfo], methods: Sequence[str] | None = None
+) -> Sample:
+    """Return the sample of labelled items in cells of one model, on disk or in memory.
+
+    Args:
+        parted: The cells.
+        runs: The `run.json` of each.
+        methods: The methods that a policy may be of; None for all that the records allow.
+
+    Raises:
+        RecordError: A record that does not follow from its trajectory.
+    """
+    first = runs[0]
+    subject, invariant = Subject.of(first), float(first["invariant"])
     for cell in parted:
         recheck(cell, subject.theta, invariant, int(first["depth"]))
     scalar = scalar_operator(invariant, subject.theta.tau_I)
@@ -119,8 +135,8 @@ def read_sample(
         items=replace(items, others=answers(items, parted, others)),
         scalar=scalar,
         subject=subject,
-        benchmarks={run["benchmark"]: run["dataset"]["fingerprint"] for run in runs.values()},
-        templates=tuple(dict.fromkeys(template_name(run["template"]) for run in runs.values())),
+        benchmarks={run["benchmark"]: run["dataset"]["fingerprint"] for run in runs},
+        templates=tuple(dict.fromkeys(template_name(run["template"]) for run in runs)),
         versions=first["packages"],
         failed=sum(cell.failed for cell in parted),
         reference=_reference(parted, scalar),

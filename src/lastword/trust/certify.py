@@ -260,9 +260,15 @@ def _tried(claim: Claim, terms: Terms) -> Trial:
     return Trial.of(claim.policy, evidence, claim.share, terms)
 
 
-def needed(trials: Sequence[Trial], terms: Terms) -> int | None:
-    """Return about how many items it takes if the rates stay; None where no number would do."""
-    items = max(trial.evidence.items for trial in trials)
+def needed(trials: Sequence[Trial], terms: Terms, items: int | None = None) -> int | None:
+    """Return about how many items it takes if the rates stay; None where no number would do.
+
+    Args:
+        trials: The policies, of which one has to pass.
+        terms: The promise.
+        items: The number of items now; by default those of the trial that has most.
+    """
+    items = items or max(trial.evidence.items for trial in trials)
     sizes = np.unique(np.geomspace(items, _LARGEST, _SIZES).astype(int))[1:]
     enough = np.zeros(len(sizes), dtype=bool)
     for trial in trials:

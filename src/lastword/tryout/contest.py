@@ -8,7 +8,7 @@ costs more has to gain more there than chance would.
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -87,16 +87,18 @@ class Contest:
 
     Attributes:
         entrants: The probe that the labels of one half make, first; then the self-taught one.
-        crossed: By name, where a cross-fitted probe, bag of words and so on are right [texts].
+        crossed: Answers of cross-fitted probes, of the bag of words and so on, by name [texts].
         by_depth: Leave-one-out share right of a probe of each depth [depths]; empty where options
             differ by text.
         curve: Labels and leave-one-out share right of a quarter, a half and all of them, at the
             depth that is best with all.
+        refit: Fits a probe of the first entrant's kind to all labels.
     """
 
     entrants: tuple[Entrant, ...]
-    crossed: dict[str, Right]
+    crossed: dict[str, np.ndarray]
     by_depth: Float[np.ndarray, " depths"]
+    refit: Callable[[], Probe]
     curve: tuple[tuple[int, float], ...] = ()
 
     def entrant(self, method: str | None) -> Entrant:
@@ -110,7 +112,7 @@ class Material:
 
     Attributes:
         groups: Of each text; texts of one group are never on both sides of a fit.
-        cell: The records; each text is an item that counts.
+        cell: The records of the texts; each is an item that counts.
         template: Writes the prompts.
     """
 
@@ -161,11 +163,14 @@ def _by_state(tracer: "Tracer", material: Material, made: Right) -> Contest | No
     own = _Known(tracer, material, options, truths, states, base, blind, taught)
     entrants, names = own.entrants(made)
     crossed = {
-        names.get(name, name): answers == truths
+        names.get(name, name): answers
         for name, answers in cross_fit(own.contestants, material.folds).items()
         if name != SELF_TAUGHT or len(entrants) > 1
     }
-    return Contest(tuple(entrants), crossed, *own.curve())
+    (largest, _), *_ = Counter(labels).most_common(1)
+    crossed[LARGEST] = np.full(len(truths), largest)
+    by_depth, curve = own.curve()
+    return Contest(tuple(entrants), crossed, by_depth, lambda: own.refit(entrants[0].probe), curve)
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,7 +221,6 @@ class _Known:
         known = self.truths[fitted].tolist()
         words = bag_of_words([texts[i] for i in fitted], known)
         depth_0 = fit_state(self.states[fitted, :1, :1], known, poolings=POOLINGS[:1]).probe
-        (largest, _), *_ = Counter(self.truths[rest].tolist()).most_common(1)
         taught = self.taught or teach(self.states[rest], self.base[rest], self.options)
         return {
             ALONE: self.answers(fit.probe, own),
@@ -224,7 +228,6 @@ class _Known:
             SELF_TAUGHT: self.answers(taught, own),
             WORDS: words.predict([texts[i] for i in np.flatnonzero(own).tolist()]),
             DEPTH_0: self.answers(depth_0, own),
-            LARGEST: np.full(int(own.sum()), largest),
         }
 
     def entrants(self, made: Right) -> tuple[list[Entrant], dict[str, str]]:
@@ -240,6 +243,13 @@ class _Known:
             entrants.append(self.entrant(own, 0, tested, fraction))
         names = {ALONE: fit.probe.name, STACKED: stacked.name}
         return entrants, names | {SELF_TAUGHT: entrants[-1].probe.name}
+
+    def refit(self, like: Probe) -> Probe:
+        """Fit a probe of the same kind to all labels."""
+        fitted = _kept(self.material.truths, np.ones(len(self.truths), dtype=bool))
+        fit, stacked, _ = self.fits(fitted)
+        chosen = stacked if isinstance(like.fit, StackedProbe) else fit.probe
+        return _probe(self.tracer, self.material, chosen, len(fitted))
 
     def entrant(self, fit: Fit, labels: int, tested: Right, fraction: float = FRACTION) -> Entrant:
         """A probe of so many labels, on the texts that test it."""
@@ -310,7 +320,11 @@ def _by_trajectory(tracer: "Tracer", material: Material, made: Right) -> Contest
     if any(len(set(material.groups[half])) < FOLDS for half in (made, ~made)):
         return None
     probe = _probe(tracer, material, fitted(items, made), int(made.sum()))
-    crossed = cross_fit(contestants, material.folds)
+    options = [candidates_of(question) for question in material.questions]
+    crossed = {
+        name: np.array([own[index] for own, index in zip(options, indices, strict=True)])
+        for name, indices in cross_fit(contestants, material.folds).items()
+    }
     assert isinstance(probe.fit, TrajectoryProbe)
     right = answers(items, probe.fit, made | ~made) == truths
     fit, cost = probe.fit, _costs(tracer, material, probe)
@@ -318,7 +332,12 @@ def _by_trajectory(tracer: "Tracer", material: Material, made: Right) -> Contest
         (softmax(fit.scores(items[i]) / fit.temperature), int(truths[i])) for i in places[~made]
     )
     entrant = Entrant(probe, ~made, right, cost, likely=likely)
-    return Contest((entrant,), {name: own == truths for name, own in crossed.items()}, np.empty(0))
+    every = made | ~made
+
+    def refit() -> Probe:
+        return _probe(tracer, material, fitted(items, every), len(every))
+
+    return Contest((entrant,), crossed, np.empty(0), refit)
 
 
 def _probe(tracer: "Tracer", material: Material, fit: Fit, labels: int) -> Probe:

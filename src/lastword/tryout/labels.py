@@ -1,5 +1,6 @@
-"""Labelled examples from a table: which column is the text, which the label, what may be chosen."""
+"""Labelled examples from a table: the columns of text, label and options, and doubts about it."""
 
+import hashlib
 import json
 import tomllib
 from collections import Counter
@@ -8,13 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lastword.decide.item import candidates_of, fields_of
+import numpy as np
+
+from lastword.decide.item import candidates_of, fields_of, item_of
 from lastword.errors import InputError
 from lastword.files.rows import SEPARATORS, id_column, read_objects
 from lastword.files.shorten import counted
-from lastword.lab.benchmarks.benchmark import Benchmark, Example, fingerprint
-from lastword.lab.benchmarks.source import Rows
-from lastword.text.items import CONTENT_FREE, rows_of
+from lastword.text.items import Item, rows_of
 from lastword.text.prompt_template import Template
 from lastword.text.question import MOST_CHOICES, Choice, Option
 from lastword.tryout.copies import near_copies
@@ -25,6 +26,7 @@ Row = Mapping[str, Any]
 _TEXTS = ("text", "input", "prompt", "question", "message", "query", "sentence", "body")
 _LABELS = ("label", "truth", "class", "category", "intent", "target", "answer")
 _CHOICES = ("choices", "options", "candidates")
+_LISTS = (list, tuple, np.ndarray)
 _EXAMPLES_A_LABEL = 3  # a column that repeats its values less often is not taken for the label
 _SHOWN = 3  # of a kind of doubt about the table; the others are counted
 
@@ -35,12 +37,13 @@ class Labels:
 
     Attributes:
         rows: Text, question, right answer, id and group of each.
-        said: What was guessed and left out, in words.
+        notes: Guesses about the table and doubts about it, in words.
+        unlabelled: Texts without a label.
     """
 
     name: str
     rows: tuple[tuple[str, Choice, str, str, str | None], ...]
-    said: tuple[str, ...]
+    notes: tuple[str, ...]
     unlabelled: tuple[str, ...] = ()
 
     @property
@@ -49,97 +52,111 @@ class Labels:
         first = self.rows[0][1]
         return first if all(row[1] == first for row in self.rows) else None
 
-    def benchmark(self, template: Template) -> Benchmark:
-        """The benchmark of these examples under a template of decisions, as the runner takes it.
+    @property
+    def fingerprint(self) -> str:
+        """The sha256 of all rows in canonical JSON, one per line."""
+        digest = hashlib.sha256()
+        for text, question, truth, id, group in self.rows:
+            candidates = candidates_of(question)
+            truthful = [candidate == truth for candidate in candidates]
+            content: list[Any] = [id, fields_of(text, question), candidates, truthful, None, " "]
+            content += [] if group is None else [{"group": group}]
+            line = json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+            digest.update(line.encode() + b"\n")
+        return digest.hexdigest()
 
-        Its name has a part of their digest: a table that has grown is another one.
+    @property
+    def digest_name(self) -> str:
+        """The name of the rows in records: a table that has grown has another one."""
+        return f"try:{self.name}-{self.fingerprint[:6]}"
+
+    def run_name(self, template: Template) -> str:
+        """Return the name of a run of these rows under a template, as records have it."""
+        user = template.name.startswith("user/")
+        return f"{self.digest_name}@user-{template.variant}" if user else self.digest_name
+
+    def items(self, template: Template) -> list[Item]:
+        """Return every row as an item, with its prompts without the text.
+
+        Raises:
+            InputError: The template does not render.
+            ItemError: A row that cannot be an item.
         """
-        examples = [_example(*row) for row in self.rows]
-        return Benchmark(
-            name=f"try:{self.name}-{fingerprint(examples)[:6]}",
-            read=lambda data: Rows([{"example": example} for example in examples], self.name),
-            parse=lambda place, row: (row["example"],),
-            verify=lambda questions: f"{len(questions)} labelled examples",
-            templates={template.variant: lambda: template},
-            licence="the table's own",
-            citation="the table's own",
-        )
+        return [_item(*row, template) for row in self.rows]
 
 
 def read_labels(source: Any, named: Named = Named()) -> Labels:  # noqa: B008 - frozen
-    """Labelled examples of a file or a data frame.
+    """Read the labelled examples of a file or a data frame.
 
     Args:
         source: CSV, TSV, Excel, JSON lines or Parquet by its path; a frame, or dictionaries.
-        named: Which columns are meant.
+        named: The columns and the task.
 
     Raises:
         InputError: No rows; a column that is not there or cannot be guessed; a label that is none
             of the choices.
     """
-    said: list[str] = []
+    notes: list[str] = []
     is_path = isinstance(source, str | Path)
-    rows = _file(Path(source), said) if is_path else [dict(row) for row in rows_of(source)]
+    rows = _file(Path(source), notes) if is_path else [dict(row) for row in rows_of(source)]
     if not rows:
-        raise InputError("there are no rows: expected a text and a label a row")
+        raise InputError("the table has no rows; expected a text and a label per row")
     columns, guesses = _guess(rows, named)
-    said += guesses
+    notes += guesses
     if named.unlabelled is not None:
-        rows += [{**row, columns.label or "": None} for row in _file(named.unlabelled, said)]
+        rows += [{**row, columns.label or "": None} for row in _file(named.unlabelled, notes)]
     labelled = {
         name: row
         for name, row in zip(_names(rows, columns.id), rows, strict=True)
         if _text(row.get(columns.label or "")) != ""
     }
     if not labelled:
-        raise InputError(f"no row has a {columns.label}: nothing is labelled")
+        raise InputError(f"no row has a label in the column {columns.label}")
     without = [row for row in rows if _text(row.get(columns.label or "")) == ""]
     unlabelled = tuple(filter(None, (_text(row.get(columns.text or "")) for row in without)))
     if without:
-        said.append(f"{counted(len(without), 'row')} without a label")
-    questions = _rows(labelled, columns, said)
+        notes.append(f"{counted(len(without), 'row')} without a label")
+    questions = _rows(labelled, columns, notes)
+    if not any(row[1].instructions for row in questions):
+        notes.append(
+            "the prompt asks no question, because --instructions was not given; a question such "
+            'as --instructions "Which team?" often helps'
+        )
     name = Path(source).stem if is_path else "labels"
-    return Labels(name, questions, tuple(said), unlabelled)
+    return Labels(name, questions, tuple(notes), unlabelled)
 
 
-def _file(path: Path, said: list[str]) -> list[Row]:
-    return [*read_objects(path, said.append)]
+def _file(path: Path, notes: list[str]) -> list[Row]:
+    return [*read_objects(path, notes.append)]
 
 
 def _names(rows: Sequence[Row], column: str | None) -> list[str]:
-    """The rows' ids; a row without one is its number, and one that is there twice has it too."""
+    """Return the rows' ids; the row's number stands for a missing id and beside a repeated one."""
     ids = [_text(row.get(column or "")) for row in rows]
     counts = Counter(ids)
     return [
-        str(n) if not own else own if counts[own] == 1 else f"{own} (row {n})"
-        for n, own in enumerate(ids, start=1)
+        str(n) if not id else id if counts[id] == 1 else f"{id} (row {n})"
+        for n, id in enumerate(ids, start=1)
     ]
 
 
-def _example(text: str, question: Choice, truth: str, id: str, group: str | None) -> Example:
-    """The example that a template of decisions makes the item of, as `item_of` does of a text."""
-    candidates = candidates_of(question)
-    return Example(
-        id=id,
-        fields=fields_of(text, question),
-        blind_fields=fields_of("", question),
-        candidates=candidates,
-        truthful=tuple(candidate == truth for candidate in candidates),
-        group=group,
-        literal=True,
-        content_free_fields=tuple(fields_of(free, question) for free in CONTENT_FREE),
-    )
+def _item(
+    text: str, question: Choice, truth: str, id: str, group: str | None, template: Template
+) -> Item:
+    item = item_of(text, question, template, id=id, blind=True, content_free=True)
+    truthful = tuple(candidate == truth for candidate in item.candidates)
+    return replace(item, truthful=truthful, group=group, question=None)
 
 
 def _text(value: Any) -> str:
-    """A cell as text: a text as it stands, nothing as an empty one."""
+    """Return a cell as text; an empty one is an empty text."""
     if value is None or value != value:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _guess(rows: Sequence[Row], named: Named) -> tuple[Named, list[str]]:
-    """The columns that are meant, and what was guessed in words."""
+    """Return the columns, and the guesses among them in words."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     for name in (named.text, named.label, named.id):
         if name is not None and name not in columns:
@@ -149,43 +166,70 @@ def _guess(rows: Sequence[Row], named: Named) -> tuple[Named, list[str]]:
             f"the table has one column, {columns[0]!r}: expected a text and a label, in columns "
             f"separated by {', '.join(SEPARATORS.values())}"
         )
-    taken = [named.text, named.label, named.choices]
-    own_id = named.id or id_column([c for c in columns if c not in taken])
-    label = named.label or _label(rows, [c for c in columns if c not in (*taken, own_id)])
-    text = named.text or _longest(rows, [c for c in columns if c not in (*taken, label, own_id)])
-    choices = named.choices
-    if choices is None and (lists := [c for c in _CHOICES if c in columns]):
-        choices = lists[0]
-    own = replace(named, text=text, label=label, choices=choices, id=own_id)
-    pairs = {"text": text, "label": label, "choices": choices, "id": own_id}.items()
+    lists = [c for c in columns if _is_list(rows, c)]  # these can only be the options
+    taken = [named.text, named.label, named.choices, *lists]
+    id = named.id or id_column([c for c in columns if c not in taken])
+    label = named.label or _label(rows, [c for c in columns if c not in (*taken, id)])
+    text = named.text or _longest(rows, [c for c in columns if c not in (*taken, label, id)])
+    offered = [c for c in lists if _offers(rows, c, label)]
+    options = [c for c in (*_CHOICES, *offered) if c in columns and c not in (text, label)]
+    choices = named.choices or next(iter(options), None)
+    columns_named = replace(named, text=text, label=label, choices=choices, id=id)
+    pairs = {"text": text, "label": label, "choices": choices, "id": id}.items()
     guessed = [f"{n} is column {c}" for n, c in pairs if c not in (None, getattr(named, n))]
-    return own, [f"guessed: {', '.join(guessed)}"] if guessed else []
+    return columns_named, [f"guessed: {', '.join(guessed)}"] if guessed else []
+
+
+def _is_list(rows: Sequence[Row], column: str) -> bool:
+    """Return True if every cell of a column that is not empty is a list, or one as JSON."""
+    cells = [row.get(column) for row in rows]
+    there = [cell for cell in cells if isinstance(cell, _LISTS) or _text(cell) != ""]
+    return bool(there) and all(isinstance(c, _LISTS) or _is_json_list(c) for c in there)
+
+
+def _offers(rows: Sequence[Row], column: str, label: str) -> bool:
+    """Return True if the label of every labelled row is in its list."""
+    pairs = [(row.get(column), truth) for row in rows if (truth := _text(row.get(label))) != ""]
+    try:
+        return all(truth in [option.text for option in _listed(cell)] for cell, truth in pairs)
+    except (InputError, KeyError):  # no list, or one of something else than options
+        return False
+
+
+def _is_json_list(cell: Any) -> bool:
+    try:
+        return isinstance(cell, str) and isinstance(json.loads(cell), list)
+    except ValueError:
+        return False
 
 
 def _label(rows: Sequence[Row], columns: Sequence[str]) -> str:
-    """The column of the label: by its name, or the only one of few values."""
+    """Return the column of the label: by its name, or the only one with few values."""
     if by_name := [c for c in columns if c.casefold() in _LABELS]:
         return by_name[0]
     values = {c: {_text(row.get(c)) for row in rows} - {""} for c in columns}
-    few = [c for c, own in values.items() if 2 <= len(own) <= len(rows) // _EXAMPLES_A_LABEL]
+    few = [c for c, texts in values.items() if 2 <= len(texts) <= len(rows) // _EXAMPLES_A_LABEL]
     if len(few) != 1:
-        what = "several columns have few values" if few else "no column has few values"
-        raise InputError(f"{what}: say which is the label by --label, of {', '.join(columns)}")
+        why = "several columns repeat few values" if few else "no column repeats few values"
+        raise InputError(
+            f"cannot tell which column is the label: {why}. Choose one with --label "
+            f"({', '.join(columns)})"
+        )
     return few[0]
 
 
 def _longest(rows: Sequence[Row], columns: Sequence[str]) -> str:
-    """The column of the text: by its name, or the longest."""
+    """Return the column of the text: by its name, or the longest."""
     if by_name := [c for c in columns if c.casefold() in _TEXTS]:
         return by_name[0]
     lengths = {c: sum(len(_text(row.get(c))) for row in rows) for c in columns}
     if not lengths:
-        raise InputError("the table has a label alone: expected a column of text beside it")
+        raise InputError("the table has only a label; expected a column of text beside it")
     return max(lengths, key=lengths.__getitem__)
 
 
 def _rows(
-    rows: Mapping[str, Row], columns: Named, said: list[str]
+    rows: Mapping[str, Row], columns: Named, notes: list[str]
 ) -> tuple[tuple[str, Choice, str, str, str | None], ...]:
     texts = {name: _text(row.get(columns.text or "")) for name, row in rows.items()}
     truths = {name: _text(row[columns.label or ""]) for name, row in rows.items()}
@@ -193,8 +237,8 @@ def _rows(
     shared = None
     if columns.choices is None or not any(columns.choices in row for row in rows.values()):
         options = None if columns.choices is None else _read_choices(columns.choices)
-        truths = _spelt(truths, options or [], said, tidy=columns.tidy)
-        said += [*_single(truths), *_contradictions(texts, truths)]
+        truths = _spelt(truths, options or [], notes, tidy=columns.tidy)
+        notes += [*_single(truths), *_contradictions(texts, truths)]
         first = next(iter(rows.values()))
         options = _occurring(truths) if options is None else options
         shared = _question(options, descriptions, columns, first)
@@ -204,17 +248,17 @@ def _rows(
             _listed(row[columns.choices or ""]), descriptions, columns, row
         )
         if truths[name] not in [option.text for option in question.options]:
-            raise InputError(f"row {name}: the label {truths[name]!r} is none of its choices")
+            raise InputError(f"row {name}: the label {truths[name]!r} is not one of its choices")
         group = _text(row.get("group")) or None
         questions.append((texts[name], question, truths[name], name, group))
-    said += _near({name: text for text, *_, name, group in questions if group is None})
+    notes += _near({name: text for text, *_, name, group in questions if group is None})
     return tuple(questions)
 
 
 def _spelt(
-    truths: Mapping[str, str], options: Sequence[Option], said: list[str], *, tidy: bool
+    truths: Mapping[str, str], options: Sequence[Option], notes: list[str], *, tidy: bool
 ) -> dict[str, str]:
-    """The labels by row; with `tidy` those that differ only in case or spaces are one.
+    """Return the labels by row; with `tidy` those that differ only in case or spaces are one.
 
     One that is among the options wins, then the most frequent.
     """
@@ -226,14 +270,14 @@ def _spelt(
         spellings.setdefault(" ".join(label.split()).casefold(), []).append(label)
     joined = dict(truths)
     for first, *others in spellings.values():
-        written = [f"`{own}` ({counted(counts[own], 'row')})" for own in others if counts[own]]
+        written = [f"`{one}` ({counted(counts[one], 'row')})" for one in others if counts[one]]
         if not written:
             continue
         if not tidy:
-            said.append(f"`{first}` and {' and '.join(written)}: one class? --tidy joins them")
+            notes.append(f"`{first}` and {' and '.join(written)}: one class? --tidy joins them")
             continue
-        said.append(f"joined: {' and '.join(written)} into `{first}`")
-        joined |= {name: first for name, own in truths.items() if own in others}
+        notes.append(f"joined: {' and '.join(written)} into `{first}`")
+        joined |= {name: first for name, truth in truths.items() if truth in others}
     return joined
 
 
@@ -248,9 +292,9 @@ def _contradictions(texts: Mapping[str, str], truths: Mapping[str, str]) -> list
     for name, text in texts.items():
         rows.setdefault(" ".join(text.split()), {}).setdefault(truths[name], name)
     twice = [
-        " and ".join(f"row {name} (`{label}`)" for label, name in own.items())
-        for own in rows.values()
-        if len(own) > 1
+        " and ".join(f"row {name} (`{label}`)" for label, name in names.items())
+        for names in rows.values()
+        if len(names) > 1
     ]
     return [f"one text with two labels: {_some(twice)}"] if twice else []
 
@@ -261,13 +305,13 @@ def _near(texts: Mapping[str, str]) -> list[str]:
     like: dict[int, list[str]] = {}
     for name, number in zip(texts, near_copies([*texts.values()]).tolist(), strict=True):
         like.setdefault(number, []).append(name)
-    near = [own for own in like.values() if len(own) > 1]
+    near = [names for names in like.values() if len(names) > 1]
     if not near:
         return []
-    named = _some([f"rows {' and '.join(own[:_SHOWN])}" for own in near])
+    named = _some([f"rows {' and '.join(names[:_SHOWN])}" for names in near])
     return [
         f"near copies: {sum(map(len, near))} rows in {counted(len(near), 'group')} ({named}); rows "
-        "that were made from one another belong together: say so in a column `group`"
+        "derived from one another need a shared value in a column `group`"
     ]
 
 
@@ -287,10 +331,13 @@ def _question(
 
 
 def _occurring(truths: Mapping[str, str]) -> list[Option]:
-    """The labels that occur, as the options of every row."""
+    """Return the labels that occur, as the options of every row."""
     labels = sorted(set(truths.values()))
     if not 2 <= len(labels) <= MOST_CHOICES:
-        raise InputError(f"the labels are {len(labels)} texts, expected 2 to {MOST_CHOICES}")
+        raise InputError(
+            f"the label column has {counted(len(labels), 'distinct value')}; at least 2 and at "
+            f"most {MOST_CHOICES} are needed"
+        )
     return [Option(label) for label in labels]
 
 
@@ -303,7 +350,7 @@ def _read_choices(path: str) -> list[Option]:
 
 
 def _listed(value: Any) -> list[Option]:
-    """Options of a cell or a file: a list, a list as JSON, or texts parted by `|`."""
+    """Return the options of a cell or a file: a list, a list as JSON, or texts parted by `|`."""
     if isinstance(value, str):
         try:
             value = json.loads(value) if value.lstrip().startswith("[") else value.split("|")

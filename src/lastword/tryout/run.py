@@ -1,46 +1,50 @@
-"""The road of a try: items, records, certificate, verdict."""
+"""Run a trial: answer labelled items, fit probes, certify, and write the verdict."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from lastword.decide.batch import Scope
 from lastword.decide.decider import Decider, read_states
 from lastword.decide.file import write_questions
+from lastword.decide.item import item_of
 from lastword.decide.templates import CHAT, DEFAULT, TEMPLATES, template_of
 from lastword.errors import InputError, ItemError
-from lastword.files.folder import Folder, locate
+from lastword.files.folder import locate
 from lastword.files.strict_json import to_json
 from lastword.files.writing import open_whole
-from lastword.lab.evaluation.runner import execute, prepare
-from lastword.lab.evaluation.work import Work
 from lastword.lab.report.build import VERDICT, write_page
 from lastword.methods import resolve
+from lastword.methods.contract import Method
 from lastword.probes.probe import SUFFIX
 from lastword.probes.state import POOLINGS
-from lastword.records.info import read_run
+from lastword.records.info import cell_folder
+from lastword.text.prompt_template import Template
 from lastword.text.question import question_digest
-from lastword.trust.certification import Outcome, Sample, outcome, read_sample
+from lastword.trust.certification import Outcome, Sample, outcome, sample_of
 from lastword.trust.certify import claims
 from lastword.trust.certify import judge as judge_claims
 from lastword.trust.choice import beside
-from lastword.trust.policy import METHODS, Promise, is_probe
+from lastword.trust.policy import METHODS, Promise, is_fitted, is_probe
 from lastword.trust.terms import Terms
+from lastword.tryout.answers import answer, describe
 from lastword.tryout.contest import Contest, Material, fitting, hold
+from lastword.tryout.judge import judge
 from lastword.tryout.labels import Labels, read_labels
 from lastword.tryout.named import Named
-from lastword.tryout.prompts import BUDGET, file_of, race
+from lastword.tryout.prompts import BUDGET, Race, file_of, race
 from lastword.tryout.sets import Sets, check_level, prediction_sets
-from lastword.tryout.verdict import Verdict, judge
+from lastword.tryout.verdict import Verdict
+from lastword.tryout.words import advise
 
 if TYPE_CHECKING:
     from lastword.decide.tracer import Tracer
 
-_SAMPLE = 4  # items by which the time that all take is told
+_SAMPLE = 4  # items from which the time of all is estimated
 CERTIFICATE, QUESTIONS, PAGE = "certificate.toml", "questions.yaml", "index.html"
-PROBE = f"answer{SUFFIX}"
+PROBE, UNCERTIFIED = f"answer{SUFFIX}", f"answer-uncertified{SUFFIX}"
 
 
 @dataclass(frozen=True)
@@ -48,159 +52,208 @@ class Job:
     """Labelled examples on a model, ready to be run.
 
     Attributes:
-        work: The examples' items under a template, as the runner takes them.
+        template: Writes the prompts.
         sets: Level of prediction sets; None for no sets.
+        named: The template as the user named it; None if it was left out.
     """
 
     tracer: "Tracer"
     labels: Labels
-    work: Work
+    template: Template
     terms: Terms
     budget: float = BUDGET
     sets: float | None = None
+    named: str | None = None
 
     @property
     def items(self) -> int:
-        """How many there are."""
+        """The number of labelled examples."""
         return len(self.labels.rows)
 
+    @property
+    def methods(self) -> dict[str, Method]:
+        """Methods whose prompts are read beside the model's."""
+        return resolve(["contextual"], self.tracer.facts)
+
     def plan(self) -> list[str]:
-        """Say what will be done and what it can lead to; a few items are run for its time."""
+        """Say what will be done and how long it takes; a few items are answered to find out."""
         counts = {len(question.options) for _, question, *_ in self.labels.rows}
         least, most = min(counts), max(counts)
-        options = f"{most} choices" if least == most else f"{least} to {most} choices"
+        options = f"{most} options" if least == most else f"{least} to {most} options"
         lines = [
-            *self.labels.said,
-            f"{self.items} labelled examples of {options}; every correction is scored on each: "
-            f"about {_duration(self._seconds())}, and at most {_duration(self.budget)} for other "
-            "prompts",
+            *self.labels.notes,
+            f"{self.items} labelled examples with {options}. The model and every correction "
+            f"answer each: about {_duration(self._seconds())}, and at most "
+            f"{_duration(self.budget)} for other prompts",
         ]
         if self.items < self.terms.least:
             lines.append(
-                f"too few to certify anything: {self.terms.least} labels are needed; the picture "
-                "is shown all the same"
+                f"too few to certify anything: {self.terms.least} labels are needed. The results "
+                "are shown anyway"
             )
         return lines
 
     def _seconds(self) -> float:
-        """About how long all items and the contest's fits take, by a few items and one fit."""
-        from lastword.decide.batch import Scope
-
-        work, rows = self.work, self.labels.rows[:_SAMPLE]
-        items = self.work.dataset.items(self.work.template)[:_SAMPLE]
+        """Estimate the time of all items and the contest's fits, from a few items and one fit."""
+        rows = self.labels.rows[:_SAMPLE]
+        # Without content-free prompts: all rows of a question share them.
+        items = [
+            item_of(text, question, self.template, id=id, blind=True)
+            for text, question, _, id, _ in rows
+        ]
         encoded = [e for e in self.tracer.encode(items) if not isinstance(e, ItemError)]
         if not encoded:
-            raise InputError("none of the first examples can be read: shorten their texts")
+            raise InputError(
+                f"the first {len(items)} examples do not fit the model's context: shorten the "
+                "texts, or use a model with a longer context"
+            )
         start = time.perf_counter()
-        self.tracer.decide_group(encoded, Scope(work.record, work.blind, work.methods))
+        self.tracer.decide_group(encoded, Scope("all", "all", self.methods))
         if (question := self.labels.question) is None:
             return (time.perf_counter() - start) / len(encoded) * self.items
-        read_states(self.tracer, [own[0] for own in rows], question, work.template, POOLINGS)
+        read_states(self.tracer, [row[0] for row in rows], question, self.template, POOLINGS)
         each = (time.perf_counter() - start) / len(encoded)
         return each * self.items + fitting(self.tracer, self.items, len(question.options))
 
-    def run(self, out: Path | None = None, advance: Callable[[int], None] | None = None) -> Verdict:
-        """The verdict; with `out` a folder keeps what it was made from.
+    def run(
+        self,
+        out: Path | None = None,
+        advance: Callable[[int], None] = lambda done: None,
+        stage: Callable[[str], None] = lambda name: None,
+    ) -> Verdict:
+        """Return the verdict; with `out` a folder keeps what it was made from.
 
         Args:
-            out: Gets the records, the certificate, the question, the verdict and a page; started
-                again it goes on, and with other labels keeps the former records.
-            advance: Told how many items are done, as `evaluation.runner.execute`.
+            out: Folder for the records, the certificate, the probes, the question, the verdict
+                and a page. Rows that it has already are not answered again.
+            advance: Called with the number of items done since the last call.
+            stage: Called with the name of each stage when it begins.
 
         Raises:
             RecordError: The folder holds another run.
         """
-        if out is not None:
-            return self._run(locate(str(out)), out, advance)
-        with TemporaryDirectory() as folder:
-            return self._run(locate(folder), None, advance)
-
-    def _run(
-        self, root: Folder, out: Path | None, advance: Callable[[int], None] | None
-    ) -> Verdict:
-        decider = Decider(self.tracer)
-        cell = execute(decider, prepare(decider, self.work), root, advance=advance).cell
-        sample = read_sample(cell, methods=None)
+        stage(f"asking the model about {self.items} rows")
+        decider, root = Decider(self.tracer), None if out is None else locate(str(out))
+        info = describe(decider, self.labels, self.template, self.methods)
+        items = self.labels.items(self.template)
+        cell = answer(decider, items, info, self.methods, root, advance)
+        sample = sample_of([cell], [info])
+        stage("fitting probes to the labels")
         contest = self._contest(sample)
-        probes = () if contest is None else [own.probe.name for own in contest.entrants]
+        stage("certifying")
+        probes = () if contest is None else [one.probe.name for one in contest.entrants]
         terms = replace(self.terms, methods=(*sample.methods, *probes))
-        few = sample.items.group_count < terms.least
-        one = self.labels.question
-        questions = () if one is None else (question_digest(one),)
-        certified = None if few else _certified(sample, terms, questions, contest)
-        (read,) = sample.cells
-        raced = race(self.tracer, self.labels, self.work.template, self.budget)
-        verdict = judge(read, read_run(cell), certified, terms, contest, raced)
-        verdict = replace(verdict, table=self.labels.said)
-        if self.sets is not None:
-            verdict = replace(verdict, sets=_sets(sample, contest, self.sets))
+        certified = self._certify(sample, terms, contest)
+        stage("trying other prompts")
+        raced = race(self.tracer, self.labels, self.template, self.budget)
+        sets = None if self.sets is None else _sets(sample, contest, self.sets)
+        notes = self.labels.notes
+        verdict = judge(sample, certified, terms, contest, raced, notes=notes, sets=sets)
+        verdict = replace(verdict, advice=advise(verdict, self._commands(verdict, out)))
         if out is not None:
-            self._keep(cell, out, verdict, certified, contest)
-            for own in raced.prompts:
-                if own.template.name not in TEMPLATES:
-                    _write(out / file_of(own.name), own.template.text)
+            stage(f"writing {out}")
+            self._write(out, verdict, certified, contest, raced)
+            write_page(cell_folder(locate(str(out)), info["model"], cell.benchmark), out / PAGE)
         return verdict
 
     def _contest(self, sample: Sample) -> Contest | None:
-        """Return what probes get of the items that count; None where labels are too few for one."""
+        """Return the results of probes on the items that count; None with too few labels."""
         (cell,) = sample.cells
-        rows = {id: own for *own, id, _ in self.labels.rows}
-        own = [rows[str(id)] for id in cell.items["id"].iloc[cell.mc1_places]]
-        texts, questions, truths = zip(*own, strict=True)
-        known = texts, questions, truths, sample.items.groups, cell
-        return hold(self.tracer, Material(*known, self.work.template, self.labels.unlabelled))
+        rows = {id: row for *row, id, _ in self.labels.rows}
+        counting = [rows[str(id)] for id in cell.items["id"].iloc[cell.mc1_places]]
+        texts, questions, truths = zip(*counting, strict=True)
+        labelled = texts, questions, truths, sample.items.groups, cell
+        return hold(self.tracer, Material(*labelled, self.template, self.labels.unlabelled))
 
-    def _keep(
+    def _certify(self, sample: Sample, terms: Terms, contest: Contest | None) -> Outcome | None:
+        """Test the corrections on all labels, and each probe on those that it was not made of."""
+        if sample.items.group_count < terms.least:
+            return None
+        question = self.labels.question
+        questions = () if question is None else (question_digest(question),)
+        if contest is None:
+            return outcome(sample, terms, questions)
+        items, base = sample.items, sample.items.mc1_base > 0
+        probes = {
+            one.probe.name: (base[one.tested], one.right[one.tested], items.groups[one.tested])
+            for one in contest.entrants
+        }
+        finding = judge_claims(claims(items, sample.scalar, terms, sample.failed, probes), terms)
+        controls = beside(finding, items, sample.cells, sample.scalar)
+        if is_probe(method := finding.policy.method):
+            mark, like = (one := contest.entrant(method)).mark, one.likeness
+            return Outcome(sample, finding, controls, (mark.question,), mark, like)
+        return Outcome(sample, finding, controls, questions)
+
+    def _commands(self, verdict: Verdict, out: Path | None) -> list[str]:
+        """Return the commands that use a verdict, each after a line that says what it does."""
+        source = self.tracer.source
+        asked = f"--model {source.get('path', source['model'])}"
+        asked += "" if self.named is None else f" --template {self.named}"
+        contest, certificate = verdict.contest, verdict.certificate
+        if out is None:
+            return ["Run it again with --out FOLDER to get the files that serve the result."]
+        questions = f" --questions {out / QUESTIONS}" if contest.classes else ""
+        if certificate.method is None:
+            lines = [
+                "Nothing is certified. To serve the model unchanged:",
+                f"lastword serve {asked}",
+            ]
+            probe = contest.probe
+            if probe and is_fitted(probe) and contest.line(probe).right > contest.model.right:
+                lines += [
+                    "To serve an uncertified probe, fitted to all labels, at your own risk:",
+                    f"lastword serve {asked}{questions} --probe {out / UNCERTIFIED}",
+                ]
+            return lines
+        asked += f" --certificate {out / CERTIFICATE}"
+        if certificate.method != contest.probe:
+            return ["To serve it:", f"lastword serve {asked}"]
+        if not questions:
+            return ["To serve it:", f"lastword serve {asked} --probe {out / PROBE}"]
+        asked += questions
+        return [
+            *("To answer a text:", f"lastword decide {asked} --text 'A NEW TEXT'"),
+            *("To serve it:", f"lastword serve {asked}"),
+        ]
+
+    def _write(
         self,
-        cell: Folder,
         out: Path,
         verdict: Verdict,
         certified: Outcome | None,
         contest: Contest | None,
+        raced: Race,
     ) -> None:
-        """Write what a try leaves beside its records; the page last."""
-        for name in (CERTIFICATE, PROBE):
+        """Write the results beside the records."""
+        method = verdict.certificate.method
+        for name in (CERTIFICATE, PROBE, UNCERTIFIED):
             (out / name).unlink(missing_ok=True)  # of other labels
         if contest is not None:
-            contest.entrant(verdict.method).probe.write(out / PROBE)
-        if certified is not None and certified.finding.chosen is not None:
+            contest.entrant(method).probe.write(out / PROBE)
+            if method is None:
+                contest.refit().write(out / UNCERTIFIED)
+        if certified is not None and method is not None:
             _write(out / CERTIFICATE, certified.certificate.to_toml())
         if (question := self.labels.question) is not None:
-            probes = {"answer": PROBE} if verdict.method == verdict.probe else {}
+            probes = {"answer": PROBE} if method is not None and is_probe(method) else {}
             write_questions(out / QUESTIONS, {"answer": question}, probes)
+        for prompt in raced.prompts:
+            if prompt.template.name not in TEMPLATES:
+                _write(out / file_of(prompt.name), prompt.template.text)
         _write(out / VERDICT, to_json(verdict.to_dict()) + "\n")
-        write_page(cell, out / PAGE)
 
 
 def _sets(sample: Sample, contest: Contest | None, level: float) -> Sets:
-    """Return the sets of the probe that labels make, whatever is certified.
+    """Return the sets of the probe that labels make, certified or not.
 
     Another may be certified on the texts that set the threshold, and to choose by them would spend
     them twice.
     """
     if contest is None:
         return Sets(level)
-    own = contest.entrants[0]
-    return prediction_sets(own.probe.name, own.likely, sample.items.groups[own.tested], level)
-
-
-def _certified(
-    sample: Sample, terms: Terms, questions: tuple[str, ...], contest: Contest | None
-) -> Outcome:
-    """Test the corrections on all labels, and each probe on those that it was not made of."""
-    if contest is None:
-        return outcome(sample, terms, questions)
-    items, base = sample.items, sample.items.mc1_base > 0
-    own = {
-        one.probe.name: (base[one.tested], one.right[one.tested], items.groups[one.tested])
-        for one in contest.entrants
-    }
-    finding = judge_claims(claims(items, sample.scalar, terms, sample.failed, own), terms)
-    controls = beside(finding, items, sample.cells, sample.scalar)
-    if is_probe(method := finding.policy.method):
-        mark, like = (one := contest.entrant(method)).mark, one.likeness
-        return Outcome(sample, finding, controls, (mark.question,), mark, like)
-    return Outcome(sample, finding, controls, questions)
+    first = contest.entrants[0]
+    return prediction_sets(first.probe.name, first.likely, sample.items.groups[first.tested], level)
 
 
 def ready(
@@ -212,17 +265,14 @@ def ready(
     budget: float = BUDGET,
     sets: float | None = None,
 ) -> Job:
-    """Labelled examples made ready for a model.
+    """Return labelled examples that are ready to be run on a model.
 
     Raises:
         InputError: No such template, or no such level.
     """
     check_level(sets)
     written_by = template_of(template or (DEFAULT if tracer.chat is None else CHAT))
-    benchmark = labels.benchmark(written_by)
-    methods = resolve(["contextual"], tracer.facts)
-    work = Work(benchmark.load(), benchmark.template(), "all", methods)
-    return Job(tracer, labels, work, terms, budget, sets)
+    return Job(tracer, labels, written_by, terms, budget, sets, template)
 
 
 def try_labels(
@@ -242,24 +292,24 @@ def try_labels(
     alpha: float = 0.05,
     delta: float = 0.05,
 ) -> Verdict:
-    """Try labelled examples on a model: what they say of it and of its corrections.
+    """Test a model on labelled examples: what to run, how much it gains, and how certain that is.
 
     Args:
         source: CSV, TSV, JSON lines or Parquet by its path; a data frame, or dictionaries.
         tracer: The model, without a certificate.
-        text: Column of the text; guessed where it is left out, as are the next two.
+        text: Column of the text; guessed if left out, as are the next two.
         label: Column of the right answer.
-        choices: Column of each row's own options, or a file of the options of all.
-        describe: TOML file with a description a label.
-        instructions: The question that is asked of each text.
-        template: Of decisions, or a file of Jinja.
-        budget: Seconds that other prompts may take.
+        choices: Column with each row's options, or a file with the options of all rows.
+        describe: TOML file that describes each label.
+        instructions: The question about each text.
+        template: `decide/plain`, `decide/listed`, `decide/chat`, or a Jinja file.
+        budget: Seconds for trying other prompts.
         sets: Level of prediction sets, between 0 and 1; None for no sets.
-        out: Folder that keeps records, certificate, question, verdict and page.
-        promise: `gain`, more right answers than the model's own; or `breaks`: that, and at most
-            alpha of all answers broken.
-        alpha: Largest share of answers that may be broken, where few breaks are promised.
-        delta: Largest chance that the labels mislead.
+        out: Folder for records, certificate, probes, question, verdict and page.
+        promise: `gain`: accuracy higher than the model's. `breaks`: that, and at most alpha of all
+            answers broken.
+        alpha: Maximum share of answers broken, for `breaks`.
+        delta: Maximum probability that the guarantee does not hold.
 
     Raises:
         InputError: The table cannot be read, or a column cannot be guessed.

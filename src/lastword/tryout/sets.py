@@ -38,15 +38,15 @@ class Sets:
         if self.threshold is None:
             least = ceil(_exact(self.level) / (1 - _exact(self.level)))
             return (
-                f"No prediction sets: {share} needs {least} labels that test a probe, and here "
-                f"are {self.labels}."
+                f"No prediction sets: {share} needs {least} labels held out from a probe, and "
+                f"there are {self.labels}."
             )
         return (
-            f"Prediction sets: the options to which {self.method} gives at least "
-            f"{self.threshold:.3g} hold the right one in at least {share} of texts like these "
-            f"({self.labels} labels that did not make the probe set the threshold); on average "
-            f"{self.size:.2f} options are in a set, and {100 * (self.single or 0):.0f}% of the "
-            "sets have one."
+            f"Prediction sets: take every option to which {self.method} gives a probability of at "
+            f"least {self.threshold:.3g}. For texts like these, at least {share} of the sets "
+            f"contain the right option ({self.labels} labels held out from the probe set the "
+            f"threshold). A set has {self.size:.2f} options on average, and "
+            f"{100 * (self.single or 0):.0f}% of the sets have one."
         )
 
 

@@ -1,289 +1,318 @@
-"""Words of a verdict: the headline, the sentences below it, and the picture, from its figures."""
+"""Words of a verdict: the headline, the sentences after it, and the picture, from its figures."""
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from lastword.decide.templates import TEMPLATES
 from lastword.files.shorten import counted
 from lastword.probes.trajectory import TrajectoryProbe
-from lastword.trust.policy import METHODS, SELF_TAUGHT
+from lastword.trust.policy import METHODS, SELF_TAUGHT, is_probe
 from lastword.trust.slices import LEAST_OF_CLASS
 from lastword.tryout.contest import LARGEST, WORDS
 from lastword.tryout.prompts import file_of
-
-if TYPE_CHECKING:
-    from lastword.tryout.verdict import Line, Verdict
+from lastword.tryout.verdict import Advice, Standing, Verdict
 
 _WIDTH = 20  # of a bar
-_NAMED = 5  # confusions, and answers made wrong, that words name
-_CLASSES = 12  # that lines name
-_LEARNS = 0.02  # share right that the second half of the labels adds to a probe that still learns
-_FREE = 0.005  # of the model's own answer: what costs less costs next to nothing
-_RECALL = "found of each class"
+_NAMED = 5  # rows that a sentence names
+_CLASSES = 12  # lines of the table of classes
+_LEARNS = 0.02  # accuracy that the second half of the labels adds to a probe that still learns
+_FEWEST = 30  # labels in the first half, below which the other half predicts nothing
+_FREE = 0.005  # of the model's compute: what costs less costs next to nothing
+_RECALL = "recall by class"
 
 
-def headline(verdict: "Verdict") -> str:
-    """Return what to run, what it gains and what it costs, in one sentence."""
-    model = verdict.line("the model")
-    where = f"right where the model gets {percent(model.right)}"
-    simple = _simple(verdict)
-    if verdict.certified is not None:
-        name = str(verdict.method)
-        own = verdict.line(name)
-        if simple is not None and simple.right >= own.right:
-            return _instead(simple, where, verdict)
-        what = in_words(name) if name == verdict.probe else name
-        least = f"at least {100 * (verdict.net_at_least or 0):+.0f} points"
-        sure = f"{percent(1 - verdict.delta)} confidence"
-        cost = _cost(verdict.cost if name == verdict.probe else 1.0)
-        return f"Use {what}: {percent(own.right)} {where}, {least} with {sure}; it costs {cost}."
-    beaten = max(model.right, verdict.line("chance").right)
-    if simple is not None and simple.low > beaten:
-        if simple.right >= verdict.line(str(verdict.probe)).right:
-            return _instead(simple, where, verdict)
-    more = ""
-    if verdict.useless:
-        more = (
-            " The model by itself is at chance here: describe the labels (--describe), or try a "
-            "larger model."
-        )
-        if (prompt := verdict.prompt) is not None:
-            more = f" With {prompt.name} the model by itself gets {percent(prompt.right)}."
-    best = max((own for own in verdict.lines if own.fixed is not None), key=lambda own: own.right)
-    return (
-        f"Nothing here is shown to beat the model, which is right on {percent(model.right)}; "
-        f"{best.name} gets {percent(best.right)} on these labels.{more}"
+def advise(verdict: Verdict, commands: Sequence[str] = ()) -> Advice:
+    """Return a verdict in words; `commands` use its result."""
+    return Advice(
+        headline(verdict),
+        tuple(sentence for part in _SENTENCES for sentence in part(verdict)),
+        tuple(picture(verdict)),
+        tuple(by_class(verdict)),
+        tuple(commands),
     )
 
 
-def _simple(verdict: "Verdict") -> "Line | None":
-    """What needs no model and is right most often; of equals the largest class."""
-    lines = {own.name: own for own in verdict.lines}
+def headline(verdict: Verdict) -> str:
+    """Return what to run, its gain and its cost; or what is likely."""
+    contest, certificate = verdict.contest, verdict.certificate
+    model, simple = contest.model, _simple(verdict)
+    beside = f"(model alone: {percent(model.right)})"
+    name = in_words(contest.best)
+    best = contest.line(contest.best)
+    proven = certificate.method is not None
+    if simple is not None and simple.right >= best.right:
+        if proven or simple.low > max(model.right, contest.line("chance").right):
+            return f"{_instead(simple, verdict)}: accuracy {percent(simple.right)} {beside}. " + (
+                "You need no model for this."
+            )
+    if proven:
+        gain = f"certified gain: {_gain(certificate.net_at_least)}"
+        sure = f"with {percent(1 - certificate.delta)} confidence"
+        cost = _cost(contest.cost if is_probe(contest.best) else 1.0)
+        return f"Use {name}: accuracy {percent(best.right)} {beside}; {gain} {sure}. {cost}"
+    if best.right <= model.right:
+        first = f"Nothing here is better than the model alone (accuracy {percent(model.right)})."
+    else:
+        first = (
+            f"{name.replace('the ', 'The ', 1)} looks better (accuracy {percent(best.right)}, "
+            f"model alone: {percent(model.right)}), but {verdict.table.items} labels are not "
+            "enough to prove it."
+        )
+    return f"{first}{_if_useless(verdict)}"
+
+
+def _simple(verdict: Verdict) -> Standing | None:
+    """Return the baseline without a model that is right most often; of equals the largest class."""
+    lines = {line.name: line for line in verdict.contest.lines}
     there = [lines[name] for name in (LARGEST, WORDS) if name in lines]
-    return max(there, key=lambda own: own.right, default=None)
+    return max(there, key=lambda line: line.right, default=None)
 
 
-def _instead(simple: "Line", where: str, verdict: "Verdict") -> str:
-    what = "Use a bag of words"
+def _instead(simple: Standing, verdict: Verdict) -> str:
     if simple.name == LARGEST:
-        what = f"Answer `{max(verdict.classes, key=lambda own: own.items).label}` always"
-    return f"{what}: {percent(simple.right)} {where}; you need no model for this."
+        largest = max(verdict.contest.classes, key=lambda one: one.items)
+        return f"Always answer `{largest.label}`"
+    return "Use a bag of words"
+
+
+def _gain(least: float | None) -> str:
+    """Return `at least 9.2 points`; the bound may be 0, where the gain is more than nothing."""
+    return f"at least {_points(least)}" if least else "more than 0 points"
+
+
+def _points(share: float) -> str:
+    return "1 point" if f"{100 * share:.2g}" == "1" else f"{100 * share:.2g} points"
 
 
 def _cost(answers: float | None) -> str:
     if answers is None or answers == 1.0:
-        return "what the model's own answer costs"
-    return "next to nothing" if answers < _FREE else f"{answers:.2g} of the model's own answer"
+        return "It takes as much compute as the model's answer."
+    if answers < _FREE:
+        return "It takes next to no compute."
+    if answers > 1:
+        return f"It takes {answers:.2g} times the model's compute."
+    return f"It takes {100 * answers:.2g}% of the model's compute."
+
+
+def _if_useless(verdict: Verdict) -> str:
+    if not verdict.contest.useless:
+        return ""
+    if (prompt := verdict.contest.better_prompt) is not None:
+        share = f"has an accuracy of {percent(prompt.right)} with the prompt {prompt.name}"
+        return f" The model alone is at chance, but {share}."
+    return " The model alone is at chance: describe the labels (--describe), or try a larger model."
 
 
 def in_words(name: str) -> str:
     """Return `probe@19`, `probe@19+model` or `probe@trajectory` as people say it."""
+    if not is_probe(name):
+        return name
     if name == TrajectoryProbe.name:
-        return "the probe of all depths"
+        return "the probe of all layers"
     kind, _, rest = name.partition("@")
-    depth, _, model = rest.partition("+")
+    layer, _, model = rest.partition("+")
     taught = "self-taught " if kind == SELF_TAUGHT else ""
-    return f"the {taught}probe of depth {depth}{' stacked with the model' if model else ''}"
+    return f"the {taught}probe on layer {layer}{' combined with the model' if model else ''}"
 
 
-def words(verdict: "Verdict") -> list[str]:
-    """Say what follows from the figures: whether the model is of use, and what to do."""
-    sentences = [verdict.headline] if verdict.headline else []
-    return [*sentences, *(each for own in _SENTENCES for each in own(verdict))]
-
-
-def _beware(verdict: "Verdict") -> Iterator[str]:
-    if verdict.rivals:
+def _warning(verdict: Verdict) -> Iterator[str]:
+    if rivals := verdict.certificate.rivals:
         yield (
-            f"Beware: {' and '.join(verdict.rivals)}, which never reads the text, would be "
-            "certified for as much."
+            f"Warning: a baseline that never reads the text ({' and '.join(rivals)}) would be "
+            "certified for the same gain, so this gain does not show that the text was used."
         )
 
 
-def _advice(verdict: "Verdict") -> Iterator[str]:
-    by_probe = verdict.method is not None and verdict.method == verdict.probe
-    if verdict.certified is not None and not by_probe:
-        least = verdict.net_at_least
-        gain = f"at least {100 * least:.2g} points more right" if least else "more right"
-        breaks = f", at most {percent(verdict.alpha)} of all answers broken"
-        yield (
-            f"Switch it on: {verdict.let_through}; {gain} than the model by itself"
-            f"{breaks if verdict.promise == 'breaks' else ''}, with {percent(1 - verdict.delta)} "
-            "confidence."
-        )
-    if by_probe and (own := verdict.tested) is not None:
-        yield (
-            f"The promise rests on the {own.items} labels that did not make the probe: "
-            f"{percent(own.right)} right, {own.fixed} fixed and {own.broken} broken. The share "
-            "above is of all labels, each answered by a fit to four fifths of them."
-        )
-    if verdict.certified is not None or verdict.useless:
+def _certified(verdict: Verdict) -> Iterator[str]:
+    certificate, tested = verdict.certificate, verdict.certificate.tested
+    if certificate.method is None or tested is None:
         return
-    if verdict.items < verdict.least:
+    if is_probe(certificate.method):
         yield (
-            f"Label at least {verdict.least - verdict.items} more: with fewer than "
-            f"{verdict.least} nothing can be certified, even where nothing breaks."
+            f"The guarantee is based on the {tested.items} labels held out from the probe: its "
+            f"accuracy there is {percent(tested.right)} ({tested.fixed} answers corrected, "
+            f"{tested.broken} broken). The accuracy in the chart is from 5-fold cross-validation "
+            "on all labels."
         )
-    elif verdict.needed is not None:
-        yield (
-            f"Label {verdict.needed - verdict.items} more: about {verdict.needed} would certify "
-            "it if the rates stay."
-        )
-    else:
-        little = " and to break so little" if verdict.promise == "breaks" else ""
-        yield f"Keep it off: no correction can be promised to gain{little}."
-
-
-def _table(verdict: "Verdict") -> Iterator[str]:
-    if verdict.table:
-        yield f"About the table: {'; '.join(verdict.table)}."
-
-
-def _sets(verdict: "Verdict") -> Iterator[str]:
-    if verdict.sets is not None:
-        yield verdict.sets.words()
-
-
-def _forecast(verdict: "Verdict") -> Iterator[str]:
-    if len(verdict.curve) > 1:
-        known = ", ".join(f"{percent(right)} of {count}" for count, right in verdict.curve)
-        more = verdict.curve[-1][1] - verdict.curve[-2][1]
-        learns = "is still learning" if more > _LEARNS else "learns little from more labels"
-        yield f"A probe gets {known} labels (leave-one-out): it {learns}."
-
-
-def _best(verdict: "Verdict") -> Iterator[str]:
-    best = verdict.line(verdict.best)
-    more = best.right - verdict.line("the model").right
-    if more <= 0:
-        yield "None of the corrections gains on these labels."
         return
-    assert best.p is not None
-    p = min(1.0, best.p * len(METHODS))
-    sure = "more than chance" if p < 0.05 else "no more than chance may do"
+    breaks = f", and at most {percent(certificate.alpha)} of all answers are broken"
     yield (
-        f"Of the corrections {best.name} gains most: {100 * more:+.1f} points, {best.fixed} fixed "
-        f"and {best.broken} broken ({sure}: p = {p:.2g}, corrected for {len(METHODS)} tried)."
+        f"The certificate allows {certificate.policy}. Guaranteed with "
+        f"{percent(1 - certificate.delta)} confidence: accuracy rises by "
+        f"{_gain(certificate.net_at_least)}{breaks if certificate.promise == 'breaks' else ''}."
     )
 
 
-def _prompts(verdict: "Verdict") -> Iterator[str]:
-    if (own := verdict.prompt) is not None:
-        how = f"run it again with --template {own.name}"
-        if own.name not in TEMPLATES:
-            how = f"`lastword decide --template FOLDER/{file_of(own.name)}` asks so"
-        gain = f"{own.fixed} fixed and {own.broken} broken on the same rows"
-        share = f"With {own.name} the model by itself is right on {percent(own.right)}"
-        yield f"{share} ({gain}): {how}."
-    if asked := [f"{own.name} {own.items}" for own in verdict.raced]:
+def _proof(verdict: Verdict) -> Iterator[str]:
+    """Say what would prove that the best contestant is better."""
+    certificate, items, best = verdict.certificate, verdict.table.items, verdict.contest.best
+    if certificate.method is not None:
+        return
+    if items < certificate.least:
         yield (
-            f"Prompts with a * were asked on some of the {verdict.items} rows: {', '.join(asked)}; "
-            "never on a row that is an example, and no further where they fell behind."
+            f"At least {certificate.least} labels are needed to certify anything, "
+            f"{certificate.least - items} more than you have."
         )
-    if verdict.not_raced:
-        yield f"Not asked: {', '.join(verdict.not_raced)}."
+    elif verdict.contest.line(best).right <= verdict.contest.model.right:
+        yield from () if verdict.contest.useless else ["Keep the model as it is."]
+    elif (needed := certificate.needed) is not None:
+        yield (
+            f"About {needed} labels would be enough to certify {in_words(best)}, "
+            f"{needed - items} more than you have, if the rates stay the same."
+        )
+    else:
+        little = " and breaks so little" if certificate.promise == "breaks" else ""
+        yield (
+            f"No number of labels would show that {in_words(best)} gains{little} if the rates stay "
+            "the same."
+        )
 
 
-def _depths(verdict: "Verdict") -> Iterator[str]:
-    if verdict.by_depth:
-        head, probe = np.array(verdict.by_depth).T
+def _table(verdict: Verdict) -> Iterator[str]:
+    if notes := verdict.table.notes:
+        yield f"About the table: {'; '.join(notes)}."
+
+
+def _sets(verdict: Verdict) -> Iterator[str]:
+    if (sets := verdict.certificate.sets) is not None:
+        yield sets.words()
+
+
+def _forecast(verdict: Verdict) -> Iterator[str]:
+    if len(curve := verdict.depths.curve) < 2:
+        return
+    (half, before), (_, after) = curve[-2:]
+    shares = ", ".join(f"{percent(right)} with {count}" for count, right in curve)
+    more = ""
+    if half >= _FEWEST:
+        helps = after - before > _LEARNS
+        more = " More labels should help." if helps else " More labels would add little."
+    yield f"Probe accuracy by number of labels (leave-one-out): {shares}.{more}"
+
+
+def _correction(verdict: Verdict) -> Iterator[str]:
+    line = verdict.contest.line(verdict.contest.correction)
+    more = line.right - verdict.contest.model.right
+    if more <= 0:
+        yield "No correction is better than the model alone on these labels."
+        return
+    assert line.p is not None
+    p, tests = min(1.0, line.p * len(METHODS)), f"after correcting for {len(METHODS)} tests"
+    sure = "This is more than chance" if p < 0.05 else "This could be chance"
+    yield (
+        f"The best correction is {line.name}: {100 * more:+.1f} points, "
+        f"{counted(line.fixed or 0, 'answer')} corrected and {line.broken} broken. "
+        f"{sure} (p = {p:.2g} {tests})."
+    )
+
+
+def _prompts(verdict: Verdict) -> Iterator[str]:
+    contest = verdict.contest
+    if (prompt := contest.better_prompt) is not None:
+        how = f"run `try` again with --template {prompt.name}"
+        if prompt.name not in TEMPLATES:
+            how = f"use it by `lastword decide --template FOLDER/{file_of(prompt.name)}`"
+        yield (
+            f"With the prompt {prompt.name} the model alone has an accuracy of "
+            f"{percent(prompt.right)} ({prompt.fixed} answers corrected and {prompt.broken} broken "
+            f"on the same rows): {how}."
+        )
+    if asked := [f"{line.name}: {line.items}" for line in contest.prompts]:
+        yield (
+            f"Prompts marked * were tested on a subset of the {verdict.table.items} rows "
+            f"({', '.join(asked)}). Rows used as examples were excluded, and prompts that fell "
+            "behind were stopped early."
+        )
+    if contest.prompts_left_out:
+        yield f"Prompts not tested: {', '.join(contest.prompts_left_out)}."
+
+
+def _layers(verdict: Verdict) -> Iterator[str]:
+    if verdict.depths.by_depth:
+        head, probe = np.array(verdict.depths.by_depth).T
         best = int(probe.argmax())
         yield (
-            f"What each depth knows: a probe of depth {best} gets {percent(probe[best])} right, "
-            f"one of the last depth {percent(probe[-1])} (leave-one-out on all labels; the best "
-            "of many looks better than it is); through the model's own head the best depth is "
-            f"{int(head.argmax())}, with {percent(head.max())}."
+            f"Accuracy by layer: a probe on layer {best} reaches {percent(probe[best])}, one on "
+            f"the last layer {percent(probe[-1])} (leave-one-out; the best layer is chosen in "
+            f"hindsight). Through the model's head the best is layer {int(head.argmax())}, with "
+            f"{percent(head.max())}."
         )
 
 
-def _classes(verdict: "Verdict") -> Iterator[str]:
-    if not verdict.classes:
+def _classes(verdict: Verdict) -> Iterator[str]:
+    contest = verdict.contest
+    if not contest.classes:
         return
-    before, after = map(percent, verdict.macro)
-    yield f"By class (macro recall): {before}, with {shown(verdict)} {after}."
-    if sure := [own for own in verdict.classes if own.at_least is not None]:
-        found = ", ".join(f"`{own.label}` {percent(own.at_least or 0.0)}" for own in sure)
+    before, after = map(percent, contest.macro)
+    yield f"Mean recall over classes: model {before}, {contest.best} {after}."
+    if sure := [one for one in contest.classes if one.at_least is not None]:
+        found = ", ".join(f"`{one.label}` at least {percent(one.at_least or 0.0)}" for one in sure)
         yield (
-            f"Found of a class at least, all at once with {percent(1 - verdict.delta)} confidence: "
-            f"{found}. A class with fewer than {LEAST_OF_CLASS} labels to test by has no such "
-            "promise."
+            f"Guaranteed recall per class ({percent(1 - verdict.certificate.delta)} confidence, "
+            f"jointly): {found}. Classes with fewer than {LEAST_OF_CLASS} test labels have no "
+            "guarantee."
         )
-    if hurt := [own for own in verdict.classes if own.corrected < own.model and own.p < 0.05]:
+    if hurt := [one for one in contest.classes if one.corrected < one.model and one.p < 0.05]:
         names = ", ".join(
-            f"`{own.label}` ({percent(own.model)} to {percent(own.corrected)})" for own in hurt
+            f"`{one.label}` ({percent(one.model)} → {percent(one.corrected)})" for one in hurt
         )
-        yield f"{shown(verdict)} hurts {names}."
+        yield f"{contest.best} lowers the recall of {names}."
 
 
-def _confusions(verdict: "Verdict") -> Iterator[str]:
-    if verdict.confusions:
-        named = [f"`{answer}` for `{truth}` ({n})" for truth, answer, n in verdict.confusions]
+def _confusions(verdict: Verdict) -> Iterator[str]:
+    if confusions := verdict.contest.confusions:
+        named = [f"`{answer}` for `{truth}` ({n})" for truth, answer, n in confusions]
         yield f"The model's most frequent mistakes: {', '.join(named)}."
 
 
-def _changed(verdict: "Verdict") -> Iterator[str]:
-    if not verdict.changes:
+def _changes(verdict: Verdict) -> Iterator[str]:
+    changes, method = verdict.contest.changes, verdict.certificate.method
+    if not changes:
         return
-    lost = [own for own in verdict.changes if own.model == own.truth]
-    names = ", ".join(f"{own.id} (`{own.truth}` to `{own.shown}`)" for own in lost[:_NAMED])
+    lost = [one for one in changes if one.model == one.truth]
+    names = ", ".join(f"row {one.id} (`{one.truth}` → `{one.shown}`)" for one in lost[:_NAMED])
     more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
-    which = f", {len(lost)} of them right ones: row {names}{more}" if lost else ""
-    what = "What is certified" if verdict.shown == "certified" else verdict.shown
-    yield f"{what} changes {counted(len(verdict.changes), 'answer')}{which}."
+    were = "was right and becomes" if len(lost) == 1 else "were right and become"
+    which = f"; {len(lost)} of those {were} wrong: {names}{more}" if lost else ""
+    what, how = verdict.contest.best, ""
+    if is_probe(what):
+        how = " in cross-validation"
+    elif method is not None:
+        what = f"As certified, {what}"
+    yield f"{what} changes {counted(len(changes), 'answer')}{how}{which}."
 
 
-def _middle(verdict: "Verdict") -> Iterator[str]:
-    if (middle := verdict.middle) is not None and not verdict.by_depth:
-        says = "add something to" if middle.positive else "may add nothing to"
-        yield (
-            f"Earlier depths {says} the last one: a fit to these labels that sees them too fixes "
-            f"{counted(middle.fixed, 'answer')} and breaks {middle.broken} (p = {middle.p:.2g})."
-        )
+def _middle(verdict: Verdict) -> Iterator[str]:
+    if (middle := verdict.depths.middle) is None or verdict.depths.by_depth:
+        return
+    evidence = "Earlier layers add information"
+    if not middle.positive:
+        evidence = "There is no clear evidence that earlier layers add information"
+    yield (
+        f"{evidence}: a model fitted with them corrects {counted(middle.fixed, 'answer')} and "
+        f"breaks {middle.broken} compared with one fitted without (p = {middle.p:.2g})."
+    )
 
 
-_SENTENCES: tuple[Callable[["Verdict"], Iterator[str]], ...] = (
-    *(_beware, _advice, _table, _sets, _forecast, _best, _prompts, _depths),
-    *(_classes, _confusions, _changed, _middle),
+_SENTENCES: tuple[Callable[[Verdict], Iterator[str]], ...] = (
+    *(_warning, _certified, _proof, _table, _sets, _forecast, _correction, _prompts, _layers),
+    *(_classes, _confusions, _changes, _middle),
 )
 
 
-def picture(verdict: "Verdict") -> list[str]:
-    """Return a bar a line, what it fixes and breaks, and its interval."""
-    raced = [(f"{own.name}*", own) for own in verdict.raced]
-    certified = [] if verdict.certified is None else [verdict.certified]
-    named = [*((own.name, own) for own in verdict.lines), *raced]
-    named += [(own.name, own) for own in certified]
+def picture(verdict: Verdict) -> list[str]:
+    """Return a bar per line, with the answers corrected and broken, and the interval."""
+    contest, certified = verdict.contest, verdict.certificate.line
+    named = [(line.name, line) for line in contest.lines]
+    named += [(f"{line.name}*", line) for line in contest.prompts]
+    named += [] if certified is None else [(certified.name, certified)]
     width = max(len(name) for name, _ in named)
-    return [_bar(name, own, width) for name, own in named]
+    return [_bar(name, line, width) for name, line in named]
 
 
-def by_class(verdict: "Verdict") -> list[str]:
-    """Return a line a label: how much of it is found; the most frequent of many."""
-    often = sorted(verdict.classes, key=lambda own: -own.items)[:_CLASSES]
-    if not often:
-        return []
-    width = max(len(_RECALL), *(len(own.label) + 2 for own in often))
-    more = len(verdict.classes) - len(often)
-    return [
-        f"{_RECALL:<{width}}    of   model to {shown(verdict)}",
-        *(
-            f"{f'`{own.label}`':<{width}}  {own.items:>4}  {percent(own.model):>6} to "
-            f"{percent(own.corrected)}"
-            for own in often
-        ),
-        *([f"and {more} more"] if more else []),
-    ]
-
-
-def shown(verdict: "Verdict") -> str:
-    """Return the name of what classes and changes are of."""
-    return str(verdict.method) if verdict.shown == "certified" else verdict.shown
-
-
-def _bar(name: str, line: "Line", width: int) -> str:
-    """`pmi@0.5   ████████············   61.3%  +56 -1    52.6 to 69.5`."""
+def _bar(name: str, line: Standing, width: int) -> str:
+    """Return `pmi@0.5   ████████············   61.3%  +56 -1    52.6 to 69.5`."""
     if line.right != line.right:
         return f"{name:<{width}}  does not apply to these examples"
     filled = round(_WIDTH * line.right)
@@ -293,6 +322,24 @@ def _bar(name: str, line: "Line", width: int) -> str:
     return f"{name:<{width}}  {bar}  {percent(line.right):>6}  {changes:<9} {interval}".rstrip()
 
 
+def by_class(verdict: Verdict) -> list[str]:
+    """Return a line per label with its recall; the most frequent labels if there are many."""
+    often = sorted(verdict.contest.classes, key=lambda one: -one.items)[:_CLASSES]
+    if not often:
+        return []
+    width = max(len(_RECALL), *(len(one.label) + 2 for one in often))
+    more = len(verdict.contest.classes) - len(often)
+    return [
+        f"{_RECALL:<{width}}  rows   model → {verdict.contest.best}",
+        *(
+            f"{f'`{one.label}`':<{width}}  {one.items:>4}  {percent(one.model):>6} → "
+            f"{percent(one.corrected)}"
+            for one in often
+        ),
+        *([f"and {more} more"] if more else []),
+    ]
+
+
 def percent(share: float) -> str:
-    """`61.3%`; a dash where there is none."""
+    """Return `61.3%`; a dash if there is no number."""
     return "–" if share != share else f"{100 * share:.1f}%".replace(".0%", "%")

@@ -40,8 +40,8 @@ def write_page(
 
 
 def _lines(verdict: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the shares right that a reader compares, of all that `try` has."""
-    every = [*verdict["lines"], *filter(None, [verdict["certified"]])]
-    lines = {line["name"]: line for line in every}
-    names = ("chance", "the model", verdict["best"], "bag of words", verdict["probe"], "certified")
-    return [lines[name] for name in names if name in lines]
+    """Return the accuracies that a reader compares, of all that `try` has."""
+    contest, certified = verdict["contest"], verdict["certificate"]["line"]
+    lines = {line["name"]: line for line in [*contest["lines"], *filter(None, [certified])]}
+    names = ("chance", "the model", contest["correction"], "bag of words", contest["probe"])
+    return [lines[name] for name in (*names, "certified") if name in lines]

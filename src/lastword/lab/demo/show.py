@@ -36,7 +36,8 @@ def show(
         last = [*advice, (str(page), "these questions, drawn")] if part is [*parts][-1] else []
         console.print(story_lines(tale, last))
     if verdict is not None:
-        console.print(Text("\n".join(["", verdict["words"][0], *verdict["picture"]])))
+        words = verdict["advice"]
+        console.print(Text("\n".join(["", words["headline"], *words["picture"]])))
     write_page(page, stories, verdict)
     return {tale.part.name.lower(): tale.figures() for tale in stories}
 

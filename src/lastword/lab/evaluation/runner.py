@@ -1,39 +1,42 @@
 """Runner: a model over a benchmark, group by group, into the store.
 
 `prepare` says what is to be done. The items are read as tokens and planned a window at a time
-(`encode`, `plan`), so that no more than two windows are in memory. `part` does one group, or a
-piece of one that takes long, and touches no disk; `collect` keeps the parts that are missing as
+(`encode`, `plan_groups`), so that no more than two windows are in memory. `part` does one group, or
+a piece of one that takes long, and touches no disk; `collect` keeps the parts that are missing as
 they come. `execute` is all of it in one process; an engine that spreads the work calls the others
 in its workers and `collect` where the records are kept.
 """
 
-import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
-from itertools import chain, islice
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from lastword.errors import ItemError, NonFiniteError
+from lastword.decide.pace import Pace
+from lastword.decide.recording import paced, plan_groups, record_group
+from lastword.errors import ItemError
 from lastword.files.folder import Folder
 from lastword.files.strict_json import strict
 from lastword.lab.evaluation.ahead import Ahead
-from lastword.lab.evaluation.pace import Pace
 from lastword.lab.evaluation.work import Extent, Work
 from lastword.model.asked import asked
 from lastword.model.options import LoadOptions
 from lastword.model.weights.identity import model_name
-from lastword.records.decision import Decision
-from lastword.records.info import RUN_FILE, RunInfo, cell_folder, differences, read_run
+from lastword.records.info import (
+    RUN_FILE,
+    RunInfo,
+    cell_folder,
+    differences,
+    machine,
+    packages,
+    read_run,
+)
 from lastword.records.parts import serialise
-from lastword.records.record import Place, Row, failure, record
+from lastword.records.record import Place, Row, failure
 from lastword.records.run import Run
 from lastword.records.schema import STATES
-from lastword.text.forest import common_prefixes
 from lastword.text.items import Item
 from lastword.text.prompt_template import template_name
 
@@ -42,9 +45,6 @@ if TYPE_CHECKING:
     from lastword.text.tokens import EncodedItem
 
     Batch = dict[int, EncodedItem | ItemError]
-
-# Versions on which numbers depend: records of different ones do not stand in one cell.
-_PACKAGES = ("lastword", "torch", "transformers", "tokenizers")
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def prepare(decider: "Decider", work: Work) -> Job:
         "weights": decider.tracer.digests or None,
         **_settings(work),
         **({"state_bytes": _state_bytes(decider)} if work.states else {}),
-        "machine": {"system": platform.platform(), "python": platform.python_version()},
+        "machine": machine(),
         "plan": [],
     }
     inputs = work.dataset.inputs() if work.states else None
@@ -191,15 +191,6 @@ def encode(decider: "Decider", job: Job, places: Sequence[int]) -> "Batch":
     return dict(zip(places, decider.encode([job.items[p] for p in places]), strict=True))
 
 
-def plan(decider: "Decider", batch: "Batch") -> list[list[int]]:
-    """A window's groups of places; items without tokens are a group of their own, the first."""
-    failed = [p for p, e in batch.items() if isinstance(e, ItemError)]
-    encoded = {p: e for p, e in batch.items() if not isinstance(e, ItemError)}
-    places = list(encoded)
-    groups = decider.tracer.plan(list(encoded.values())) if encoded else []
-    return [*([failed] if failed else []), *([places[i] for i in group] for group in groups)]
-
-
 def compute(decider: "Decider", job: Job, group: int, batch: "Batch") -> list[Row]:
     """The records of items that are one batch, in their order.
 
@@ -214,30 +205,21 @@ def compute(decider: "Decider", job: Job, group: int, batch: "Batch") -> list[Ro
     """
     examples, name = job.work.dataset.examples, job.work.name
     where = {p: Place(name, examples[p].kind, p, group) for p in batch}
-    good = {p: e for p, e in batch.items() if not isinstance(e, ItemError)}
+    scope = decider.scope(job.work.record, job.work.blind, job.work.methods)
+    rows = record_group(decider, job.items, where, batch, scope)
     start = time.perf_counter()
-    decisions = _decide(decider, good, job)
-    states = _states(decider, job, [p for p, own in decisions.items() if isinstance(own, Decision)])
-    seconds = time.perf_counter() - start
-    tokens = {p: e.tokens for p, e in good.items()}
-    share = seconds / max(sum(tokens.values()), 1)
-    rows = []
-    for place, encoded in batch.items():
-        answer, own = decisions.get(place, encoded), states.get(place)
-        if isinstance(answer, Decision) and not isinstance(own, ItemError):
-            row = record(where[place], good[place], answer, share * tokens[place])
-            rows.append(row if own is None else row | {STATES: own})
+    states = _states(decider, job, [p for p, row in rows.items() if row["error"] is None])
+    each = (time.perf_counter() - start) / max(len(states), 1)
+    for p, own in states.items():
+        if isinstance(own, ItemError):
+            rows[p] = failure(where[p], job.items[p], str(own))
         else:
-            error = own if isinstance(own, ItemError) else answer
-            rows.append(failure(where[place], job.items[place], str(error)))
-    return rows
+            rows[p] |= {STATES: own, "seconds": rows[p]["seconds"] + each}
+    return list(rows.values())
 
 
 def part(decider: "Decider", job: Job, group: int, batch: "Batch", pace: Pace) -> Part:
     """Records of the first of a group's items, as many as the pace allows, ready to be kept.
-
-    Where nothing is known of the pace, a few items tell it. If then the whole group is soon done,
-    it is computed as one batch, they too: what is fast is packed the same wherever it runs.
 
     Args:
         decider: The model.
@@ -246,16 +228,7 @@ def part(decider: "Decider", job: Job, group: int, batch: "Batch", pace: Pace) -
         batch: What the group lacks.
         pace: What is known of the model's; it learns.
     """
-    tokens = _fresh_tokens(list(batch.values()))
-
-    def rows_of(count: int) -> list[Row]:
-        with pace.learning(sum(tokens[:count])):
-            return compute(decider, job, group, dict(islice(batch.items(), count)))
-
-    known, count = pace.known, pace.items(tokens)
-    rows = rows_of(count)
-    if not known and count < len(batch) == pace.items(tokens):
-        rows = rows_of(len(batch))
+    rows = paced(batch, partial(compute, decider, job, group), pace)
     failed = sum(row["error"] is not None for row in rows)
     return Part(group, serialise(rows), len(rows), failed)
 
@@ -286,7 +259,7 @@ def execute(
         with Ahead(partial(encode, decider, job), len(job.items)) as ahead:
             while not run.whole:
                 if not run.gaps:
-                    run.extend(plan(decider, ahead.window(run.plan_size)))
+                    run.extend(plan_groups(decider, ahead.window(run.plan_size)))
                     continue
                 group, places = next(iter(run.gaps.items()))  # what is kept leaves it
                 yield part(decider, job, group, ahead.take(places), pace)
@@ -332,17 +305,7 @@ def collect(
 
 def _settings(work: Work) -> RunInfo:
     """Return what `run.json` says that no model needs to be asked for."""
-    return work.describe() | {"packages": {name: version(name) for name in _PACKAGES}}
-
-
-def _decide(
-    decider: "Decider", encoded: "dict[int, EncodedItem]", job: Job
-) -> dict[int, Decision | NonFiniteError]:
-    if not encoded:
-        return {}
-    scope = decider.scope(job.work.record, job.work.blind, job.work.methods)
-    decisions = decider.decide_group(list(encoded.values()), scope)
-    return dict(zip(encoded, decisions, strict=True))
+    return work.describe() | {"packages": packages()}
 
 
 def _states(decider: "Decider", job: Job, places: Sequence[int]) -> "dict[int, bytes | ItemError]":
@@ -385,13 +348,3 @@ def _state_bytes(decider: "Decider") -> int:
     from lastword.probes.state import POOLINGS
 
     return 4 * (decider.tracer.profile.depth + 1) * len(POOLINGS) * decider.tracer.profile.width
-
-
-def _fresh_tokens(batch: "Sequence[EncodedItem | ItemError]") -> list[int]:
-    """Count the tokens that each item adds to a batch with those before it; 0 without tokens."""
-    encoded = [e for e in batch if not isinstance(e, ItemError)]
-    shared = common_prefixes([np.asarray(e.prompt.branches[0].tokens) for e in encoded])
-    fresh = (
-        e.tokens - min(s, e.prompt.prompt_tokens) for e, s in zip(encoded, shared, strict=True)
-    )
-    return [0 if isinstance(e, ItemError) else int(next(fresh)) for e in batch]

@@ -130,11 +130,12 @@ def _opening(path: Folder) -> Opening | None:
         return None
     try:
         verdict = from_json(path.read_text(encoding="utf-8"))
-        picture, words, classes = (
-            tuple(map(str, verdict[name])) for name in ("picture", "words", "by_class")
+        advice = verdict["advice"]
+        words = (advice["headline"], *advice["words"])
+        depths = tuple((float(head), float(probe)) for head, probe in verdict["depths"]["by_depth"])
+        return Opening(
+            tuple(advice["picture"]), words, tuple(advice["by_class"]), depths, advice["commands"]
         )
-        depths = tuple((float(head), float(probe)) for head, probe in verdict.get("by_depth", ()))
-        return Opening(picture, words, classes, depths)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RecordError(f"cannot read {path}: {error}; try again") from error
 

@@ -62,13 +62,15 @@ class Opening:
         picture: A line a bar.
         words: What follows from it, a sentence each.
         classes: A line a class.
-        depths: Share right by depth: through the model's own head, and by a probe.
+        depths: Accuracy by depth: through the model's head, and by a probe.
+        commands: The commands that use the result, with a line before each.
     """
 
     picture: tuple[str, ...]
     words: tuple[str, ...]
     classes: tuple[str, ...] = ()
     depths: tuple[tuple[float, float], ...] = ()
+    commands: Sequence[str] = ()
 
 
 Fact = tuple[str, str]  # a name and a value, both for reading

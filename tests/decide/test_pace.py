@@ -1,14 +1,20 @@
 """Pace: how large a part is, by the seconds that the last batch took."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tracer_double import TracerDouble, dataset
 
-from lastword.lab.evaluation import pace, runner
-from lastword.lab.evaluation.pace import Pace
+from lastword.decide import pace
+from lastword.decide.batch import Scope
+from lastword.decide.pace import Pace
+from lastword.errors import NonFiniteError
+from lastword.lab.evaluation import runner
 from lastword.lab.evaluation.work import Work
+from lastword.records.decision import Decision
+from lastword.text.tokens import EncodedItem
 
 TOKENS = 8  # of each item of the double, about
 
@@ -20,14 +26,18 @@ class Clocked(TracerDouble):
         super().__init__(**options)
         self.seconds, self.now = seconds, 0.0
 
-    def decide_group(self, encoded: Any, *args: Any, **options: Any) -> Any:
+    def decide_group(
+        self,
+        encoded: Sequence[EncodedItem],
+        scope: Scope = Scope(),  # noqa: B008 - frozen
+    ) -> list[Decision | NonFiniteError]:
         self.now += self.seconds * TOKENS * len(encoded)
-        return super().decide_group(encoded, *args, **options)
+        return super().decide_group(encoded, scope)
 
 
 def parts_of(folder: Path, monkeypatch: pytest.MonkeyPatch, seconds: float) -> Any:
     double: Any = Clocked(seconds, size=30)
-    monkeypatch.setattr("lastword.lab.evaluation.pace.time.perf_counter", lambda: double.now)
+    monkeypatch.setattr("lastword.decide.pace.time.perf_counter", lambda: double.now)
     monkeypatch.setattr(pace, "FIRST_TOKENS", 3 * TOKENS)
     data = dataset(folder, 30)
     job = runner.prepare(double, Work(data, data.benchmark.template()))

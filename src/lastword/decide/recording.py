@@ -1,0 +1,87 @@
+"""Records of items that a decider answers, group by group."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lastword.decide.pace import Pace
+from lastword.errors import ItemError
+from lastword.records.decision import Decision
+from lastword.records.record import Place, Row, failure, record
+from lastword.text.forest import common_prefixes
+from lastword.text.items import Item
+
+if TYPE_CHECKING:
+    from lastword.decide.batch import Scope
+    from lastword.decide.decider import Decider
+    from lastword.text.tokens import EncodedItem
+
+    Batch = dict[int, EncodedItem | ItemError]
+
+
+def plan_groups(decider: "Decider", batch: "Batch") -> list[list[int]]:
+    """Return the groups of a batch as places; items without tokens are a group, the first."""
+    failed = [p for p, e in batch.items() if isinstance(e, ItemError)]
+    encoded = {p: e for p, e in batch.items() if not isinstance(e, ItemError)}
+    places = list(encoded)
+    groups = decider.tracer.plan(list(encoded.values())) if encoded else []
+    return [*([failed] if failed else []), *([places[i] for i in group] for group in groups)]
+
+
+def record_group(
+    decider: "Decider",
+    items: Sequence[Item],
+    where: Mapping[int, Place],
+    batch: "Batch",
+    scope: "Scope",
+) -> dict[int, Row]:
+    """Return the records of items that are one batch, by place.
+
+    Args:
+        decider: The model.
+        items: All items of the run.
+        where: The place of each item of the batch in its run.
+        batch: The items as tokens, or as the error that names one.
+        scope: The extent of what is read.
+    """
+    good = {p: e for p, e in batch.items() if not isinstance(e, ItemError)}
+    start = time.perf_counter()
+    decisions = decider.decide_group(list(good.values()), scope) if good else []
+    share = (time.perf_counter() - start) / max(sum(e.tokens for e in good.values()), 1)
+    answers = batch | dict(zip(good, decisions, strict=True))
+    return {
+        p: record(where[p], good[p], answer, share * good[p].tokens)
+        if isinstance(answer, Decision)
+        else failure(where[p], items[p], str(answer))
+        for p, answer in answers.items()
+    }
+
+
+def paced(batch: "Batch", compute: "Callable[[Batch], Sequence[Row]]", pace: Pace) -> Sequence[Row]:
+    """Return the records of the first items of a batch, as many as the pace allows.
+
+    If the pace is unknown, a few items are computed to find it. If the whole batch will then be
+    fast, it is computed as one, these items too: what is fast is packed the same on any machine.
+    """
+    tokens = _fresh_tokens(list(batch.values()))
+
+    def first(count: int) -> Sequence[Row]:
+        with pace.learning(sum(tokens[:count])):
+            return compute(dict(islice(batch.items(), count)))
+
+    unknown, count = not pace.known, pace.items(tokens)
+    rows = first(count)
+    return first(len(batch)) if unknown and count < len(batch) == pace.items(tokens) else rows
+
+
+def _fresh_tokens(batch: "Sequence[EncodedItem | ItemError]") -> list[int]:
+    """Count the tokens that each item adds to a batch with those before it; 0 without tokens."""
+    encoded = [e for e in batch if not isinstance(e, ItemError)]
+    shared = common_prefixes([np.asarray(e.prompt.branches[0].tokens) for e in encoded])
+    fresh = (
+        e.tokens - min(s, e.prompt.prompt_tokens) for e, s in zip(encoded, shared, strict=True)
+    )
+    return [0 if isinstance(e, ItemError) else int(next(fresh)) for e in batch]

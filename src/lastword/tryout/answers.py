@@ -1,0 +1,112 @@
+"""Answers of a model to labelled items, as records in memory; a folder may keep them too."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from lastword.decide.pace import Pace
+from lastword.decide.recording import paced, plan_groups, record_group
+from lastword.files.folder import Folder
+from lastword.files.strict_json import strict
+from lastword.model.weights.identity import model_name
+from lastword.records.cells import Cell
+from lastword.records.info import SCHEMA, RunInfo, cell_folder, machine, packages
+from lastword.records.parts import serialise
+from lastword.records.record import Place, Row
+from lastword.records.run import Run
+from lastword.records.stored import cell_of, read_cells
+from lastword.text.items import Item
+from lastword.text.prompt_template import Template
+
+if TYPE_CHECKING:
+    from lastword.decide.decider import Decider
+    from lastword.methods.contract import Method
+    from lastword.tryout.labels import Labels
+
+_WINDOW = 2048  # items that are planned together
+
+
+def describe(
+    decider: "Decider", labels: "Labels", template: Template, methods: "Mapping[str, Method]"
+) -> RunInfo:
+    """Return the run of labelled items on a model, as `run.json` has it."""
+    described = decider.describe()
+    info: RunInfo = strict(
+        {
+            **described,
+            "model": model_name(described["model"]),
+            "weights": decider.tracer.digests or None,
+            "schema": SCHEMA,
+            "benchmark": labels.run_name(template),
+            "dataset": {"name": labels.digest_name, "fingerprint": labels.fingerprint},
+            "template": template.to_dict(),
+            "blind": "all",
+            "methods": {name: method.aggregation for name, method in methods.items()},
+            "items": len(labels.rows),
+            "packages": packages(),
+            "machine": machine(),
+            "plan": [],
+        }
+    )
+    return info
+
+
+def answer(
+    decider: "Decider",
+    items: Sequence[Item],
+    info: RunInfo,
+    methods: "Mapping[str, Method]",
+    root: Folder | None = None,
+    advance: Callable[[int], None] = lambda done: None,
+) -> Cell:
+    """Return the records of every item, read at every depth with its text and without.
+
+    Args:
+        decider: The model.
+        items: The items.
+        info: The run that they are.
+        methods: Peers that score the items too.
+        root: Folder that keeps the records under a folder of the run. Records that are there
+            already are not made again.
+        advance: Called with the number of items done since the last call.
+
+    Raises:
+        RecordError: The folder holds another run, or cannot be written.
+        RunLockedError: Another process writes there.
+    """
+    scope, pace = decider.scope("all", "all", methods), Pace()
+
+    def planned(first: int) -> list[list[int]]:
+        places = range(first, min(first + _WINDOW, len(items)))
+        encoded = decider.encode(items[first : first + _WINDOW], first)
+        return plan_groups(decider, dict(zip(places, encoded, strict=True)))
+
+    def records(group: int, places: Sequence[int]) -> Sequence[Row]:
+        """Answer the first of some items of a group, as many as the pace allows."""
+        where = {p: Place(info["benchmark"], None, p, group) for p in places}
+        encoded = decider.encode([items[p] for p in places])
+        batch = dict(zip(places, encoded, strict=True))
+        return paced(
+            batch, lambda some: [*record_group(decider, items, where, some, scope).values()], pace
+        )
+
+    if root is None:
+        rows: list[Row] = []
+        groups = [group for first in range(0, len(items), _WINDOW) for group in planned(first)]
+        for group, places in enumerate(groups):
+            while places:
+                rows += (some := records(group, places))
+                places = places[len(some) :]
+                advance(len(some))
+        return cell_of(rows, info)
+    folder = cell_folder(root, info["model"], info["benchmark"])
+    with Run(folder, info) as run:
+        advance(run.records)
+        while not run.whole:
+            if not run.gaps:
+                run.extend(planned(run.plan_size))
+                continue
+            group, places = next(iter(run.gaps.items()))
+            some = records(group, places)
+            run.keep(group, serialise(some))
+            advance(len(some))
+    return read_cells(folder)[0]

@@ -1,0 +1,338 @@
+"""Judge: the figures of a verdict, from records, a certificate and a contest."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from lastword.lab.evaluation.statistics import paired
+from lastword.lab.report.controls import controls
+from lastword.methods import resolve
+from lastword.records.cells import Cell
+from lastword.records.derived import derive, facts_of
+from lastword.records.metrics import mc1
+from lastword.trust.certification import Outcome, Sample
+from lastword.trust.certify import needed
+from lastword.trust.evidence import Evidence
+from lastword.trust.grouping import Groups, groups
+from lastword.trust.policy import METHODS, TRACE, is_probe
+from lastword.trust.slices import found_at_least
+from lastword.trust.summary import in_words
+from lastword.trust.terms import Terms
+from lastword.trust.testing import clopper_pearson
+from lastword.tryout.contest import Contest
+from lastword.tryout.prompts import Race, Raced
+from lastword.tryout.sets import Sets
+from lastword.tryout.verdict import (
+    Change,
+    Class,
+    DepthAccuracy,
+    Examples,
+    Guarantee,
+    Standing,
+    Standings,
+    Verdict,
+)
+
+_TAIL = (1 - 0.95) / 2  # of an interval at 95%
+_NAMED = 5  # confusions that are stored
+
+
+def judge(
+    sample: Sample,
+    outcome: Outcome | None,
+    terms: Terms,
+    contest: Contest | None,
+    race: Race,
+    *,
+    notes: Sequence[str] = (),
+    sets: Sets | None = None,
+) -> Verdict:
+    """Return the figures of a verdict.
+
+    Args:
+        sample: The labelled items as the model answered them.
+        outcome: The tests on them; None if there are too few labels for any.
+        terms: The promise.
+        contest: Probes and their controls; None if there are too few labels for a probe.
+        race: Results of other prompts.
+        notes: Guesses about the table and doubts about it, in words.
+        sets: Prediction sets, if they were asked for.
+    """
+    (cell,) = sample.cells
+    results = _Results(cell, sample.run, contest)
+    trial = None if outcome is None else outcome.finding.chosen
+    best = results.best if trial is None else trial.policy.method
+    stands = _stands(results, outcome, best)
+    corrected = np.where(stands, results.right[best], results.base)
+    fixed_options = len({tuple(sorted(names)) for names in results.options}) == 1
+    promised = _promised(results, outcome, contest) if fixed_options else {}
+    entrant = None if contest is None else contest.entrant(best)
+    standings = Standings(
+        lines=_lines(results),
+        best=best,
+        correction=results.best_correction,
+        probe=None if entrant is None else entrant.probe.name,
+        cost=None if entrant is None else entrant.cost,
+        classes=_classes(results, corrected, promised) if fixed_options else (),
+        changes=_changes(results, best, stands),
+        confusions=_confusions(results),
+        prompts=tuple(_raced(results, one) for one in race.prompts),
+        prompts_left_out=race.left_out,
+    )
+    guarantee = _guarantee(outcome, terms, best)
+    if trial is not None:
+        line = _against_model(results, "certified", corrected)
+        guarantee = replace(guarantee, line=line, tested=_tested(trial.evidence))
+    return Verdict(
+        Examples(cell.model, len(cell.items), tuple(notes)),
+        standings,
+        replace(guarantee, sets=sets),
+        _depths(cell, contest),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Results:
+    """Answers of every contestant to the items of a cell."""
+
+    cell: Cell
+    run: Mapping[str, Any]
+    contest: Contest | None
+
+    @cached_property
+    def truths(self) -> list[np.ndarray]:
+        """True for the right options, per item."""
+        return [np.asarray(t, dtype=bool) for t in self.cell.items["truthful"]]
+
+    @cached_property
+    def options(self) -> list[tuple[str, ...]]:
+        """The options of each item."""
+        options: list[tuple[str, ...]] = [()] * len(self.cell.items)
+        for places, frame in self.cell.slices("candidates"):
+            for place, names in zip(places, frame["candidates"], strict=True):
+                options[int(place)] = tuple(names)
+        return options
+
+    @cached_property
+    def labels(self) -> np.ndarray:
+        """The right option of each item."""
+        pairs = zip(self.options, self.truths, strict=True)
+        return np.array([names[int(t.argmax())] for names, t in pairs])
+
+    @cached_property
+    def groups(self) -> Groups:
+        """The group of every item; one that counts for nothing is a group by itself."""
+        counting = groups([self.cell])
+        alone = counting.max(initial=-1) + 1 + np.arange(len(self.cell.items))
+        return _whole(self.cell, counting, alone)
+
+    @cached_property
+    def base(self) -> np.ndarray:
+        """MC1 of the model per item."""
+        return self.mc1(list(self.cell.items["base_scores"]))
+
+    @cached_property
+    def scores(self) -> dict[str, list[Any]]:
+        """Scores of each correction per item; None if it does not apply."""
+        others = resolve([name for name in METHODS if name != TRACE], facts_of(self.run))
+        return {TRACE: list(self.cell.items["scores"])} | derive(self.cell, others)
+
+    @cached_property
+    def crossed(self) -> dict[str, np.ndarray]:
+        """The cross-fitted answer of each probe and baseline per item; empty if it has none."""
+        if self.contest is None:
+            return {}
+        unread = np.full(len(self.cell.items), "", dtype=object)
+        return {name: _whole(self.cell, a, unread) for name, a in self.contest.crossed.items()}
+
+    @cached_property
+    def right(self) -> dict[str, np.ndarray]:
+        """MC1 of each contestant per item; nan if it does not apply."""
+        by_scores = {name: self.mc1(scores) for name, scores in self.scores.items()}
+        return by_scores | {
+            name: np.where(answers == "", np.nan, answers == self.labels)
+            for name, answers in self.crossed.items()
+        }
+
+    @property
+    def best_correction(self) -> str:
+        """The correction with the best accuracy, of those that apply to every item."""
+        return self._best([name for name in self.scores if not np.isnan(self.right[name]).any()])
+
+    @property
+    def best(self) -> str:
+        """The correction or tested probe with the best accuracy."""
+        probes = [] if self.contest is None else [e.probe.name for e in self.contest.entrants]
+        return self._best([self.best_correction, *probes])
+
+    def _best(self, names: Sequence[str]) -> str:
+        return max(names, key=lambda name: float(np.nanmean(self.right[name])))
+
+    def mc1(self, scores: Sequence[Any]) -> np.ndarray:
+        """Return MC1 of each item; nan without scores."""
+        return np.array(
+            [
+                np.nan if u is None else mc1(np.asarray(u, dtype=float), t)
+                for u, t in zip(scores, self.truths, strict=True)
+            ]
+        )
+
+    @cached_property
+    def model_answers(self) -> list[str]:
+        """The option that the model answers per item."""
+        pairs = zip(self.options, self.cell.items["base_index"], strict=True)
+        return [names[int(index)] for names, index in pairs]
+
+    def answers(self, name: str) -> list[str]:
+        """Return the option that a contestant answers per item; the model's if it has none."""
+        if name in self.crossed:
+            pairs = zip(self.crossed[name], self.model_answers, strict=True)
+            return [answer or model for answer, model in pairs]
+        rows = zip(self.scores[name], self.options, self.model_answers, strict=True)
+        return [model if u is None else names[int(np.argmax(u))] for u, names, model in rows]
+
+
+def _lines(results: _Results) -> tuple[Standing, ...]:
+    blind = results.mc1(list(results.cell.items["blind_scores"]))
+    chance = float(np.mean([t.mean() for t in results.truths]))
+    return (
+        Standing("chance", chance, chance, chance),
+        _standing("without the text", blind),
+        _standing("the model", results.base),
+        *(_against_model(results, name, right) for name, right in results.right.items()),
+    )
+
+
+def _standing(name: str, right: np.ndarray) -> Standing:
+    values = right[~np.isnan(right)]
+    if not len(values):
+        return Standing(name, np.nan, np.nan, np.nan)
+    bounds = clopper_pearson(float(values.sum()), len(values), _TAIL)
+    return Standing(name, float(values.mean()), *bounds)
+
+
+def _against_model(
+    results: _Results, name: str, right: np.ndarray, places: Any = slice(None)
+) -> Standing:
+    """Return the standing of answers to some items, with the test against the model's."""
+    fixed, broken, p = paired(right - results.base[places], results.groups[places])
+    return replace(_standing(name, right), fixed=fixed, broken=broken, p=p)
+
+
+def _raced(results: _Results, prompt: Raced) -> Standing:
+    """Return the standing of another prompt, against the one in use on the same items."""
+    place = {str(id): n for n, id in enumerate(results.cell.items["id"])}
+    pairs = [(place[id], right) for id, right in zip(prompt.ids, prompt.right, strict=True)]
+    at, right = map(np.array, zip(*pairs, strict=True))
+    line = _against_model(results, prompt.name, right.astype(float), at)
+    return replace(line, items=len(at))
+
+
+def _stands(results: _Results, outcome: Outcome | None, method: str) -> np.ndarray:
+    """Return True where a method's answer is shown: as certified, else wherever it has one."""
+    if method in results.crossed:
+        return np.ones(len(results.cell.items), dtype=bool)
+    if outcome is None or outcome.finding.chosen is None:
+        return np.array([u is not None for u in results.scores[method]])
+    stands = outcome.sample.items.stands(outcome.finding.policy)
+    return _whole(results.cell, stands, np.zeros(len(results.cell.items), dtype=bool))
+
+
+def _changes(results: _Results, method: str, stands: np.ndarray) -> tuple[Change, ...]:
+    answers = (results.labels, results.model_answers, results.answers(method))
+    return tuple(
+        Change(str(id), str(truth), model, shown)
+        for id, truth, model, shown, stand in zip(
+            results.cell.items["id"], *answers, stands, strict=True
+        )
+        if stand and shown != model
+    )
+
+
+def _classes(
+    results: _Results, corrected: np.ndarray, promised: Mapping[str, float]
+) -> tuple[Class, ...]:
+    classes = []
+    for label in np.unique(results.labels).tolist():
+        among = results.labels == label
+        before, after = results.base[among], corrected[among]
+        *_, p = paired(after - before, results.groups[among])
+        recall = float(before.mean()), float(np.nanmean(after))
+        classes.append(Class(label, int(among.sum()), *recall, p, promised.get(label)))
+    return tuple(classes)
+
+
+def _promised(
+    results: _Results, outcome: Outcome | None, contest: Contest | None
+) -> dict[str, float]:
+    """Return the guaranteed recall of each class under the certificate."""
+    if outcome is None or (trial := outcome.finding.chosen) is None:
+        return {}
+    finding, items = outcome.finding, outcome.sample.items
+    tested, right = np.ones(len(items), dtype=bool), items.right(trial.policy)
+    if contest is not None and is_probe(trial.policy.method):
+        entrant = contest.entrant(trial.policy.method)
+        tested, right = entrant.tested, entrant.right
+    truths, level = results.labels[results.cell.mc1_places], finding.terms.level * trial.share
+    return found_at_least(truths[tested], right[tested], items.groups[tested], level)
+
+
+def _confusions(results: _Results) -> tuple[tuple[str, str, int], ...]:
+    """Count the model's mistakes by truth and answer."""
+    rows = zip(results.options, results.truths, results.cell.items["base_scores"], strict=True)
+    pairs = Counter(
+        (names[int(t.argmax())], names[int(np.argmax(u))])
+        for names, t, u in rows
+        if not t[int(np.argmax(u))]
+    )
+    return tuple((*pair, count) for pair, count in pairs.most_common(_NAMED))
+
+
+def _guarantee(outcome: Outcome | None, terms: Terms, best: str) -> Guarantee:
+    guarantee = Guarantee(terms.promise, terms.alpha, terms.delta, terms.least)
+    if outcome is None:
+        return guarantee
+    finding = outcome.finding
+    if finding.chosen is None:
+        trials = [trial for trial in finding.trials if trial.policy.method == best]
+        return replace(guarantee, needed=needed(trials, terms, finding.items))
+    return replace(
+        guarantee,
+        method=finding.policy.method,
+        policy=in_words(finding.policy),
+        net_at_least=finding.worth["net_at_least"],
+        rivals=outcome.rivals,
+    )
+
+
+def _tested(evidence: Evidence) -> Standing:
+    fixed, broken, items = int(evidence.fixed), int(evidence.broken), int(evidence.items)
+    right = float(evidence.base_right + fixed - broken)
+    bounds = clopper_pearson(right, items, _TAIL)
+    return Standing("tested", right / items, *bounds, fixed, broken, items=items)
+
+
+def _depths(cell: Cell, contest: Contest | None) -> DepthAccuracy:
+    fit = controls(cell).fit
+    middle = None if fit is None else fit.middle
+    if contest is None or not len(contest.by_depth):
+        return DepthAccuracy(middle=middle)
+    right = np.zeros(len(contest.by_depth))
+    for places, frame in cell.slices("trajectory"):
+        for place, S in zip(places, frame["trajectory"], strict=True):
+            truth = np.asarray(cell.items["truthful"].iloc[int(place)], dtype=bool)
+            right += truth[np.stack([*S]).argmax(axis=0)]
+    head = (right / len(cell.items)).tolist()
+    pairs = tuple(zip(head, contest.by_depth.tolist(), strict=True))
+    return DepthAccuracy(pairs, contest.curve, middle)
+
+
+def _whole(cell: Cell, counting: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return values of the items that count for MC1, and of the others."""
+    values = others.copy()
+    values[cell.mc1_places] = counting
+    return values
