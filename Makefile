@@ -64,6 +64,7 @@ check: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 	$(BIN)/mkdocs build --strict --quiet
 
 # The example for Inspect in an environment of its own, since it takes an fsspec before that of the pins, and its test.

@@ -18,14 +18,14 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined
 
 from lastword.files.strict_json import to_json
-from lastword.lab.evaluation.statistics import Interval, Judgement, judge, mcnemar
+from lastword.lab.evaluation.statistics import Interval, Judgement, judge
 from lastword.lab.report import draw
 from lastword.lab.report.comparison import ORACLE, Comparison, read_comparisons
-from lastword.lab.report.controls import Controls, controls
 from lastword.lab.report.dependence import Dependence, Gain, dependence, dependence_figure
 from lastword.lab.report.table import Column, Table, Value, to_markdown
 from lastword.methods import resolve
 from lastword.model.embedded import EMBEDDED
+from lastword.probes.controls import Controls, controls
 from lastword.records.cells import Cell, Summary, cells, column, mean, summarise
 from lastword.records.columns import Lists
 from lastword.records.derived import derive, facts_of
@@ -34,6 +34,7 @@ from lastword.records.frame import load_records
 from lastword.records.info import find_cells, read_run
 from lastword.records.metrics import fixed_and_broken, mc1
 from lastword.rule.theta import Theta
+from lastword.trust.paired import mcnemar
 from lastword.trust.testing import holm
 
 level, delta = partial(Column, digits=2), partial(Column, digits=2, signed=True)

@@ -32,8 +32,8 @@ import numpy as np
 from probes import SETS, asked_of, read, rows_of
 from scipy.stats import beta
 
-from lastword.lab.report.controls import features_of_cell
 from lastword.probes import fit_state
+from lastword.probes.controls import features_of_cell
 from lastword.probes.state import PENALTIES, few
 from lastword.probes.trajectory import Options, fit_trajectory
 from lastword.trust.certification import Sample

@@ -18,7 +18,6 @@ from lastword.decide.decider import Decider
 from lastword.errors import RecordError
 from lastword.lab.benchmarks.jsonl import jsonl
 from lastword.lab.evaluation import runner
-from lastword.lab.evaluation.statistics import mcnemar
 from lastword.lab.evaluation.work import Work
 from lastword.lab.report.comparison import (
     ORACLE,
@@ -26,12 +25,13 @@ from lastword.lab.report.comparison import (
     compare,
     read_comparisons,
 )
-from lastword.lab.report.controls import controls
 from lastword.methods import COMPARED, resolve
+from lastword.probes.controls import controls
 from lastword.records.cells import Cell, cells
 from lastword.records.metrics import mc1
 from lastword.records.readings import read
 from lastword.rule.theta import Theta
+from lastword.trust.paired import mcnemar
 
 UNREAD = ("chance", "shortest", "longest", "anti-blind")  # beside the methods
 

@@ -11,7 +11,7 @@ from synthetic import synthetic_cell
 
 from lastword import load_records
 from lastword.lab.evaluation.statistics import verdict
-from lastword.lab.report.controls import ALPHA, Controls, Placebo, controls, placebo
+from lastword.probes.controls import ALPHA, Controls, Placebo, controls, placebo
 from lastword.probes.logit import conditional_logit
 from lastword.records.cells import Cell, cells
 

@@ -11,15 +11,8 @@ from hypothesis import strategies as st
 from synthetic import synthetic_cell
 
 from lastword.lab.evaluation import statistics
-from lastword.lab.evaluation.statistics import (
-    Interval,
-    bootstrap_mean,
-    folded,
-    judge,
-    mcnemar,
-    over_cells,
-    sign_test,
-)
+from lastword.lab.evaluation.statistics import (Interval, bootstrap_mean, judge, over_cells, sign_test)
+from lastword.trust.paired import folded, mcnemar
 from lastword.lab.report.ablation import deltas
 from lastword.lab.report.published import read_published
 from lastword.records.cells import Counts, cells, summarise

@@ -13,9 +13,9 @@ from synthetic import synthetic_cell, synthetic_grid, write_cells
 
 from lastword.errors import InputError
 from lastword.lab.report.ablation import necessity
-from lastword.lab.report.controls import controls
 from lastword.lab.report.dependence import dependence
 from lastword.lab.report.figures import hardest, representative
+from lastword.probes.controls import controls
 from lastword.records import cells as parted
 from lastword.records import columns, metrics, stored
 from lastword.records.cells import COUNT_COLUMNS, cells, summarise

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lastword.lab.evaluation.runner import RunResult
     from lastword.lab.evaluation.statistics import Judgement
     from lastword.lab.evaluation.work import Extent, Work
-    from lastword.lab.report.controls import Controls
+    from lastword.probes.controls import Controls
     from lastword.records.cells import Cell
     from lastword.records.info import RunInfo
     from lastword.text.items import Item
@@ -223,7 +223,7 @@ def _summary(cells: "Sequence[Folder]", as_json: bool) -> None:
     """Print the cells' metrics as a table, and what they amount to in words; or both as JSON."""
     with waiting("reading records"):
         from lastword.lab.evaluation.statistics import judge
-        from lastword.lab.report.controls import controls
+        from lastword.probes.controls import controls
         from lastword.records.stored import read_cells
 
         records = [own for cell in dict.fromkeys(cells) for own in read_cells(cell)]

@@ -14,8 +14,8 @@ from lastword.text.items import Item
 from lastword.text.tokens import EncodedItem
 
 if TYPE_CHECKING:
-    from lastword.service.app import Service
     from lastword.service.correction import Corrector
+    from lastword.service.running import Service
 
 JSON = "application/json"
 

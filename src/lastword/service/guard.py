@@ -9,31 +9,28 @@ would refuse probes too, which a cluster sends under any name, and says 400 in p
 import asyncio
 import base64
 import hmac
-import math
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lastword.service.coding import decoded
-from lastword.service.correction import LONG, late
+from lastword.service.correction import late
 from lastword.service.dialect import Paths
-from lastword.service.metrics import Metrics
 from lastword.service.refusal import Refusal
+from lastword.service.traffic import Traffic
 
 if TYPE_CHECKING:
-    from lastword.service.app import Service
+    from lastword.service.running import Service
 
 _ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)  # of a caller's own, kept as it came
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:\d+)?", re.ASCII | re.IGNORECASE)
-_RATE = 2**22  # bytes a second that are read of larger bodies, all together: no model answers more
 _REFUSAL_SECONDS = 0.01  # from one refusal to the next
-_LONGEST_SECONDS = 10.0  # that a refusal waits
 _METHOD = 32  # most characters of a method that are told
 _HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 _POLICY = (  # around every page
@@ -171,103 +168,6 @@ class Guard:
             code=answer.code,
             seconds=round(seconds, 6),
         )
-
-
-class Pace:
-    """Turns, first come first served, so that what many send at once takes only its share.
-
-    Args:
-        longest: Seconds that are waited for a turn; who would wait longer goes on at once.
-    """
-
-    def __init__(self, longest: float = math.inf) -> None:
-        self._longest, self._free = longest, 0.0
-
-    async def turn(self, seconds: float) -> None:
-        """Wait for a turn, and let the next one come so many seconds after it."""
-        now = time.monotonic()
-        begin = max(now, self._free)
-        if begin - now < self._longest:
-            self._free = begin + seconds
-            await asyncio.sleep(begin - now)
-
-
-class Traffic:
-    """What is in hand, and whether the service still takes more.
-
-    Attributes:
-        draining: New requests are turned away.
-        inside: Requests in hand.
-    """
-
-    def __init__(self, metrics: Metrics, most: int) -> None:
-        self._metrics, self._most, self._bytes = metrics, most, 0
-        self.draining = False
-        self.inside = 0
-        self._open = 0  # requests whose bodies are read, or that are inside
-        self._empty = asyncio.Event()
-        self._empty.set()
-        self._pieces, self.refusals = Pace(), Pace(_LONGEST_SECONDS)
-
-    @contextmanager
-    def reading(self) -> Iterator[Callable[[int], Awaitable[None]]]:
-        """Give what takes the bytes of one body until the block ends; `drain` waits for that.
-
-        Large bodies leave a quarter of all bytes to small ones, and their pieces take turns.
-        """
-        own = 0
-
-        async def take(size: int) -> None:
-            nonlocal own
-            own += size
-            self._set_bytes(self._bytes + size)
-            if self._bytes > (self._most if own <= LONG else self._most * 3 // 4):
-                what = f"bodies of {self._most} bytes are in hand already"
-                raise Refusal("queue_full", f"{what}; try again later", retry_after=1)
-            if own > LONG:
-                await self._pieces.turn(size / _RATE)
-
-        self._open += 1
-        self._empty.clear()
-        try:
-            yield take
-        finally:
-            self._set_bytes(self._bytes - own)
-            self._open -= 1
-            if self._open == 0:
-                self._empty.set()
-
-    def _set_bytes(self, count: int) -> None:
-        self._bytes = count
-        self._metrics.body_bytes.set(count)
-
-    @contextmanager
-    def passing(self, most: int) -> Iterator[None]:
-        """Hold a place for one request.
-
-        Raises:
-            Refusal: None is free.
-        """
-        if self.inside >= most:
-            what = f"{most} requests are in hand already; try again later"
-            raise Refusal("queue_full", what, retry_after=1)
-        self.inside += 1
-        self._metrics.in_flight.set(self.inside)
-        try:
-            yield
-        finally:
-            self.inside -= 1
-            self._metrics.in_flight.set(self.inside)
-
-    async def drain(self, grace_seconds: float, patience_seconds: float) -> None:
-        """Turn new requests away, and wait for those inside."""
-        self.draining = True
-        await asyncio.sleep(grace_seconds)
-        try:
-            async with asyncio.timeout(patience_seconds):
-                await self._empty.wait()
-        except TimeoutError:
-            pass
 
 
 @asynccontextmanager

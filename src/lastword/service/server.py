@@ -17,7 +17,7 @@ from granian.server.embed import Server as Granian
 from starlette.types import ASGIApp
 
 from lastword.errors import InputError
-from lastword.service.app import Service
+from lastword.service.running import Service
 from lastword.version import __version__
 
 _LINES_SECONDS = 2.0  # in which a batch tells what it has no answer for

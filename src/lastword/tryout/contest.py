@@ -19,7 +19,7 @@ from scipy.special import softmax
 from lastword.decide.decider import read_passages, read_states, subject_of
 from lastword.decide.item import candidates_of, item_of
 from lastword.errors import ItemError
-from lastword.lab.report.controls import features_of_cell
+from lastword.probes.controls import features_of_cell
 from lastword.probes.probe import Fit, Probe
 from lastword.probes.stacked import StackedProbe, fit_stacked
 from lastword.probes.state import POOLINGS, StateFit, StateProbe, fit_state, kept

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from lastword.lab.evaluation.statistics import paired
-from lastword.lab.report.controls import controls
 from lastword.methods import resolve
+from lastword.probes.controls import controls
 from lastword.records.cells import Cell
 from lastword.records.derived import derive, facts_of
 from lastword.records.metrics import mc1
@@ -18,6 +17,7 @@ from lastword.trust.certification import Outcome, Sample
 from lastword.trust.certify import needed
 from lastword.trust.evidence import Evidence
 from lastword.trust.grouping import Groups, groups
+from lastword.trust.paired import paired
 from lastword.trust.policy import METHODS, TRACE, is_probe
 from lastword.trust.slices import found_at_least
 from lastword.trust.summary import in_words

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lastword.lab.report.controls import Addition
+from lastword.probes.controls import Addition
 from lastword.tryout.sets import Sets
 
 SCHEMA = 1

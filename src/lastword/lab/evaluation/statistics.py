@@ -10,12 +10,11 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import bdtr
 
 from lastword.records.cells import Cell, mean
-from lastword.records.columns import PerItem
 from lastword.records.metrics import fixed_and_broken
-from lastword.trust.grouping import Groups, changed_groups
+from lastword.trust.grouping import changed_groups
+from lastword.trust.paired import ROUNDING, coin_tail, folded, mcnemar
 from lastword.trust.testing import holm
 
 Values = Float[np.ndarray, " values"]
@@ -26,8 +25,6 @@ LEVEL = 0.95
 ITEM_RESAMPLES = 10_000
 CELL_RESAMPLES = 200_000
 LEAST_CELLS = 5  # the interval of fewer is hardly more than the smallest and the largest of them
-# A delta below zero by less than this is the rounding of a mean, not a regression.
-ROUNDING = 1e-12
 _CHUNK = 4_000_000  # draws held in memory at once
 MOST_DRAWN = 20_000  # values that are drawn one by one; of more, like ones are drawn together
 _BINS = 1000
@@ -175,14 +172,6 @@ def _binned_means(values: Values, resamples: int, rng: np.random.Generator) -> M
     return np.concatenate(means) / values.size
 
 
-def mcnemar(fixed: int, broken: int) -> float:
-    """McNemar's exact test, two-sided: fixed against broken answers, p = 1/2 each.
-
-    With credits shared at ties, an answer is fixed where its MC1 rose and broken where it fell.
-    """
-    return min(1.0, 2 * _tail(min(fixed, broken), fixed + broken))
-
-
 def sign_test(deltas: Values) -> float:
     """Exact one-sided sign test: chance of so many positive deltas if signs were coin flips.
 
@@ -191,12 +180,7 @@ def sign_test(deltas: Values) -> float:
     signs = deltas[np.abs(deltas) > ROUNDING] > 0
     if not signs.size:
         return float("nan")
-    return _tail(int((~signs).sum()), signs.size)
-
-
-def _tail(most: int, coins: int) -> float:
-    """Chance of at most so many heads; by symmetry, of at most so many tails."""
-    return float(bdtr(most, coins, 0.5))  # scipy.stats has it too, and takes a second to import
+    return coin_tail(int((~signs).sum()), signs.size)
 
 
 def over_cells(deltas: Values) -> GridStatistics:
@@ -259,35 +243,6 @@ def judge(
             )
         )
     return judgements
-
-
-def folded(gains: PerItem, groups: Groups) -> Values:
-    """Gains of groups in place of their items', scaled so that the mean over items stays.
-
-    Args:
-        gains: Of every item.
-        groups: Number of each item's group, from 0 on.
-    """
-    sums = np.bincount(groups, gains)
-    sums[np.abs(sums) < ROUNDING] = 0.0  # what cancels is neither won nor lost
-    own: Values = sums * (len(sums) / max(len(gains), 1))
-    return own
-
-
-def paired(gains: PerItem, groups: Groups) -> tuple[int, int, float]:
-    """Items won, items lost, and McNemar's exact p over groups of them.
-
-    Args:
-        gains: Of every item; nan where one of the two did not answer, which leaves.
-        groups: Number of each item's group, from 0 on.
-
-    Returns:
-        Won, lost, and p; p is nan where nothing is left.
-    """
-    there = ~np.isnan(gains)
-    won, lost = fixed_and_broken(gains[there])
-    p = mcnemar(*fixed_and_broken(folded(gains[there], groups[there])))
-    return won, lost, p if there.any() else float("nan")
 
 
 def verdict(gain: float, p: float, objection: str) -> Finding:

@@ -13,7 +13,6 @@ from types import MappingProxyType
 import numpy as np
 from jaxtyping import Float
 
-from lastword.lab.evaluation.statistics import ROUNDING
 from lastword.lab.report.figures import numbers, side_by_side
 from lastword.lab.report.table import Marked, Table, Value, columns
 from lastword.records.cells import mean, mean_known
@@ -21,6 +20,7 @@ from lastword.records.figure_parts import Bars, Figure, Line, Mark, Note, Panel,
 from lastword.records.readings import OVERRIDING, Readings
 from lastword.records.variant import Variant, decide, operators_of
 from lastword.rule.theta import Theta
+from lastword.trust.paired import ROUNDING
 
 QUESTION_GATE = "Question gate (ours)"
 GRIDS: Mapping[str, tuple[float, ...]] = MappingProxyType(

@@ -18,7 +18,7 @@ from lastword.lab.report.ablation import (
     sweeps,
 )
 from lastword.lab.report.comparison import Comparison, comparison_tables, read_comparisons
-from lastword.lab.report.controls import controls, controls_table
+from lastword.lab.report.controls_table import controls_table
 from lastword.lab.report.cost import Timing, cost_figure, cost_table, read_timings
 from lastword.lab.report.dependence import dependence, dependence_figure, dependence_table
 from lastword.lab.report.depths import depths, depths_figure, depths_table
@@ -26,6 +26,7 @@ from lastword.lab.report.page import CellReport, Opening, render
 from lastword.lab.report.page_data import data_blocks, sampled
 from lastword.lab.report.published import against_paper
 from lastword.lab.report.table import Table, write_table
+from lastword.probes.controls import controls
 from lastword.records.cells import Cell, summarise
 from lastword.records.figure_parts import Diagram, Figure
 from lastword.records.info import read_runs

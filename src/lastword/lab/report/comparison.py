@@ -15,15 +15,15 @@ import numpy as np
 from lastword.errors import RecordError
 from lastword.files.folder import Folder
 from lastword.lab.evaluation.probed import FOLDS, LAST, MOST, PROBE, PROBES, WORDS, probed
-from lastword.lab.evaluation.statistics import paired
-from lastword.lab.report.controls import controls
 from lastword.lab.report.table import Table, Value, columns
+from lastword.probes.controls import controls
 from lastword.records.cells import Cell, mean, mean_known
 from lastword.records.columns import Lists, PerItem
 from lastword.records.derived import derive, fitted_methods
 from lastword.records.info import find_cells, read_run
 from lastword.records.metrics import mc1_rows, mc2_rows, mc3_rows, of_items
 from lastword.trust.grouping import Groups, changed_groups
+from lastword.trust.paired import paired
 from lastword.trust.testing import holm
 
 if TYPE_CHECKING:

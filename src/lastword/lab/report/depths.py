@@ -11,7 +11,7 @@ import numpy as np
 from lastword.errors import RecordError
 from lastword.files.shorten import counted
 from lastword.lab.evaluation.probed import FOLDS, LAST, MOST, PROBE, WORDS, probed
-from lastword.lab.evaluation.statistics import Interval, bootstrap_mean, folded
+from lastword.lab.evaluation.statistics import Interval, bootstrap_mean
 from lastword.lab.report.dependence import by_depth
 from lastword.lab.report.figures import model_name
 from lastword.lab.report.table import Table, Value, columns
@@ -19,6 +19,7 @@ from lastword.records.cells import Cell, column, mean
 from lastword.records.figure_parts import Figure, Line, Panel, Rule
 from lastword.records.palette import Role
 from lastword.records.stored import Disk
+from lastword.trust.paired import folded
 
 MODEL = "the model"
 NAME, TITLE = "depths", "What each depth knows"

@@ -11,7 +11,6 @@ import numpy as np
 from lastword.files.shorten import counted
 from lastword.files.strict_json import strict
 from lastword.lab.evaluation.statistics import Finding, GridStatistics, Judgement, over_cells
-from lastword.lab.report.controls import Controls
 from lastword.lab.report.depths import curves
 from lastword.lab.report.table import (
     EN_DASH,
@@ -23,6 +22,7 @@ from lastword.lab.report.table import (
     is_text,
     number,
 )
+from lastword.probes.controls import Controls
 from lastword.records.cells import Counts, Summary, benchmark_of
 from lastword.records.document import compress, document
 from lastword.records.figure_parts import Diagram, Figure

@@ -5,26 +5,23 @@ candidate is right where truths are told at length, and a rule may do no more th
 All are on MC1, over the items that count for it.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from lastword.errors import InputError
-from lastword.lab.evaluation.statistics import mcnemar
-from lastword.lab.report.table import Table, Value, columns
 from lastword.probes.logit import best_penalty, centred, root_mean_square
 from lastword.probes.trajectory import PENALTIES, Options, feature_places, features_from, padded
-from lastword.records.cells import Cell, Summary, column, mean
+from lastword.records.cells import Cell, column, mean
 from lastword.records.columns import Lists, Matrices, PerItem, Places
 from lastword.records.metrics import fixed_and_broken, mc1_by_depth, mc1_rows
 from lastword.trust.crossfit import deal_folds
 from lastword.trust.evidence import Evidence
 from lastword.trust.grouping import Groups, groups_at
+from lastword.trust.paired import mcnemar
 
 ALPHA = 0.05
 DRAWS = 4000
@@ -335,48 +332,3 @@ def _groups(cell: Cell, places: Places) -> Groups:
     first = cell.items["id"].iloc[places].astype(str).groupby(together).transform("min")
     numbered: Groups = np.unique(first, return_inverse=True)[1]
     return numbered
-
-
-_COLUMNS = columns(
-    "Model | Benchmark | Chance .2 | MC1 base .2 | MC1 TRACE .2 | Flips | Flips gain +.2 | P .3g"
-    " | Shortest .2 | Longest .2 | Question-blind .2 | Anti-blind .2 | Fitted wording .2"
-    " | Reading adds: MC1 .2 | fixed | broken | p .3g"
-    " | The middle adds: MC1 .2 | fixed | broken | p .3g | Any depth .2 | Any depth, blind .2"
-    " | Pairs base .2 | Pairs TRACE .2"
-)
-_NOTES = (
-    "Flips: as many overrides as the rule made, of items and to candidates drawn at random, 4,000 "
-    "times; P is the share of draws that gain at least as much. A base below chance gains by any.",
-    "Fitted wording: a conditional logit on what never reads the question, each item answered by "
-    "weights of the others. Then with the base's scores (reading adds), then with the middle "
-    "depths and T (the middle adds): answers fixed and broken by each step, tested over groups.",
-    "Longest and shortest count characters. Anti-blind: what the base likes least blind.",
-    "Pairs: of two questions over one candidate set, the share with both right; whoever does not "
-    "read the question gets none.",
-)
-
-
-def controls_table(summaries: Sequence[Summary], controls: Sequence[Controls]) -> Table:
-    """A row a cell: chance, base and TRACE, then what never reads the question, then pairs."""
-    rows = tuple(
-        (s.model, s.benchmark, *_row(beside), 100 * s.pairs_base, 100 * s.pairs)
-        for s, beside in zip(summaries, controls, strict=True)
-    )
-    return Table("controls", "What a gain has to beat", _COLUMNS, rows, _NOTES)
-
-
-def _row(beside: Controls) -> tuple[Value, ...]:
-    flips, fit = beside.placebo, beside.fit
-    names = ("shortest", "longest", "question-blind", "anti-blind")
-    return (
-        *(100 * share for share in (beside.chance, beside.base, beside.corrected)),
-        *(flips.overrides, 100 * flips.gain, flips.p),
-        *(100 * beside.wordings[name] for name in names),
-        *((math.nan,) * 9 if fit is None else _added(fit)),
-        *(100 * beside.oracle, 100 * beside.blind_oracle),
-    )
-
-
-def _added(fit: Fit) -> tuple[Value, ...]:
-    steps = ((100 * own.mc1, own.fixed, own.broken, own.p) for own in (fit.reading, fit.middle))
-    return (100 * fit.wording, *chain(*steps))
