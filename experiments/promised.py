@@ -6,7 +6,7 @@ FOLDER has what `probes.py MODEL DATA --keep FOLDER` and `evidence.py jobs --run
 states, and records of the model and its corrections under the prompt that `try` uses. Each set is a
 population whose true rates are known. Of it 50, 100 and 200 labels are drawn; half of them fit a
 probe, the other half tests it with two thirds of delta, and all of them test the corrections, as
-`try` does (but for the stacked and the self-taught probe, which are not among them). Batch
+`try` does (but for the stacked probe, which is not among them). Batch
 calibration's mean is of the whole set, without labels. Told is how often something is let through,
 what it truly gains (over all draws, 0 where nothing is), and how often it is worse than promised,
 with Clopper-Pearson's interval: of a correction on the whole set, of a probe on all that it was not
@@ -38,7 +38,7 @@ from lastword.probes.state import PENALTIES, few
 from lastword.probes.trajectory import Options, fit_trajectory
 from lastword.trust.certification import Sample
 from lastword.trust.certify import Claim, judge
-from lastword.trust.policy import OFF, Policy, Promise, family, is_fitted
+from lastword.trust.policy import OFF, Policy, Promise, family, is_probe
 from lastword.trust.terms import Terms
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -95,7 +95,7 @@ class Population:
             options=options,
             base=answers(OFF),
             shown={
-                p: {own: answers(own) for own in shares[p] if not is_fitted(own.method)}
+                p: {own: answers(own) for own in shares[p] if not is_probe(own.method)}
                 for p in TERMS
             },
             shares=shares,
@@ -223,7 +223,7 @@ def drawn(
                 answers[places] != own.base[places],
             )
             for policy, answers in shown.items()
-            for places in [test if is_fitted(policy.method) else some]
+            for places in [test if is_probe(policy.method) else some]
         ]
         finding = judge(claims, terms)
         if finding.chosen is None:
@@ -233,7 +233,7 @@ def drawn(
         right = shown[policy] == truths
         gains, all_of = (
             right.astype(int) - base,
-            unseen if is_fitted(policy.method) else slice(None),
+            unseen if is_probe(policy.method) else slice(None),
         )
         least, gain = finding.worth["net_at_least"], float(gains[all_of].mean())
         broken = float((base & ~right)[all_of].mean())

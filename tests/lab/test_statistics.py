@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 from synthetic import synthetic_cell
 
 from lastword.lab.evaluation import statistics
-from lastword.lab.evaluation.statistics import (Interval, bootstrap_mean, judge, over_cells, sign_test)
-from lastword.trust.paired import folded, mcnemar
+from lastword.lab.evaluation.statistics import (
+    Interval,
+    bootstrap_mean,
+    judge,
+    over_cells,
+    sign_test,
+)
 from lastword.lab.report.ablation import deltas
 from lastword.lab.report.published import read_published
 from lastword.records.cells import Counts, cells, summarise
@@ -20,6 +25,7 @@ from lastword.records.metrics import mc1, mc3, reliability
 from lastword.records.readings import read
 from lastword.records.variant import Variant
 from lastword.rule.theta import Theta
+from lastword.trust.paired import folded, mcnemar
 from lastword.trust.testing import holm
 
 

@@ -394,15 +394,10 @@ def topics(count: int) -> list[dict[str, Any]]:
     return rows
 
 
-def test_rows_without_a_label_teach_a_probe_that_all_labels_test(tmp_path: Path) -> None:
-    rows = [row | {"label": row["label"] if i < 40 else None} for i, row in enumerate(topics(80))]
-    labels = read_labels(rows[:60], Named(unlabelled=written(tmp_path / "more.csv", rows[60:])))
-    assert len(labels.unlabelled) == 40 and "40 rows without a label" in labels.notes
-    verdict = try_labels(rows, Tracer.demo())
-    (taught,) = [line for line in verdict.contest.lines if line.name.startswith("self-taught@")]
-    assert 0 < taught.right < 1
-    half = try_labels(rows[:40], Tracer.demo())  # without such rows a half teaches it
-    assert any(line.name.startswith("self-taught@") for line in half.contest.lines)
+def test_rows_without_a_label_are_counted() -> None:
+    rows = [row | {"label": row["label"] if i < 40 else None} for i, row in enumerate(topics(60))]
+    labels = read_labels(rows)
+    assert len(labels.rows) == 40 and "20 rows without a label" in labels.notes
 
 
 def test_a_probe_is_fitted_tested_on_other_labels_and_left_beside_the_certificate(

@@ -40,9 +40,6 @@ def try_(
     id: Annotated[
         str | None, typer.Option(help="Column of the row's name; guessed if left out.")
     ] = None,
-    unlabelled: Annotated[
-        Path | None, typer.Option(help="Table of unlabelled texts, for the self-taught probe.")
-    ] = None,
     tidy: Annotated[
         bool, typer.Option("--tidy", help="Join labels that differ only in case or spaces.")
     ] = False,
@@ -75,7 +72,7 @@ def try_(
 ) -> None:
     """Test a model on labelled examples, and report what to run and how much it gains."""
     options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
-    table = Named(text, label, choices, describe, instructions, id, unlabelled, tidy)
+    table = Named(text, label, choices, describe, instructions, id, tidy)
     with waiting("reading the table"):
         from lastword.tryout.labels import read_labels
 

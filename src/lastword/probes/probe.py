@@ -24,7 +24,6 @@ from lastword.probes.trajectory import TrajectoryProbe
 from lastword.probes.unlike import Likeness
 from lastword.text.question import Question, question_digest, question_from, question_to
 from lastword.trust.certificate import Subject
-from lastword.trust.policy import SELF_TAUGHT
 
 SCHEMA = 1
 SUFFIX = ".probe.safetensors"
@@ -68,8 +67,8 @@ class Probe:
 
     @property
     def name(self) -> str:
-        """`probe@19`, `probe@19+model`, `probe@trajectory`; without labels `self-taught@19`."""
-        return self.fit.name if self.labels else self.fit.name.replace("probe", SELF_TAUGHT)
+        """The name of its fit: `probe@19`, `probe@19+model` or `probe@trajectory`."""
+        return self.fit.name
 
     @property
     def state(self) -> StateProbe | None:
@@ -195,6 +194,8 @@ def _probe(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Probe:
     for name, array in arrays.items():
         if array.dtype.kind != "f" or not np.isfinite(array).all():
             raise InputError(f"its {name} are not all finite numbers")
+    if int(facts["labels"]) < 1:  # self-taught, by a version before
+        raise InputError("it was fitted without labels: fit one to labels with `lastword try`")
     own = facts["subject"]
     return Probe(
         question=question_from(facts["question"], "answer"),

@@ -14,7 +14,7 @@ half of the labels that it did not see, a correction, which learns nothing, all 
     shares = family(scalar, terms.methods, terms.promise)  # the probe has 2/3
     claims = [
         Claim(policy, share, base[test], probe[test], groups[test])  # the half that tests
-        if is_fitted(policy.method)
+        if is_probe(policy.method)
         else Claim(policy, share, base, right[policy.method], groups)
         for policy, share in shares.items()
     ]

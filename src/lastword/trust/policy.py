@@ -17,7 +17,6 @@ Promise = Literal["gain", "breaks"]
 OVERRIDING = ("decisive", "mix", "early")
 
 TRACE, GATED, BATCH = "trace", "trace-gated", "batch-calibrated"
-SELF_TAUGHT = "self-taught"  # a probe that was made without a label
 # What a certificate may choose among (method, section 17), as far as records hold what each reads.
 METHODS = (*(TRACE, GATED, "pmi@0.25", "pmi@0.5", "pmi@1"), *("contextual", BATCH))
 
@@ -70,12 +69,7 @@ def scalar_operator(invariant: float, tau_I: float) -> ScalarOperator:
 
 
 def is_probe(method: str) -> bool:
-    """True of what reads the model's states by weights of its own."""
-    return is_fitted(method) or method.startswith(SELF_TAUGHT)
-
-
-def is_fitted(method: str) -> bool:
-    """True of what learns from labels: the names of probes begin with `probe`."""
+    """Return True for a probe, which is fitted to labels: its name begins with `probe`."""
     return method.startswith("probe")
 
 
@@ -101,8 +95,8 @@ def family(
     operators are one policy at each margin: which of them acts is decided by the number of options,
     and where they come together they were as good together (dev/LOG.md).
     """
-    fitted = [method for method in methods if is_fitted(method)]
-    others = [method for method in methods if not is_fitted(method)]
+    fitted = [method for method in methods if is_probe(method)]
+    others = [method for method in methods if not is_probe(method)]
     parts = [(fitted, FITTED_SHARE if others else 1.0), (others, 1 - FITTED_SHARE if fitted else 1)]
     policies: dict[Policy, float] = {}
     for names, part in parts:

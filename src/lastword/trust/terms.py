@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from lastword.errors import InputError
-from lastword.trust.policy import TRACE, Promise, family, is_fitted
+from lastword.trust.policy import TRACE, Promise, family, is_probe
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Terms:
         from lastword.trust.groups import FRACTION  # with numpy and scipy
 
         tested = [
-            (self.least_of(share), 1 - FRACTION if is_fitted(policy.method) else 1.0)
+            (self.least_of(share), 1 - FRACTION if is_probe(policy.method) else 1.0)
             for policy, share in family("mix", self.methods, self.promise).items()
         ]
         return min(math.ceil(least / part) for least, part in tested)

@@ -23,7 +23,6 @@ from lastword.probes.controls import features_of_cell
 from lastword.probes.probe import Fit, Probe
 from lastword.probes.stacked import StackedProbe, fit_stacked
 from lastword.probes.state import POOLINGS, StateFit, StateProbe, fit_state, kept
-from lastword.probes.taught import teach
 from lastword.probes.trajectory import Options, TrajectoryProbe, fit_trajectory, without_input
 from lastword.probes.words import bag_of_words
 from lastword.records.cells import Cell
@@ -35,7 +34,6 @@ from lastword.trust.certificate import Probe as Mark
 from lastword.trust.crossfit import Folds, cross_fit, deal_folds
 from lastword.trust.grouping import Groups
 from lastword.trust.groups import FRACTION, SEED, fit_part
-from lastword.trust.policy import SELF_TAUGHT
 
 if TYPE_CHECKING:
     from lastword.decide.tracer import Tracer
@@ -86,7 +84,7 @@ class Contest:
     """Results of probes and their controls on the same labels.
 
     Attributes:
-        entrants: The probe that the labels of one half make, first; then the self-taught one.
+        entrants: The probe that the labels of one half make.
         crossed: Answers of cross-fitted probes, of the bag of words and so on, by name [texts].
         by_depth: Leave-one-out share right of a probe of each depth [depths]; empty where options
             differ by text.
@@ -122,7 +120,6 @@ class Material:
     groups: Groups
     cell: Cell
     template: Template
-    unlabelled: Sequence[str] = ()
 
     @property
     def folds(self) -> Folds:
@@ -158,14 +155,12 @@ def _by_state(tracer: "Tracer", material: Material, made: Right) -> Contest | No
     states = read_states(tracer, material.texts, question, material.template, POOLINGS)
     frame = material.cell.mc1_items
     base, blind = (np.stack([*frame[name]]) for name in ("base_scores", "blind_scores"))
-    taught = _taught(tracer, material)
     options, truths = candidates_of(question), np.array(labels)
-    own = _Known(tracer, material, options, truths, states, base, blind, taught)
+    own = _Known(tracer, material, options, truths, states, base, blind)
     entrants, names = own.entrants(made)
     crossed = {
         names.get(name, name): answers
         for name, answers in cross_fit(own.contestants, material.folds).items()
-        if name != SELF_TAUGHT or len(entrants) > 1
     }
     (largest, _), *_ = Counter(labels).most_common(1)
     crossed[LARGEST] = np.full(len(truths), largest)
@@ -184,7 +179,6 @@ class _Known:
     states: np.ndarray
     base: np.ndarray
     blind: np.ndarray
-    taught: StateProbe | None
 
     def fits(self, fitted: Sequence[int]) -> tuple[StateFit, StackedProbe, Right]:
         """A state probe, a stacked one, and where this is right on the labels of other folds."""
@@ -209,9 +203,9 @@ class _Known:
         rows = self.states[own, fit.depth, POOLINGS.index(fit.pooling)].astype(np.float64)
         return np.asarray(rows)
 
-    def answers(self, probe: Fit | None, own: Right) -> np.ndarray:
-        """The options that a probe answers, or the model where nothing was taught."""
-        known, names = (self.base[own], self.options) if probe is None else self.scored(probe, own)
+    def answers(self, probe: Fit, own: Right) -> np.ndarray:
+        """Return the options that a probe answers."""
+        known, names = self.scored(probe, own)
         return np.asarray(np.array(names)[known.argmax(axis=1)])
 
     def contestants(self, rest: Right, own: Right) -> dict[str, np.ndarray]:
@@ -221,28 +215,22 @@ class _Known:
         known = self.truths[fitted].tolist()
         words = bag_of_words([texts[i] for i in fitted], known)
         depth_0 = fit_state(self.states[fitted, :1, :1], known, poolings=POOLINGS[:1]).probe
-        taught = self.taught or teach(self.states[rest], self.base[rest], self.options)
         return {
             ALONE: self.answers(fit.probe, own),
             STACKED: self.answers(stacked, own),
-            SELF_TAUGHT: self.answers(taught, own),
             WORDS: words.predict([texts[i] for i in np.flatnonzero(own).tolist()]),
             DEPTH_0: self.answers(depth_0, own),
         }
 
     def entrants(self, made: Right) -> tuple[list[Entrant], dict[str, str]]:
-        """The probe that one part of the labels makes and the self-taught one; their full names."""
+        """Return the probe that one part of the labels makes, and the probes' full names."""
         fitted = _kept(self.material.truths, made)
         fit, stacked, both = self.fits(fitted)
         alone = np.array(fit.probe.classes)[fit.scores.argmax(axis=1)] == self.truths[fitted]
         better = int(both.sum()) - int(alone.sum()) > np.sqrt((both != alone).sum())
         chosen: Fit = stacked if better else fit.probe
         entrants = [self.entrant(chosen, len(fitted), ~made)]
-        if own := self.taught or teach(self.states[made], self.base[made], self.options):
-            tested, fraction = (made | ~made, 0.0) if self.taught else (~made, FRACTION)
-            entrants.append(self.entrant(own, 0, tested, fraction))
-        names = {ALONE: fit.probe.name, STACKED: stacked.name}
-        return entrants, names | {SELF_TAUGHT: entrants[-1].probe.name}
+        return entrants, {ALONE: fit.probe.name, STACKED: stacked.name}
 
     def refit(self, like: Probe) -> Probe:
         """Fit a probe of the same kind to all labels."""
@@ -280,18 +268,6 @@ class _Known:
                 right = fit_state(there[some], truths[some].tolist(), poolings=POOLINGS[:1]).right
                 curve.insert(0, (len(some), right.max()))
         return every.right.max(axis=1), tuple((count, float(right)) for count, right in curve)
-
-
-def _taught(tracer: "Tracer", material: Material) -> StateProbe | None:
-    """Return what texts without labels teach; None where there are none, or too few."""
-    texts, question, template = material.unlabelled, material.questions[0], material.template
-    if not texts:
-        return None
-    states = read_states(tracer, texts, question, template, POOLINGS)
-    items = [item_of(text, question, template) for text in texts]
-    own = tracer.correct_many(items, read="base", blind="none")
-    base = np.stack([decision.base_scores for decision in own])
-    return teach(states, base, candidates_of(question))
 
 
 def _by_trajectory(tracer: "Tracer", material: Material, made: Right) -> Contest | None:

@@ -38,13 +38,11 @@ class Labels:
     Attributes:
         rows: Text, question, right answer, id and group of each.
         notes: Guesses about the table and doubts about it, in words.
-        unlabelled: Texts without a label.
     """
 
     name: str
     rows: tuple[tuple[str, Choice, str, str, str | None], ...]
     notes: tuple[str, ...]
-    unlabelled: tuple[str, ...] = ()
 
     @property
     def question(self) -> Choice | None:
@@ -103,8 +101,6 @@ def read_labels(source: Any, named: Named = Named()) -> Labels:  # noqa: B008 - 
         raise InputError("the table has no rows; expected a text and a label per row")
     columns, guesses = _guess(rows, named)
     notes += guesses
-    if named.unlabelled is not None:
-        rows += [{**row, columns.label or "": None} for row in _file(named.unlabelled, notes)]
     labelled = {
         name: row
         for name, row in zip(_names(rows, columns.id), rows, strict=True)
@@ -112,10 +108,8 @@ def read_labels(source: Any, named: Named = Named()) -> Labels:  # noqa: B008 - 
     }
     if not labelled:
         raise InputError(f"no row has a label in the column {columns.label}")
-    without = [row for row in rows if _text(row.get(columns.label or "")) == ""]
-    unlabelled = tuple(filter(None, (_text(row.get(columns.text or "")) for row in without)))
-    if without:
-        notes.append(f"{counted(len(without), 'row')} without a label")
+    if without := len(rows) - len(labelled):
+        notes.append(f"{counted(without, 'row')} without a label")
     questions = _rows(labelled, columns, notes)
     if not any(row[1].instructions for row in questions):
         notes.append(
@@ -123,7 +117,7 @@ def read_labels(source: Any, named: Named = Named()) -> Labels:  # noqa: B008 - 
             'as --instructions "Which team?" often helps'
         )
     name = Path(source).stem if is_path else "labels"
-    return Labels(name, questions, tuple(notes), unlabelled)
+    return Labels(name, questions, tuple(notes))
 
 
 def _file(path: Path, notes: list[str]) -> list[Row]:

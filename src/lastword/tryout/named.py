@@ -16,7 +16,6 @@ class Named:
         describe: TOML file that describes each label, for the prompt.
         instructions: The question about each text.
         id: Column of the row's name; guessed if left out.
-        unlabelled: Table of unlabelled texts, for the self-taught probe.
         tidy: Join labels that differ only in case or spaces.
     """
 
@@ -26,5 +25,4 @@ class Named:
     describe: Path | None = None
     instructions: str | None = None
     id: str | None = None
-    unlabelled: Path | None = None
     tidy: bool = False

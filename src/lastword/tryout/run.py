@@ -27,7 +27,7 @@ from lastword.trust.certification import Outcome, Sample, outcome, sample_of
 from lastword.trust.certify import claims
 from lastword.trust.certify import judge as judge_claims
 from lastword.trust.choice import beside
-from lastword.trust.policy import METHODS, Promise, is_fitted, is_probe
+from lastword.trust.policy import METHODS, Promise, is_probe
 from lastword.trust.terms import Terms
 from lastword.tryout.answers import answer, describe
 from lastword.tryout.contest import Contest, Material, fitting, hold
@@ -163,7 +163,7 @@ class Job:
         counting = [rows[str(id)] for id in cell.items["id"].iloc[cell.mc1_places]]
         texts, questions, truths = zip(*counting, strict=True)
         labelled = texts, questions, truths, sample.items.groups, cell
-        return hold(self.tracer, Material(*labelled, self.template, self.labels.unlabelled))
+        return hold(self.tracer, Material(*labelled, self.template))
 
     def _certify(self, sample: Sample, terms: Terms, contest: Contest | None) -> Outcome | None:
         """Test the corrections on all labels, and each probe on those that it was not made of."""
@@ -200,7 +200,7 @@ class Job:
                 f"lastword serve {asked}",
             ]
             probe = contest.probe
-            if probe and is_fitted(probe) and contest.line(probe).right > contest.model.right:
+            if probe and is_probe(probe) and contest.line(probe).right > contest.model.right:
                 lines += [
                     "To serve an uncertified probe, fitted to all labels, at your own risk:",
                     f"lastword serve {asked}{questions} --probe {out / UNCERTIFIED}",

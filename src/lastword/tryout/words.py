@@ -7,7 +7,7 @@ import numpy as np
 from lastword.decide.templates import TEMPLATES
 from lastword.files.shorten import counted
 from lastword.probes.trajectory import TrajectoryProbe
-from lastword.trust.policy import METHODS, SELF_TAUGHT, is_probe
+from lastword.trust.policy import METHODS, is_probe
 from lastword.trust.slices import LEAST_OF_CLASS
 from lastword.tryout.contest import LARGEST, WORDS
 from lastword.tryout.prompts import file_of
@@ -112,8 +112,7 @@ def in_words(name: str) -> str:
         return "the probe of all layers"
     kind, _, rest = name.partition("@")
     layer, _, model = rest.partition("+")
-    taught = "self-taught " if kind == SELF_TAUGHT else ""
-    return f"the {taught}probe on layer {layer}{' combined with the model' if model else ''}"
+    return f"the probe on layer {layer}{' combined with the model' if model else ''}"
 
 
 def _warning(verdict: Verdict) -> Iterator[str]:
