@@ -36,9 +36,10 @@ from lastword.lab.timing.meter import metered, peak_bytes, synchronise
 from lastword.lab.timing.run import AGAINST, NAMES, bench
 from lastword.model import embedded
 from lastword.probes import Probe, fit_state
+from lastword.text.branch import Branch
 from lastword.text.items import Item
 from lastword.text.passages import Passage
-from lastword.text.tokens import Encoded
+from lastword.text.tokens import Encoded, EncodedItem
 
 RESULTS = Path(__file__).parent / "results" / "gpu.json"
 TESTS = Path(__file__).parents[1] / "tests"  # its tiny models of every family
@@ -104,7 +105,7 @@ def tracer_of(sizes: Sizes) -> Tracer:
     return Tracer(model_of(sizes), embedded.load("organism")[1], invariant=0.5)
 
 
-def encoded_of(sizes: Sizes) -> list[Encoded]:
+def encoded_of(sizes: Sizes) -> list[EncodedItem]:
     """Items of random ids in the shape of TruthfulQA's."""
     generator = torch.Generator().manual_seed(0)
 
@@ -116,8 +117,8 @@ def encoded_of(sizes: Sizes) -> list[Encoded]:
     items = []
     for _ in range(sizes.items):
         prompt = preamble + ids(sizes.prompt)
-        sequences = tuple(prompt + ids(sizes.candidate) for _ in names)
-        items.append(Encoded(Item("p", names), sequences, (len(prompt),) * len(names)))
+        branches = tuple(Branch(prompt + ids(sizes.candidate), len(prompt)) for _ in names)
+        items.append(EncodedItem(Item("p", names), Encoded(branches)))
     return items
 
 
@@ -176,7 +177,7 @@ def speed(sizes: Sizes) -> dict[str, Any]:
     """Ours beside others: interleaved rounds, agreement first."""
     first = AGAINST[0] if find_spec("lm_eval") is not None else "padded base"
     tracer, encoded = tracer_of(sizes), encoded_of(sizes)
-    result = bench(tracer, encoded, rounds=sizes.rounds, against=(first, "plain base"))
+    result = bench(Decider(tracer), encoded, rounds=sizes.rounds, against=(first, "plain base"))
     ratios = {name: result.ratio(name, first) for name in result.meters}
     told = {"against": first, "ratios": ratios, "check": asdict(tracer.checked)}
     return told | result.to_dict()
@@ -255,10 +256,10 @@ def profile(sizes: Sizes) -> dict[str, Any]:
     from torch.profiler import DeviceType, ProfilerActivity, profile
 
     tracer, encoded = tracer_of(sizes), encoded_of(sizes)
-    ours(tracer, encoded, "all")
+    ours(Decider(tracer), encoded, "all")
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA][: 1 + torch.cuda.is_available()]
     with profile(activities=activities) as profiler:
-        seconds = seconds_of(lambda: ours(tracer, encoded, "all"))
+        seconds = seconds_of(lambda: ours(Decider(tracer), encoded, "all"))
     events = profiler.key_averages()
     if len(activities) > 1:
         kernels = [e for e in events if e.device_type == DeviceType.CUDA]
@@ -281,9 +282,9 @@ def memory(sizes: Sizes) -> dict[str, Any]:
     found = {}
     for budget in sizes.budgets:
         tracer.batch_tokens = budget
-        peak = peak_bytes(lambda: ours(tracer, encoded, "all"), device())
+        peak = peak_bytes(lambda: ours(Decider(tracer), encoded, "all"), device())
         with metered(tracer) as meter:
-            ours(tracer, encoded, "all")
+            ours(Decider(tracer), encoded, "all")
         found[str(budget)] = {"mebibytes": peak / 2**20, "seconds": meter.total}
     return found
 
@@ -293,7 +294,7 @@ def vllm(sizes: Sizes) -> dict[str, Any]:
     if find_spec("vllm") is None:
         return {"missing": "vllm is not installed"}
     tracer, encoded = tracer_of(sizes), encoded_of(sizes)
-    own = sums_of(encoded, ours(tracer, encoded, "base"))
+    own = sums_of(encoded, ours(Decider(tracer), encoded, "base"))
     with tempfile.TemporaryDirectory() as folder:
         tracer.backbone.model.save_pretrained(folder)
         del tracer
@@ -305,7 +306,7 @@ def vllm(sizes: Sizes) -> dict[str, Any]:
     return {"seconds": median(seconds), "nats_off": max(abs(a - b) for a, b in pairs)}
 
 
-def vllm_scorer(folder: str, dtype: str) -> Callable[[list[Encoded]], Sums]:
+def vllm_scorer(folder: str, dtype: str) -> Callable[[list[EncodedItem]], Sums]:
     """Sums of candidates from the log-probabilities that vLLM gives of a prompt's tokens."""
     module: Any = import_module("vllm")
     llm = module.LLM(
@@ -313,13 +314,13 @@ def vllm_scorer(folder: str, dtype: str) -> Callable[[list[Encoded]], Sums]:
     )
     asked = module.SamplingParams(max_tokens=1, prompt_logprobs=1, detokenize=False)
 
-    def score(encoded: list[Encoded]) -> Sums:
-        prompts = [{"prompt_token_ids": list(s)} for e in encoded for s in e.sequences]
+    def score(encoded: list[EncodedItem]) -> Sums:
+        prompts = [{"prompt_token_ids": list(s)} for e in encoded for s in e.prompt.sequences]
         answers = iter(llm.generate(prompts, asked, use_tqdm=False))
         sums: Sums = []
         for e in encoded:
             sums.append([])
-            for s, b in zip(e.sequences, e.boundaries, strict=True):
+            for s, b in zip(e.prompt.sequences, e.prompt.boundaries, strict=True):
                 told = next(answers).prompt_logprobs
                 sums[-1].append(sum(told[i][s[i]].logprob for i in range(b, len(s))))
         return sums

@@ -62,10 +62,11 @@ from lastword.model.layout import laid_out
 from lastword.probes import Probe, StateProbe
 from lastword.probes.unlike import Likeness
 from lastword.records.figure_parts import Figure, Line, Panel, Rule
+from lastword.text.branch import Branch
 from lastword.text.forest import build
 from lastword.text.items import Item
 from lastword.text.passages import Passage
-from lastword.text.tokens import Encoded
+from lastword.text.tokens import Encoded, EncodedItem
 
 WORDS = "time person year way day thing man world life hand part child eye woman place work".split()
 SENTENCE = "The parcel was sent on Monday and has not come; please say where it is. "
@@ -85,7 +86,7 @@ class Work:
     blocks: int = 12
     vocabulary: int = 8192
 
-    def encoded(self) -> list[Encoded]:
+    def encoded(self) -> list[EncodedItem]:
         """Items of random ids."""
         draw = np.random.default_rng(0)
 
@@ -97,8 +98,8 @@ class Work:
         for _ in range(self.items):
             prompt, common = preamble + ids(self.prompt), ids(self.common)
             own = self.candidate - self.common
-            sequences = tuple(prompt + common + ids(own) for _ in names)
-            items.append(Encoded(Item("p", names), sequences, (len(prompt),) * len(names)))
+            branches = tuple(Branch(prompt + common + ids(own), len(prompt)) for _ in names)
+            items.append(EncodedItem(Item("p", names), Encoded(branches)))
         return items
 
     def tracer(self, batch_tokens: int | None = None) -> Tracer:
@@ -132,12 +133,12 @@ BUDGETS = (1024, 2048, 4096, 8192)
 def time(work: Work, rounds: int) -> dict[Read, Meter]:
     """The fastest of a few interleaved runs of each reading."""
     tracer, encoded = work.tracer(), work.encoded()
-    ours(tracer, encoded[:2], "all")
+    ours(Decider(tracer), encoded[:2], "all")
     best: dict[Read, Meter] = {}
     for _ in range(rounds):
         for read in READS:
             with metered(tracer) as meter:
-                ours(tracer, encoded, read)
+                ours(Decider(tracer), encoded, read)
             if read not in best or meter.total < best[read].total:
                 best[read] = meter
     return best
@@ -166,7 +167,7 @@ def peak(budget: int) -> float:
     """Peak memory of many items above the loaded model, in MiB."""
     work = Work(items=256)
     tracer, encoded = work.tracer(budget), work.encoded()
-    return peak_bytes(lambda: ours(tracer, encoded, "all"), torch.device("cpu")) / 2**20
+    return peak_bytes(lambda: ours(Decider(tracer), encoded, "all"), torch.device("cpu")) / 2**20
 
 
 def panel(title: str, found: dict[str, Any]) -> Panel:

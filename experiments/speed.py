@@ -20,12 +20,13 @@ import numpy as np
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
+from lastword.decide.decider import Decider
 from lastword.decide.tracer import Tracer
 from lastword.lab.benchmarks import find, templates_for
 from lastword.lab.timing.run import AGAINST, bench
 from lastword.text.branch import Branch
 from lastword.text.items import Item
-from lastword.text.tokens import EncodedItem
+from lastword.text.tokens import Encoded, EncodedItem
 
 RESULTS = Path(__file__).parent / "results"
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
@@ -85,7 +86,8 @@ def random_items(
     for _ in range(count):
         ids = draw.integers(vocabulary, size=(candidates, prompt + length))
         ids[:, :prompt] = ids[0, :prompt]
-        items.append(EncodedItem(item, tuple(map(tuple, ids.tolist())), (prompt,) * candidates))
+        branches = tuple(Branch(tuple(row), prompt) for row in ids.tolist())
+        items.append(EncodedItem(item, Encoded(branches)))
     return items
 
 
@@ -154,7 +156,7 @@ def stage(options: argparse.Namespace, name: str) -> dict[str, Any]:
     """One set-up, timed."""
     tracer = tracer_of(options, name)
     result = bench(
-        tracer,
+        Decider(tracer),
         items_of(name, tracer, options.data, options.limit),
         rounds=options.rounds,
         against=options.against or AGAINST,

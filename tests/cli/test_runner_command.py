@@ -117,7 +117,7 @@ def test_a_finished_run_is_known_by_what_was_asked(run, models, items, tmp_path,
     for name, value in others.items():
         assert known(**{name: value}) is None, name
     with monkeypatch.context() as patch:
-        patch.setattr("lastword.lab.evaluation.runner.version", lambda name: "9.9")
+        patch.setattr("lastword.records.info.version", lambda name: "9.9")
         assert known() is None
     part = next((tmp_path / "runs").rglob("part-00000.parquet"))
     whole = part.read_bytes()
