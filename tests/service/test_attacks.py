@@ -99,7 +99,7 @@ def test_large_bodies_leave_room_to_small_ones(model):
 
 @pytest.mark.parametrize("coding", ["identity", "zstd"])
 def test_large_bodies_take_turns_and_small_ones_wait_for_none(model, monkeypatch, coding):
-    monkeypatch.setattr(guard, "_RATE", LARGE / 2)
+    monkeypatch.setattr(traffic, "_RATE", LARGE / 2)
     body = json.dumps(BODY | {"question": "w" * LARGE}).encode()
     if coding == "zstd":
         body = pytest.importorskip("backports.zstd").compress(body)
