@@ -40,20 +40,24 @@ def installed(wheel, tmp_path_factory) -> Path:
     return folder
 
 
-def run_elsewhere(installed: Path, folder: Path, *arguments: str) -> str:
+def elsewhere(installed: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": str(installed)}
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True
     )
+
+
+def run_elsewhere(installed: Path, folder: Path, *arguments: str) -> str:
+    done = elsewhere(installed, folder, *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_the_wheel_has_every_file_of_the_package(wheel):
+def test_the_wheel_has_every_file_of_the_package_but_the_mix_model(wheel):
     ours = {
         path.relative_to(SOURCE.parent).as_posix()
         for path in SOURCE.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and not {"__pycache__", "mix"} & set(path.parts)
     }
     with zipfile.ZipFile(wheel) as archive:
         packed = {n for n in archive.namelist() if n.startswith("lastword/")}
@@ -68,6 +72,21 @@ def test_the_wheel_runs_outside_the_tree(installed, tmp_path):
     assert run_elsewhere(installed, tmp_path, "-m", "lastword", "--version").strip() == (
         lastword.__version__
     )
+
+
+def test_the_mix_model_is_refused_with_advice_outside_the_tree(installed, tmp_path):
+    (tmp_path / "items.jsonl").write_text('{"prompt": "The", "candidates": ["fox", "cat"]}\n')
+    command = [
+        "-m",
+        "lastword",
+        "correct",
+        "--input",
+        "items.jsonl",
+        "--model",
+        "lastword/demo-mix",
+    ]
+    done = elsewhere(installed, tmp_path, *command)
+    assert done.returncode and "pip install --editable ." in done.stderr
 
 
 @pytest.mark.slow

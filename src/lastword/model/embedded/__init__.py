@@ -1,13 +1,13 @@
-"""The embedded models on disk: float16 on disk, float32 at run time.
+"""Load the demo models, which are stored in float16 and run in float32.
 
-An organism's folder is one that transformers loads; beside it lies what its control has different
-(the last blocks), as `control.safetensors`.
+A folder is one that transformers loads. Beside the model lies `control.safetensors`, the last
+blocks of its control. The wheel leaves `mix` out; a checkout has it.
 """
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from lastword.errors import InputError
+from lastword.errors import InputError, ModelError
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
@@ -29,6 +29,7 @@ def load(name: str = "organism") -> tuple["LlamaForCausalLM", "PreTrainedTokeniz
 
     Raises:
         InputError: No embedded model has this name.
+        ModelError: The installed package does not carry it.
     """
     import torch
     from safetensors.torch import load_file
@@ -37,6 +38,11 @@ def load(name: str = "organism") -> tuple["LlamaForCausalLM", "PreTrainedTokeniz
     if name not in get_args(Name):
         raise InputError(f"no embedded model {name!r}; known: {', '.join(get_args(Name))}")
     files = folder(name)
+    if not files.is_dir():
+        raise ModelError(
+            f"{EMBEDDED}{name} comes with lastword's repository, not with its wheel: clone the "
+            "repository and install it with `pip install --editable .`"
+        )
     with torch.random.fork_rng(devices=[]):  # a new model draws weights that are then replaced
         model = LlamaForCausalLM(LlamaConfig.from_pretrained(files))
     state = load_file(files / "model.safetensors")
