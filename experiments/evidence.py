@@ -33,7 +33,7 @@ from lastword import Tracer
 from lastword.decide.item import item_of
 from lastword.decide.questionnaire import prepare as prepare_questions
 from lastword.lab.benchmarks import Dataset, find
-from lastword.lab.evaluation.runner import Part, collect, execute, prepare
+from lastword.lab.evaluation.runner import RecordPart, collect, execute, prepare
 from lastword.lab.evaluation.work import Work
 from lastword.methods import COMPARED, resolve
 from lastword.model.options import LoadOptions
@@ -228,11 +228,11 @@ def keep(runs: Path) -> None:
         table = pa.concat_tables([read_part(path) for path in part_paths(cell).values()])
         rows = [without_text(row) for row in table.sort_by("place").to_pylist()]
         info = read_run(cell) | {"plan": [" ".join(str(row["place"]) for row in rows)]}
-        made = Part(0, serialise(rows), len(rows), failed=0)
+        made = RecordPart(0, serialise(rows), len(rows), failed=0)
         collect(info, KEPT / cell.relative_to(runs).parts[0], partial(only, made))
 
 
-def only(part: Part, run: Run) -> list[Part]:
+def only(part: RecordPart, run: Run) -> list[RecordPart]:
     """The one part of a run."""
     return [part]
 

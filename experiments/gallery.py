@@ -22,7 +22,7 @@ import pandas as pd
 from lastword.lab.benchmarks import find
 from lastword.lab.demo.outcome import FIRST_DEEP
 from lastword.lab.report import draw
-from lastword.lab.report.build import Material, write
+from lastword.lab.report.build import ReportInput, write
 from lastword.lab.report.figures import trajectory
 from lastword.records.cells import cells
 from lastword.records.figure_parts import Figure, Panel, Rule
@@ -44,7 +44,7 @@ def main() -> None:
         out = Path(folder)
         keep(draw.save(correction(everyday()), out, least_columns=1))
         records = own()
-        made = write(Material(cells(records), THETA), out / "report")
+        made = write(ReportInput(cells(records), THETA), out / "report")
         keep([path for path in made.paths if path.parent.name == "figures"])
         photograph(out / "report" / "index.html")
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lastword.trust.certificate import Certificate, Counts, Subject, Tried
-from lastword.trust.evidence import Evidence
+from lastword.trust.evidence import GroupEvidence
 from lastword.trust.labelled import Labelled
 from lastword.trust.monitor import BETS
 from lastword.trust.policy import Policy, family
@@ -95,10 +95,12 @@ def labelled(kinds: list[Kind]) -> Labelled:
     )
 
 
-def of_counts(fixed: Any, broken: Any, items: Any, costs: float = 1.0, right: Any = 0) -> Evidence:
+def of_counts(
+    fixed: Any, broken: Any, items: Any, costs: float = 1.0, right: Any = 0
+) -> GroupEvidence:
     """The evidence of independent items: F and K of each of many policies or samples."""
     discordant = fixed + broken
-    return Evidence(
+    return GroupEvidence(
         items=items,
         base_right=right,
         overrides=discordant,
@@ -115,7 +117,7 @@ def of_counts(fixed: Any, broken: Any, items: Any, costs: float = 1.0, right: An
     )
 
 
-def chosen(evidence: Evidence, terms: Terms, shares: dict[Policy, float]) -> np.ndarray:
+def chosen(evidence: GroupEvidence, terms: Terms, shares: dict[Policy, float]) -> np.ndarray:
     """Place of the policy that `judge` would choose of many samples at once; -1 for none."""
     holds = evidence.p(terms) <= terms.level * np.array([*shares.values()])
     gain = evidence.fixed - terms.break_costs * evidence.broken

@@ -205,7 +205,7 @@ def _decide(row: dict[str, Any], invariant: float, theta: Theta) -> dict[str, An
     S, t = np.array(row["trajectory"]), np.array(row["t_scores"])
     b = S[:, -1]
     verdict = router.next_step(geometry.Trajectory(S, t), invariant, theta)
-    assert isinstance(verdict, router.Verdict)
+    assert isinstance(verdict, router.Ruling)
     correction = verdict.correction
     return {
         "d_eff": verdict.d_eff,

@@ -20,7 +20,7 @@ from lastword.methods import table as methods_table
 from lastword.methods.contract import Evidence, Facts
 from lastword.rule.geometry import Trajectory
 from lastword.rule.operators import Step
-from lastword.rule.router import Verdict
+from lastword.rule.router import Ruling
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 Install = Callable[[str], None]
@@ -65,7 +65,7 @@ def test_a_correction_outside_the_tree_decides(install):
     surer, tokens = correction_of("surer", Facts(2, 10, 1.0)), np.array([1, 1])
     S, other = np.full((2, 3), np.nan), np.full((2, 3), np.nan)
 
-    def next_of() -> Step | Verdict:
+    def next_of() -> Step | Ruling:
         seen, unseen = Trajectory(S), Trajectory(other)
         return surer.next(Evidence(("a", "b"), tokens, seen, None, unseen, tokens))
 
@@ -74,7 +74,7 @@ def test_a_correction_outside_the_tree_decides(install):
     for blind, scores in ((-2.75, [0.0, 0.75]), (-2.5, [-1.0, -2.0])):
         other[:, 2] = [-1.0, blind]
         verdict = next_of()
-        assert isinstance(verdict, Verdict) and verdict.correction.operator == "surer"
+        assert isinstance(verdict, Ruling) and verdict.correction.operator == "surer"
         assert verdict.correction.scores.tolist() == scores
 
 

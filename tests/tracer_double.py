@@ -26,7 +26,7 @@ from lastword.methods.trace import Trace
 from lastword.model.asked import digests
 from lastword.records.decision import Decision
 from lastword.rule.geometry import Trajectory
-from lastword.rule.router import Verdict, next_step
+from lastword.rule.router import Ruling, next_step
 from lastword.rule.theta import Theta
 from lastword.text.branch import Branch
 from lastword.text.items import Item
@@ -111,7 +111,7 @@ class TracerDouble:
         read = np.array([_scores(item.prompt, c) for c in item.candidates])
         trajectory = Trajectory(read[:, :-1], read[:, -1])
         verdict = next_step(trajectory, self.invariant, self.theta)
-        assert isinstance(verdict, Verdict)
+        assert isinstance(verdict, Ruling)
         blind = None
         if item.blind_prompt is not None:
             blind = np.array([_scores(item.blind_prompt, c) for c in item.candidates])

@@ -16,7 +16,7 @@ from lastword.decide.decider import Decider, subject_of
 from lastword.engines.vllm import backend as vllm
 from lastword.engines.vllm.checkpoint import find
 from lastword.engines.vllm.process import SideLostError
-from lastword.engines.vllm.settings import Settings
+from lastword.engines.vllm.settings import VllmSettings
 from lastword.errors import ElsewhereError, InputError
 from lastword.methods import resolve
 from lastword.model.backbone import watching
@@ -104,7 +104,7 @@ def organism() -> None:
 
 def served(options: LoadOptions) -> Tracer:
     stored = find(options)
-    backend = vllm.Vllm(stored, options, Settings(), {"name": "vllm", "version": "0"})
+    backend = vllm.Vllm(stored, options, VllmSettings(), {"name": "vllm", "version": "0"})
     return Tracer.over(backend, stored.tokenizer, options, stored.invariant)
 
 

@@ -15,7 +15,7 @@ from spread import Load, assert_same_records, notes, ready_for_workers
 from tracer_double import TracerDouble, dataset
 
 import lastword
-from lastword.engines.local import Local
+from lastword.engines.local import LocalEngine
 from lastword.errors import InputError, ModelError, RecordError, RunLockedError
 from lastword.lab.benchmarks.benchmark import Dataset
 from lastword.lab.evaluation.runner import RunResult
@@ -68,7 +68,7 @@ def cluster() -> Iterator[Any]:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The records of an undisturbed run in this process."""
     folder = tmp_path_factory.mktemp("whole")
-    with Local(lambda: double()) as engine:
+    with LocalEngine(lambda: double()) as engine:
         data = dataset(folder, ITEMS)
         cell = engine.cell(data, data.benchmark.template()).execute(folder).cell
         assert isinstance(cell, Path)
@@ -141,7 +141,7 @@ def test_a_group_that_ends_its_workers_stops_the_run_after_the_others(tmp_path, 
     plan = plan_of(read_run(cell))
     assert 1 <= len(missing_places(cell)) <= 3 and len(plan) > 10
     data = dataset(tmp_path, ITEMS)
-    with Local(double) as engine:  # goes on here
+    with LocalEngine(double) as engine:  # goes on here
         outcome = engine.cell(data, data.benchmark.template()).execute(tmp_path)
     assert outcome.items - outcome.resumed in (1, 2, 3)
     assert_same_records(cell, whole)
@@ -152,7 +152,7 @@ def test_workers_go_on_where_another_engine_stopped(tmp_path, cluster, whole):
     data = dataset(tmp_path, ITEMS)
     run(Load(tmp_path), cluster, tmp_path, data, extent=Extent(Shard(0, 2)))
     first = notes(tmp_path / "begun")
-    with Local(double) as engine:
+    with LocalEngine(double) as engine:
         engine.cell(data, data.benchmark.template()).execute(tmp_path, Extent(Shard(1, 2)))
     (merged,) = merge([tmp_path])
     assert merged.missing == 0 and 0 < len(first) < ITEMS // 3

@@ -8,7 +8,7 @@ import pytest
 from spread import Load, assert_same_records, notes, ready_for_workers
 from tracer_double import TracerDouble, dataset
 
-from lastword.engines.local import Local
+from lastword.engines.local import LocalEngine
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_alone")]
 ray = pytest.importorskip("ray", reason="no Ray here: pip install 'lastword[ray]'")
@@ -63,6 +63,6 @@ def test_a_node_that_is_lost_costs_the_group_in_hand(tmp_path, machines):
     assert outcome.items == ITEMS and outcome.failed == 0
 
     double: Any = TracerDouble
-    with Local(double) as engine:
+    with LocalEngine(double) as engine:
         whole = engine.cell(data, data.benchmark.template()).execute(tmp_path / "alone").cell
     assert_same_records(outcome.cell, whole)

@@ -21,7 +21,7 @@ from vllm_home import PYTHON, needs_vllm
 from lastword import Item, LoadOptions, Tracer
 from lastword.decide.options import DecideOptions
 from lastword.engines.vllm.checking import check
-from lastword.engines.vllm.settings import Settings
+from lastword.engines.vllm.settings import VllmSettings
 from lastword.errors import UnsupportedModelError
 from lastword.lab.benchmarks import find
 from lastword.methods import resolve
@@ -52,7 +52,7 @@ def served(options: LoadOptions, ranks: int = 1, **vllm: Any) -> Any:
     from lastword.engines.vllm.backend import open_decider
 
     loaded = DecideOptions(**{f.name: getattr(options, f.name) for f in fields(LoadOptions)})
-    return open_decider(loaded, Settings(PYTHON, ranks, vllm)).tracer
+    return open_decider(loaded, VllmSettings(PYTHON, ranks, vllm)).tracer
 
 
 def saved(folder: Path, family: str, sizes: dict[str, Any]) -> Path:

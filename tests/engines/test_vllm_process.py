@@ -16,7 +16,7 @@ from lastword.engines.vllm import side, worker
 from lastword.engines.vllm.backend import requests
 from lastword.engines.vllm.checkpoint import find
 from lastword.engines.vllm.process import Process, SideLostError
-from lastword.engines.vllm.settings import Settings
+from lastword.engines.vllm.settings import VllmSettings
 from lastword.errors import InputError, ModelError
 from lastword.model.options import LoadOptions
 from lastword.text.branch import Branch
@@ -101,16 +101,19 @@ def test_what_the_side_raises_is_told_in_one_line_and_it_goes_on(process):
 
 def test_an_interpreter_without_vllm_is_refused_before_anything_starts(tmp_path):
     with pytest.raises(ModelError, match="no vLLM for .*: give --engine-options vllm_python=PATH"):
-        Settings(HERE).version()
+        VllmSettings(HERE).version()
     with pytest.raises(ModelError, match="no Python at .*: give --engine-options vllm_python=PATH"):
-        Settings(tmp_path / "python").version()
+        VllmSettings(tmp_path / "python").version()
 
 
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: Settings(HERE, options={"worker_cls": "x"}), "says worker_cls"),
-        (lambda: Settings(HERE, options={"pipeline_parallel_size": 2}), "no pipeline parallelism"),
+        (lambda: VllmSettings(HERE, options={"worker_cls": "x"}), "says worker_cls"),
+        (
+            lambda: VllmSettings(HERE, options={"pipeline_parallel_size": 2}),
+            "no pipeline parallelism",
+        ),
         (lambda: find(LoadOptions("some/model", attention="eager")), "how transformers runs"),
         (lambda: find(LoadOptions("some/model", device_map="auto")), "how transformers runs"),
         (lambda: find(LoadOptions("some/model", layout="onednn")), "how transformers runs"),

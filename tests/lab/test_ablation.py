@@ -59,7 +59,7 @@ def routed(record, theta, invariant=None):
     """What the router decides for one record."""
     known = record["invariant"] if invariant is None else invariant
     verdict = router.next_step(trajectory(record), known, theta)
-    assert isinstance(verdict, router.Verdict)
+    assert isinstance(verdict, router.Ruling)
     return verdict.correction
 
 

@@ -34,7 +34,7 @@ def gains(items, names):
     for _, item in items.iterrows():
         S, t = (np.asarray(item[name]) for name in names)
         verdict = router.next_step(geometry.Trajectory(S, t), item["invariant"], THETA)
-        assert isinstance(verdict, router.Verdict)
+        assert isinstance(verdict, router.Ruling)
         own = verdict.correction
         gain = mc1(own.scores, item["truthful"]) - mc1(S[:, -1], item["truthful"])
         rows.append((own.operator, gain))

@@ -23,7 +23,7 @@ from lastword.cli import app
 from lastword.errors import RecordError
 from lastword.lab.evaluation.statistics import Interval, Judgement, judge, over_cells
 from lastword.lab.report import build, page, page_data
-from lastword.lab.report.build import Material, report
+from lastword.lab.report.build import ReportInput, report
 from lastword.lab.report.cost import Timing
 from lastword.records import cells as parted
 from lastword.records import figure_parts, item_view
@@ -50,7 +50,7 @@ def records():
 def written(records, tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     timed = (Timing("org/model-a", "truthfulqa", 12, 0.1, 0.1, 0.2),)
-    return build.write(Material(parted.cells(records), THETA, timed), folder, with_paper=True)
+    return build.write(ReportInput(parted.cells(records), THETA, timed), folder, with_paper=True)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_of_very_many_records_a_sample_is_packed_and_said(records, tmp_path, mon
         assert (np.diff(places) > 0).all()
     items = unpack(page_data.data_blocks(cells, THETA)["items"])
     assert [len(cell["text"]) for cell in items["cells"]] == [20] * 3
-    index = build.write(Material(cells, THETA), tmp_path).paths[-1]
+    index = build.write(ReportInput(cells, THETA), tmp_path).paths[-1]
     assert "60 of the 160 records are in this list" in index.read_text(encoding="utf-8")
 
 
@@ -210,7 +210,7 @@ def undrawn(monkeypatch):
 def test_a_model_name_that_is_markup_stays_a_name(records, tmp_path):
     name = '<img src=x onerror="alert(1)">'
     named = records.assign(model=records["model"].replace("org/model-b", name))
-    index = build.write(Material(parted.cells(named), THETA), tmp_path).paths[-1]
+    index = build.write(ReportInput(parted.cells(named), THETA), tmp_path).paths[-1]
     text = index.read_text(encoding="utf-8")
     assert name not in text and "&lt;img src=x" in text and "img" not in Parsed(text).tags
 
@@ -281,14 +281,14 @@ def test_what_cannot_be_read_or_written_is_one_error(tmp_path, records):
         report(tmp_path, tmp_path / "out")
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(RecordError, match="cannot write to"):
-        build.write(Material(parted.cells(records), THETA), tmp_path / "file")
+        build.write(ReportInput(parted.cells(records), THETA), tmp_path / "file")
 
 
 def test_items_without_labels_make_a_report(tmp_path):
     bare = synthetic_cell("org/model-a", "halueval-qa", 12)
     unknown = {name: np.nan for name in bare.columns if name.startswith("mc")}
     bare = bare.assign(truthful=None, **unknown)
-    index = build.write(Material(parted.cells(bare), THETA), tmp_path).paths[-1]
+    index = build.write(ReportInput(parted.cells(bare), THETA), tmp_path).paths[-1]
     text = index.read_text(encoding="utf-8")
     assert "without labels to judge them by" in text and "nan" not in Parsed(text).tags
     assert not (tmp_path / "figures" / "regimes.pdf").exists()

@@ -20,7 +20,7 @@ from lastword.lab.evaluation.statistics import (
 )
 from lastword.lab.report.ablation import deltas
 from lastword.lab.report.published import read_published
-from lastword.records.cells import Counts, cells, summarise
+from lastword.records.cells import CellCounts, cells, summarise
 from lastword.records.metrics import mc1, mc3, reliability
 from lastword.records.readings import read
 from lastword.records.variant import Variant
@@ -72,9 +72,9 @@ def test_the_counts_of_a_cell_part_its_records():
     bare = bare.assign(truthful=None, mc1=nan, mc1_base=nan, mc2=nan, mc2_base=nan)
     both = pd.concat([bare, synthetic_cell("org/m", "truthfulqa", 20, failed=1)])
     unlabelled, labelled = cells(both)
-    assert unlabelled.counts == Counts(items=0, unlabelled=5, failed=2)
-    assert labelled.counts == Counts(items=9, mc2=10, failed=1)
-    assert unlabelled.counts + labelled.counts == Counts(9, 10, 5, 3)
+    assert unlabelled.counts == CellCounts(items=0, unlabelled=5, failed=2)
+    assert labelled.counts == CellCounts(items=9, mc2=10, failed=1)
+    assert unlabelled.counts + labelled.counts == CellCounts(9, 10, 5, 3)
 
 
 @pytest.mark.parametrize("cells", [4, 5])
@@ -209,7 +209,7 @@ def test_a_summary_is_what_the_records_say():
     [cell] = cells(records)
     said, answered = summarise(cell), records[records["error"].isna()]
     own = answered[answered["mc1_base"].notna()]
-    assert len(own) == 97 and said.counts == Counts(items=97, mc2=97, failed=6)
+    assert len(own) == 97 and said.counts == CellCounts(items=97, mc2=97, failed=6)
     assert said.mc1 == pytest.approx(own["mc1"].mean())
     assert said.delta_mc2 == pytest.approx((answered["mc2"] - answered["mc2_base"]).mean())
     assert sum(said.gain_mc1.values()) == pytest.approx(said.delta_mc1)
@@ -249,7 +249,7 @@ def test_baselines_and_calibration_are_recomputed_from_the_items():
 def test_a_cell_in_which_everything_failed_is_undefined_not_an_error():
     [cell] = cells(synthetic_cell("org/m", "truthfulqa", 6, failed=6))
     said, [verdict] = summarise(cell), judge([cell])
-    assert said.counts == Counts(items=0, failed=6)
+    assert said.counts == CellCounts(items=0, failed=6)
     assert all(isnan(v) for v in (said.mc1, said.mc2, said.ece, said.scalar, said.invariant))
     assert verdict.finding == "unlabelled"
     assert all(isnan(v) for v in deltas(read(cell, Theta()), Variant()))

@@ -28,7 +28,7 @@ from lastword.lab.report.tables import (
     per_model,
     scorer_constants,
 )
-from lastword.records.cells import Counts, Summary
+from lastword.records.cells import CellCounts, Summary
 from lastword.records.figure_parts import Bars
 from lastword.rule.theta import ScorerTheta, Theta
 
@@ -38,8 +38,8 @@ HOSTILE = '=cmd|"/c"!A1 <script>&x</script> a_b$%#{}~^\\ *b* [l](u) `c`\x1b[31m\
 def summary(model, benchmark, **values):
     zero = MappingProxyType({"decisive": 0.0, "mix": 0.0, "early": 0.0})
     return replace(
-        Summary(model, benchmark, Counts(10), 2.0, 0.25, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.1, 0.1, 0,
-                0, 1.0, zero, zero, zero, 0.5, 0.5, 0.5, 0.5, nan, nan),
+        Summary(model, benchmark, CellCounts(10), 2.0, 0.25, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.1, 0.1,
+                0, 0, 1.0, zero, zero, zero, 0.5, 0.5, 0.5, 0.5, nan, nan),
         **values,
     )  # fmt: skip
 
@@ -95,7 +95,9 @@ def test_undefined_is_a_dash_for_people_and_nan_for_machines():
 
 def test_the_master_table_has_a_row_a_model_and_marks_failures():
     summaries = [
-        summary("m", "truthfulqa", mc1_base=0.25, mc1=0.375, mc2=0.25, counts=Counts(10, failed=3)),
+        summary(
+            "m", "truthfulqa", mc1_base=0.25, mc1=0.375, mc2=0.25, counts=CellCounts(10, failed=3)
+        ),
         summary("m", "halueval-qa", mc1_base=0.5, mc1=0.75),
         summary("n", "truthfulqa", invariant=1.0),
     ]
@@ -113,7 +115,7 @@ def test_per_model_shares_are_means_over_benchmarks():
     share = MappingProxyType({"decisive": 0.3, "mix": 0.0, "early": 0.0})
     none = MappingProxyType({"decisive": 0.0, "mix": 0.6, "early": 0.0})
     summaries = [
-        summary("m", "truthfulqa", scalar=43 / 817, fired=share, mc1=0.7, counts=Counts(817)),
+        summary("m", "truthfulqa", scalar=43 / 817, fired=share, mc1=0.7, counts=CellCounts(817)),
         summary("m", "halueval-qa", fired=none, mc1=0.6),
         summary("m", "halueval-sum", fired=none, mc1=0.4),
     ]

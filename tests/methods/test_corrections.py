@@ -26,7 +26,7 @@ from lastword.model.blind import BlindScores
 from lastword.records.decision import Decision
 from lastword.records.explanation import explain
 from lastword.rule.geometry import Trajectory
-from lastword.rule.router import Verdict
+from lastword.rule.router import Ruling
 from lastword.rule.theta import Theta
 from lastword.text.branch import Branch
 
@@ -148,7 +148,7 @@ def test_the_gates_half_and_its_least_are_thresholds_to_be_passed():
     def gate(first: float, blind: float) -> Any:
         S, other = ([[0, *[-2] * 4], [own, *[-3] * 4]] for own in (first, blind))
         verdict = TraceGated(facts).next(evidence(S, other))
-        assert isinstance(verdict, Verdict)
+        assert isinstance(verdict, Ruling)
         return verdict.correction.gates["question"], verdict.correction.operator
 
     held, operator = gate(1.0, 0.4)  # moved by 0.6 where half is 0.5
@@ -164,7 +164,7 @@ def test_a_mix_is_held_to_the_last_depth(blind, held):
     t = np.array([-1.9, -0.5])  # sharper, and prefers the other
     # The last depth moves it by -2.1 - blind, which has to be above 1e-4.
     verdict = TraceGated(Facts(4, 10, 2.0)).next(evidence([-2.0, -2.1], [-2.0, blind], t))
-    assert isinstance(verdict, Verdict)
+    assert isinstance(verdict, Ruling)
     assert verdict.correction.operator == ("mix" if held else "base")
     assert verdict.correction.mixing == (1.0 if held else 0.0)
     assert verdict.correction.gates["question"].value == pytest.approx(-2.1 - blind)
@@ -196,7 +196,7 @@ def test_a_correction_of_ones_own_is_a_value():
 
         def next(self, evidence: Evidence) -> Any:
             step = inner.next(evidence)
-            if not isinstance(step, Verdict):
+            if not isinstance(step, Ruling):
                 return step
             scores = np.arange(len(evidence.candidates), dtype=float)
             return replace(step, correction=replace(step.correction, scores=scores))
@@ -361,7 +361,7 @@ def test_a_batch_is_calibrated_by_its_mean_and_by_label_set(log):
     assert method.scores(calls([0.5, 0.5], ["yes", "maybe"])) is None
     # Frozen, it is a function of the item: no order of items, no item before it changes it.
     verdict = Scored("batch-calibrated", FACTS, method).next(answers[5])
-    assert isinstance(verdict, Verdict)
+    assert isinstance(verdict, Ruling)
     np.testing.assert_array_equal(verdict.correction.scores, method.scores(answers[5]))
 
 

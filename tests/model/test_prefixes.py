@@ -15,7 +15,7 @@ from tiers import by_night
 from lastword import Item, Tracer
 from lastword.model import check
 from lastword.model.backbone import Backbone
-from lastword.model.prefixes import ENTRY_BYTES, TENSOR_BYTES, Block, Prefixes, Row
+from lastword.model.prefixes import ENTRY_BYTES, TENSOR_BYTES, Block, PackedRow, Prefixes
 from lastword.text.branch import Branch
 from lastword.text.forest import Forest
 from lastword.text.forest import build as grow
@@ -33,7 +33,7 @@ class Counted(Prefixes):
         super().__init__(budget, SIZE)
         self.nodes = self.computed = 0
 
-    def row(self, forest: Forest, rope: int, depth: int) -> Row:
+    def row(self, forest: Forest, rope: int, depth: int) -> PackedRow:
         row = super().row(forest, rope, depth)
         self.nodes, self.computed = self.nodes + len(forest), self.computed + len(row.nodes)
         return row
@@ -263,7 +263,7 @@ def block_of(depth: int, tokens: int = SIZE) -> Block:
     return Block(tuple((x, x) for _ in range(depth)), depth)
 
 
-def run(prefixes: Prefixes, some: Iterable[Branch], rope: int = 0, depth: int = DEPTH) -> Row:
+def run(prefixes: Prefixes, some: Iterable[Branch], rope: int = 0, depth: int = DEPTH) -> PackedRow:
     """What a model would do with a row."""
     row = prefixes.row(grow(list(some)), rope, depth)
     for _ in range(depth):

@@ -9,7 +9,7 @@ import reference
 from lastword.rule.answer import Answer
 from lastword.rule.geometry import Trajectory
 from lastword.rule.operators import OPERATORS, Step
-from lastword.rule.router import Verdict, next_step
+from lastword.rule.router import Ruling, next_step
 from lastword.rule.theta import Theta
 
 DEPTH, FROZEN = 8, Theta()
@@ -30,7 +30,7 @@ def test_a_verdict_is_the_references(theta, invariant):
         expected = reference.decide(S, t, theta, invariant)
         trajectory = Trajectory(S, t)
         verdict = next_step(trajectory, invariant, theta)
-        assert isinstance(verdict, Verdict) and verdict.regime == expected.regime
+        assert isinstance(verdict, Ruling) and verdict.regime == expected.regime
         own = verdict.correction
         assert (own.operator, own.mixing) == (expected.operator, expected.mixing)
         np.testing.assert_allclose(own.scores, expected.scores, atol=1e-12)

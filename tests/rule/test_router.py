@@ -5,7 +5,7 @@ from tracer_double import _scores
 
 from lastword.rule.geometry import Trajectory
 from lastword.rule.operators import Step
-from lastword.rule.router import Verdict, next_step, settle
+from lastword.rule.router import Ruling, next_step, settle
 from lastword.rule.theta import Theta
 
 DEPTH, THETA = 8, Theta()
@@ -20,7 +20,7 @@ def test_staged_reading_decides_as_reading_everything_does_and_reads_nothing_twi
         t: list[np.ndarray | None] = [None] * len(full)
         reads: list[Step] = []
 
-        def ask(item: int, invariant=invariant, seen=seen, t=t) -> Step | Verdict:
+        def ask(item: int, invariant=invariant, seen=seen, t=t) -> Step | Ruling:
             return next_step(Trajectory(seen[item], t[item]), invariant, THETA)
 
         def read(items, step: Step, seen=seen, t=t, reads=reads) -> None:
@@ -36,7 +36,7 @@ def test_staged_reading_decides_as_reading_everything_does_and_reads_nothing_twi
         assert len(reads) < len(full), "items that need the same are read together"
         for i, verdict in enumerate(verdicts):
             whole = next_step(Trajectory(full[i][:, :-1], full[i][:, -1]), invariant, THETA)
-            assert isinstance(whole, Verdict) and verdict.regime == whole.regime
+            assert isinstance(whole, Ruling) and verdict.regime == whole.regime
             assert verdict.correction.operator == whole.correction.operator
             assert np.array_equal(verdict.correction.scores, whole.correction.scores)
             operators.add(verdict.correction.operator)

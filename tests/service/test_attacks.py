@@ -127,7 +127,7 @@ def test_refusals_take_turns(model, monkeypatch):
 
 def test_who_would_wait_too_long_for_a_turn_does_not():
     async def turns() -> None:
-        pace = traffic.Pace(longest=1.0)
+        pace = traffic.Turns(longest=1.0)
         async with asyncio.timeout(20):
             for _ in range(100):
                 await pace.turn(60.0)

@@ -18,7 +18,7 @@ from lastword.errors import CertificateError, InputError
 from lastword.model.weights.identity import folder_digests, text_digest
 from lastword.records.explanation import explain
 from lastword.rule.theta import ScorerTheta, Theta
-from lastword.trust.certificate import Certificate, Probe, Subject, Tried
+from lastword.trust.certificate import Certificate, CertifiedProbe, Subject, Tried
 from lastword.trust.policy import OFF, Policy, family
 from lastword.trust.terms import Terms
 
@@ -86,7 +86,7 @@ def test_what_is_written_is_read(model, margin, threshold, theta):
 
 def test_a_probe_is_part_of_it():
     methods = ("pmi@1", "probe@19")
-    probe = Probe("d1", "q1", 7, 0.5, 19, "mean")
+    probe = CertifiedProbe("d1", "q1", 7, 0.5, 19, "mean")
     policy, terms = Policy(("probe@19",), 0.0, "probe@19"), Terms(promise="gain", methods=methods)
     made = certificate(GOOD.subject, policy, terms, 20, 2, 50, probe=probe)
     assert again(made) == made

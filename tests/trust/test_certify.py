@@ -12,9 +12,9 @@ from populations import chosen as places_of
 from scipy.stats import beta, binom
 
 from lastword.errors import InputError
-from lastword.trust.certify import Claim, Trial, certify, judge, needed
+from lastword.trust.certify import Claim, PolicyTrial, certify, judge, needed
 from lastword.trust.deferral import THRESHOLDS, defer
-from lastword.trust.evidence import Evidence
+from lastword.trust.evidence import GroupEvidence
 from lastword.trust.labelled import Labelled, lets
 from lastword.trust.policy import METHODS, OFF, Policy, family, scalar_operator
 from lastword.trust.terms import Terms
@@ -259,7 +259,7 @@ def test_needed_is_about_the_number_at_which_it_passes():
         fixed, broken = int(12 * size / 300), ceil(3 * size / 300)
         p = of_counts(fixed, broken, size).p(terms)
         assert (p <= terms.level * share) == passes
-    nothing = Trial(policy, of_counts(0, 0, 300), False, share)
+    nothing = PolicyTrial(policy, of_counts(0, 0, 300), False, share)
     assert needed([nothing], terms) is None
 
 
@@ -315,7 +315,7 @@ def chosen(population: Population, items: int, terms: Terms, size: int = 1, rule
 def grouped(fixed, broken, groups, size, terms):
     """As the command has it: by the means of groups, which are 0 or 1 here."""
     alone = of_counts(fixed, broken, groups, terms.break_costs)
-    return places_of(Evidence(**vars(alone) | {"items": groups * size}), terms, FAMILY)
+    return places_of(GroupEvidence(**vars(alone) | {"items": groups * size}), terms, FAMILY)
 
 
 def as_single_items(fixed, broken, groups, size, terms):

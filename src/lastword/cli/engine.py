@@ -13,7 +13,7 @@ from lastword.cli.model import load_decider, quiet
 from lastword.cli.options import read_pairs
 from lastword.cli.progress import waiting
 from lastword.decide.options import DecideOptions
-from lastword.engines.vllm.settings import Settings
+from lastword.engines.vllm.settings import VllmSettings
 
 if TYPE_CHECKING:
     from lastword.decide.decider import Decider
@@ -23,7 +23,9 @@ _RAY = {"address": str, "workers": int, "gpus_per_worker": float, "cpus_per_work
 _VLLM = {"vllm_python": Path, "tensor_parallel": int}
 
 
-def read_engine(engine: str, options: list[str] | None) -> tuple["Cluster | None", Settings | None]:
+def read_engine(
+    engine: str, options: list[str] | None
+) -> tuple["Cluster | None", VllmSettings | None]:
     """Return Ray's cluster and vLLM's settings; each is None if --engine does without it.
 
     Every option that is not Ray's or ours is an argument of `vllm.LLM`. Ray's workers use vLLM if
@@ -47,7 +49,7 @@ def read_engine(engine: str, options: list[str] | None) -> tuple["Cluster | None
         cluster = Cluster(**{"address": os.environ.get("RAY_ADDRESS") or "local", **given})
     if with_vllm:
         ours = {key.removeprefix("vllm_"): values[key] for key in _VLLM if key in values}
-        settings = Settings(**ours, options={key: values[key] for key in others})
+        settings = VllmSettings(**ours, options={key: values[key] for key in others})
     return cluster, settings
 
 
@@ -58,12 +60,12 @@ def _from_json(text: str) -> Any:
         return text
 
 
-def loader(settings: Settings | None) -> "Callable[[DecideOptions], Decider]":
+def loader(settings: VllmSettings | None) -> "Callable[[DecideOptions], Decider]":
     """Return a function that makes a decider: in this process, or in vLLM if settings are given."""
     return load_decider if settings is None else partial(_load_served, settings=settings)
 
 
-def _load_served(options: DecideOptions, settings: Settings) -> "Decider":
+def _load_served(options: DecideOptions, settings: VllmSettings) -> "Decider":
     quiet()
     with waiting(f"loading {options.label} in vLLM"):
         from lastword.engines.vllm.backend import open_decider

@@ -16,7 +16,7 @@ from lastword.cli.output import printable, say
 from lastword.cli.progress import counting, waiting
 from lastword.cli.questions import read_questions
 from lastword.decide.options import DecideOptions
-from lastword.engines.vllm.settings import Settings
+from lastword.engines.vllm.settings import VllmSettings
 from lastword.errors import ItemError
 from lastword.files.shorten import counted
 from lastword.files.strict_json import to_json
@@ -53,7 +53,7 @@ class Where:
     """
 
     cluster: "Cluster | None"
-    vllm: Settings | None
+    vllm: VllmSettings | None
 
     @cached_property
     def described(self) -> dict[str, Any] | None:
@@ -67,9 +67,9 @@ class Where:
             from lastword.engines.ray import Pool
 
             return Pool(load, self.cluster)
-        from lastword.engines.local import Local
+        from lastword.engines.local import LocalEngine
 
-        return Local(load)
+        return LocalEngine(load)
 
 
 def eval_(

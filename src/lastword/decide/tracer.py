@@ -27,7 +27,7 @@ from lastword.model.weights.invariant import Factors, model_invariant
 from lastword.records.decision import Decision
 from lastword.rule.geometry import Scores
 from lastword.rule.operators import OPERATORS, Step
-from lastword.rule.router import Verdict, settle
+from lastword.rule.router import Ruling, settle
 from lastword.rule.scorer import Scorer
 from lastword.rule.theta import Theta
 from lastword.text.branch import Branch
@@ -350,10 +350,10 @@ class Tracer:
         batch = self._batch(encoded, plan)
         batch.read_plan()
 
-        def ask(item: int) -> Step | Verdict | NonFiniteError:
+        def ask(item: int) -> Step | Ruling | NonFiniteError:
             return batch.fault(item) or self._next(batch.evidence(item), scope.read, correction)
 
-        verdicts: list[Verdict | NonFiniteError] = settle(len(encoded), ask, batch.read)
+        verdicts: list[Ruling | NonFiniteError] = settle(len(encoded), ask, batch.read)
         if plan.reuse and self._blind_budget and (scores := [*batch.without_input()]):
             self._blind_scores.keep(scores)
         return [
@@ -436,7 +436,7 @@ class Tracer:
             row += len(branches)
         return known
 
-    def _next(self, evidence: Evidence, read: Read, correction: Correction) -> Step | Verdict:
+    def _next(self, evidence: Evidence, read: Read, correction: Correction) -> Step | Ruling:
         """Return what a reading mode still needs of an item, or the verdict."""
         trajectory = evidence.trajectory
         every = range(trajectory.depth + 1)
@@ -444,7 +444,7 @@ class Tracer:
             return Step(frozenset(every), scorer=True)
         if read == "base":
             base = OPERATORS["base"]
-            return base.needs(trajectory, self.theta) or Verdict(
+            return base.needs(trajectory, self.theta) or Ruling(
                 "scalar", np.nan, base.correct(trajectory, self.theta)
             )
         return correction.next(evidence)
@@ -563,7 +563,7 @@ def _pieces(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
 
 
 def _decision(
-    tracer: Tracer, encoded: EncodedItem, batch: Batch, place: int, verdict: Verdict
+    tracer: Tracer, encoded: EncodedItem, batch: Batch, place: int, verdict: Ruling
 ) -> Decision:
     blind = batch.blind(place)
     whole = blind if blind is not None and blind.t is not None else None

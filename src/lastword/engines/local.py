@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from lastword.decide.decider import Decider
 
 
-class Local(Engine):
+class LocalEngine(Engine):
     """The engine of one process."""
 
     def __init__(self, load: "Callable[[], Decider]") -> None:
         self._load = load
         self._decider: Decider | None = None
 
-    def __enter__(self) -> "Local":
+    def __enter__(self) -> "LocalEngine":
         """Load the model."""
         self._decider = self._load()
         return self

@@ -125,7 +125,7 @@ def hide_gpus() -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
-class Worker:
+class RayWorker:
     """One copy of the model, in a process of its own.
 
     Args:
@@ -135,7 +135,7 @@ class Worker:
     def __init__(self, load: "Callable[[], Decider]") -> None:
         self._load = load  # not here: an error of `take` is shown, one of a constructor is a loss
         self._decider: Decider | None = None
-        self._job: runner.Job | None = None
+        self._job: runner.EvalJob | None = None
         self._pace = Pace()
 
     def take(self, work: Work) -> RunInfo:
@@ -155,7 +155,7 @@ class Worker:
         assert self._decider is not None and self._job is not None
         return plan_groups(self._decider, runner.encode(self._decider, self._job, places))
 
-    def compute(self, group: int, places: Sequence[int]) -> runner.Part:
+    def compute(self, group: int, places: Sequence[int]) -> runner.RecordPart:
         """Compute what a group of the taken cell lacks, or as much of it as makes a part."""
         assert self._decider is not None and self._job is not None
         batch = runner.encode(self._decider, self._job, places)
@@ -198,7 +198,7 @@ class Dispatch:
         """
         return runner.collect(self.info, out, self._parts, *how, **more)
 
-    def _parts(self, run: Run) -> Iterator[runner.Part]:
+    def _parts(self, run: Run) -> Iterator[runner.RecordPart]:
         """Yield what a run lacks, part by part, in the order in which they are done."""
         self._todo = deque(run.gaps)
         while not run.whole:
@@ -314,7 +314,7 @@ class Pool(Engine):
         return self.workers[-1]
 
     def _start(self) -> Handle:
-        actor = ray.remote(Worker).options(max_restarts=0, **self.cluster.share)
+        actor = ray.remote(RayWorker).options(max_restarts=0, **self.cluster.share)
         return actor.remote(self._load)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lastword.methods.table import (
         COMPARED,
         METHODS,
-        Entry,
+        MethodEntry,
         catalogue,
         certified,
         correction_of,
@@ -33,7 +33,7 @@ __all__ = [
     "COMPARED",
     "METHODS",
     "Aggregation",
-    "Entry",
+    "MethodEntry",
     "Evidence",
     "Facts",
     "Method",

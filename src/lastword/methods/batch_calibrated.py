@@ -25,7 +25,7 @@ from lastword.rule import operators
 from lastword.rule.answer import Gate
 from lastword.rule.geometry import Scores
 from lastword.rule.operators import Step
-from lastword.rule.router import Verdict
+from lastword.rule.router import Ruling
 
 LEAST = 20  # items of a label set before its mean says anything
 MOST = 4096  # label sets whose running means are kept
@@ -107,7 +107,7 @@ class Running:
         """Return depth L."""
         return Needs(frozenset([self.facts.depth]))
 
-    def next(self, evidence: Evidence) -> Step | Verdict:
+    def next(self, evidence: Evidence) -> Step | Ruling:
         """Ask for depth L, then give the item less the mean so far, itself among it."""
         base = evidence.trajectory.base
         if np.isnan(base).any():
@@ -116,11 +116,11 @@ class Running:
         count, total = self._count(label_set(evidence.candidates), softmax(base)[order])
         gates = {"seen": Gate(float(count), float(LEAST), count >= LEAST)}
         if count < LEAST:
-            return Verdict("scalar", np.nan, operators.Correction("base", base, gates))
+            return Ruling("scalar", np.nan, operators.OperatorScores("base", base, gates))
         mean = np.empty(len(order))
         mean[order] = total / count
         scores = calibrated(base, mean, log=self.log)
-        return Verdict("scalar", np.nan, operators.Correction(self.name, scores, gates))
+        return Ruling("scalar", np.nan, operators.OperatorScores(self.name, scores, gates))
 
     def changes(self) -> dict[str, Any]:
         """Return items and summed probabilities of each label set that changed since the last call.

@@ -14,7 +14,7 @@ from lastword.errors import InputError, ItemError
 from lastword.methods.contract import Evidence, Facts, Method, Needs
 from lastword.rule import operators
 from lastword.rule.operators import Step
-from lastword.rule.router import Verdict
+from lastword.rule.router import Ruling
 
 
 @runtime_checkable
@@ -29,7 +29,7 @@ class Correction(Protocol):
     def needs(self) -> Needs:
         """Return all that it may ask for."""
 
-    def next(self, evidence: Evidence) -> Step | Verdict:
+    def next(self, evidence: Evidence) -> Step | Ruling:
         """Return what must still be read of an item, or the verdict.
 
         Raises:
@@ -65,7 +65,7 @@ class Scored:
         needs = self.method.needs
         return replace(needs, depths=needs.depths | {self.facts.depth})
 
-    def next(self, evidence: Evidence) -> Step | Verdict:
+    def next(self, evidence: Evidence) -> Step | Ruling:
         """Ask for everything at once, then give the method's scores."""
         needs, trajectory, blind = self.needs, evidence.trajectory, evidence.blind
         if lacking := lacks(needs, blind=blind is not None, free=evidence.content_free is not None):
@@ -82,7 +82,7 @@ class Scored:
         scores = self.method.scores(evidence)
         if scores is None:
             raise ItemError(f"{self.name} does not apply to the item")
-        return Verdict("scalar", np.nan, operators.Correction(self.name, scores))
+        return Ruling("scalar", np.nan, operators.OperatorScores(self.name, scores))
 
     def _t_depths(self) -> frozenset[int]:
         theta, depth = self.facts.theta, self.facts.depth

@@ -16,7 +16,7 @@ from lastword.methods.trace import Trace
 from lastword.rule.answer import Gate
 from lastword.rule.geometry import Scores
 from lastword.rule.operators import Step
-from lastword.rule.router import Verdict
+from lastword.rule.router import Ruling
 
 LEAST = 1e-4  # nats: above what two executions differ by
 
@@ -38,10 +38,10 @@ class TraceGated:
     def scores(self, evidence: Evidence) -> Scores:
         """Return u, or b where the gate fails or there is no blind prompt."""
         verdict = self.next(evidence)
-        assert isinstance(verdict, Verdict)
+        assert isinstance(verdict, Ruling)
         return verdict.correction.scores
 
-    def next(self, evidence: Evidence) -> Step | Verdict:
+    def next(self, evidence: Evidence) -> Step | Ruling:
         """Return TRACE's next step; after its verdict, the blind reading at its depth."""
         verdict = Trace(self.facts).next(evidence)
         if isinstance(verdict, Step):

@@ -30,7 +30,7 @@ from lastword.methods.trace import Trace
 
 
 @dataclass(frozen=True)
-class Entry:
+class MethodEntry:
     """A row of the table.
 
     Attributes:
@@ -80,71 +80,71 @@ _BATCH = "Zhou et al., ICLR 2024"
 _PMI = "Holtzman et al., EMNLP 2021"
 _SLED = "Zhang et al., NeurIPS 2024, and its release"
 
-METHODS: Mapping[str, Entry] = {
-    "trace": Entry(Trace, "one operator an item, by geometry and I(M)", "TRACE, Algorithm 1"),
-    "base-mean": Entry(own_answer, "mean log-probability a token", f"{_BASE}: TRACE's b"),
-    "base-sum": Entry(
+METHODS: Mapping[str, MethodEntry] = {
+    "trace": MethodEntry(Trace, "one operator an item, by geometry and I(M)", "TRACE, Algorithm 1"),
+    "base-mean": MethodEntry(own_answer, "mean log-probability a token", f"{_BASE}: TRACE's b"),
+    "base-sum": MethodEntry(
         partial(own_answer, aggregation="sum"),
         "summed log-probability",
         f"{_BASE}: lm-evaluation-harness, DoLa",
     ),
-    "base-bytes": Entry(
+    "base-bytes": MethodEntry(
         partial(own_answer, aggregation="bytes"),
         "summed log-probability over UTF-8 bytes",
         f"{_BASE}: lm-evaluation-harness",
     ),
-    "dola": Entry(
+    "dola": MethodEntry(
         _dola, "contrast with the most unlike earlier layer, read raw", _DOLA, aggregates=True
     ),
-    "dola-normed": Entry(
+    "dola-normed": MethodEntry(
         partial(_dola, normed=True),
         "the same, early layers through the final norm",
         f"{_DOLA}; the norm is ours",
         aggregates=True,
     ),
-    "dola-eq4": Entry(
+    "dola-eq4": MethodEntry(
         _dola_eq4,
         "with plausibility 0.1, then softmax",
         f"{_DOLA}: the equation",
         aggregates=True,
     ),
-    "dola-eq4-released": Entry(
+    "dola-eq4-released": MethodEntry(
         partial(_dola_eq4, released=True),
         "softmax, then plausibility 0.1",
         f"{_DOLA}: lm_score by default",
         aggregates=True,
     ),
-    "dola-static": Entry(
+    "dola-static": MethodEntry(
         _dola_static,
         "contrast with one fixed layer, floor(L/2)",
         _DOLA,
         number=_DEPTH,
         aggregates=True,
     ),
-    "sled": Entry(_sled, "log_softmax of evolved logits", _SLED, aggregates=True),
-    "sled-raw": Entry(
+    "sled": MethodEntry(_sled, "log_softmax of evolved logits", _SLED, aggregates=True),
+    "sled-raw": MethodEntry(
         partial(_sled, raw=True), "evolved logits themselves", _SLED, aggregates=True
     ),
-    "sled-sparse": Entry(
+    "sled-sparse": MethodEntry(
         partial(_sled, sparse=True),
         "sled over every second depth from floor(L/2)",
         f"{_SLED}; the fewer layers are ours",
         aggregates=True,
     ),
-    "delta": Entry(
+    "delta": MethodEntry(
         lambda facts: by_tokens(Extrapolation(facts)),
         "logits extrapolated beyond the last depth",
         "DeLTa",
         aggregates=True,
     ),
-    "decisive-only": Entry(decisive_only, "the decisive layer, ungated", _OURS),
-    "early-exit": Entry(
+    "decisive-only": MethodEntry(decisive_only, "the decisive layer, ungated", _OURS),
+    "early-exit": MethodEntry(
         early_exit, "one earlier depth", _BASELINE, number=_DEPTH, needed=True, aggregates=True
     ),
-    "self-consistent-depth": Entry(
+    "self-consistent-depth": MethodEntry(
         self_consistent, "mean over the interior window", _BASELINE, aggregates=True
     ),
-    "pmi": Entry(
+    "pmi": MethodEntry(
         Pmi,
         "the base less LAMBDA times the base without the question",
         _PMI,
@@ -152,34 +152,34 @@ METHODS: Mapping[str, Entry] = {
         needed=True,
         aggregates=True,
     ),
-    "dcpmi": Entry(partial(Pmi, aggregation="sum"), "pmi@1 of sums, as released", _PMI),
-    "contextual": Entry(
+    "dcpmi": MethodEntry(partial(Pmi, aggregation="sum"), "pmi@1 of sums, as released", _PMI),
+    "contextual": MethodEntry(
         contextual, "the base over its mean on inputs that say nothing", "Zhao et al., ICML 2021"
     ),
-    "contextual-released": Entry(
+    "contextual-released": MethodEntry(
         partial(contextual, released=True),
         "the same, that mean taken before it is normalised",
         "Zhao et al., ICML 2021, its release",
     ),
-    "batch-calibrated": Entry(
+    "batch-calibrated": MethodEntry(
         BatchCalibrated,
         "the base's probabilities less their mean over the label set",
         _BATCH,
         correction=Running,
     ),
-    "batch-calibrated-log": Entry(
+    "batch-calibrated-log": MethodEntry(
         partial(BatchCalibrated, log=True),
         "the same, divided by that mean",
         f"{_BATCH}; the log form",
         correction=partial(Running, log=True),
     ),
-    "trace-gated": Entry(
+    "trace-gated": MethodEntry(
         TraceGated,
         "TRACE, whose overrides have to come from the question",
         _OURS,
     ),
-    "question-blind": Entry(question_blind, "the base without the question", _BASELINE),
-    "length-only": Entry(length_only, "the fewest characters", _BASELINE),
+    "question-blind": MethodEntry(question_blind, "the base without the question", _BASELINE),
+    "length-only": MethodEntry(length_only, "the fewest characters", _BASELINE),
 }
 
 # Corrections that read the question: compared where they are asked for.
@@ -193,7 +193,7 @@ COMPARED = tuple(
 )
 
 
-def catalogue() -> dict[str, Entry]:
+def catalogue() -> dict[str, MethodEntry]:
     """Return the table, with the methods that installed packages add.
 
     Raises:
@@ -203,11 +203,11 @@ def catalogue() -> dict[str, Entry]:
     return {**METHODS, **{name: _row(make, origin) for name, (make, origin) in added.items()}}
 
 
-def _row(make: Callable[..., Method], origin: str) -> Entry:
-    return Entry(make, (make.__doc__ or "").strip().partition("\n")[0], origin)
+def _row(make: Callable[..., Method], origin: str) -> MethodEntry:
+    return MethodEntry(make, (make.__doc__ or "").strip().partition("\n")[0], origin)
 
 
-def entry(name: str) -> Entry:
+def entry(name: str) -> MethodEntry:
     """Return the row of a method by its full name, options and all.
 
     Raises:
@@ -291,13 +291,13 @@ def _make(name: str, facts: Facts) -> Method:
     return method if aggregation is None else replace(method, aggregation=aggregation)  # type: ignore[type-var]
 
 
-def _options(row: Entry) -> str:
+def _options(row: MethodEntry) -> str:
     options = [row.number] if row.number else []
     options += [f"one of {', '.join(AGGREGATIONS)}"] * row.aggregates
     return f"it takes {' and '.join(options) or 'no option'}"
 
 
-def _number(text: str, name: str, row: Entry) -> float:
+def _number(text: str, name: str, row: MethodEntry) -> float:
     try:
         return float(text)
     except ValueError as error:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lastword.methods.contract import Aggregation, Evidence, Facts, Needs
 from lastword.rule.geometry import Scores
 from lastword.rule.operators import Step
-from lastword.rule.router import Verdict, next_step
+from lastword.rule.router import Ruling, next_step
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Trace:
     def scores(self, evidence: Evidence) -> Scores:
         """Return u, Eqs. 9, 18 and 19."""
         verdict = self.next(evidence)
-        assert isinstance(verdict, Verdict)
+        assert isinstance(verdict, Ruling)
         return verdict.correction.scores
 
-    def next(self, evidence: Evidence) -> Step | Verdict:
+    def next(self, evidence: Evidence) -> Step | Ruling:
         """Return what Algorithm 1 still needs read, or its verdict."""
         return next_step(evidence.trajectory, self.facts.invariant, self.facts.theta)

@@ -42,7 +42,7 @@ from lastword.model.families import (
     rope_class,
     text_config,
 )
-from lastword.model.prefixes import Prefixes, Row
+from lastword.model.prefixes import PackedRow, Prefixes
 from lastword.model.reading import States, on_device
 from lastword.text.branch import Branch
 from lastword.text.forest import Nodes, Reads, build, lay_out, sees
@@ -192,15 +192,15 @@ class Backbone:
         if self.road == "masked":
             nodes = np.arange(len(forest))
             visible = self._tensor(forest.mask(nodes, nodes)[None, None])
-            return self._capture_row(Row(forest), capture, {"attention_mask": visible})
+            return self._capture_row(PackedRow(forest), capture, {"attention_mask": visible})
         if self.prefixes is None or capture.pools:  # the same bits, whatever was read before
-            return self._run_packed(Row(forest), capture)
+            return self._run_packed(PackedRow(forest), capture)
         row = self.prefixes.row(forest, self._rope(branches[0]), capture.deepest)
         states = self._run_packed(row, capture)
         self.prefixes.keep(row, capture.deepest)
         return states
 
-    def _run_packed(self, row: Row, capture: "_Capture") -> States:
+    def _run_packed(self, row: PackedRow, capture: "_Capture") -> States:
         few = len(row.forest) <= FLEX_NODES
         attention = self.packed_attention if few else self.attention
         kind = FlexAttention if attention == "flex_attention" else TiledAttention
@@ -208,7 +208,9 @@ class Backbone:
         with _forest_attention(self.config, kind(row, attention, tile)):
             return self._capture_row(row, capture, {})
 
-    def _capture_row(self, row: Row, capture: "_Capture", inputs: dict[str, Tensor]) -> States:
+    def _capture_row(
+        self, row: PackedRow, capture: "_Capture", inputs: dict[str, Tensor]
+    ) -> States:
         forest = row.forest
         inputs = {"position_ids": self._tensor(forest.positions[None, row.nodes]), **inputs}
         reads = replace(forest.reads, rows=row.rows)
@@ -298,7 +300,7 @@ class ForestAttention(ABC):
         tile: Nodes of a query tile on the CPU.
     """
 
-    def __init__(self, row: Row, attention: str, tile: int) -> None:
+    def __init__(self, row: PackedRow, attention: str, tile: int) -> None:
         self.row, self.inner, self.tile = row, attention, tile
         self._layouts: dict[tuple[int | None, torch.device], Any] = {}
 

@@ -63,7 +63,7 @@ class Means:
         return _bytes(self.states.values())
 
 
-class Row:
+class PackedRow:
     """A packed forest as it is run: nodes that are computed, after those that are kept already.
 
     Args:
@@ -151,7 +151,7 @@ class Prefixes:
         """Count blocks, and texts with mean states."""
         return len(self._kept)
 
-    def row(self, forest: Forest, rope: int, depth: int) -> Row:
+    def row(self, forest: Forest, rope: int, depth: int) -> PackedRow:
         """Return a forest without what is kept of it.
 
         Args:
@@ -161,7 +161,7 @@ class Prefixes:
             depth: How many of the model's blocks will be run.
         """
         if depth == 0:  # nothing attends before the first of the model's blocks
-            return Row(forest)
+            return PackedRow(forest)
         blocks, prompts = self._blocks_of(forest, rope)
         at_hand = {
             name: (nodes, block)
@@ -173,9 +173,9 @@ class Prefixes:
         if len(rest) > most // 2:
             rest = [n for n in rest if prompts[n] > 1 or n in self._seen]
         self._remember(blocks)
-        return Row(forest, at_hand, {n: blocks[n] for n in rest[:most]})
+        return PackedRow(forest, at_hand, {n: blocks[n] for n in rest[:most]})
 
-    def keep(self, row: Row, depth: int) -> None:
+    def keep(self, row: PackedRow, depth: int) -> None:
         """Keep what a row made, once it has been run, and let go what is over the budget."""
         made = row.made(depth)
         for block in made.values():

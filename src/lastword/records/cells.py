@@ -47,7 +47,7 @@ _ESSENTIALS = (
 
 
 @dataclass(frozen=True)
-class Counts:
+class CellCounts:
     """Count the items of a cell once, so that every place says the same number.
 
     An item is one that counts for MC1; the others are named beside it. No record is in two.
@@ -64,13 +64,13 @@ class Counts:
     unlabelled: int = 0
     failed: int = 0
 
-    def __add__(self, other: "Counts") -> "Counts":
+    def __add__(self, other: "CellCounts") -> "CellCounts":
         """Add the counts of another cell."""
-        return Counts(*map(sum, zip(vars(self).values(), vars(other).values(), strict=True)))
+        return CellCounts(*map(sum, zip(vars(self).values(), vars(other).values(), strict=True)))
 
 
 @runtime_checkable
-class Source(Protocol):
+class RecordSource(Protocol):
     """Give the records of a cell from where they lie."""
 
     def slices(self, names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
@@ -96,7 +96,7 @@ class Cell:
     model: str
     benchmark: str
     records: "pd.DataFrame"
-    source: Source | None = None
+    source: RecordSource | None = None
 
     @cached_property
     def answer_places(self) -> Places:
@@ -131,11 +131,11 @@ class Cell:
         return self.items.iloc[self.mc1_places]
 
     @cached_property
-    def counts(self) -> Counts:
+    def counts(self) -> CellCounts:
         """Count its items."""
         only_mc2 = np.setdiff1d(self.mc2_places, self.mc1_places).size
         neither = len(self.items) - self.mc1_places.size - only_mc2
-        return Counts(self.mc1_places.size, only_mc2, neither, self.failed)
+        return CellCounts(self.mc1_places.size, only_mc2, neither, self.failed)
 
     @property
     def gains_mc1(self) -> PerItem:
@@ -207,7 +207,7 @@ class Cell:
 
 
 def _held(records: "pd.DataFrame", names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
-    """Give some columns of records that are in memory whole, as a `Source` gives them."""
+    """Give some columns of records that are in memory whole, as a `RecordSource` gives them."""
     there = records[[name for name in names if name in records.columns]]
     for start in range(0, len(there), SLICE):
         some = there.iloc[start : start + SLICE]
@@ -237,7 +237,7 @@ class Summary:
 
     model: str
     benchmark: str
-    counts: Counts
+    counts: CellCounts
     invariant: float
     chance: float
     mc1_base: float
@@ -301,7 +301,7 @@ def require_counted(cells: Sequence[Cell]) -> None:
     Raises:
         RecordError: There is nothing to reduce, and why.
     """
-    counts = sum((cell.counts for cell in cells), Counts(0))
+    counts = sum((cell.counts for cell in cells), CellCounts(0))
     if counts.items or counts.mc2:
         return
     why = f"{counts.unlabelled:,} items have no labels" if counts.unlabelled else "no item answered"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Disk:
-    """The parts of a cell; a `Source` of its records.
+    """The parts of a cell; a `RecordSource` of its records.
 
     Attributes:
         ends: How many records the parts have up to the end of each [parts].
@@ -43,7 +43,7 @@ class Disk:
     places: Int[np.ndarray, " stored"]
 
     def slices(self, names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
-        """Give columns as `Source` says; one that a record can have and none has is null."""
+        """Give columns as `RecordSource` says; one that a record can have and none has is null."""
         columns = [name for name in names if name in ALL_COLUMNS.names]
         tables: list[pa.Table] = []
         first = 0
@@ -57,7 +57,7 @@ class Disk:
                 tables, first = [], self.ends[place]
 
     def whole(self, places: Places) -> "pd.DataFrame":
-        """Give everything about some records, as `Source` says."""
+        """Give everything about some records, as `RecordSource` says."""
         rows = np.flatnonzero(self.places >= 0)
         at = np.empty(len(rows), dtype=int)
         at[self.places[rows]] = rows
@@ -72,18 +72,18 @@ class Disk:
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """The records of a cell as an Arrow table, one row per item; a `Source` of them."""
+    """The records of a cell as an Arrow table, one row per item; a `RecordSource` of them."""
 
     info: RunInfo
     table: pa.Table
 
     def slices(self, names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
-        """Yield columns as `Source` says; one that a record can have and none has is null."""
+        """Yield columns as `RecordSource` says; one that a record can have and none has is null."""
         columns = [name for name in names if name in self.table.column_names]
         yield np.arange(self.table.num_rows), to_columns(self.table.select(columns))
 
     def whole(self, places: Places) -> "pd.DataFrame":
-        """Return everything about some records, as `Source` says."""
+        """Return everything about some records, as `RecordSource` says."""
         return to_frame(self.table.take(places), self.info)
 
 

@@ -35,7 +35,7 @@ class Variant:
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
+class VariantAnswers:
     """The answers of a variant on one cell.
 
     Attributes:
@@ -53,7 +53,7 @@ class Answers:
         return choice
 
 
-def decide(readings: Readings, variant: Variant) -> Answers:
+def decide(readings: Readings, variant: Variant) -> VariantAnswers:
     """Algorithm 1 under `variant` for all items of a cell."""
     r, operators = readings, operators_of(readings, variant)
     u = np.select(
@@ -61,7 +61,7 @@ def decide(readings: Readings, variant: Variant) -> Answers:
         [r.scores(place, variant.theta.eta) for place in OVERRIDING],
         r.base,
     )
-    answers = Answers(operators, np.where(r.present, u, -np.inf))
+    answers = VariantAnswers(operators, np.where(r.present, u, -np.inf))
     return _gated(r, answers) if variant.question_gate else answers
 
 
@@ -86,7 +86,7 @@ def operators_of(r: Readings, variant: Variant) -> Int[np.ndarray, " items"]:
     return np.select(allowed, OVERRIDING, BASE)
 
 
-def _gated(r: Readings, answers: Answers) -> Answers:
+def _gated(r: Readings, answers: VariantAnswers) -> VariantAnswers:
     """The answers whose overrides the question itself moved up; the base's for the others."""
     base = np.where(r.present, r.base, -np.inf)
     new, old, item = answers.index, base.argmax(axis=1), np.arange(len(base))
@@ -96,4 +96,4 @@ def _gated(r: Readings, answers: Answers) -> Answers:
     )
     stands = (new == old) | (rises[item, new] - rises[item, old] > _MOVED)  # nan does not stand
     operators = np.where(stands, answers.operators, BASE)
-    return Answers(operators, np.where(stands[:, None], answers.scores, base))
+    return VariantAnswers(operators, np.where(stands[:, None], answers.scores, base))

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from lastword.rule.answer import Form, Gate, Regime
 from lastword.rule.geometry import Trajectory, effective_dimension, tied_first
-from lastword.rule.operators import OPERATORS, Correction, Step
+from lastword.rule.operators import OPERATORS, OperatorScores, Step
 from lastword.rule.operators.correction import unread
 from lastword.rule.theta import Theta
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Ruling:
     """The decision of Algorithm 1 for one trajectory.
 
     Attributes:
@@ -30,7 +30,7 @@ class Verdict:
 
     regime: Regime
     d_eff: float
-    correction: Correction
+    correction: OperatorScores
 
     def answer(
         self,
@@ -69,7 +69,7 @@ def choose(d_eff: float, invariant: float, theta: Theta) -> str:
     return "mix" if invariant > theta.tau_I else "early"
 
 
-def next_step(trajectory: Trajectory, invariant: float, theta: Theta) -> Step | Verdict:
+def next_step(trajectory: Trajectory, invariant: float, theta: Theta) -> Step | Ruling:
     """Return what must still be read, or the verdict."""
     # Each stage needs more read than the one before, and returns the step if that is not there yet:
     # 1. one candidate: depth L, and there is nothing to correct;
@@ -79,7 +79,7 @@ def next_step(trajectory: Trajectory, invariant: float, theta: Theta) -> Step | 
     #    in several steps, and answers with the base's scores where one of them fails.
     candidates, depth = len(trajectory.scores), trajectory.depth
     if candidates == 1:  # one candidate is answered as itself
-        return OPERATORS["base"].needs(trajectory, theta) or Verdict(
+        return OPERATORS["base"].needs(trajectory, theta) or Ruling(
             "scalar", 1.0, OPERATORS["base"].correct(trajectory, theta)
         )
     window = theta.window(depth)
@@ -91,9 +91,9 @@ def next_step(trajectory: Trajectory, invariant: float, theta: Theta) -> Step | 
         return step
     correction = OPERATORS[name].correct(trajectory, theta)
     if name == "decisive":
-        return Verdict("candidate-space", d_eff, correction)
+        return Ruling("candidate-space", d_eff, correction)
     gate = {"invariant": Gate(invariant, theta.tau_I, invariant > theta.tau_I)}
-    return Verdict("scalar", d_eff, replace(correction, gates=gate | correction.gates))
+    return Ruling("scalar", d_eff, replace(correction, gates=gate | correction.gates))
 
 
 def settle(

@@ -20,7 +20,7 @@ from lastword.service.oversight import oversee
 from lastword.service.passes import ItemOrder, ModelOrder, Passes, PlanOrder, ProbeOrder
 from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings
-from lastword.service.worker import Job, Order, Worker, work_off
+from lastword.service.worker import Order, ReadJob, Worker, work_off
 from lastword.text.items import Item
 from lastword.text.tokens import EncodedItem
 
@@ -48,7 +48,7 @@ class Corrector:
         self._learned = learned(decider, settings, log)
         watched = settings if self._learned is None else replace(settings, state=None)
         self.oversight = oversee(decider.certificate, watched, metrics, log)
-        self.reader = Worker[Job]("lastword-text", work_off, log)
+        self.reader = Worker[ReadJob]("lastword-text", work_off, log)
         passes, most = Passes(decider, metrics, log), settings.batch_items
         self.model = Worker[ModelOrder](
             "lastword-model", passes.run, log, most=most, choose=passes.choose
@@ -89,7 +89,7 @@ class Corrector:
         Raises:
             Refusal: The service is stopping.
         """
-        job = Job(client=client, batch=size > LONG, work=work)
+        job = ReadJob(client=client, batch=size > LONG, work=work)
         self.reader.add([job])
         value: Read_ = await asyncio.wrap_future(job.future)
         return value

@@ -14,7 +14,7 @@ _RATE = 2**22  # bytes a second that are read of larger bodies, all together: no
 _LONGEST_SECONDS = 10.0  # that a refusal waits
 
 
-class Pace:
+class Turns:
     """Turns, first come first served, so that what many send at once takes only its share.
 
     Args:
@@ -48,7 +48,7 @@ class Traffic:
         self._open = 0  # requests whose bodies are read, or that are inside
         self._empty = asyncio.Event()
         self._empty.set()
-        self._pieces, self.refusals = Pace(), Pace(_LONGEST_SECONDS)
+        self._pieces, self.refusals = Turns(), Turns(_LONGEST_SECONDS)
 
     @contextmanager
     def reading(self) -> Iterator[Callable[[int], Awaitable[None]]]:

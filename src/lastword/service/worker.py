@@ -151,13 +151,13 @@ class Worker(Generic[Own]):
 
 
 @dataclass(eq=False, kw_only=True)
-class Job(Order):
+class ReadJob(Order):
     """A function to be called with text that takes a while to read."""
 
     work: Callable[[], Any]
 
 
-def work_off(jobs: Sequence[Job]) -> None:
+def work_off(jobs: Sequence[ReadJob]) -> None:
     """Call the functions of jobs; what they raise is told to who waits."""
     for job in jobs:
         if job.future.set_running_or_notify_cancel():

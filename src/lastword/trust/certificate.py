@@ -19,8 +19,8 @@ from lastword.records.decision import Decision
 from lastword.rule.geometry import Scores, margin
 from lastword.rule.theta import Theta
 from lastword.trust.calibration import Calibration, calibrate
-from lastword.trust.certify import Finding, Trial, best_of
-from lastword.trust.evidence import Evidence
+from lastword.trust.certify import Finding, PolicyTrial, best_of
+from lastword.trust.evidence import GroupEvidence
 from lastword.trust.policy import BATCH, Policy, family, is_probe
 from lastword.trust.terms import Terms
 from lastword.trust.testing import at_least
@@ -81,8 +81,8 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Counts(Evidence):
-    """`Evidence` of a policy on the labelled items, as plain numbers that fit together."""
+class Counts(GroupEvidence):
+    """`GroupEvidence` of a policy on the labelled items, as plain numbers that fit together."""
 
     def __post_init__(self) -> None:
         """Refuse counts that do not fit together."""
@@ -114,9 +114,9 @@ class Counts(Evidence):
         same = self.right_groups == self.base_right
         return close and same and self.discordant == self.fixed + self.broken
 
-    def evidence(self, costs: float) -> Evidence:
+    def evidence(self, costs: float) -> GroupEvidence:
         """Return the evidence that they are, a break costing so many repairs."""
-        evidence = Evidence(**vars(self))
+        evidence = GroupEvidence(**vars(self))
         if self.groups == self.items:  # `lost` follows from the counts
             lost = costs * self.broken - self.fixed
             evidence = replace(evidence, lost=lost / max(self.discordant, 1))
@@ -131,13 +131,15 @@ class Tried:
     share: float
     counts: Counts
 
-    def trial(self, terms: Terms) -> Trial:
+    def trial(self, terms: Terms) -> PolicyTrial:
         """Test it again."""
-        return Trial.of(self.policy, self.counts.evidence(terms.break_costs), self.share, terms)
+        return PolicyTrial.of(
+            self.policy, self.counts.evidence(terms.break_costs), self.share, terms
+        )
 
 
 @dataclass(frozen=True)
-class Probe:
+class CertifiedProbe:
     """The probe that a certificate is for, and the labels that judged it.
 
     Attributes:
@@ -192,7 +194,7 @@ class Certificate:
     calibration: Calibration | None = None
     reference: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     means: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    probe: Probe | None = None
+    probe: CertifiedProbe | None = None
 
     def __post_init__(self) -> None:
         """Test again everything that was tested, and refuse what does not give the promise."""
@@ -414,7 +416,7 @@ def _built(kind: type[T], table: Any) -> T:
 def _checked(name: str, value: Any, kind: Any) -> Any:
     if kind is Theta:
         return Theta.from_dict(value)
-    if kind in (Calibration | None, Probe | None):
+    if kind in (Calibration | None, CertifiedProbe | None):
         return _built(get_args(kind)[0], value)
     if is_dataclass(kind) and isinstance(kind, type):
         return _built(kind, value)

@@ -19,7 +19,7 @@ from lastword.records.recheck import recheck
 from lastword.records.stored import read_cells
 from lastword.rule.geometry import Scores, margins
 from lastword.text.prompt_template import template_name
-from lastword.trust.certificate import Certificate, Probe, Subject
+from lastword.trust.certificate import Certificate, CertifiedProbe, Subject
 from lastword.trust.certify import Beside, Finding, certify
 from lastword.trust.choice import Means, allowed, answers, beside, means, resolved, shown
 from lastword.trust.drift import LIKENESS, rounded, statistics
@@ -252,7 +252,7 @@ class Outcome:
     finding: Finding
     controls: Beside
     questions: tuple[str, ...] = ()
-    probe: Probe | None = None
+    probe: CertifiedProbe | None = None
     likeness: tuple[float, ...] = ()
 
     @property

@@ -33,7 +33,7 @@ import numpy as np
 
 from lastword.errors import InputError
 from lastword.trust.deferral import Deferral, defer
-from lastword.trust.evidence import Evidence, Groups, Which
+from lastword.trust.evidence import GroupEvidence, Groups, Which
 from lastword.trust.labelled import Labelled
 from lastword.trust.policy import OFF, Policy, ScalarOperator, family
 from lastword.trust.terms import Terms
@@ -67,7 +67,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Trial:
+class PolicyTrial:
     """One policy on the labelled items that judge it.
 
     Attributes:
@@ -76,13 +76,15 @@ class Trial:
     """
 
     policy: Policy
-    evidence: Evidence
+    evidence: GroupEvidence
     certified: bool
     share: float
     costs: float = 1.0
 
     @classmethod
-    def of(cls, policy: Policy, evidence: Evidence, share: float, terms: Terms) -> "Trial":
+    def of(
+        cls, policy: Policy, evidence: GroupEvidence, share: float, terms: Terms
+    ) -> "PolicyTrial":
         """Return the trial of a policy under some terms."""
         certified = bool(evidence.p(terms) <= terms.level * share)
         return cls(policy, evidence, certified, share, terms.break_costs)
@@ -124,8 +126,8 @@ class Finding:
     items: int
     groups: int
     base_right: int
-    trials: tuple[Trial, ...]
-    chosen: Trial | None
+    trials: tuple[PolicyTrial, ...]
+    chosen: PolicyTrial | None
     needed: int | None
     deferral: Deferral | None = None
 
@@ -140,7 +142,7 @@ class Finding:
         return {} if self.chosen is None else self.chosen.worth(self.terms)
 
     @property
-    def best(self) -> Trial:
+    def best(self) -> PolicyTrial:
         """The policy with the largest gain, certified or not: what keeping the promise costs."""
         return max(self.trials, key=lambda trial: trial.order)
 
@@ -248,19 +250,19 @@ def judge(claims: Sequence[Claim], terms: Terms) -> Finding:
     )
 
 
-def best_of(trials: Sequence[Trial]) -> Trial | None:
+def best_of(trials: Sequence[PolicyTrial]) -> PolicyTrial | None:
     """Return the certified trial that gains most; None where nothing that gains is certified."""
     passing = [trial for trial in trials if trial.certified and trial.gain > 0]
     return max(passing, key=lambda trial: trial.order, default=None)
 
 
-def _tried(claim: Claim, terms: Terms) -> Trial:
+def _tried(claim: Claim, terms: Terms) -> PolicyTrial:
     rows = claim.base, claim.shown, claim.groups
-    evidence = Evidence.of(*rows, terms.break_costs, claim.changed)
-    return Trial.of(claim.policy, evidence, claim.share, terms)
+    evidence = GroupEvidence.of(*rows, terms.break_costs, claim.changed)
+    return PolicyTrial.of(claim.policy, evidence, claim.share, terms)
 
 
-def needed(trials: Sequence[Trial], terms: Terms, items: int | None = None) -> int | None:
+def needed(trials: Sequence[PolicyTrial], terms: Terms, items: int | None = None) -> int | None:
     """Return about how many items it takes if the rates stay; None where no number would do.
 
     Args:

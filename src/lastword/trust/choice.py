@@ -20,12 +20,12 @@ from lastword.records.derived import evidence, facts_of
 from lastword.records.metrics import mc1_rows
 from lastword.rule.geometry import Scores
 from lastword.rule.theta import Theta
-from lastword.trust.certify import Beside, Finding, Trial, claims, judge
+from lastword.trust.certify import Beside, Finding, PolicyTrial, claims, judge
 from lastword.trust.labelled import Labelled
 from lastword.trust.policy import BATCH, GATED, TRACE, Policy, ScalarOperator
 
 if TYPE_CHECKING:
-    from lastword.methods.contract import Evidence as Reading
+    from lastword.methods.contract import Evidence
     from lastword.methods.contract import Method
 
 Rows = Float[np.ndarray, "items candidates"]  # -inf beyond an item's own
@@ -93,7 +93,7 @@ def means(cells: Iterable[Cell]) -> Means:
 
 def _bases(cells: Iterable[Cell]) -> "Iterator[Reading]":
     """Yield what batch calibration reads of every item: its base scores."""
-    from lastword.methods.contract import Evidence as Reading
+    from lastword.methods.contract import Evidence
     from lastword.rule.geometry import Trajectory
 
     for cell in cells:
@@ -164,7 +164,7 @@ def beside(
     return Beside(worth, flips)
 
 
-def _flips(trial: Trial, items: Labelled, base: Rows, truth: Truth) -> float:
+def _flips(trial: PolicyTrial, items: Labelled, base: Rows, truth: Truth) -> float:
     """Share of draws of as many overrides, each to another candidate drawn, worth as much."""
     own = truth[np.arange(len(base)), base.argmax(axis=1)]
     count = np.isfinite(base).sum(axis=1)

@@ -23,7 +23,7 @@ _OF_BALANCE = 0.75  # of a bound's level; the rest is of how many answers change
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class GroupEvidence:
     """Counts of items, and the means over groups that are tested.
 
     Attributes:
@@ -118,7 +118,7 @@ class Evidence:
         groups: Groups,
         costs: float = 1.0,
         changed: Which | None = None,
-    ) -> "Evidence":
+    ) -> "GroupEvidence":
         """Return the evidence of labelled items on one way to answer them."""
         fixed, broken = ~base & shown, base & ~shown
         changed = fixed | broken if changed is None else changed
@@ -150,16 +150,18 @@ class Evidence:
             p = np.maximum(p, self.breaks_of_right(terms.right))
         return np.asarray(p)
 
-    def nothing(self) -> "Evidence":
+    def nothing(self) -> "GroupEvidence":
         """Return the evidence of correction switched off, on the same items."""
         names = ("items", "base_right", "groups", "right_groups")
-        return Evidence(**{n: v if n in names else 0 * v for n, v in vars(self).items()})
+        return GroupEvidence(**{n: v if n in names else 0 * v for n, v in vars(self).items()})
 
-    def grown(self, factor: np.ndarray) -> "Evidence":
+    def grown(self, factor: np.ndarray) -> "GroupEvidence":
         """Return what more items would say if the rates stay: counts rounded down, breaks up."""
         counts = ("items", "groups", "discordant", "right_groups", "fixed")
         more = {n: np.floor(np.asarray(getattr(self, n)) * factor).astype(int) for n in counts}
-        return Evidence(**vars(self) | more | {"broken": np.ceil(self.broken * factor).astype(int)})
+        return GroupEvidence(
+            **vars(self) | more | {"broken": np.ceil(self.broken * factor).astype(int)}
+        )
 
 
 def group_means(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from lastword.trust.evidence import Evidence, Which, group_means
+from lastword.trust.evidence import GroupEvidence, Which, group_means
 from lastword.trust.policy import Policy
 
 PerItem = Float[np.ndarray, " items"]
@@ -74,9 +74,9 @@ class Labelled:
         stands: Which = own.overrides & lets(policy, own.operators, own.margins)
         return stands
 
-    def evidence(self, policy: Policy, costs: float = 1.0) -> Evidence:
+    def evidence(self, policy: Policy, costs: float = 1.0) -> GroupEvidence:
         """Return what the items say of a policy, a break costing so many repairs."""
-        return Evidence.of(
+        return GroupEvidence.of(
             self.mc1_base > 0, self.right(policy), self.groups, costs, self.stands(policy)
         )
 

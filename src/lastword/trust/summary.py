@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from lastword.trust.certify import Beside, Finding, Trial
+from lastword.trust.certify import Beside, Finding, PolicyTrial
 from lastword.trust.deferral import Deferral
 from lastword.trust.policy import GATED, TRACE, Policy
 from lastword.trust.slices import Slice
@@ -183,7 +183,7 @@ def _deferral(finding: Finding) -> str:
     )
 
 
-def _counted(trial: Trial) -> str:
+def _counted(trial: PolicyTrial) -> str:
     own = trial.evidence
     return f"{own.broken} of {own.items} broken, {own.fixed} fixed"
 

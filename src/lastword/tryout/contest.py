@@ -30,7 +30,7 @@ from lastword.text.forest import build
 from lastword.text.passages import Passage
 from lastword.text.prompt_template import Template, template_name
 from lastword.text.question import Choice, question_digest
-from lastword.trust.certificate import Probe as Mark
+from lastword.trust.certificate import CertifiedProbe as Mark
 from lastword.trust.crossfit import Folds, cross_fit, deal_folds
 from lastword.trust.grouping import Groups
 from lastword.trust.groups import FRACTION, SEED, fit_part

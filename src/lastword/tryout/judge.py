@@ -15,7 +15,7 @@ from lastword.records.derived import derive, facts_of
 from lastword.records.metrics import mc1
 from lastword.trust.certification import Outcome, Sample
 from lastword.trust.certify import needed
-from lastword.trust.evidence import Evidence
+from lastword.trust.evidence import GroupEvidence
 from lastword.trust.grouping import Groups, groups
 from lastword.trust.paired import paired
 from lastword.trust.policy import METHODS, TRACE, is_probe
@@ -309,7 +309,7 @@ def _guarantee(outcome: Outcome | None, terms: Terms, best: str) -> Guarantee:
     )
 
 
-def _tested(evidence: Evidence) -> Standing:
+def _tested(evidence: GroupEvidence) -> Standing:
     fixed, broken, items = int(evidence.fixed), int(evidence.broken), int(evidence.items)
     right = float(evidence.base_right + fixed - broken)
     bounds = clopper_pearson(right, items, _TAIL)

@@ -48,7 +48,7 @@ PROBE, UNCERTIFIED = f"answer{SUFFIX}", f"answer-uncertified{SUFFIX}"
 
 
 @dataclass(frozen=True)
-class Job:
+class TryJob:
     """Labelled examples on a model, ready to be run.
 
     Attributes:
@@ -264,7 +264,7 @@ def ready(
     template: str | None = None,
     budget: float = BUDGET,
     sets: float | None = None,
-) -> Job:
+) -> TryJob:
     """Return labelled examples that are ready to be run on a model.
 
     Raises:
@@ -272,7 +272,7 @@ def ready(
     """
     check_level(sets)
     written_by = template_of(template or (DEFAULT if tracer.chat is None else CHAT))
-    return Job(tracer, labels, written_by, terms, budget, sets, template)
+    return TryJob(tracer, labels, written_by, terms, budget, sets, template)
 
 
 def try_labels(

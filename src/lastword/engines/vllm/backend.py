@@ -18,9 +18,9 @@ from lastword.decide.decider import Decider
 from lastword.decide.options import DecideOptions
 from lastword.decide.tracer import Tracer
 from lastword.engines.vllm.checking import check
-from lastword.engines.vllm.checkpoint import Checkpoint, find
+from lastword.engines.vllm.checkpoint import VllmCheckpoint, find
 from lastword.engines.vllm.process import Process, SideLostError
-from lastword.engines.vllm.settings import HOOKS_VERSION, Settings
+from lastword.engines.vllm.settings import HOOKS_VERSION, VllmSettings
 from lastword.errors import ElsewhereError, ModelError
 from lastword.model import loading
 from lastword.model.asked import asked
@@ -40,7 +40,7 @@ MOST_LOSSES = 3  # side processes that one group of items may end
 _log = logging.getLogger("lastword")
 
 
-def open_decider(options: DecideOptions, settings: Settings) -> Decider:
+def open_decider(options: DecideOptions, settings: VllmSettings) -> Decider:
     """Make a decider whose forward passes and readouts are vLLM's.
 
     `tracer.backend.close()` ends vLLM's process. Methods that need more than S and T (DoLa, SLED,
@@ -72,9 +72,9 @@ class Vllm:
 
     def __init__(
         self,
-        checkpoint: Checkpoint,
+        checkpoint: VllmCheckpoint,
         options: LoadOptions,
-        settings: Settings,
+        settings: VllmSettings,
         engine: dict[str, Any],
     ) -> None:
         self._checkpoint, self._settings = checkpoint, settings
@@ -220,7 +220,7 @@ def requests(forest: Forest) -> list[dict[str, Any]]:
     return leaves
 
 
-def _reference(checkpoint: Checkpoint, options: LoadOptions, facts: dict[str, Any]) -> Any:
+def _reference(checkpoint: VllmCheckpoint, options: LoadOptions, facts: dict[str, Any]) -> Any:
     """Load the same checkpoint in this process, for the check; None where it is large."""
     if not checkpoint.small:
         return None

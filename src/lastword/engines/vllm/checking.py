@@ -24,7 +24,7 @@ LogProbs = Float[np.ndarray, "depths targets"]
 
 
 @dataclass(frozen=True)
-class Checked:
+class VllmCheck:
     """The check's findings; differences are in nats of log-probability.
 
     Attributes:
@@ -37,7 +37,7 @@ class Checked:
     depths: float = math.nan
 
 
-def check(side: Any, kind: str, reference: Any = None) -> Checked:
+def check(side: Any, kind: str, reference: Any = None) -> VllmCheck:
     """Compare, and refuse a model that is not read right.
 
     Args:
@@ -66,7 +66,7 @@ def check(side: Any, kind: str, reference: Any = None) -> Checked:
                 f"lastword cannot read vLLM's {kind}: its score of a token is {difference:.2g} "
                 f"nats (allowed {tolerance:.2g}) from {what}; leave --engine vllm out"
             )
-    return Checked(*map(float, differs.values()))
+    return VllmCheck(*map(float, differs.values()))
 
 
 def _scores(

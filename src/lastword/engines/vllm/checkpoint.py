@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig
 
-from lastword.engines.vllm.settings import Settings
+from lastword.engines.vllm.settings import VllmSettings
 from lastword.errors import InputError
 from lastword.model import gguf, loading, memory
 from lastword.model.families import context_length
@@ -30,7 +30,7 @@ _LOCAL = {
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class VllmCheckpoint:
     """A checkpoint that vLLM can load, and what is known of it before it does.
 
     Attributes:
@@ -52,7 +52,7 @@ class Checkpoint:
     folder: "tempfile.TemporaryDirectory[str] | None" = None
     source: Mapping[str, Any] = field(default_factory=dict)
 
-    def arguments(self, options: LoadOptions, settings: Settings) -> dict[str, Any]:
+    def arguments(self, options: LoadOptions, settings: VllmSettings) -> dict[str, Any]:
         """The arguments of `vllm.LLM`."""
         context = context_length(self.config)
         head = {"hf_overrides": {"head_dtype": "float32"}}
@@ -69,7 +69,7 @@ class Checkpoint:
         }
 
 
-def find(options: LoadOptions) -> Checkpoint:
+def find(options: LoadOptions) -> VllmCheckpoint:
     """The checkpoint that the options name.
 
     Raises:
@@ -89,7 +89,7 @@ def find(options: LoadOptions) -> Checkpoint:
     return _dense_copy(options)
 
 
-def _as_it_is(options: LoadOptions, base: LoadOptions) -> Checkpoint:
+def _as_it_is(options: LoadOptions, base: LoadOptions) -> VllmCheckpoint:
     """Describe a checkpoint that vLLM reads as it is; of its weights I(M) alone is read here."""
     with loading.in_one_line(base):
         config = AutoConfig.from_pretrained(
@@ -103,7 +103,7 @@ def _as_it_is(options: LoadOptions, base: LoadOptions) -> Checkpoint:
     if invariant is None:
         theta = options.theta or Theta()
         invariant = read_invariant(base.name, theta=theta, revision=base.revision)
-    return Checkpoint(
+    return VllmCheckpoint(
         name=base.name,
         revision=base.revision,
         dtype=dtype,
@@ -114,14 +114,14 @@ def _as_it_is(options: LoadOptions, base: LoadOptions) -> Checkpoint:
     )
 
 
-def _dense_copy(options: LoadOptions) -> Checkpoint:
+def _dense_copy(options: LoadOptions) -> VllmCheckpoint:
     """Load what the package carries, a GGUF file or an adapter once, and write it out dense."""
     original = loading.load(replace(options, device="cpu"))
     invariant = loading.invariant_of(original, options)
     folder = tempfile.TemporaryDirectory(prefix="lastword-dense-")
     original.model.save_pretrained(folder.name)
     weights = sum(p.numel() * p.element_size() for p in original.model.parameters())
-    return Checkpoint(
+    return VllmCheckpoint(
         name=folder.name,
         revision=None,
         dtype=original.model.dtype,

@@ -13,7 +13,7 @@ else:
     from vllm.v1.worker.gpu_worker import Worker as _Worker
 
 
-class Worker(_Worker):  # type: ignore[misc]
+class CompiledWorker(_Worker):  # type: ignore[misc]
     """A worker with `worker.Extension` mixed in."""
 
     def load_model(self, **options: Any) -> None:

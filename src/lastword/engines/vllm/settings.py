@@ -24,7 +24,7 @@ print(version(packages_distributions()["vllm"][0]))
 
 
 @dataclass(frozen=True)
-class Settings:
+class VllmSettings:
     """vLLM's interpreter, and its arguments beside the model.
 
     Attributes:

@@ -25,7 +25,7 @@ _ON_CPU = {"kv_cache_memory_bytes": 2**30, "block_size": 32}
 # Of a compiled model: hooks run between graphs, not inside one of a whole step; what vLLM keeps of
 # a compiled graph is found by a digest of its configuration, which the states are no part of.
 _COMPILED = {
-    "worker_cls": "lastword.engines.vllm.compiled.Worker",
+    "worker_cls": "lastword.engines.vllm.compiled.CompiledWorker",
     "compilation_config": {"cudagraph_mode": "PIECEWISE"},
     "additional_config": {NAME: "every depth"},
 }

@@ -56,7 +56,7 @@ class Watch:
         self._model: nn.Module = runner.get_model()
         depth = runner.model_config.get_total_num_hidden_layers()
         self._trunk, self._blocks = locate(self._model, depth)
-        self._head = Head(self._model, self._trunk, runner.model_config.hf_text_config)
+        self._head = VllmHead(self._model, self._trunk, runner.model_config.hf_text_config)
         self._step: Any = None
         self._places: tuple[Tensor, Tensor] | None = None
         self.open(0, [])
@@ -198,7 +198,7 @@ class Watch:
             start += count
 
 
-class Head:
+class VllmHead:
     """The model's own final norm and head: `compute_logits`, which every rank must call."""
 
     def __init__(self, model: nn.Module, trunk: nn.Module, config: Any) -> None:

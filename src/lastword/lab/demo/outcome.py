@@ -19,7 +19,7 @@ Watch = Callable[[Iterable[Decision], str, int], Iterable[Decision]]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ItemOutcome:
     """One item of a benchmark, answered and judged; shares lie in [0, 1]."""
 
     item: Item
@@ -67,7 +67,7 @@ FIRST_DEEP = 3  # what depths 1 and 2 decide is chance: docs/demo.md, "Why it lo
 REPAIRED = "first repair from depth 3 on"
 BROKEN = "first break from depth 3 on"
 
-RULES: dict[str, Callable[[Outcome], bool]] = {
+RULES: dict[str, Callable[[ItemOutcome], bool]] = {
     REPAIRED: lambda o: o.gain > 0 and o.deep,
     BROKEN: lambda o: o.gain < 0 and o.deep,
 }
@@ -75,17 +75,17 @@ RULES: dict[str, Callable[[Outcome], bool]] = {
 
 def answer(
     tracer: "Tracer", items: Sequence[Item], watch: Watch, read: "Read" = "all"
-) -> list[Outcome]:
+) -> list[ItemOutcome]:
     """Labelled items answered by one model, in their order."""
     decisions = tracer.correct_many(items, read, blind="none")
     watched = watch(decisions, str(tracer.source["model"]), len(items))
     return [judge(item, decision) for item, decision in zip(items, watched, strict=True)]
 
 
-def judge(item: Item, decision: Decision) -> Outcome:
+def judge(item: Item, decision: Decision) -> ItemOutcome:
     """A decision held against the truth of its item."""
     before, after = (mc1(u, _truth(item)) for u in (decision.base_scores, decision.scores))
-    return Outcome(item, decision, before, after)
+    return ItemOutcome(item, decision, before, after)
 
 
 def _truth(item: Item) -> tuple[bool, ...]:

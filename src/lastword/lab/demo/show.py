@@ -10,7 +10,7 @@ from rich.text import Text
 
 from lastword.lab.demo.outcome import Watch, answer
 from lastword.lab.demo.page import write_page
-from lastword.lab.demo.story import TERMS, Part, Story, story
+from lastword.lab.demo.story import TERMS, DemoPart, Story, story
 from lastword.lab.demo.terminal import story_lines
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def show(
     console: Console,
     page: Path,
-    parts: "Mapping[Part, Tracer]",
+    parts: "Mapping[DemoPart, Tracer]",
     advice: Sequence[tuple[str, str]] = (),
     watch: Watch = lambda decisions, *_: decisions,
     verdict: Mapping[str, Any] | None = None,
@@ -42,7 +42,7 @@ def show(
     return {tale.part.name.lower(): tale.figures() for tale in stories}
 
 
-def tell(part: Part, tracer: "Tracer", watch: Watch) -> Story:
+def tell(part: DemoPart, tracer: "Tracer", watch: Watch) -> Story:
     """The story of a part, from what decides alone; its two examples are read whole."""
     tale = story(part, tracer, answer(tracer, part.items(), watch, "decide"), TERMS)
     whole = answer(tracer, [o.item for o in tale.examples.values()], lambda some, *_: some)

@@ -9,7 +9,7 @@ from scipy.special import softmax
 
 from lastword.lab.benchmarks import demo
 from lastword.lab.benchmarks.everyday import EVERYDAY
-from lastword.lab.demo.outcome import BROKEN, REPAIRED, RULES, Outcome
+from lastword.lab.demo.outcome import BROKEN, REPAIRED, RULES, ItemOutcome
 from lastword.records.cells import mean
 from lastword.records.metrics import fixed_and_broken
 from lastword.text.items import Item
@@ -29,7 +29,7 @@ TERMS = Terms(alpha=0.035)
 
 
 @dataclass(frozen=True)
-class Part:
+class DemoPart:
     """A model and the questions that the demo puts to it.
 
     Attributes:
@@ -45,7 +45,7 @@ class Part:
     items: Callable[[], Sequence[Item]]
 
 
-ORGANISM = Part(
+ORGANISM = DemoPart(
     "lastword/demo-organism",
     "Organism",
     "A laboratory animal: a model made to have what the method looks for",
@@ -55,7 +55,7 @@ ORGANISM = Part(
     "the invented world",
     demo.items,
 )
-REAL = Part(
+REAL = DemoPart(
     f"lastword/{PUBLISHED}",
     PUBLISHED,
     "A real language model on questions about the real world",
@@ -72,7 +72,7 @@ WITHHELD = f"{BROKEN}, of those that the certificate does not allow"
 
 
 @dataclass(frozen=True)
-class Effect:
+class AnswerCounts:
     """The counts of what became of all answers."""
 
     name: str
@@ -94,15 +94,15 @@ class Story:
         examples: One repair and one break by the rules that chose them.
     """
 
-    part: Part
+    part: DemoPart
     items: int
     chance: float
     base: float
-    corrected: Effect
-    certified: Effect
+    corrected: AnswerCounts
+    certified: AnswerCounts
     finding: Finding
     lines: list[str]
-    examples: Mapping[str, Outcome]
+    examples: Mapping[str, ItemOutcome]
 
     @property
     def headline(self) -> str:
@@ -114,9 +114,12 @@ class Story:
         return f"Correction repaired {all.fixed} answers and broke {all.broken}; {end}"
 
     @property
-    def bars(self) -> list[Effect]:
+    def bars(self) -> list[AnswerCounts]:
         """Shares of right answers side by side, from chance on."""
-        alone = [Effect("by chance", self.chance, 0, 0), Effect("the model", self.base, 0, 0)]
+        alone = [
+            AnswerCounts("by chance", self.chance, 0, 0),
+            AnswerCounts("the model", self.base, 0, 0),
+        ]
         return [*alone, self.corrected, self.certified]
 
     def figures(self) -> dict[str, Any]:
@@ -133,7 +136,7 @@ class Story:
         }
 
 
-def story(part: Part, tracer: "Tracer", outcomes: Sequence[Outcome], terms: Terms) -> Story:
+def story(part: DemoPart, tracer: "Tracer", outcomes: Sequence[ItemOutcome], terms: Terms) -> Story:
     """The story of a model's answers."""
     finding = _certified(tracer, outcomes, terms)
     stands = [withheld_by(finding, o) is None for o in outcomes]
@@ -150,14 +153,14 @@ def story(part: Part, tracer: "Tracer", outcomes: Sequence[Outcome], terms: Term
     )
 
 
-def withheld_by(finding: Finding, outcome: Outcome) -> str | None:
+def withheld_by(finding: Finding, outcome: ItemOutcome) -> str | None:
     """The rule of the certificate that an answer fails; None where it stands."""
     if outcome.stays:
         return None
     return finding.policy.withholds(outcome.decision.operator, outcome.margin)
 
 
-def _certified(tracer: "Tracer", outcomes: Sequence[Outcome], terms: Terms) -> Finding:
+def _certified(tracer: "Tracer", outcomes: Sequence[ItemOutcome], terms: Terms) -> Finding:
     decisions, items = [o.decision for o in outcomes], [o.item for o in outcomes]
     labelled = Labelled(
         mc1_base=np.array([o.mc1_base for o in outcomes]),
@@ -172,15 +175,15 @@ def _certified(tracer: "Tracer", outcomes: Sequence[Outcome], terms: Terms) -> F
     return certify(labelled, scalar_operator(tracer.invariant, tracer.theta.tau_I), terms)
 
 
-def _effect(name: str, outcomes: Sequence[Outcome], stands: Sequence[bool]) -> Effect:
+def _effect(name: str, outcomes: Sequence[ItemOutcome], stands: Sequence[bool]) -> AnswerCounts:
     gains = [o.gain if s else 0.0 for o, s in zip(outcomes, stands, strict=True)]
     right = mean([o.mc1_base + gain for o, gain in zip(outcomes, gains, strict=True)])
-    return Effect(name, right, *fixed_and_broken(gains))
+    return AnswerCounts(name, right, *fixed_and_broken(gains))
 
 
-def _examples(outcomes: Sequence[Outcome], stands: Sequence[bool]) -> Mapping[str, Outcome]:
+def _examples(outcomes: Sequence[ItemOutcome], stands: Sequence[bool]) -> Mapping[str, ItemOutcome]:
     """The first repair that stands and the first break that does not; else the first of each."""
-    firsts: dict[str, Outcome] = {}
+    firsts: dict[str, ItemOutcome] = {}
     for rule, stricter, stand in ((REPAIRED, CERTIFIED, True), (BROKEN, WITHHELD, False)):
         pairs = [(o, s) for o, s in zip(outcomes, stands, strict=True) if RULES[rule](o)]
         strict = [(stricter, o) for o, s in pairs if s is stand]

@@ -39,7 +39,7 @@ Table = Float[np.ndarray, "texts classes"]
 
 
 @dataclass(frozen=True, eq=False)
-class Probed:
+class ProbedCell:
     """Cross-fitted answers to the texts of a cell.
 
     Attributes:
@@ -72,7 +72,7 @@ def obstacle(candidates: Iterable[Iterable[str]], truthful: Iterable[Any]) -> st
 
 
 @lru_cache(maxsize=16)  # a comparison and a figure ask for the same
-def probed(cell: Cell) -> Probed:
+def probed(cell: Cell) -> ProbedCell:
     """Fit probes of every depth to the texts of a cell, and answer each by fits on others.
 
     Raises:
@@ -95,11 +95,11 @@ def probed(cell: Cell) -> Probed:
         name: _by_item(cell, read, np.log(np.maximum(answers[key], _LEAST_P)))
         for name, key in ((PROBE, PROBE), (LAST, str(len(depths) - 1)))
     }
-    return Probed(places, together, scores, right, np.stack(depths, axis=1))
+    return ProbedCell(places, together, scores, right, np.stack(depths, axis=1))
 
 
 @dataclass(frozen=True, eq=False)
-class _Texts:
+class _LabelledTexts:
     """States, texts, labels and candidates of some items of a cell, to be fitted."""
 
     places: Places
@@ -113,7 +113,7 @@ class _Texts:
         return sorted(self.candidates[0])
 
 
-def _read(cell: Cell, places: Places) -> _Texts:
+def _read(cell: Cell, places: Places) -> _LabelledTexts:
     """The texts of some items, with their states where the run kept them.
 
     Raises:
@@ -141,7 +141,7 @@ def _read(cell: Cell, places: Places) -> _Texts:
     states = np.stack([np.frombuffer(own, "<f4").reshape(shape) for own in raw])
     labels = [own[int(np.argmax(t))] for own, t in zip(candidates, truthful, strict=True)]
     texts = _inputs([rows[place][0] for place in places.tolist()])
-    return _Texts(places, states, texts, labels, candidates)
+    return _LabelledTexts(places, states, texts, labels, candidates)
 
 
 def _inputs(prompts: Sequence[str]) -> list[str]:
@@ -161,7 +161,7 @@ def _folds(together: Groups) -> Folds:
     return deal_folds(together.tolist(), order, FOLDS)
 
 
-def _answer(read: _Texts, rest: Right, tested: Right) -> dict[str, np.ndarray]:
+def _answer(read: _LabelledTexts, rest: Right, tested: Right) -> dict[str, np.ndarray]:
     """Return probabilities of the classes by fits on the rest, by name and by depth."""
     fitted = kept(read.labels, np.flatnonzero(rest).tolist())
     places = np.flatnonzero(tested).tolist()
@@ -189,7 +189,9 @@ def _probabilities(
     return table
 
 
-def _by_item(cell: Cell, read: _Texts, table: Table) -> list[Float[np.ndarray, " _"] | None]:
+def _by_item(
+    cell: Cell, read: _LabelledTexts, table: Table
+) -> list[Float[np.ndarray, " _"] | None]:
     """Scores of every item of the cell, in the order of its own candidates."""
     scores: list[np.ndarray | None] = [None] * len(cell.items)
     for place, own, row in zip(read.places.tolist(), read.candidates, table, strict=True):

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Job:
+class EvalJob:
     """One cell: a model on a benchmark under a template.
 
     Attributes:
@@ -69,7 +69,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Part:
+class RecordPart:
     """Records of one group, all or some, as the bytes of their file.
 
     Attributes:
@@ -104,7 +104,7 @@ class RunResult:
     set_aside: tuple[Folder, ...]
 
 
-def prepare(decider: "Decider", work: Work) -> Job:
+def prepare(decider: "Decider", work: Work) -> EvalJob:
     """Lay out what a cell needs computed: its items, and the record of its settings.
 
     Raises:
@@ -135,7 +135,7 @@ def prepare(decider: "Decider", work: Work) -> Job:
         "plan": [],
     }
     inputs = work.dataset.inputs() if work.states else None
-    return Job(work, tuple(items), strict(info), inputs)
+    return EvalJob(work, tuple(items), strict(info), inputs)
 
 
 def finished(
@@ -182,7 +182,7 @@ def _conversation(decider: "Decider", items: Sequence[Item]) -> dict[str, Any]:
     return {"chat": describe_chat(decider.tracer.tokenizer, decider.tracer.chat or Chat())}
 
 
-def encode(decider: "Decider", job: Job, places: Sequence[int]) -> "Batch":
+def encode(decider: "Decider", job: EvalJob, places: Sequence[int]) -> "Batch":
     """Items by place as tokens, or as why they have none.
 
     Raises:
@@ -191,7 +191,7 @@ def encode(decider: "Decider", job: Job, places: Sequence[int]) -> "Batch":
     return dict(zip(places, decider.encode([job.items[p] for p in places]), strict=True))
 
 
-def compute(decider: "Decider", job: Job, group: int, batch: "Batch") -> list[Row]:
+def compute(decider: "Decider", job: EvalJob, group: int, batch: "Batch") -> list[Row]:
     """The records of items that are one batch, in their order.
 
     A batch that meets logits that are not finite is done again item by item, so that only the items
@@ -218,7 +218,7 @@ def compute(decider: "Decider", job: Job, group: int, batch: "Batch") -> list[Ro
     return list(rows.values())
 
 
-def part(decider: "Decider", job: Job, group: int, batch: "Batch", pace: Pace) -> Part:
+def part(decider: "Decider", job: EvalJob, group: int, batch: "Batch", pace: Pace) -> RecordPart:
     """Records of the first of a group's items, as many as the pace allows, ready to be kept.
 
     Args:
@@ -230,12 +230,12 @@ def part(decider: "Decider", job: Job, group: int, batch: "Batch", pace: Pace) -
     """
     rows = paced(batch, partial(compute, decider, job, group), pace)
     failed = sum(row["error"] is not None for row in rows)
-    return Part(group, serialise(rows), len(rows), failed)
+    return RecordPart(group, serialise(rows), len(rows), failed)
 
 
 def execute(
     decider: "Decider",
-    job: Job,
+    job: EvalJob,
     out: Folder,
     extent: Extent = Extent(),  # noqa: B008 - frozen
     advance: Callable[[int], None] | None = None,
@@ -254,7 +254,7 @@ def execute(
         RunLockedError: Another process does the same.
     """
 
-    def parts(run: Run) -> Iterator[Part]:
+    def parts(run: Run) -> Iterator[RecordPart]:
         pace = Pace()
         with Ahead(partial(encode, decider, job), len(job.items)) as ahead:
             while not run.whole:
@@ -270,7 +270,7 @@ def execute(
 def collect(
     info: RunInfo,
     out: Folder,
-    parts: Callable[[Run], Iterable[Part]],
+    parts: Callable[[Run], Iterable[RecordPart]],
     extent: Extent = Extent(),  # noqa: B008 - frozen
     advance: Callable[[int], None] | None = None,
 ) -> RunResult:
@@ -308,7 +308,9 @@ def _settings(work: Work) -> RunInfo:
     return work.describe() | {"packages": packages()}
 
 
-def _states(decider: "Decider", job: Job, places: Sequence[int]) -> "dict[int, bytes | ItemError]":
+def _states(
+    decider: "Decider", job: EvalJob, places: Sequence[int]
+) -> "dict[int, bytes | ItemError]":
     """Pooled states of some items by place, or why there are none; nothing where none are kept."""
     if job.inputs is None or not places:
         return {}

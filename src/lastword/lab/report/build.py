@@ -40,7 +40,7 @@ VERDICT = "verdict.json"  # of `lastword try`, beside its records
 
 
 @dataclass(frozen=True)
-class Material:
+class ReportInput:
     """Everything that a report is made from.
 
     Attributes:
@@ -118,11 +118,11 @@ def write_page(runs: Folder, path: Path) -> None:
         raise RecordError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def _read(runs: Folder) -> Material:
+def _read(runs: Folder) -> ReportInput:
     """The records in a folder, and what is known of their runs."""
     cells = read_cells(runs)
     infos = read_runs(runs).values()
-    return Material(cells, one_theta(infos), comparisons=tuple(read_comparisons(runs, cells)))
+    return ReportInput(cells, one_theta(infos), comparisons=tuple(read_comparisons(runs, cells)))
 
 
 def _opening(path: Folder) -> Opening | None:
@@ -141,7 +141,7 @@ def _opening(path: Folder) -> Opening | None:
         raise RecordError(f"cannot read {path}: {error}; try again") from error
 
 
-def write(material: Material, out: Path, *, with_paper: bool = False) -> Output:
+def write(material: ReportInput, out: Path, *, with_paper: bool = False) -> Output:
     """The report of records in memory; as `report`."""
     from lastword.lab.report import draw  # matplotlib, which the page alone does without
 
@@ -164,7 +164,7 @@ def _lines(view: CellReport) -> list[str]:
 
 
 def _contents(
-    material: Material, *, with_paper: bool = False
+    material: ReportInput, *, with_paper: bool = False
 ) -> tuple[list[CellReport], list[Table], list[Figure | Diagram]]:
     """Compute every statistic once; tables and figures in the paper's order."""
     cells, theta = material.cells, material.theta
@@ -209,7 +209,7 @@ def _contents(
     return views, own, [figure for figure in pictures if figure is not None]
 
 
-def _chosen(material: Material) -> tuple[Figure | None, Figure | None]:
+def _chosen(material: ReportInput) -> tuple[Figure | None, Figure | None]:
     """Draw one item end to end, and one on every model: the one asked for, or those that tell most.
 
     Raises:
@@ -228,7 +228,7 @@ def _chosen(material: Material) -> tuple[Figure | None, Figure | None]:
 
 def _write_page(
     path: Path,
-    material: Material,
+    material: ReportInput,
     views: Sequence[CellReport],
     made: Sequence[Table],
     pictures: Sequence[Figure | Diagram],

@@ -79,7 +79,7 @@ class Against:
 
 
 @dataclass(frozen=True)
-class Standing:
+class MethodResult:
     """One method on one cell. All shares lie in [0, 1]; nan where there is nothing to judge.
 
     Attributes:
@@ -122,7 +122,7 @@ class Comparison:
 
     model: str
     benchmark: str
-    standings: tuple[Standing, ...]
+    standings: tuple[MethodResult, ...]
     alone: Mapping[str, float]
     unprobed: str
 
@@ -157,7 +157,7 @@ def compare(
     against_base = _against(on_base, groups, {f"base-{how}" for how in methods.values()})
     against_trace = _against(on_trace, groups, {TRACE})
     standings = [
-        Standing(
+        MethodResult(
             method=name,
             items=int((~np.isnan(first[name][0])).sum()),
             mc1=mean_known(first[name][0]),
@@ -294,7 +294,7 @@ def _probe_notes(comparisons: Sequence[Comparison]) -> list[str]:
     return [_PROBES, *lines] if there else lines
 
 
-def _standing(s: Standing) -> tuple[Value, ...]:
+def _standing(s: MethodResult) -> tuple[Value, ...]:
     points = [100 * v for v in (s.mc1, s.delta_mc1, s.mc2, s.mc2_normalised, s.mc3)]
     return (s.items, *points, s.base, *astuple(s.against_base))
 

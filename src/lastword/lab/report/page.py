@@ -23,7 +23,7 @@ from lastword.lab.report.table import (
     number,
 )
 from lastword.probes.controls import Controls
-from lastword.records.cells import Counts, Summary, benchmark_of
+from lastword.records.cells import CellCounts, Summary, benchmark_of
 from lastword.records.document import compress, document
 from lastword.records.figure_parts import Diagram, Figure
 from lastword.rule.operators import OPERATORS
@@ -176,7 +176,7 @@ def _standfirst(grid: GridStatistics, summaries: Sequence[Summary]) -> str:
 
 
 def _facts_of_all(cells: Sequence[CellReport]) -> list[Fact]:
-    counts = sum((c.summary.counts for c in cells), Counts(0))
+    counts = sum((c.summary.counts for c in cells), CellCounts(0))
     facts = {
         "models": len({c.summary.model for c in cells}),
         "benchmarks": len({benchmark_of(c.summary.benchmark) for c in cells}),

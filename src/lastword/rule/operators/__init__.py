@@ -8,10 +8,10 @@ from typing import Protocol
 
 from lastword.rule.geometry import Trajectory
 from lastword.rule.operators import base, decisive, early, mix
-from lastword.rule.operators.correction import Correction, Step
+from lastword.rule.operators.correction import OperatorScores, Step
 from lastword.rule.theta import Theta
 
-__all__ = ["OPERATORS", "Correction", "Operator", "Step"]
+__all__ = ["OPERATORS", "OperatorScores", "Operator", "Step"]
 
 
 class Operator(Protocol):
@@ -20,7 +20,7 @@ class Operator(Protocol):
     def needs(self, trajectory: Trajectory, theta: Theta) -> Step | None:
         """Return what must still be read before `correct`, or None."""
 
-    def correct(self, trajectory: Trajectory, theta: Theta) -> Correction:
+    def correct(self, trajectory: Trajectory, theta: Theta) -> OperatorScores:
         """Return gates and scores; the base's scores where a gate fails."""
 
 

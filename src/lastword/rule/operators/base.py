@@ -1,7 +1,7 @@
 """The model's own answer: b = S[:, L]. Applies everywhere; what every failed gate falls back to."""
 
 from lastword.rule.geometry import Trajectory
-from lastword.rule.operators.correction import Correction, Step, unread
+from lastword.rule.operators.correction import OperatorScores, Step, unread
 from lastword.rule.theta import Theta
 
 
@@ -10,6 +10,6 @@ def needs(trajectory: Trajectory, theta: Theta) -> Step | None:
     return unread(trajectory, [trajectory.depth])
 
 
-def correct(trajectory: Trajectory, theta: Theta) -> Correction:
+def correct(trajectory: Trajectory, theta: Theta) -> OperatorScores:
     """Return b, without a gate."""
-    return Correction("base", trajectory.base)
+    return OperatorScores("base", trajectory.base)

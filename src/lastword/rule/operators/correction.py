@@ -27,7 +27,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Correction:
+class OperatorScores:
     """The scores that an operator settles on, with its gates in the order of the rule.
 
     Attributes:

@@ -14,7 +14,7 @@ from lastword.rule.geometry import (
     log_margin_ratio,
     normalised_entropy,
 )
-from lastword.rule.operators.correction import Correction, Step, unread
+from lastword.rule.operators.correction import OperatorScores, Step, unread
 from lastword.rule.theta import Theta
 
 
@@ -27,19 +27,19 @@ def needs(trajectory: Trajectory, theta: Theta) -> Step | None:
     return step
 
 
-def correct(trajectory: Trajectory, theta: Theta) -> Correction:
+def correct(trajectory: Trajectory, theta: Theta) -> OperatorScores:
     """Return q = log pi_l* where all three gates hold, else b."""
     depth, base = trajectory.depth, trajectory.base
     numeric = _numeric_gates(trajectory, theta)
     if not trajectory.has(range(1, depth + 1)):  # a numeric gate failed: l* was never needed
-        return Correction("base", base, {"changes": Gate(None, True, None), **numeric})
+        return OperatorScores("base", base, {"changes": Gate(None, True, None), **numeric})
     layer = decisive_layer(trajectory.scores, theta.eps_H)
     q = log_softmax(trajectory.scores[:, layer])
     changes = bool(q.argmax() != base.argmax())
     gates = {"changes": Gate(changes, True, changes), **numeric}
     if all(gate.holds for gate in gates.values()):
-        return Correction("decisive", q, gates, layer)
-    return Correction("base", base, gates, layer)
+        return OperatorScores("decisive", q, gates, layer)
+    return OperatorScores("base", base, gates, layer)
 
 
 def _numeric_gates(trajectory: Trajectory, theta: Theta) -> dict[str, Gate]:

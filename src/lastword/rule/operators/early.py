@@ -7,7 +7,7 @@ own wording and is no evidence about the question (Eq. 19; method, section 6).
 
 from lastword.rule.answer import Gate
 from lastword.rule.geometry import Trajectory
-from lastword.rule.operators.correction import Correction, Step, unread
+from lastword.rule.operators.correction import OperatorScores, Step, unread
 from lastword.rule.theta import Theta
 
 
@@ -19,12 +19,12 @@ def needs(trajectory: Trajectory, theta: Theta) -> Step | None:
     return step
 
 
-def correct(trajectory: Trajectory, theta: Theta) -> Correction:
+def correct(trajectory: Trajectory, theta: Theta) -> OperatorScores:
     """Return S[:, 0] where max b < gamma, else b."""
     gates = {"confidence": _confidence(trajectory, theta)}
     if gates["confidence"].holds:
-        return Correction("early", trajectory.scores[:, 0], gates)
-    return Correction("base", trajectory.base, gates)
+        return OperatorScores("early", trajectory.scores[:, 0], gates)
+    return OperatorScores("base", trajectory.base, gates)
 
 
 def _confidence(trajectory: Trajectory, theta: Theta) -> Gate:

@@ -6,7 +6,7 @@ base and backs the base's choice, reverses it where T pulls away (Eqs. 17-18; me
 
 from lastword.rule.answer import Gate
 from lastword.rule.geometry import Trajectory, margin
-from lastword.rule.operators.correction import Correction, Step
+from lastword.rule.operators.correction import OperatorScores, Step
 from lastword.rule.theta import Theta
 
 
@@ -19,7 +19,7 @@ def needs(trajectory: Trajectory, theta: Theta) -> Step | None:
     return Step(frozenset(own), scorer=True)
 
 
-def correct(trajectory: Trajectory, theta: Theta) -> Correction:
+def correct(trajectory: Trajectory, theta: Theta) -> OperatorScores:
     """Return u = (1 - lambda) b + lambda t; the base where lambda = 0."""
     base, t = trajectory.base, trajectory.t
     assert t is not None
@@ -31,8 +31,8 @@ def correct(trajectory: Trajectory, theta: Theta) -> Correction:
         "shift": Gate(shift, 0.0, shift > 0),
     }
     if not sharper > 0:
-        return Correction("base", base, gates, mixing=0.0)
+        return OperatorScores("base", base, gates, mixing=0.0)
     mixing = theta.eta if shift > 0 else -theta.eta  # lambda: Eq. 17
     if mixing == 0:
-        return Correction("base", base, gates, mixing=0.0)
-    return Correction("mix", (1 - mixing) * base + mixing * t, gates, mixing=mixing)
+        return OperatorScores("base", base, gates, mixing=0.0)
+    return OperatorScores("mix", (1 - mixing) * base + mixing * t, gates, mixing=mixing)
