@@ -204,16 +204,18 @@ def test_a_table_becomes_a_verdict_with_every_figure(tmp_path: Path) -> None:
 
 
 def test_a_table_that_has_grown_is_read_anew_beside_its_former_records(tmp_path: Path) -> None:
-    rows, tracer = table(20), Tracer.demo()
+    rows, path, out = table(20), tmp_path / "facts.csv", tmp_path / "out"
     for count in (16, 20):
-        try_labels(written(tmp_path / "facts.csv", rows[:count]), tracer, out=tmp_path / "out")
+        written(path, rows[:count])
+        command = ["try", str(path), "--model", "lastword/demo-organism", "--out", str(out)]
+        assert CliRunner().invoke(app, command).exit_code == 0
     runs = sorted(tmp_path.glob("out/*/*/run.json"), key=lambda path: path.stat().st_mtime)
     assert [json.loads(run.read_text())["items"] for run in runs] == [16, 20]
-    page = (tmp_path / "out" / "index.html").read_text()
+    page = (out / "index.html").read_text()
     former, latest = (json.loads(run.read_text())["benchmark"] for run in runs)
     assert latest in page and former not in page
     written_at = runs[1].stat().st_mtime_ns
-    again = try_labels(tmp_path / "facts.csv", tracer, out=tmp_path / "out")
+    again = try_labels(path, Tracer.demo(), out=out)
     assert again.table.items == 20 and runs[1].stat().st_mtime_ns == written_at
 
 
@@ -309,7 +311,7 @@ def test_a_model_near_chance_is_told_to_be_no_use_and_classes_are_named(tmp_path
     assert advice.by_class[0].split()[-1] == contest.best
     assert {line.split()[0] for line in advice.by_class[1:4]} == {"`sunny`", "`rainy`", "`windy`"}
     assert any("most frequent mistakes" in line for line in advice.words)
-    assert (out / "index.html").is_file() and not (out / "certificate.toml").exists()
+    assert (out / "verdict.json").is_file() and not (out / "certificate.toml").exists()
     question = read_questions(out / "questions.yaml")["answer"]
     assert [option.text for option in question.options] == sorted(kinds)
     assert question.instructions == "Which weather?"

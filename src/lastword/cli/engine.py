@@ -13,11 +13,11 @@ from lastword.cli.model import load_decider, quiet
 from lastword.cli.options import read_pairs
 from lastword.cli.progress import waiting
 from lastword.decide.options import DecideOptions
-from lastword.engines.vllm.settings import VllmSettings
 
 if TYPE_CHECKING:
     from lastword.decide.decider import Decider
     from lastword.engines.ray import Cluster
+    from lastword.engines.vllm.settings import VllmSettings
 
 _RAY = {"address": str, "workers": int, "gpus_per_worker": float, "cpus_per_worker": float}
 _VLLM = {"vllm_python": Path, "tensor_parallel": int}
@@ -25,7 +25,7 @@ _VLLM = {"vllm_python": Path, "tensor_parallel": int}
 
 def read_engine(
     engine: str, options: list[str] | None
-) -> tuple["Cluster | None", VllmSettings | None]:
+) -> "tuple[Cluster | None, VllmSettings | None]":
     """Return Ray's cluster and vLLM's settings; each is None if --engine does without it.
 
     Every option that is not Ray's or ours is an argument of `vllm.LLM`. Ray's workers use vLLM if
@@ -48,6 +48,8 @@ def read_engine(
         given = {key: values[key] for key in _RAY if key in values}
         cluster = Cluster(**{"address": os.environ.get("RAY_ADDRESS") or "local", **given})
     if with_vllm:
+        from lastword.engines.vllm.settings import VllmSettings
+
         ours = {key.removeprefix("vllm_"): values[key] for key in _VLLM if key in values}
         settings = VllmSettings(**ours, options={key: values[key] for key in others})
     return cluster, settings
@@ -60,12 +62,12 @@ def _from_json(text: str) -> Any:
         return text
 
 
-def loader(settings: VllmSettings | None) -> "Callable[[DecideOptions], Decider]":
+def loader(settings: "VllmSettings | None") -> "Callable[[DecideOptions], Decider]":
     """Return a function that makes a decider: in this process, or in vLLM if settings are given."""
     return load_decider if settings is None else partial(_load_served, settings=settings)
 
 
-def _load_served(options: DecideOptions, settings: VllmSettings) -> "Decider":
+def _load_served(options: DecideOptions, settings: "VllmSettings") -> "Decider":
     quiet()
     with waiting(f"loading {options.label} in vLLM"):
         from lastword.engines.vllm.backend import open_decider

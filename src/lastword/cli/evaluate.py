@@ -16,7 +16,6 @@ from lastword.cli.output import printable, say
 from lastword.cli.progress import counting, waiting
 from lastword.cli.questions import read_questions
 from lastword.decide.options import DecideOptions
-from lastword.engines.vllm.settings import VllmSettings
 from lastword.errors import ItemError
 from lastword.files.shorten import counted
 from lastword.files.strict_json import to_json
@@ -28,6 +27,7 @@ from lastword.text.tokens import Chat
 if TYPE_CHECKING:
     from lastword.engines import Engine
     from lastword.engines.ray import Cluster
+    from lastword.engines.vllm.settings import VllmSettings
     from lastword.files.folder import Folder
     from lastword.lab.evaluation.runner import RunResult
     from lastword.lab.evaluation.statistics import Judgement
@@ -53,7 +53,7 @@ class Where:
     """
 
     cluster: "Cluster | None"
-    vllm: VllmSettings | None
+    vllm: "VllmSettings | None"
 
     @cached_property
     def described(self) -> dict[str, Any] | None:

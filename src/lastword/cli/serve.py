@@ -1,6 +1,5 @@
 """`lastword serve`: one model over HTTP."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,16 +12,9 @@ from lastword.cli.engine import loader, read_engine
 from lastword.cli.model import load_options
 from lastword.cli.options import at_least, read_pairs
 from lastword.cli.progress import waiting
-from lastword.service.settings import COUNTS, Settings
 
 _service = partial(typer.Option, rich_help_panel="Service")
 _labels = partial(typer.Option, rich_help_panel="Labels")
-# The keys of --limits are fields of `Settings`.
-_LIMITS: dict[str, Callable[[str], Any]] = {
-    **dict.fromkeys(COUNTS, at_least(1)),
-    "header_seconds": float,
-    "feedback_seconds": float,
-}
 
 
 def serve(
@@ -116,6 +108,11 @@ def serve(
     engine_options: opt.EngineOptions = None,
 ) -> None:
     """Answer questions over HTTP: decisions, chat and corrections (/docs lists all routes)."""
+    from lastword.service.settings import COUNTS, Settings
+
+    # The keys of --limits are fields of `Settings`.
+    readers: dict[str, Any] = {name: at_least(1) for name in COUNTS}
+    readers |= {"header_seconds": float, "feedback_seconds": float}
     settings = Settings(
         host=host,
         port=port,
@@ -131,7 +128,7 @@ def serve(
         log_prompts=log_prompts,
         questions=questions,
         template=template,
-        **read_pairs("--limits", limits, _LIMITS),
+        **read_pairs("--limits", limits, readers),
     )
     options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
     probes = [*(probe or ())]

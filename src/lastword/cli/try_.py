@@ -91,13 +91,18 @@ def try_(
         say(line)
     with counting(f"{labels.name} on {options.label}", job.items) as countdown:
         verdict = job.run(out, countdown.advance, countdown.stage)
+    if out is not None:
+        from lastword.lab.report.build import write_page
+
+        with waiting("drawing the page"):
+            write_page(job.records(out), page := out / "index.html")
     if json:
         typer.echo(to_json(verdict.to_dict()))
         return
     for line in verdict.advice.lines():
         typer.echo(printable(line))
     if out is not None:
-        typer.echo(printable(f"All of this and every item, on a page: {out / 'index.html'}"))
+        typer.echo(printable(f"All of this and every item, on a page: {page}"))
 
 
 def _seconds(budget: str) -> float:

@@ -25,8 +25,7 @@ from lastword.trust.labelled import Labelled
 from lastword.trust.policy import BATCH, GATED, TRACE, Policy, ScalarOperator
 
 if TYPE_CHECKING:
-    from lastword.methods.contract import Evidence
-    from lastword.methods.contract import Method
+    from lastword.methods.contract import Evidence, Method
 
 Rows = Float[np.ndarray, "items candidates"]  # -inf beyond an item's own
 Truth = Bool[np.ndarray, "items candidates"]
@@ -91,7 +90,7 @@ def means(cells: Iterable[Cell]) -> Means:
     return BatchCalibrated(Facts(0, 1, 0.0, Theta())).fitted(_bases(cells)).means
 
 
-def _bases(cells: Iterable[Cell]) -> "Iterator[Reading]":
+def _bases(cells: Iterable[Cell]) -> "Iterator[Evidence]":
     """Yield what batch calibration reads of every item: its base scores."""
     from lastword.methods.contract import Evidence
     from lastword.rule.geometry import Trajectory
@@ -101,7 +100,7 @@ def _bases(cells: Iterable[Cell]) -> "Iterator[Reading]":
         for places, frame in cell.slices("candidates"):
             for place, texts in zip(places, frame["candidates"], strict=True):
                 b = base.stack(np.array([place]))[0]
-                yield Reading(tuple(texts), np.zeros(0, np.int64), Trajectory(b[:, None]))
+                yield Evidence(tuple(texts), np.zeros(0, np.int64), Trajectory(b[:, None]))
 
 
 def answers(items: Labelled, cells: Sequence[Cell], methods: Methods) -> dict[str, Labelled]:

@@ -12,10 +12,9 @@ from lastword.decide.file import write_questions
 from lastword.decide.item import item_of
 from lastword.decide.templates import CHAT, DEFAULT, TEMPLATES, template_of
 from lastword.errors import InputError, ItemError
-from lastword.files.folder import locate
+from lastword.files.folder import Folder, locate
 from lastword.files.strict_json import to_json
 from lastword.files.writing import open_whole
-from lastword.lab.report.build import VERDICT, write_page
 from lastword.methods import resolve
 from lastword.methods.contract import Method
 from lastword.probes.probe import SUFFIX
@@ -36,14 +35,14 @@ from lastword.tryout.labels import Labels, read_labels
 from lastword.tryout.named import Named
 from lastword.tryout.prompts import BUDGET, Race, file_of, race
 from lastword.tryout.sets import Sets, check_level, prediction_sets
-from lastword.tryout.verdict import Verdict
+from lastword.tryout.verdict import FILE, Verdict
 from lastword.tryout.words import advise
 
 if TYPE_CHECKING:
     from lastword.decide.tracer import Tracer
 
 _SAMPLE = 4  # items from which the time of all is estimated
-CERTIFICATE, QUESTIONS, PAGE = "certificate.toml", "questions.yaml", "index.html"
+CERTIFICATE, QUESTIONS = "certificate.toml", "questions.yaml"
 PROBE, UNCERTIFIED = f"answer{SUFFIX}", f"answer-uncertified{SUFFIX}"
 
 
@@ -74,6 +73,11 @@ class TryJob:
     def methods(self) -> dict[str, Method]:
         """Methods whose prompts are read beside the model's."""
         return resolve(["contextual"], self.tracer.facts)
+
+    def records(self, out: Path) -> Folder:
+        """Return the folder of the records under `out`, of which a page can be made."""
+        info = describe(Decider(self.tracer), self.labels, self.template, self.methods)
+        return cell_folder(locate(str(out)), info["model"], info["benchmark"])
 
     def plan(self) -> list[str]:
         """Say what will be done and how long it takes; a few items are answered to find out."""
@@ -124,8 +128,8 @@ class TryJob:
         """Return the verdict; with `out` a folder keeps what it was made from.
 
         Args:
-            out: Folder for the records, the certificate, the probes, the question, the verdict
-                and a page. Rows that it has already are not answered again.
+            out: Folder for the records, the certificate, the probes, the question and the
+                verdict. Rows that it has already are not answered again.
             advance: Called with the number of items done since the last call.
             stage: Called with the name of each stage when it begins.
 
@@ -153,7 +157,6 @@ class TryJob:
         if out is not None:
             stage(f"writing {out}")
             self._write(out, verdict, certified, contest, raced)
-            write_page(cell_folder(locate(str(out)), info["model"], cell.benchmark), out / PAGE)
         return verdict
 
     def _contest(self, sample: Sample) -> Contest | None:
@@ -241,7 +244,7 @@ class TryJob:
         for prompt in raced.prompts:
             if prompt.template.name not in TEMPLATES:
                 _write(out / file_of(prompt.name), prompt.template.text)
-        _write(out / VERDICT, to_json(verdict.to_dict()) + "\n")
+        _write(out / FILE, to_json(verdict.to_dict()) + "\n")
 
 
 def _sets(sample: Sample, contest: Contest | None, level: float) -> Sets:
@@ -305,7 +308,8 @@ def try_labels(
         template: `decide/plain`, `decide/listed`, `decide/chat`, or a Jinja file.
         budget: Seconds for trying other prompts.
         sets: Level of prediction sets, between 0 and 1; None for no sets.
-        out: Folder for records, certificate, probes, question, verdict and page.
+        out: Folder for records, certificate, probes, question and verdict; `lastword report`
+            makes a page of it.
         promise: `gain`: accuracy higher than the model's. `breaks`: that, and at most alpha of all
             answers broken.
         alpha: Maximum share of answers broken, for `breaks`.

@@ -9,7 +9,7 @@ import numpy as np
 from lastword.probes.controls import Addition
 from lastword.tryout.sets import Sets
 
-SCHEMA = 1
+FILE, SCHEMA = "verdict.json", 1
 
 
 @dataclass(frozen=True)

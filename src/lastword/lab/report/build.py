@@ -35,8 +35,7 @@ from lastword.records.readings import read
 from lastword.records.record import Record
 from lastword.records.stored import read_cells
 from lastword.rule.theta import Theta
-
-VERDICT = "verdict.json"  # of `lastword try`, beside its records
+from lastword.tryout.verdict import FILE
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def report(
             folder that cannot be written.
     """
     timings = () if bench is None else tuple(read_timings(bench))
-    opening = _opening(runs / VERDICT)
+    opening = _opening(runs / FILE)
     material = replace(_read(runs), timings=timings, item=item, opening=opening)
     return write(material, out, with_paper=with_paper)
 
@@ -111,7 +110,7 @@ def write_page(runs: Folder, path: Path) -> None:
     Raises:
         RecordError: As `report`.
     """
-    material = replace(_read(runs), opening=_opening(locate(str(path.parent)) / VERDICT))
+    material = replace(_read(runs), opening=_opening(locate(str(path.parent)) / FILE))
     try:
         _write_page(path, material, *_contents(material))
     except OSError as error:
