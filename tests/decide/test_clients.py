@@ -9,8 +9,7 @@ import pytest
 from clients import PYTHON, needs_clients
 from served import running
 
-from lastword import Choice, ProbeClassifier, Tracer
-from lastword.decide.decider import Decider
+from lastword import Choice, Decider, ProbeClassifier, Tracer
 
 PAGE = (Path(__file__).parents[2] / "docs" / "decisions.md").read_text(encoding="utf-8")
 TEAMS, *PROGRAMS = re.findall(
@@ -31,8 +30,8 @@ def answers() -> Iterator[tuple[str, str]]:
     asked, text = {"team": Choice("Which team?", [*TEXTS])}, "My parcel is not here."
     pairs = [(text, team) for team, texts in TEXTS.items() for text in texts]
     classifier = ProbeClassifier(Tracer.demo(), "Which team?").fit(*zip(*pairs, strict=True))
-    bare, probed = Tracer.demo(), Decider.demo(probes=[classifier.probe_])
-    other, own = (tracer.decide(text, asked).choices["team"].choice for tracer in (bare, probed))
+    bare, probed = Decider.demo(), Decider.demo(probes=[classifier.probe_])
+    other, own = (decider.decide(text, asked).choices["team"].choice for decider in (bare, probed))
     assert own != other
     with running(probed) as served:
         yield served.url, str(own)
