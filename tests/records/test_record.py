@@ -1,21 +1,18 @@
-"""One definition of an answered item: each of its forms has each of its facts, or says so."""
+"""Forms of an answered item: JSON, rows of Parquet, words."""
 
 import json
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 
 import numpy as np
-import pyarrow as pa
-import pytest
 from synthetic import synthetic_cell
 
 from lastword.records.decision import Decision
 from lastword.records.explanation import UNTOLD, explain
 from lastword.records.frame import to_frame
 from lastword.records.record import Record
-from lastword.records.schema import COLUMNS, columns, to_table
+from lastword.records.schema import COLUMNS, to_table
 from lastword.rule.answer import Answer, Gate, Withheld
-from lastword.rule.fact import fact, facts
-from lastword.service.schema import DecisionAnswer, wire_fields, wire_type
+from lastword.service.schema import DecisionAnswer
 
 VALUES = dict(
     candidates=("a", "b", "c"),
@@ -37,43 +34,9 @@ VALUES = dict(
 )
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class Wider(Decision):
-    """A decision with one field more: the line that a new field takes."""
-
-    tempo: float = field(default=0.0, metadata=fact("How fast.", reason=True))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Odd:
-    where: complex = field(default=0j, metadata=fact("Nowhere."))
-
-
-@dataclass(frozen=True)
-class Bare:
-    bare: int = 0
-
-
-def test_a_new_field_is_a_key_a_column_a_part_of_the_schema_and_a_reason():
-    wide = Wider(**VALUES, tempo=3.5)
-    assert wide.to_dict()["tempo"] == 3.5
-    assert wide.as_base().tempo == 0.0 and wide.withhold("rule").tempo == 3.5
-    schema = columns(Record, Wider)
-    assert schema.names == [*COLUMNS.names, "tempo"] and schema.field("tempo").type == pa.float64()
-    kind, told = wire_fields(Wider, "always")["tempo"]
-    assert kind == float | None and told.description == "How fast." and told.is_required()
-    row = Record(prompt="?", candidates=wide.candidates, answer=wide).to_row()
-    assert pa.Table.from_pylist([row], schema=schema)["tempo"].to_pylist() == [3.5]
-
-
-def test_a_field_that_has_no_form_is_refused():
-    (odd,) = facts(Odd)
-    with pytest.raises(TypeError, match="no column has a form"):
-        columns(Record, Answer, Odd)
-    with pytest.raises(TypeError, match="JSON has no form"):
-        wire_type(odd)
-    with pytest.raises(TypeError, match="Bare.bare has no fact"):
-        facts(Bare)
+def test_a_row_has_every_column():
+    row = Record(prompt="?", candidates=("a", "b", "c"), answer=Decision(**VALUES)).to_row()
+    assert sorted(row) == sorted(COLUMNS.names)
 
 
 def test_an_explanation_reads_every_fact_or_says_that_it_does_not():
@@ -135,10 +98,10 @@ def test_what_is_written_is_read_again():
     (frame,) = to_frame(to_table([row]), info).to_dict("records")
     again = Record.read({str(name): value for name, value in frame.items()})
     assert (again.model, again.mc1, again.mc1_base, again.error) == ("org/m", 0.5, None, None)
-    for own in facts(Answer):
-        if own.column:
-            assert str(own.of(again.decision)) == str(own.of(answer)), own.name
-    assert again.decision.candidates == answer.candidates
+    for field in fields(Answer):
+        if field.name != "truthful":  # the row's, which says more than the answer's here
+            read, written = (getattr(own, field.name) for own in (again.decision, answer))
+            assert str(read) == str(written), field.name
 
 
 def test_a_failed_item_has_no_answer_and_every_other_one_has():

@@ -1,12 +1,11 @@
 """Decision: an answered item as Python gives it: its JSON, its form in a notebook."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lastword.files.strict_json import strict
 from lastword.rule.answer import Answer
-from lastword.rule.fact import Fact, facts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,30 +23,40 @@ class Decision(Answer):
         return notebook(self)
 
     def to_dict(self, *, full: bool = False) -> dict[str, Any]:
-        """The JSON of a decision; `full` adds trajectories and t. What was not needed is null."""
-        values = ((fact, fact.of(self)) for fact in facts(type(self)))
-        content = {fact.name: plain(value) for fact, value in values if _in_json(fact, value, full)}
-        name = {"id": content.pop("id")} if "id" in content else {}
-        return {**name, "schema": SCHEMA, **content}
-
-
-def _in_json(fact: Fact, value: Any, full: bool) -> bool:
-    if fact.json in ("always", "never"):
-        return fact.json == "always"
-    return (full or fact.json == "given") and (value is not None or fact.json == "full")
-
-
-def plain(value: Any) -> Any:
-    """A fact's value as strict JSON has it."""
-    if hasattr(value, "to_dict"):
-        return plain(value.to_dict())
-    if isinstance(value, Mapping):
-        return {key: plain(own) for key, own in value.items()}
-    return strict(value)
+        """Return strict JSON; `full` adds trajectories and t. What was not needed is null."""
+        content: dict[str, Any] = {} if self.id is None else {"id": self.id}
+        content |= {
+            "schema": SCHEMA,
+            "index": self.index,
+            "answer": self.answer,
+            "base_index": self.base_index,
+            "base_answer": self.base_answer,
+            "corrected": self.corrected,
+            "tied": self.tied,
+            "regime": self.regime,
+            "method": self.method,
+            "operator": self.operator,
+            "d_eff": self.d_eff,
+            "invariant": self.invariant,
+            "scores": self.scores,
+            "probabilities": self.probabilities,
+            "base_scores": self.base_scores,
+            "gates": {name: gate.to_dict() for name, gate in self.gates.items()},
+            "decisive_layer": self.decisive_layer,
+            "lambda": self.mixing,
+            "truncated": self.truncated,
+            "withheld": None if self.withheld is None else self.withheld.to_dict(),
+            "deferred": self.deferred,
+        }
+        if full:
+            content |= {"trajectory": self.trajectory, "t_scores": self.t_scores}
+            blind = {"trajectory": self.blind_trajectory, "t_scores": self.blind_t_scores}
+            content |= {f"blind_{key}": value for key, value in blind.items() if value is not None}
+        return {key: strict(value) for key, value in content.items()}
 
 
 def to_frame(decisions: Iterable[Decision]) -> "pd.DataFrame":
-    """A row a decision: its JSON with the candidates, each gate's numbers in columns of their own.
+    """Return a frame with a row per decision: its JSON, the candidates, and columns per gate.
 
     The columns of a gate are `gates.NAME.value`, `gates.NAME.threshold` and `gates.NAME.holds`; a
     gate that a decision's regime does not have is null there.

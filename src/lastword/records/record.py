@@ -1,18 +1,14 @@
 """Record: one item as it was asked, answered and judged, a row of Parquet.
 
-`Record` and its `Answer` say what there is; what is written into a column and what is read from it
-follow from the types of their fields (`FORMS`), and so do the columns (`records.schema`). `gates`
-and `withheld` are JSON, as `Decision.to_dict` has them. A failed item keeps its text and has
-`error`; what it would have said is null.
+`gates` and `withheld` are JSON, as `Decision.to_dict` has them. A failed item keeps its text and
+has `error`; the columns of its answer are null.
 """
 
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from functools import cache
-from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,8 +17,7 @@ from lastword.files.strict_json import to_json
 from lastword.records.decision import Decision
 from lastword.records.metrics import mc1, mc2, mc3
 from lastword.rule.answer import Answer, Gate, Withheld
-from lastword.rule.fact import Fact, fact, facts
-from lastword.rule.geometry import Columns, Inputs, Scores
+from lastword.rule.geometry import Columns, Scores
 from lastword.rule.operators import OPERATORS
 from lastword.text.items import Item
 
@@ -40,51 +35,57 @@ _METRICS = {"mc1": mc1, "mc2": mc2, "mc3": mc3}
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Record:
-    """One item of a run; what it lacks is None."""
+    """One item of a run; what it lacks is None.
 
-    model: str = field(default="", metadata=fact("Whose answer it is.", column=False))
-    id: str | None = field(default=None, metadata=fact("Name of the item."))
-    benchmark: str = field(
-        default="", metadata=fact("Of the cell, with its template where that is not the default.")
-    )
-    kind: str | None = field(
-        default=None, metadata=fact("The metric that the item is for; null for all.")
-    )
-    place: int = field(default=0, metadata=fact("In the benchmark's item list."))
-    group: int = field(default=0, metadata=fact("Of the plan: items of one number shared a batch."))
-    prompt: str = field(metadata=fact("Text before the answer."))
-    question: str | None = field(default=None, metadata=fact("For people."))
-    candidates: tuple[str, ...] = field(metadata=fact("The answers to choose from."))
-    truthful: tuple[bool, ...] | None = field(default=None, metadata=fact("Which are right."))
-    prompt_tokens: int | None = field(default=None, metadata=fact("How many the prompt has."))
-    candidate_tokens: tuple[int, ...] | None = field(
-        default=None, metadata=fact("How many each candidate has.")
-    )
-    blind_tokens: tuple[int, ...] | None = field(
-        default=None, metadata=fact("The same after the blind prompt; null without one.")
-    )
-    boundary_moved: bool | None = field(
-        default=None, metadata=fact("Whether the prompt's last token changed with the candidate.")
-    )
-    truncated: int | None = field(
-        default=None, metadata=fact("Prompt tokens dropped to fit the context.")
-    )
-    answer: Answer | None = field(
-        default=None, metadata=fact("Columns of its own; None where the item failed.", column=False)
-    )
-    mc1_base: float | None = field(default=None, metadata=fact("MC1 of the base scores."))
-    mc1: float | None = field(default=None, metadata=fact("MC1 of the scores that decide."))
-    mc2_base: float | None = field(default=None, metadata=fact("MC2 of the base scores."))
-    mc2: float | None = field(default=None, metadata=fact("MC2 of the scores that decide."))
-    mc3_base: float | None = field(default=None, metadata=fact("MC3 of the base scores."))
-    mc3: float | None = field(default=None, metadata=fact("MC3 of the scores that decide."))
-    seconds: float | None = field(
-        default=None, metadata=fact("Its share of the time that its group took.")
-    )
-    error: str | None = field(default=None, metadata=fact("Why it could not be answered."))
-    shared: str | None = field(
-        default=None, metadata=fact("The item's own `group`: others of it are not independent.")
-    )
+    Attributes:
+        model: Name of the model.
+        id: Name of the item.
+        benchmark: Of the cell, with its template if that is not the default.
+        kind: The metric that the item is for; None for all.
+        place: In the benchmark's item list.
+        group: Of the plan: items of one number shared a batch.
+        prompt: Text before the answer.
+        question: For people.
+        candidates: The answers to choose from.
+        truthful: Whether each candidate is right.
+        prompt_tokens: Number of the prompt's tokens.
+        candidate_tokens: Number of each candidate's tokens.
+        blind_tokens: The same after the blind prompt; None without one.
+        boundary_moved: Whether the prompt's last token changed with the candidate.
+        truncated: Prompt tokens dropped to fit the context.
+        answer: The answer, with columns of its own; None if the item failed.
+        mc1_base: MC1 of the base scores; mc2_base and mc3_base likewise.
+        mc1: MC1 of the scores that decide; mc2 and mc3 likewise.
+        seconds: Its share of the time that its group took.
+        error: Why it could not be answered.
+        shared: The item's `group`: items of one group are not independent.
+    """
+
+    model: str = ""
+    id: str | None = None
+    benchmark: str = ""
+    kind: str | None = None
+    place: int = 0
+    group: int = 0
+    prompt: str
+    question: str | None = None
+    candidates: tuple[str, ...]
+    truthful: tuple[bool, ...] | None = None
+    prompt_tokens: int | None = None
+    candidate_tokens: tuple[int, ...] | None = None
+    blind_tokens: tuple[int, ...] | None = None
+    boundary_moved: bool | None = None
+    truncated: int | None = None
+    answer: Answer | None = None
+    mc1_base: float | None = None
+    mc1: float | None = None
+    mc2_base: float | None = None
+    mc2: float | None = None
+    mc3_base: float | None = None
+    mc3: float | None = None
+    seconds: float | None = None
+    error: str | None = None
+    shared: str | None = None
 
     @property
     def decision(self) -> Answer:
@@ -99,7 +100,8 @@ class Record:
 
     def to_row(self) -> Row:
         """Return what Parquet holds of it."""
-        return _row(self) | ({} if self.answer is None else _row(self.answer))
+        row = {name: _cell(value) for name, value in vars(self).items() if name in _RECORD}
+        return row | ({} if self.answer is None else _answer_row(self.answer))
 
     @classmethod
     def of(cls, frame: "pd.DataFrame") -> list["Record"]:
@@ -117,15 +119,17 @@ class Record:
         Raises:
             RecordError: The row lacks what every item has.
         """
-        own = _fields(cls, row) | {"model": str(row.get("model", ""))}
+        values = _read(_RECORD, row) | {"model": str(row.get("model", ""))}
         try:
-            if own.get("error") is None:
-                shared = {name: own[name] for name in ("id", *_SHARED) if name in own}
-                own_fields = _fields(Answer, row)
-                operator = own_fields.get("operator", "base")
+            if values.get("error") is None:
+                shared = {name: values[name] for name in ("id", *_SHARED) if name in values}
+                answer = _read(_ANSWER, row)
+                if "lambda" in answer:
+                    answer["mixing"] = answer.pop("lambda")
+                operator = answer.get("operator", "base")
                 method = "trace" if operator in OPERATORS else operator
-                own["answer"] = Answer(**own_fields, **shared, method=method)
-            return cls(**own)
+                values["answer"] = Answer(**answer, **shared, method=method)
+            return cls(**values)
         except TypeError as error:
             raise RecordError(f"a record is not whole: {error}") from error
 
@@ -133,11 +137,43 @@ class Record:
 _SHARED = ("candidates", "truthful", "truncated")
 
 
-class Form(NamedTuple):
-    """Write a type into its column, and read it from there."""
+def _answer_row(answer: Answer) -> Row:
+    gates = {name: gate.to_dict() for name, gate in answer.gates.items()}
+    peers = [{"key": name, "value": _cell(u)} for name, u in answer.methods.items()]
+    row = {
+        "index": answer.index,
+        "base_index": answer.base_index,
+        "tied": answer.tied,
+        "regime": answer.regime,
+        "operator": answer.operator,
+        "d_eff": answer.d_eff,
+        "invariant": answer.invariant,
+        "scores": answer.scores,
+        "probabilities": answer.probabilities,
+        "base_scores": answer.base_scores,
+        "gates": json.dumps(gates),
+        "decisive_layer": answer.decisive_layer,
+        "lambda": answer.mixing,
+        "withheld": None if answer.withheld is None else to_json(answer.withheld.to_dict()),
+        "deferred": answer.deferred,
+        "trajectory": answer.trajectory,
+        "t_scores": answer.t_scores,
+        "blind_scores": answer.blind_scores,
+        "blind_trajectory": answer.blind_trajectory,
+        "blind_t_scores": answer.blind_t_scores,
+        "content_free_scores": answer.content_free_scores,
+        "methods": peers,
+    }
+    return {name: _cell(value) for name, value in row.items()}
 
-    write: Callable[[Any], Any]
-    read: Callable[[Any], Any]
+
+def _cell(value: Any) -> Any:
+    """Return a value as Arrow takes it: nan as null, tuples and arrays as lists."""
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if isinstance(value, tuple):
+        return list(value)
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _read_gates(gates: str | Mapping[str, Any]) -> dict[str, Gate]:
@@ -160,63 +196,46 @@ def _read_matrix(value: Any) -> Columns:
     return matrix
 
 
-FORMS: dict[Any, Form] = {
-    str: Form(str, str),
-    bool: Form(bool, bool),
-    int: Form(int, int),
-    float: Form(lambda v: None if math.isnan(v) else v, float),
-    tuple[str, ...]: Form(list, lambda v: tuple(map(str, v))),
-    tuple[bool, ...]: Form(list, lambda v: tuple(map(bool, v))),
-    tuple[int, ...]: Form(list, lambda v: tuple(map(int, v))),
-    Scores: Form(np.ndarray.tolist, lambda v: np.asarray(v, dtype=float)),
-    Columns: Form(np.ndarray.tolist, _read_matrix),
-    Inputs: Form(np.ndarray.tolist, _read_matrix),
-    Mapping[str, Gate]: Form(
-        lambda gates: json.dumps({name: gate.to_dict() for name, gate in gates.items()}),
-        _read_gates,
+def _numbers(value: Any) -> Scores:
+    return np.asarray(value, dtype=float)
+
+
+def _tuple_of(convert: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
+    return lambda values: tuple(map(convert, values))
+
+
+# What reads each column, of a record and of its answer.
+_RECORD: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("id", "benchmark", "kind", "prompt", "question", "error", "shared"), str),
+    **dict.fromkeys(("place", "group", "prompt_tokens", "truncated"), int),
+    **dict.fromkeys(("mc1_base", "mc1", "mc2_base", "mc2", "mc3_base", "mc3", "seconds"), float),
+    "candidates": _tuple_of(str),
+    "truthful": _tuple_of(bool),
+    "candidate_tokens": _tuple_of(int),
+    "blind_tokens": _tuple_of(int),
+    "boundary_moved": bool,
+}
+_ANSWER: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("index", "base_index", "decisive_layer"), int),
+    **dict.fromkeys(("tied", "deferred"), bool),
+    **dict.fromkeys(("regime", "operator"), str),
+    **dict.fromkeys(("d_eff", "invariant", "lambda"), float),
+    **dict.fromkeys(
+        ("scores", "base_scores", "t_scores", "blind_scores", "blind_t_scores"), _numbers
     ),
-    Withheld: Form(lambda w: to_json(w.to_dict()), _read_withheld),
-    Mapping[str, Scores | None]: Form(
-        lambda m: [{"key": n, "value": None if u is None else u.tolist()} for n, u in m.items()],
-        dict,
-    ),
+    **dict.fromkeys(("trajectory", "blind_trajectory", "content_free_scores"), _read_matrix),
+    "gates": _read_gates,
+    "withheld": _read_withheld,
+    "methods": dict,
 }
 
 
-def kind(own: Fact) -> Any:
-    """The type that a fact is stored by, null aside.
-
-    Raises:
-        TypeError: It has no form.
-    """
-    kinds = [kind for kind in get_args(own.type) if kind is not NoneType]
-    plain = kinds[0] if NoneType in get_args(own.type) else own.type
-    plain = str if get_origin(plain) is Literal else plain
-    if plain not in FORMS:
-        raise TypeError(f"{own.name} is {own.type}, and no column has a form for that: see FORMS")
-    return plain
-
-
-@cache
-def _columns(owner: type) -> tuple[tuple[Fact, Form, bool], ...]:
-    """List what is stored of a dataclass: each fact, its form, and whether it is a field."""
-    names = {own.name for own in fields(owner)}
-    columns = [own for own in facts(owner) if own.column]
-    return tuple((own, FORMS[kind(own)], own.attribute in names) for own in columns)
-
-
-def _row(owner: Record | Answer) -> Row:
-    cls: type = type(owner)
-    values = ((own.name, how, own.of(owner)) for own, how, _ in _columns(cls))
-    return {name: None if value is None else how.write(value) for name, how, value in values}
-
-
-def _fields(owner: type, row: Mapping[str, Any]) -> dict[str, Any]:
+def _read(columns: Mapping[str, Callable[[Any], Any]], row: Mapping[str, Any]) -> Row:
     return {
-        own.attribute: how.read(cell)
-        for own, how, is_field in _columns(owner)
+        name: convert(cell)
+        for name, convert in columns.items()
         # A data frame may have nan for null.
-        if is_field and (cell := row.get(own.name)) is not None
+        if (cell := row.get(name)) is not None
         if not (isinstance(cell, float) and math.isnan(cell))
     }
 

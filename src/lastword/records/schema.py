@@ -1,61 +1,63 @@
-"""The columns of Parquet: of every fact that is stored, by its type.
-
-Nested numbers are lists of float64.
-"""
-
-from collections.abc import Mapping
-from typing import Any
+"""The columns of Parquet; nested numbers are lists of float64."""
 
 import pyarrow as pa
 
-from lastword.records.record import Record, Row, kind
-from lastword.rule.answer import Answer, Gate, Withheld
-from lastword.rule.fact import facts
-from lastword.rule.geometry import Columns, Inputs, Scores
-
-# As files have had them since the first version; a newer column comes after these.
-_ORDER = (
-    "id benchmark kind place group prompt question prompt_tokens candidates candidate_tokens"
-    " truthful trajectory t_scores blind_scores blind_trajectory blind_t_scores d_eff invariant"
-    " regime operator decisive_layer lambda gates scores probabilities base_scores index base_index"
-    " tied mc1_base mc1 mc2_base mc2 mc3_base mc3 methods seconds truncated boundary_moved withheld"
-    " deferred error"
-).split()
+from lastword.records.record import Row
 
 _NUMBERS = pa.list_(pa.float64())
 # Pairs, as a map would hold them: `datasets` knows no maps.
 _BY_NAME = pa.list_(pa.struct([("key", pa.string()), ("value", _NUMBERS)]))
 
-TYPES: dict[Any, pa.DataType] = {
-    str: pa.string(),
-    bool: pa.bool_(),
-    int: pa.int32(),
-    float: pa.float64(),
-    tuple[str, ...]: pa.list_(pa.string()),
-    tuple[bool, ...]: pa.list_(pa.bool_()),
-    tuple[int, ...]: pa.list_(pa.int32()),
-    Scores: _NUMBERS,
-    Columns: pa.list_(_NUMBERS),
-    Inputs: pa.list_(_NUMBERS),
-    Mapping[str, Gate]: pa.string(),
-    Withheld: pa.string(),
-    Mapping[str, Scores | None]: _BY_NAME,
-}
-
-
-def columns(*owners: type) -> pa.Schema:
-    """The columns of what is stored of some dataclasses.
-
-    Raises:
-        TypeError: A fact's type has no form.
-    """
-    cells = (own for owner in owners for own in facts(owner) if own.column)
-    types = {own.name: TYPES[kind(own)] for own in cells}
-    names = [*_ORDER, *(name for name in types if name not in _ORDER)]
-    return pa.schema([(name, types[name]) for name in names])
-
-
-COLUMNS = columns(Record, Answer)
+# In the order that files have had since the first version; a newer column comes last.
+COLUMNS = pa.schema(
+    [
+        ("id", pa.string()),
+        ("benchmark", pa.string()),
+        ("kind", pa.string()),
+        ("place", pa.int32()),
+        ("group", pa.int32()),
+        ("prompt", pa.string()),
+        ("question", pa.string()),
+        ("prompt_tokens", pa.int32()),
+        ("candidates", pa.list_(pa.string())),
+        ("candidate_tokens", pa.list_(pa.int32())),
+        ("truthful", pa.list_(pa.bool_())),
+        ("trajectory", pa.list_(_NUMBERS)),
+        ("t_scores", _NUMBERS),
+        ("blind_scores", _NUMBERS),
+        ("blind_trajectory", pa.list_(_NUMBERS)),
+        ("blind_t_scores", _NUMBERS),
+        ("d_eff", pa.float64()),
+        ("invariant", pa.float64()),
+        ("regime", pa.string()),
+        ("operator", pa.string()),
+        ("decisive_layer", pa.int32()),
+        ("lambda", pa.float64()),
+        ("gates", pa.string()),
+        ("scores", _NUMBERS),
+        ("probabilities", _NUMBERS),
+        ("base_scores", _NUMBERS),
+        ("index", pa.int32()),
+        ("base_index", pa.int32()),
+        ("tied", pa.bool_()),
+        ("mc1_base", pa.float64()),
+        ("mc1", pa.float64()),
+        ("mc2_base", pa.float64()),
+        ("mc2", pa.float64()),
+        ("mc3_base", pa.float64()),
+        ("mc3", pa.float64()),
+        ("methods", _BY_NAME),
+        ("seconds", pa.float64()),
+        ("truncated", pa.int32()),
+        ("boundary_moved", pa.bool_()),
+        ("withheld", pa.string()),
+        ("deferred", pa.bool_()),
+        ("error", pa.string()),
+        ("blind_tokens", pa.list_(pa.int32())),
+        ("shared", pa.string()),
+        ("content_free_scores", pa.list_(_NUMBERS)),
+    ]
+)
 
 # Of runs with `--states` alone: float32 [depths, poolings, width] as bytes, little-endian.
 STATES = "states"
@@ -63,6 +65,6 @@ ALL_COLUMNS = COLUMNS.append(pa.field(STATES, pa.binary()))
 
 
 def to_table(rows: list[Row]) -> pa.Table:
-    """Rows as an Arrow table; a column that a row lacks is null."""
+    """Return rows as an Arrow table; a column that a row lacks is null."""
     stateful = any(STATES in row for row in rows)
     return pa.Table.from_pylist(rows, schema=ALL_COLUMNS if stateful else COLUMNS)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar
 
 from scipy.special import softmax
@@ -10,8 +10,17 @@ from scipy.special import softmax
 from lastword.errors import ItemError
 from lastword.files.shorten import shorten
 from lastword.files.strict_json import strict
-from lastword.rule.fact import fact
 from lastword.rule.geometry import Columns, Inputs, Scores, tied_first
+
+# The rule's reasons as they are if other scores decide.
+_NO_REASONS: dict[str, Any] = {
+    "d_eff": math.nan,
+    "gates": {},
+    "decisive_layer": None,
+    "mixing": None,
+    "withheld": None,
+    "deferred": False,
+}
 
 Regime = Literal["scalar", "candidate-space"]
 Form = TypeVar("Form", bound="Answer")
@@ -57,92 +66,64 @@ class Withheld:
 class Answer:
     """The corrected choice among the candidates of one item; equal to itself alone.
 
-    The fields stand in the order of their JSON. One more is one more line: what is made from them
-    has it then, and a type that JSON, Parquet or the service has no form for is refused there.
+    Its forms are written out in `records.decision` (JSON), `records.record` (rows),
+    `records.schema` (columns) and `service.schema` (the service's answer).
+
+    Attributes:
+        id: Name of the item.
+        candidates: The candidates, as given.
+        truthful: Whether each candidate is right; None if unknown.
+        index: Place of the corrected answer.
+        base_index: Place of the model's answer.
+        tied: Whether the top score is shared.
+        regime: By d_eff against tau_dim (method, section 3).
+        method: `trace`; `base` under --shadow; the name of another correction.
+        operator: `base`, `decisive`, `mix` or `early`; for other corrections, the method's name.
+        d_eff: Effective trajectory dimension, Eq. 5; nan if not needed.
+        invariant: I(M) of the model, Eq. 16.
+        scores: u, the scores that decide [candidates].
+        base_scores: b = S[:, L], mean log-probability per token in nats [candidates].
+        gates: The regime's gates by name, in the order of the rule.
+        decisive_layer: l*, Eq. 7; None if not needed.
+        mixing: lambda, Eq. 17; None outside the mix branch.
+        truncated: Prompt tokens dropped to fit the context.
+        withheld: The override that the certificate did not allow.
+        deferred: Whether the certificate's threshold makes it abstain.
+        trajectory: S [candidates, 0..L]; nan where not read.
+        t_scores: t [candidates]; None if T was not read.
+        blind_scores: b without the question; None without a blind prompt.
+        blind_trajectory: S without the question; None unless read whole.
+        blind_t_scores: t without the question; None like `blind_trajectory`.
+        content_free_scores: b [content-free inputs, candidates]; None unless read.
+        methods: Scores of other corrections that were asked for; None if one does not apply.
     """
 
-    id: str | None = field(default=None, metadata=fact("Its name.", json="given", column=False))
-    candidates: tuple[str, ...] = field(
-        metadata=fact("The candidates, as given.", json="never", column=False)
-    )
-    truthful: tuple[bool, ...] | None = field(
-        default=None,
-        metadata=fact("Which are right; null where nobody says.", json="never", column=False),
-    )
-    index: int = field(metadata=fact("Place of the corrected answer.", also=("answer",)))
-    base_index: int = field(
-        metadata=fact("Place of the model's own answer.", also=("base_answer", "corrected"))
-    )
-    tied: bool = field(default=False, metadata=fact("Whether the top score is shared."))
-    regime: Regime = field(metadata=fact("By d_eff against tau_dim (method, section 3)."))
-    method: str = field(
-        default="trace",
-        metadata=fact("`trace`; `base` under --shadow; a peer's name.", column=False, reason=True),
-    )
-    operator: str = field(
-        metadata=fact("`base`, `decisive`, `mix` or `early`; a method's name for its peers.")
-    )
-    d_eff: float = field(
-        default=math.nan,
-        metadata=fact("Effective trajectory dimension, Eq. 5; nan where unneeded.", reason=True),
-    )
-    invariant: float | None = field(
-        default=None, metadata=fact("I(M) of the model, Eq. 16, needed or not.")
-    )
-    scores: Scores = field(
-        metadata=fact("u, the scores that decide.", also_columns=("probabilities",))
-    )
-    base_scores: Scores = field(metadata=fact("b = S[:, L], mean log-probability a token in nats."))
-    gates: Mapping[str, Gate] = field(
-        default_factory=dict,
-        metadata=fact("The regime's gates by name, in the order of the rule.", reason=True),
-    )
-    decisive_layer: int | None = field(
-        default=None, metadata=fact("l*, Eq. 7; null where it was not needed.", reason=True)
-    )
-    mixing: float | None = field(
-        default=None,
-        metadata=fact("lambda, Eq. 17; null outside the mix branch.", name="lambda", reason=True),
-    )
-    truncated: int = field(
-        default=0, metadata=fact("Prompt tokens dropped to fit the context.", column=False)
-    )
-    withheld: Withheld | None = field(
-        default=None,
-        metadata=fact("What correction wanted and the certificate did not allow.", reason=True),
-    )
-    deferred: bool = field(
-        default=False,
-        metadata=fact("Too unsure to be given, by the certificate's threshold.", reason=True),
-    )
-    trajectory: Columns = field(
-        metadata=fact("S, by candidate and depth 0..L; null where unread.", json="full")
-    )
-    t_scores: Scores | None = field(
-        default=None, metadata=fact("t; null where T was not read.", json="full")
-    )
-    blind_scores: Scores | None = field(
-        default=None,
-        metadata=fact("b without the question; null without a blind prompt.", json="never"),
-    )
-    blind_trajectory: Columns | None = field(
-        default=None,
-        metadata=fact("S without the question; null unless read whole.", json="full, given"),
-    )
-    blind_t_scores: Scores | None = field(
-        default=None,
-        metadata=fact("t without the question; null like `blind_trajectory`.", json="full, given"),
-    )
-    content_free_scores: Inputs | None = field(
-        default=None,
-        metadata=fact("b by content-free input and candidate; null unless read.", json="never"),
-    )
-    methods: Mapping[str, Scores | None] = field(
-        default_factory=dict,
-        metadata=fact(
-            "Scores of peers that were asked too; null where one does not apply.", json="never"
-        ),
-    )
+    id: str | None = None
+    candidates: tuple[str, ...]
+    truthful: tuple[bool, ...] | None = None
+    index: int
+    base_index: int
+    tied: bool = False
+    regime: Regime
+    method: str = "trace"
+    operator: str
+    d_eff: float = math.nan
+    invariant: float | None = None
+    scores: Scores
+    base_scores: Scores
+    gates: Mapping[str, Gate] = field(default_factory=dict)
+    decisive_layer: int | None = None
+    mixing: float | None = None
+    truncated: int = 0
+    withheld: Withheld | None = None
+    deferred: bool = False
+    trajectory: Columns
+    t_scores: Scores | None = None
+    blind_scores: Scores | None = None
+    blind_trajectory: Columns | None = None
+    blind_t_scores: Scores | None = None
+    content_free_scores: Inputs | None = None
+    methods: Mapping[str, Scores | None] = field(default_factory=dict)
 
     def by(self: Form, method: str) -> Form:
         """Return the decision of a peer that was asked too, without TRACE's gates.
@@ -154,11 +135,11 @@ class Answer:
         if scores is None:
             lacking = "content_free prompts" if method.startswith("contextual") else "blind_prompt"
             raise ItemError(f"method {method} does not apply: it has no {lacking}", self.id)
-        return self._decided_by(scores, method, self._no_reasons() | {"method": method})
+        return self._decided_by(scores, method, _NO_REASONS | {"method": method})
 
     def as_base(self: Form) -> Form:
         """Return the decision of the model's own scores, as if nothing had been corrected."""
-        return self._decided_by(self.base_scores, "base", self._no_reasons() | {"method": "base"})
+        return self._decided_by(self.base_scores, "base", _NO_REASONS | {"method": "base"})
 
     def withhold(self: Form, rule: str) -> Form:
         """Return the model's own answer in the place of the corrected one, which fails `rule`."""
@@ -169,14 +150,6 @@ class Answer:
         tied = tied_first(scores)
         index, shared = int(tied[0]), len(tied) > 1
         return replace(self, scores=scores, operator=operator, index=index, tied=shared, **reasons)
-
-    def _no_reasons(self) -> dict[str, Any]:
-        """Give the rule's reasons as they are where it was not asked."""
-        return {
-            own.name: own.default if own.default_factory is MISSING else own.default_factory()
-            for own in fields(self)
-            if own.metadata["fact"].reason
-        }
 
     @property
     def answer(self) -> str:

@@ -8,21 +8,17 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
     Tag,
     ValidationError,
-    create_model,
 )
 
 from lastword.decide.batch import Scope
 from lastword.errors import ItemError
 from lastword.files.strict_json import to_json
 from lastword.records.decision import SCHEMA
-from lastword.rule.answer import Answer, Gate, Regime, Withheld
-from lastword.rule.fact import Fact, Presence, facts
-from lastword.rule.geometry import Columns, Scores
+from lastword.rule.answer import Regime
 from lastword.service.refusal import STATUS, Refusal
 from lastword.text.items import Item
 from lastword.text.messages import Message
@@ -174,60 +170,52 @@ class WithheldAnswer(BaseModel):
     scores: list[float]
 
 
-# JSON's form of what is no plain value in Python.
-_WIRE: dict[Any, Any] = {
-    float: float | None,  # null for nan
-    Scores: list[float],
-    Scores | None: list[float] | None,
-    Columns: list[list[float | None]],
-    Mapping[str, Gate]: dict[str, GateAnswer],
-    Withheld | None: WithheldAnswer | None,
-}
-_PLAIN = {str, int, bool, Regime, str | None, int | None, float | None}
+class DecisionAnswer(BaseModel, serialize_by_alias=True):
+    """A decision with its reasons; values that were not needed are null."""
 
-
-def wire_type(own: Fact) -> Any:
-    """Return the type of a fact in JSON; TypeError where nothing says what it is there."""
-    if own.type not in _WIRE and own.type not in _PLAIN:
-        raise TypeError(f"{own.name} is {own.type}, and JSON has no form for that: see _WIRE")
-    return _WIRE.get(own.type, own.type)
-
-
-def wire_fields(owner: type, presence: Presence) -> dict[str, Any]:
-    """What JSON has of a dataclass at some time, as fields of a pydantic model."""
-    return {
-        own.attribute: (
-            wire_type(own) | None if optional else wire_type(own),
-            Field(
-                None if optional else ...,
-                alias=None if own.name == own.attribute else own.name,
-                description=f"With `full`. {own.doc}" if presence == "full" else own.doc,
-            ),
-        )
-        for own in facts(owner)
-        if own.json == presence
-        for optional in [presence != "always"]
-    }
-
-
-_DecisionAnswer = create_model(
-    "_DecisionAnswer",
-    __config__=ConfigDict(serialize_by_alias=True, protected_namespaces=()),
-    schema_version=(int, Field(alias="schema", description="Version of this answer's form.")),
-    **wire_fields(Answer, "given"),
-    **wire_fields(Answer, "always"),
-    feedback_id=(
-        str | None,
-        Field(None, description="Under a certificate: what `/v1/feedback` calls this answer."),
-    ),
+    schema_version: int = Field(alias="schema", description="Version of this answer's form.")
+    id: str | None = Field(None, description="Name of the item.")
+    index: int = Field(description="Place of the corrected answer.")
+    answer: str = Field(description="The corrected answer.")
+    base_index: int = Field(description="Place of the model's answer.")
+    base_answer: str = Field(description="The model's answer.")
+    corrected: bool = Field(description="Whether the corrected answer differs from the model's.")
+    tied: bool = Field(description="Whether the top score is shared.")
+    regime: Regime = Field(description="By d_eff against tau_dim (method, section 3).")
+    method: str = Field(description="`trace`, `base`, or the name of another correction.")
+    operator: str = Field(
+        description="`base`, `decisive`, `mix` or `early`; for others, the method's name."
+    )
+    d_eff: float | None = Field(description="Effective trajectory dimension, Eq. 5.")
+    invariant: float | None = Field(description="I(M) of the model, Eq. 16.")
+    scores: list[float] = Field(description="u, the scores that decide.")
+    probabilities: list[float] = Field(description="softmax(u) among the candidates.")
+    base_scores: list[float] = Field(
+        description="b = S[:, L], mean log-probability per token in nats."
+    )
+    gates: dict[str, GateAnswer] = Field(
+        description="The regime's gates by name, in the order of the rule."
+    )
+    decisive_layer: int | None = Field(description="l*, Eq. 7.")
+    mixing: float | None = Field(
+        alias="lambda", description="lambda, Eq. 17; null outside the mix branch."
+    )
+    truncated: int = Field(description="Prompt tokens dropped to fit the context.")
+    withheld: WithheldAnswer | None = Field(
+        description="The override that the certificate did not allow."
+    )
+    deferred: bool = Field(description="Whether the certificate's threshold makes it abstain.")
+    feedback_id: str | None = Field(
+        None, description="Under a certificate: what `/v1/feedback` calls this answer."
+    )
     # Without a blind prompt, which a service does not take, that is all there is.
-    **wire_fields(Answer, "full"),
-    view=(dict[str, Any] | None, Field(None, description="With `view`: what the explorer draws.")),
-)
-
-
-class DecisionAnswer(_DecisionAnswer):  # type: ignore[misc, valid-type]
-    """A decision, and every reason for it; what was not needed is null."""
+    trajectory: list[list[float | None]] | None = Field(
+        None, description="With `full`. S, by candidate and depth 0..L; null where not read."
+    )
+    t_scores: list[float] | None = Field(
+        None, description="With `full`. t; null if T was not read."
+    )
+    view: dict[str, Any] | None = Field(None, description="With `view`: what the explorer draws.")
 
 
 class Problem(BaseModel):
