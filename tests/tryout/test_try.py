@@ -197,7 +197,7 @@ def test_a_table_becomes_a_verdict_with_every_figure(tmp_path: Path) -> None:
     # Too few to certify: it says with how many labels it could.
     certificate = verdict.certificate
     assert certificate.method is None and certificate.least > 40
-    assert f"{certificate.least - 40} more than you have" in " ".join(verdict.advice.words)
+    assert f"{certificate.least - 40} more than you have" in " ".join(verdict.advice.guarantee)
     (run,) = out.glob("lastword--demo-organism/*/run.json")
     assert json.loads(run.read_text())["template"] == TEMPLATES["decide/plain"].to_dict()
     assert not (out / "questions.yaml").exists()  # its options differ by row
@@ -211,9 +211,7 @@ def test_a_table_that_has_grown_is_read_anew_beside_its_former_records(tmp_path:
         assert CliRunner().invoke(app, command).exit_code == 0
     runs = sorted(tmp_path.glob("out/*/*/run.json"), key=lambda path: path.stat().st_mtime)
     assert [json.loads(run.read_text())["items"] for run in runs] == [16, 20]
-    page = (out / "index.html").read_text()
-    former, latest = (json.loads(run.read_text())["benchmark"] for run in runs)
-    assert latest in page and former not in page
+    assert "<dt>Labelled rows</dt><dd>20</dd>" in (out / "index.html").read_text()
     written_at = runs[1].stat().st_mtime_ns
     again = try_labels(path, Tracer.demo(), out=out)
     assert again.table.items == 20 and runs[1].stat().st_mtime_ns == written_at
@@ -243,29 +241,25 @@ def test_enough_labels_are_certified_and_the_command_to_serve_is_told(tmp_path: 
     # It is for prompts as `decide` writes them, and for no others.
     (name,) = certificate.templates
     assert name.startswith("decide/plain 1 (")
-    # The page begins with the picture and the words, wherever it is made.
-    page = tmp_path / "page"
-    assert CliRunner().invoke(app, ["report", str(out), "--out", str(page)]).exit_code == 0
-    for path in (out / "index.html", page / "index.html"):
-        html = unescape(path.read_text())
-        bar = next(line for line in told.splitlines() if line.startswith("the model "))
-        assert html.index(bar) < html.index("The certificate allows") < html.index("Cells</h2>")
-        assert "concerns TRACE only" in html and f"--certificate {out}" in html
+    html = unescape((out / "index.html").read_text())
+    assert html.index(f"--certificate {out}") < html.index("The certificate allows")
     stored = json.loads((out / "verdict.json").read_text())
     parts = ["schema", "table", "contest", "certificate", "depths", "advice"]
     assert list(stored) == parts and stored["schema"] == 1
     contest, advice = stored["contest"], stored["advice"]
-    assert told.splitlines()[2 : 2 + len(advice["picture"])] == advice["picture"]
+    assert told.splitlines()[2 : 2 + len(advice["chart"])] == advice["chart"]
+    assert len(told.splitlines()) <= 25
     assert told.startswith(advice["headline"]) and contest["best"] in advice["headline"]
-    assert "earlier layers" in advice["words"][-1] and advice["words"][-1] in told
+    assert "earlier layers" in advice["details"]["learning"][-1]
     assert told.endswith(f"{out / 'index.html'}\n")
     # What changes is what the certificate allows, and nothing else.
-    changes = contest["changes"]
+    changes = [row for row in contest["answers"] if row["shown"] != row["model"]]
     assert sum(c["shown"] == c["truth"] for c in changes) == certificate.counts.fixed
     assert sum(c["model"] == c["truth"] for c in changes) == certificate.counts.broken
     assert contest["best"] == stored["certificate"]["method"]
     assert len(changes) == certificate.counts.overrides
-    assert f"As certified, {contest['best']} changes {len(changes)} answers" in told
+    errors = " ".join(advice["details"]["errors"])
+    assert f"As certified, {contest['best']} changes {len(changes)} answers" in errors
     # `certify` asks for the promise of the certificate beside the records.
     done = CliRunner().invoke(app, ["certify", str(out), "--methods", "all"])
     assert done.exit_code == 0 and "at most 10% of all answers broken" in done.stdout
@@ -310,7 +304,7 @@ def test_a_model_near_chance_is_told_to_be_no_use_and_classes_are_named(tmp_path
     assert contest.line("largest class").right == pytest.approx(largest / 45)
     assert advice.by_class[0].split()[-1] == contest.best
     assert {line.split()[0] for line in advice.by_class[1:4]} == {"`sunny`", "`rainy`", "`windy`"}
-    assert any("most frequent mistakes" in line for line in advice.words)
+    assert any("most frequent mistakes" in line for line in advice.details["errors"])
     assert (out / "verdict.json").is_file() and not (out / "certificate.toml").exists()
     question = read_questions(out / "questions.yaml")["answer"]
     assert [option.text for option in question.options] == sorted(kinds)
@@ -365,7 +359,7 @@ def test_the_words_of_verdicts(golden: Callable[[str, str], None]) -> None:
         double("probe@3", "probe@3", {"probe@3": 0.6}, table=table, contest=contest),
     ]
     silent = replace(verdicts[0].contest, lines=(Standing("contextual", nan, nan, nan, 0, 0, nan),))
-    told = [line.rstrip() for v in verdicts for line in [*advise(v).lines(), ""]]
+    told = [line.rstrip() for v in verdicts for line in [*advise(v).lines(verbose=True), ""]]
     told += picture(replace(verdicts[0], contest=silent))
     golden("try-words", "\n".join(told) + "\n")
 
@@ -422,7 +416,7 @@ def test_a_probe_is_fitted_tested_on_other_labels_and_left_beside_the_certificat
     assert 0 <= contest["cost"] < 1
     # The rows that change are the probe's, cross-validated.
     line = next(line for line in contest["lines"] if line["name"] == probe.name)
-    changes = contest["changes"]
+    changes = [row for row in contest["answers"] if row["shown"] != row["model"]]
     assert sum(c["shown"] == c["truth"] for c in changes) == line["fixed"]
     assert sum(c["model"] == c["truth"] for c in changes) == line["broken"]
     # Words alone do as well here, and that is what is advised; the certificate is the probe's.
@@ -476,7 +470,7 @@ def test_the_command_says_what_prediction_sets_are_like(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     verdict = json.loads((out / "verdict.json").read_text())
     sets = Sets(**verdict["certificate"]["sets"])
-    assert sets.words() in done.stdout and sets.words() in verdict["advice"]["words"]
+    assert sets.words() in done.stdout and sets.words() in verdict["advice"]["guarantee"]
     assert sets.threshold is not None and sets.size is not None and 20 < sets.labels < 40
     assert 0 <= sets.size <= 2 and 0 <= (sets.single or 0) <= 1
     # The threshold is on the probabilities by which the probe that runs answers.

@@ -62,6 +62,9 @@ def try_(
         Path | None,
         typer.Option(help="Folder for records, certificate, questions.yaml and a page."),
     ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Print every contestant and every detail.")
+    ] = False,
     json: opt.Json = False,
     device: opt.Device = "auto",
     dtype: opt.DataType = "auto",
@@ -91,18 +94,13 @@ def try_(
         say(line)
     with counting(f"{labels.name} on {options.label}", job.items) as countdown:
         verdict = job.run(out, countdown.advance, countdown.stage)
-    if out is not None:
-        from lastword.lab.report.build import write_page
-
-        with waiting("drawing the page"):
-            write_page(job.records(out), page := out / "index.html")
     if json:
         typer.echo(to_json(verdict.to_dict()))
         return
-    for line in verdict.advice.lines():
+    for line in verdict.advice.lines(verbose=verbose):
         typer.echo(printable(line))
     if out is not None:
-        typer.echo(printable(f"All of this and every item, on a page: {page}"))
+        typer.echo(f"\nAll results, with every row: {printable(str(out / 'index.html'))}")
 
 
 def _seconds(budget: str) -> float:

@@ -27,11 +27,11 @@ from lastword.tryout.contest import Contest
 from lastword.tryout.prompts import Race, Raced
 from lastword.tryout.sets import Sets
 from lastword.tryout.verdict import (
-    Change,
     Class,
     DepthAccuracy,
     Examples,
     Guarantee,
+    RowAnswer,
     Standing,
     Standings,
     Verdict,
@@ -78,7 +78,7 @@ def judge(
         probe=None if entrant is None else entrant.probe.name,
         cost=None if entrant is None else entrant.cost,
         classes=_classes(results, corrected, promised) if fixed_options else (),
-        changes=_changes(results, best, stands),
+        answers=_answers(results, best, stands),
         confusions=_confusions(results),
         prompts=tuple(_raced(results, one) for one in race.prompts),
         prompts_left_out=race.left_out,
@@ -242,14 +242,12 @@ def _stands(results: _Results, outcome: Outcome | None, method: str) -> np.ndarr
     return _whole(results.cell, stands, np.zeros(len(results.cell.items), dtype=bool))
 
 
-def _changes(results: _Results, method: str, stands: np.ndarray) -> tuple[Change, ...]:
+def _answers(results: _Results, method: str, stands: np.ndarray) -> tuple[RowAnswer, ...]:
     answers = (results.labels, results.model_answers, results.answers(method))
+    rows = zip(results.cell.items["id"], *answers, stands, strict=True)
     return tuple(
-        Change(str(id), str(truth), model, shown)
-        for id, truth, model, shown, stand in zip(
-            results.cell.items["id"], *answers, stands, strict=True
-        )
-        if stand and shown != model
+        RowAnswer(str(id), str(truth), model, shown if stand else model)
+        for id, truth, model, shown, stand in rows
     )
 
 

@@ -12,14 +12,13 @@ from lastword.decide.file import write_questions
 from lastword.decide.item import item_of
 from lastword.decide.templates import CHAT, DEFAULT, TEMPLATES, template_of
 from lastword.errors import InputError, ItemError
-from lastword.files.folder import Folder, locate
+from lastword.files.folder import locate
 from lastword.files.strict_json import to_json
 from lastword.files.writing import open_whole
 from lastword.methods import resolve
 from lastword.methods.contract import Method
 from lastword.probes.probe import SUFFIX
 from lastword.probes.state import POOLINGS
-from lastword.records.info import cell_folder
 from lastword.text.prompt_template import Template
 from lastword.text.question import question_digest
 from lastword.trust.certification import Outcome, Sample, outcome, sample_of
@@ -33,6 +32,7 @@ from lastword.tryout.contest import Contest, Material, fitting, hold
 from lastword.tryout.judge import judge
 from lastword.tryout.labels import Labels, read_labels
 from lastword.tryout.named import Named
+from lastword.tryout.page import write_page
 from lastword.tryout.prompts import BUDGET, Race, file_of, race
 from lastword.tryout.sets import Sets, check_level, prediction_sets
 from lastword.tryout.verdict import FILE, Verdict
@@ -73,11 +73,6 @@ class TryJob:
     def methods(self) -> dict[str, Method]:
         """Methods whose prompts are read beside the model's."""
         return resolve(["contextual"], self.tracer.facts)
-
-    def records(self, out: Path) -> Folder:
-        """Return the folder of the records under `out`, of which a page can be made."""
-        info = describe(Decider(self.tracer), self.labels, self.template, self.methods)
-        return cell_folder(locate(str(out)), info["model"], info["benchmark"])
 
     def plan(self) -> list[str]:
         """Say what will be done and how long it takes; a few items are answered to find out."""
@@ -245,6 +240,7 @@ class TryJob:
             if prompt.template.name not in TEMPLATES:
                 _write(out / file_of(prompt.name), prompt.template.text)
         _write(out / FILE, to_json(verdict.to_dict()) + "\n")
+        write_page(verdict, {id: text for text, _, _, id, _ in self.labels.rows}, out)
 
 
 def _sets(sample: Sample, contest: Contest | None, level: float) -> Sets:
@@ -308,8 +304,7 @@ def try_labels(
         template: `decide/plain`, `decide/listed`, `decide/chat`, or a Jinja file.
         budget: Seconds for trying other prompts.
         sets: Level of prediction sets, between 0 and 1; None for no sets.
-        out: Folder for records, certificate, probes, question and verdict; `lastword report`
-            makes a page of it.
+        out: Folder for records, certificate, probes, question, verdict and its page.
         promise: `gain`: accuracy higher than the model's. `breaks`: that, and at most alpha of all
             answers broken.
         alpha: Maximum share of answers broken, for `breaks`.

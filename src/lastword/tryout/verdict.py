@@ -1,6 +1,6 @@
 """Verdict of labelled examples on a model: five parts, which `verdict.json` holds as objects."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -57,8 +57,8 @@ class Class:
 
 
 @dataclass(frozen=True)
-class Change:
-    """A row to which the best contestant gives another answer than the model."""
+class RowAnswer:
+    """The answers to a row: the right one, the model's, and that of the best contestant."""
 
     id: str
     truth: str
@@ -88,13 +88,13 @@ class Standings:
     Attributes:
         lines: Chance, the model without the text, the model, each correction, probes, baselines.
         best: The contestant that is certified; else the correction or probe with the best
-            accuracy. `classes` and `changes` are about it.
+            accuracy. `classes` and `answers` are about it.
         correction: The correction with the best accuracy.
         probe: The probe that labels make, or the certified one; None if there is none.
         cost: Cost of an answer of the probe, in answers of the model.
         classes: Recall per label; empty if options differ by row.
-        changes: Rows to which `best` gives another answer, as the certificate allows; those of a
-            probe are cross-validated.
+        answers: The answers to each row: of `best` as the certificate allows; those of a probe are
+            cross-validated.
         confusions: The model's most frequent mistakes: truth, answer, count.
         prompts: The model under other prompts, on rows that no example came from. `fixed` and
             `broken` are against the prompt in use on the same rows.
@@ -107,7 +107,7 @@ class Standings:
     probe: str | None = None
     cost: float | None = None
     classes: tuple[Class, ...] = ()
-    changes: tuple[Change, ...] = ()
+    answers: tuple[RowAnswer, ...] = ()
     confusions: tuple[tuple[str, str, int], ...] = ()
     prompts: tuple[Standing, ...] = ()
     prompts_left_out: tuple[str, ...] = ()
@@ -131,6 +131,11 @@ class Standings:
         """Mean recall over labels, of the model and of the best contestant."""
         recalls = [(one.model, one.corrected) for one in self.classes]
         return (np.nan, np.nan) if not recalls else tuple(np.mean(recalls, axis=0).tolist())
+
+    @property
+    def changes(self) -> tuple[RowAnswer, ...]:
+        """Rows to which the best contestant gives another answer than the model."""
+        return tuple(row for row in self.answers if row.shown != row.model)
 
     @property
     def better_prompt(self) -> Standing | None:
@@ -197,22 +202,32 @@ class Advice:
 
     Attributes:
         headline: What to run, its gain and its cost; or what is likely and what would prove it.
-        words: The sentences after it.
+        guarantee: Sentences about the certificate, or what would lead to one.
+        details: All other sentences, by what they are about.
+        chart: A bar for the model and for each contestant that matters most.
         picture: A bar per line of the contest.
         by_class: A line per label.
         commands: The commands that use the result, each after a line that says what it does.
     """
 
     headline: str = ""
-    words: tuple[str, ...] = ()
+    guarantee: tuple[str, ...] = ()
+    details: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    chart: tuple[str, ...] = ()
     picture: tuple[str, ...] = ()
     by_class: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
 
-    def lines(self) -> Iterator[str]:
-        """Yield the text that a terminal shows."""
-        yield from (self.headline, "", *self.picture)
-        for part in (self.by_class, self.words, self.commands):
+    def lines(self, *, verbose: bool = False) -> Iterator[str]:
+        """Yield the text that a terminal shows; `verbose` has every bar and every sentence."""
+        yield from (self.headline, "", *(self.picture if verbose else self.chart))
+        details = [sentence for some in self.details.values() for sentence in some]
+        for part in (
+            *([self.by_class] if verbose else []),
+            self.guarantee,
+            *([details] if verbose else []),
+            self.commands,
+        ):
             yield from ["", *part] if part else []
 
 
@@ -227,8 +242,8 @@ class Verdict:
     advice: Advice = field(default_factory=Advice)
 
     def __str__(self) -> str:
-        """Return the text that a terminal shows."""
-        return "\n".join(self.advice.lines())
+        """Return all of its text."""
+        return "\n".join(self.advice.lines(verbose=True))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of `verdict.json`, as plain JSON values."""

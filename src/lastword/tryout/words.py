@@ -26,7 +26,9 @@ def advise(verdict: Verdict, commands: Sequence[str] = ()) -> Advice:
     """Return a verdict in words; `commands` use its result."""
     return Advice(
         headline(verdict),
-        tuple(sentence for part in _SENTENCES for sentence in part(verdict)),
+        _sentences(_GUARANTEE, verdict),
+        {about: _sentences(parts, verdict) for about, parts in _DETAILS.items()},
+        tuple(chart(verdict)),
         tuple(picture(verdict)),
         tuple(by_class(verdict)),
         tuple(commands),
@@ -294,10 +296,30 @@ def _middle(verdict: Verdict) -> Iterator[str]:
     )
 
 
-_SENTENCES: tuple[Callable[[Verdict], Iterator[str]], ...] = (
-    *(_warning, _certified, _proof, _table, _sets, _forecast, _correction, _prompts, _layers),
-    *(_classes, _confusions, _changes, _middle),
-)
+_Part = Callable[[Verdict], Iterator[str]]
+_GUARANTEE: tuple[_Part, ...] = (_warning, _certified, _proof, _sets)
+_DETAILS: dict[str, tuple[_Part, ...]] = {
+    "table": (_table,),
+    "contest": (_correction, _prompts),
+    "errors": (_classes, _confusions, _changes),
+    "learning": (_forecast, _layers, _middle),
+}
+
+
+def _sentences(parts: Sequence[_Part], verdict: Verdict) -> tuple[str, ...]:
+    return tuple(sentence for part in parts for sentence in part(verdict))
+
+
+def chart(verdict: Verdict) -> list[str]:
+    """Return a bar for the model, the baselines and the best of each kind of contestant."""
+    contest, certified = verdict.contest, verdict.certificate.line
+    names = ("chance", LARGEST, WORDS, "the model", contest.correction, contest.probe, contest.best)
+    lines = {line.name: line for line in contest.lines}
+    named = [(name, lines[name]) for name in dict.fromkeys(filter(None, names)) if name in lines]
+    if (prompt := contest.better_prompt) is not None:
+        named.append((f"{prompt.name}*", prompt))
+    named += [] if certified is None else [(certified.name, certified)]
+    return _bars(named)
 
 
 def picture(verdict: Verdict) -> list[str]:
@@ -306,6 +328,10 @@ def picture(verdict: Verdict) -> list[str]:
     named = [(line.name, line) for line in contest.lines]
     named += [(f"{line.name}*", line) for line in contest.prompts]
     named += [] if certified is None else [(certified.name, certified)]
+    return _bars(named)
+
+
+def _bars(named: Sequence[tuple[str, Standing]]) -> list[str]:
     width = max(len(name) for name, _ in named)
     return [_bar(name, line, width) for name, line in named]
 

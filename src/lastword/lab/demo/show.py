@@ -37,7 +37,7 @@ def show(
         console.print(story_lines(tale, last))
     if verdict is not None:
         words = verdict["advice"]
-        console.print(Text("\n".join(["", words["headline"], *words["picture"]])))
+        console.print(Text("\n".join(["", words["headline"], *words["chart"]])))
     write_page(page, stories, verdict)
     return {tale.part.name.lower(): tale.figures() for tale in stories}
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lastword.errors import RecordError
-from lastword.files.folder import Folder, locate
-from lastword.files.strict_json import from_json
+from lastword.files.folder import Folder
 from lastword.files.writing import open_whole
 from lastword.lab.evaluation.statistics import judge
 from lastword.lab.report import figures, tables
@@ -22,7 +21,7 @@ from lastword.lab.report.controls_table import controls_table
 from lastword.lab.report.cost import Timing, cost_figure, cost_table, read_timings
 from lastword.lab.report.dependence import dependence, dependence_figure, dependence_table
 from lastword.lab.report.depths import depths, depths_figure, depths_table
-from lastword.lab.report.page import CellReport, Opening, render
+from lastword.lab.report.page import CellReport, render
 from lastword.lab.report.page_data import data_blocks, sampled
 from lastword.lab.report.published import against_paper
 from lastword.lab.report.table import Table, write_table
@@ -35,7 +34,6 @@ from lastword.records.readings import read
 from lastword.records.record import Record
 from lastword.records.stored import read_cells
 from lastword.rule.theta import Theta
-from lastword.tryout.verdict import FILE
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,6 @@ class ReportInput:
         comparisons: TRACE beside its peers, of the runs that `lastword compare` made.
         item: What the worked example and the figure across models show, as BENCHMARK-ID; None
             lets them choose.
-        opening: What the page begins with, where `lastword try` made the records.
     """
 
     cells: Sequence[Cell]
@@ -57,7 +54,6 @@ class ReportInput:
     timings: tuple[Timing, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
     item: str | None = None
-    opening: Opening | None = None
 
 
 @dataclass(frozen=True)
@@ -95,26 +91,8 @@ def report(
             folder that cannot be written.
     """
     timings = () if bench is None else tuple(read_timings(bench))
-    opening = _opening(runs / FILE)
-    material = replace(_read(runs), timings=timings, item=item, opening=opening)
+    material = replace(_read(runs), timings=timings, item=item)
     return write(material, out, with_paper=with_paper)
-
-
-def write_page(runs: Folder, path: Path) -> None:
-    """Write the page alone, which draws its figures itself.
-
-    Args:
-        runs: As `report` takes them.
-        path: The HTML file; it begins with the verdict of `lastword try` that lies beside it.
-
-    Raises:
-        RecordError: As `report`.
-    """
-    material = replace(_read(runs), opening=_opening(locate(str(path.parent)) / FILE))
-    try:
-        _write_page(path, material, *_contents(material))
-    except OSError as error:
-        raise RecordError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _read(runs: Folder) -> ReportInput:
@@ -122,22 +100,6 @@ def _read(runs: Folder) -> ReportInput:
     cells = read_cells(runs)
     infos = read_runs(runs).values()
     return ReportInput(cells, one_theta(infos), comparisons=tuple(read_comparisons(runs, cells)))
-
-
-def _opening(path: Folder) -> Opening | None:
-    """The picture and the words of `lastword try`, where it left them."""
-    if not path.is_file():
-        return None
-    try:
-        verdict = from_json(path.read_text(encoding="utf-8"))
-        advice = verdict["advice"]
-        words = (advice["headline"], *advice["words"])
-        depths = tuple((float(head), float(probe)) for head, probe in verdict["depths"]["by_depth"])
-        return Opening(
-            tuple(advice["picture"]), words, tuple(advice["by_class"]), depths, advice["commands"]
-        )
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RecordError(f"cannot read {path}: {error}; try again") from error
 
 
 def write(material: ReportInput, out: Path, *, with_paper: bool = False) -> Output:
@@ -237,4 +199,4 @@ def _write_page(
     sample = "" if listed == records else f"{listed:,} of the {records:,}"
     blocks = data_blocks(cells, material.theta)
     with open_whole(path) as file:
-        file.write(render(views, made, pictures, blocks, sample, material.opening).encode())
+        file.write(render(views, made, pictures, blocks, sample).encode())

@@ -132,13 +132,6 @@ def depths_figure(found: Sequence[Depths | str]) -> Figure | None:
     return Figure(NAME, TITLE, caption, panels, columns=2)
 
 
-def curves(pairs: Sequence[tuple[float, float]]) -> Figure:
-    """Draw the same of a try: by the head, and by a probe by leave-one-out, at each depth."""
-    head, probe = (tuple(own) for own in zip(*pairs, strict=True))
-    caption = f"{_CAPTION} The probe is by leave-one-out."
-    return Figure(f"{NAME}-tried", TITLE, caption, (_panel("", head, probe, {}),), columns=1)
-
-
 def _panel(
     title: str, head: Sequence[float], probe: Sequence[float], beside: Mapping[str, float]
 ) -> Panel:

@@ -11,7 +11,6 @@ import numpy as np
 from lastword.files.shorten import counted
 from lastword.files.strict_json import strict
 from lastword.lab.evaluation.statistics import Finding, GridStatistics, Judgement, over_cells
-from lastword.lab.report.depths import curves
 from lastword.lab.report.table import (
     EN_DASH,
     Column,
@@ -54,25 +53,6 @@ class CellReport:
     controls: Controls
 
 
-@dataclass(frozen=True)
-class Opening:
-    """The beginning of a page, before anything that sceptics ask.
-
-    Attributes:
-        picture: A line a bar.
-        words: What follows from it, a sentence each.
-        classes: A line a class.
-        depths: Accuracy by depth: through the model's head, and by a probe.
-        commands: The commands that use the result, with a line before each.
-    """
-
-    picture: tuple[str, ...]
-    words: tuple[str, ...]
-    classes: tuple[str, ...] = ()
-    depths: tuple[tuple[float, float], ...] = ()
-    commands: Sequence[str] = ()
-
-
 Fact = tuple[str, str]  # a name and a value, both for reading
 
 
@@ -82,7 +62,6 @@ def render(
     figures: Sequence[Figure | Diagram],
     blocks: Mapping[str, str],
     sample: str = "",
-    opening: Opening | None = None,
 ) -> str:
     """The whole page as one HTML text.
 
@@ -92,16 +71,10 @@ def render(
         figures: Every figure of the report.
         blocks: Packed records (`data_blocks`).
         sample: How many of the records are in the list of items; empty where all are.
-        opening: What it begins with; None for the result of the cells.
     """
     plots = {figure.name: asdict(figure) for figure in figures}
-    tried = None if opening is None or len(opening.depths) < 2 else curves(opening.depths)
-    if tried is not None:
-        plots[tried.name] = asdict(tried)
     grid = over_cells(np.array([cell.summary.delta_mc1 for cell in cells], dtype=float))
     headline = headline_of(grid, [cell.judgement for cell in cells])
-    if opening is not None:
-        headline = "Does it help here?"
     return document(
         "page.html.j2",
         _SCRIPTS,
@@ -117,8 +90,6 @@ def render(
         tables=[_table(table) for table in tables],
         figures=figures,
         sample=sample,
-        opening=opening,
-        tried=tried,
     )
 
 

@@ -1,0 +1,154 @@
+"""The page of a trial: the verdict, the contestants, the guarantee, the errors, and the learning.
+
+One HTML file that needs no network, for the person who has to decide. Every item with its
+trajectories is on the page of `lastword report`.
+"""
+
+import io
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from lastword.errors import InputError
+from lastword.files.writing import open_whole
+from lastword.records.document import compress, document
+from lastword.records.palette import LOOKS, Role
+from lastword.trust.policy import METHODS
+from lastword.tryout.contest import DEPTH_0, LARGEST, UNREAD, WORDS
+from lastword.tryout.verdict import DepthAccuracy, Standing, Standings, Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FILE = "index.html"
+_ASSETS = Path(__file__).parent / "assets"
+_CLASSES = 20  # rows and columns of the confusion matrix; rarer classes are joined
+_OTHERS = "(others)"
+_BASELINES = ("chance", "without the text", LARGEST, WORDS, DEPTH_0, UNREAD)
+
+
+def write_page(verdict: Verdict, texts: Mapping[str, str], out: Path) -> Path:
+    """Write the page of a trial to `out/index.html`, and return its path.
+
+    Args:
+        verdict: The verdict, with its advice.
+        texts: The text of each row, by the row's id.
+        out: An existing folder.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
+    contest, path = verdict.contest, out / FILE
+    rows = [(row.id, texts[row.id], row.truth, row.model, row.shown) for row in contest.answers]
+    html = document(
+        "try.html.j2",
+        ("data.js", "try.js"),
+        {"rows": compress(rows)},
+        assets=_ASSETS,
+        title=f"lastword try: {verdict.table.model}",
+        verdict=verdict,
+        best=contest.line(contest.best),
+        groups=list(_grouped(contest, verdict.certificate.line)),
+        matrix=_confusion(verdict) if contest.classes else None,
+        plots=_plots(verdict.depths),
+    )
+    try:
+        with open_whole(path) as file:
+            file.write(html.encode())
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+    return path
+
+
+def _grouped(
+    contest: Standings, certified: Standing | None
+) -> Iterator[tuple[str, list[Standing], list[Standing]]]:
+    """Yield each group of contestants: its name, the lines to show, and the lines to fold away."""
+    shown = {"the model", contest.best, contest.correction, contest.probe, LARGEST, WORDS}
+    groups: dict[str, list[Standing]] = {
+        "Model": [],
+        "Certified": [] if certified is None else [certified],
+        "Probes": [],
+        "Corrections": [],
+        "Baselines": [],
+        "Other prompts": sorted(contest.prompts, key=lambda line: -line.right),
+    }
+    for line in contest.lines:
+        if line.right == line.right:  # nan if it does not apply to these rows
+            groups[_kind(line.name)].append(line)
+    for name, lines in groups.items():
+        first = lines[:1] if name in ("Other prompts", "Certified") else []
+        seen = [line for line in lines if line.name in shown or line in first]
+        if lines:
+            yield name, seen, [line for line in lines if line not in seen]
+
+
+def _kind(name: str) -> str:
+    if name == "the model":
+        return "Model"
+    if name in _BASELINES:
+        return "Baselines"
+    return "Corrections" if name in METHODS else "Probes"
+
+
+def _confusion(verdict: Verdict) -> dict[str, Any]:
+    """Return the confusion matrix of the best contestant: labels, and a row of counts per truth."""
+    answers = verdict.contest.answers
+    often = [label for label, _ in Counter(row.truth for row in answers).most_common(_CLASSES)]
+    seen = {row.truth for row in answers} | {row.shown for row in answers}
+    labels = [*often, *([_OTHERS] if seen - {*often} else [])]
+
+    def joined(label: str) -> str:
+        return label if label in often else _OTHERS
+
+    counts = Counter((joined(row.truth), joined(row.shown)) for row in answers)
+    rows = [[counts[truth, shown] for shown in labels] for truth in labels]
+    return {"labels": labels, "rows": rows}
+
+
+def _plots(depths: DepthAccuracy) -> list[Markup]:
+    """Return the learning curve and the accuracy by depth as SVG, if they were measured."""
+    plots = []
+    if len(depths.curve) > 1:
+        counts, right = zip(*depths.curve, strict=True)
+        title = "Probe accuracy by number of labels (leave-one-out)"
+        plots.append(_plot(title, "labels", {"probe": (counts, right)}))
+    if len(depths.by_depth) > 1:
+        head, probe = zip(*depths.by_depth, strict=True)
+        layers = range(len(head))
+        lines = {"probe on this layer": (layers, probe), "the model's head": (layers, head)}
+        plots.append(_plot("Accuracy by layer", "layer", lines))
+    return plots
+
+
+def _plot(
+    title: str, along: str, lines: Mapping[str, tuple[Sequence[int], Sequence[float]]]
+) -> Markup:
+    """Return a line chart as SVG whose text and axes have the page's colours."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    roles: tuple[Role, ...] = ("corrected", "base")
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": title, "font.family": "sans-serif"}):
+        figure = Figure(figsize=(4.6, 3.0), layout="constrained")
+        axes: Axes = figure.subplots()
+        for role, (name, (x, y)) in zip(roles, lines.items(), strict=False):
+            color = LOOKS[role].light
+            axes.plot(x, [100 * share for share in y], color=color, marker="o", ms=3, label=name)
+        axes.set(title=title, xlabel=along, ylabel="accuracy, %")
+        axes.title.set_fontsize("medium")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", alpha=0.25)
+        if len(lines) > 1:
+            axes.legend(frameon=False)
+        file = io.StringIO()
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+    svg = file.getvalue()[file.getvalue().index("<svg") :]
+    for role in roles:
+        svg = svg.replace(LOOKS[role].light, f"var(--{role})")
+    # What is left has matplotlib's black, or none at all.
+    svg = svg.replace("#000000", "currentColor").replace("<text ", '<text fill="currentColor" ')
+    return Markup(svg.replace("<svg ", f'<svg role="img" aria-label="{title}" ', 1))
