@@ -1,5 +1,6 @@
 """Decider: typed questions answered by a model, a correction of it, or probes."""
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +24,7 @@ from lastword.decide.answer import (
 )
 from lastword.decide.batch import Read, Scope
 from lastword.decide.item import Input, item_of, render, text_of
+from lastword.decide.nearby import nearby, normalised
 from lastword.decide.options import DecideOptions
 from lastword.decide.plan import Part, Plan
 from lastword.decide.questionnaire import (
@@ -72,10 +74,11 @@ class Decider:
         unlike: A probe's answer is deferred if the text's p-value of being like the labelled texts
             is below this.
         template: Prompt template of questions; chosen by certificate and chat if left out.
+        questions: Questions by the names under which a client may ask them.
 
     Raises:
         CertificateError: The certificate cannot be read, or is for another model, Theta or chat.
-        InputError: A probe that cannot be read, or is for another model.
+        InputError: A probe that cannot be read, or is for another model; two for one question.
     """
 
     def __init__(
@@ -87,8 +90,10 @@ class Decider:
         probes: Sequence[Probe | str | Path] = (),
         unlike: float = 0.0,
         template: str | None = None,
+        questions: Mapping[str, Question] = {},
     ) -> None:
         self.tracer, self.unlike, self.template = tracer, unlike, template
+        self.questions = dict(questions)
         self.named = correction is not None
         self.correction = _correction_of(correction or "trace", tracer)
         self.probes = [one if isinstance(one, Probe) else Probe.read(one) for one in probes]
@@ -97,8 +102,14 @@ class Decider:
         self.certificate = certificate
         if certificate is not None:
             self._obey(certificate)
-        for probe in self.probes:
+        for place, probe in enumerate(self.probes):
             probe.check(self.subject)
+            for other in self.probes[:place]:
+                if other.answers(probe.question) and other.digest != probe.digest:
+                    raise InputError(
+                        f"two probes answer one question: {other.name} and {probe.name}, of which "
+                        "one may be named in the questions file. Give one of them"
+                    )
 
     def _obey(self, certificate: Certificate) -> None:
         """Take the method that a certificate allows."""
@@ -159,8 +170,9 @@ class Decider:
 
     @property
     def method(self) -> str:
-        """Return the name of what answers questions: `base` if nothing was named."""
-        return self.correction.name if self.named or self.certificate is not None else "base"
+        """Return the name of what answers questions that no probe answers; `base` is the model."""
+        certified = self.certificate is not None and self.certificate.probe is None
+        return self.correction.name if self.named or certified else "base"
 
     @property
     def temperature(self) -> float | None:
@@ -285,7 +297,9 @@ class Decider:
             InputError: No input, no questions or no template.
             ItemError: A question that cannot be answered: it does not fit the context.
         """
-        answers: Answers = self.answer([self.plan(input, questions, template=template)])[0]
+        plan = self.plan(input, questions, template=template)
+        _warn(plan.warnings)
+        answers: Answers = self.answer([plan])[0]
         return answers
 
     def decide_many(
@@ -302,6 +316,7 @@ class Decider:
         with `on_error="return"` it stands in the place of the answers.
         """
         ready = self.prepare(questions, template=template)
+        _warn(self.near_misses(ready))
         rest = ((value, str(place)) for place, value in enumerate(inputs))
         while piece := list(islice(rest, _TOGETHER)):
             plans = self.plan_many(piece, ready)
@@ -386,7 +401,7 @@ class Decider:
         Raises:
             InputError: A probe was fitted under another prompt template.
         """
-        probes = self._probes_of(ready)
+        probes, near = self._probes_of(ready), self.near_misses(ready)
         texts = [v if isinstance(v, str) else _text_or_error(v) for v, _ in inputs]
         named: list[tuple[str, str | None]] = [
             (text, name)
@@ -405,8 +420,34 @@ class Decider:
                 continue
             parts = next(rows)
             bad = next((part for part in parts if isinstance(part, ItemError)), None)
-            plans.append(bad or Plan(text, ready.questions, parts, trajectory=read == "all"))
+            plans.append(bad or Plan(text, ready.questions, parts, read == "all", near))
         return plans
+
+    def near_misses(self, ready: Questionnaire) -> dict[str, str]:
+        """Return, for each question that the model answers, how it differs from a served one.
+
+        Served questions are those of the probes and of the certificate. A question that resembles
+        none of them has no warning.
+        """
+        named = {n: q for n, q in self.questions.items() if self._answered_by(q) is not None}
+        found = {}
+        for name, question in ready.questions.items():
+            if self._answered_by(question) is not None:
+                continue
+            probed = {probe.name: _asked(probe, question) for probe in self.probes}
+            if (what := nearby(question, named | probed)) is not None:
+                found[name] = what
+        return found
+
+    def _answered_by(self, question: Question) -> str | None:
+        """Return what answers a question besides the model: a probe, or a certified correction."""
+        for probe in self.probes:
+            if not isinstance(question, Multi) and probe.answers(question):
+                return probe.name
+        certificate = self.certificate
+        if certificate is None or certificate.probe is not None or not certificate.questions:
+            return None
+        return certificate.policy.method if speaks_of(question, certificate.questions) else None
 
     def _probes_of(self, ready: Questionnaire) -> dict[str, Probe]:
         """Return the questions that a probe answers, each with its probe."""
@@ -554,7 +595,7 @@ class Decider:
         certified = () if self.certificate is None else self.certificate.questions
         if speaks_of(part.question, certified):
             return answer_of(part.question, decision, self.temperature)
-        return answer_of(part.question, without_certificate(decision))
+        return answer_of(part.question, without_certificate(decision).as_base())
 
     def _from_states(
         self,
@@ -736,6 +777,19 @@ def _joined(plan: Plan, named: Mapping[str, SingleAnswer]) -> Answers:
 def _state_of(part: Part) -> StateProbe:
     assert part.probe is not None and part.probe.state is not None
     return part.probe.state
+
+
+def _asked(probe: Probe, question: Question) -> Question:
+    """Return a probe's question, with the asked options if those of the probe differ by row."""
+    if not isinstance(probe.fit, TrajectoryProbe) or not isinstance(question, Choice):
+        return probe.question
+    same = normalised(question.instructions) == normalised(probe.question.instructions)
+    return replace(question, instructions=probe.question.instructions) if same else probe.question
+
+
+def _warn(messages: Mapping[str, str]) -> None:
+    for name, message in messages.items():
+        warnings.warn(f"question {name!r}: {message}", stacklevel=3)
 
 
 def _fault(decision: Decision | NonFiniteError | None) -> NonFiniteError | None:
