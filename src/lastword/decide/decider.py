@@ -75,7 +75,8 @@ class Decider:
 
     Raises:
         CertificateError: The certificate cannot be read, or is for another model, Theta or chat.
-        InputError: A probe that cannot be read, or is for another model.
+        InputError: A probe that cannot be read, or is for another model, or has too few labels
+            for any text to be below `unlike`.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Decider:
             self._obey(certificate)
         for probe in self.probes:
             probe.check(self.subject)
+            _check_unlike(probe, unlike)
 
     def _obey(self, certificate: Certificate) -> None:
         """Take the method that a certificate allows."""
@@ -731,6 +733,17 @@ def _joined(plan: Plan, named: Mapping[str, SingleAnswer]) -> Answers:
         else:
             answers[name] = named[name]
     return answers
+
+
+def _check_unlike(probe: Probe, level: float) -> None:
+    """Refuse a level that no text can be below: a probe of n labels has p-values from 1/(n+1)."""
+    likeness = None if probe.state is None else probe.state.likeness
+    if likeness is not None and 0 < level <= likeness.least_p:
+        raise InputError(
+            f"--unlike {level:g} would never defer an answer of {probe.name}: its "
+            f"{len(likeness.distances)} labelled texts allow no p-value below "
+            f"{likeness.least_p:.3g}. Use --unlike {likeness.level(level):g}, or label more texts"
+        )
 
 
 def _state_of(part: Part) -> StateProbe:

@@ -153,7 +153,8 @@ class TryJob:
         sets = None if self.sets is None else _sets(sample, contest, self.sets)
         notes = self.labels.notes
         verdict = judge(sample, certified, terms, contest, raced, notes=notes, sets=sets)
-        verdict = replace(verdict, advice=advise(verdict, self._commands(verdict, out)))
+        commands = self._commands(verdict, out, _unlike(contest, verdict.certificate.method))
+        verdict = replace(verdict, advice=advise(verdict, commands))
         if out is not None:
             stage(f"writing {out}")
             self._write(out, verdict, certified, contest, raced)
@@ -188,7 +189,7 @@ class TryJob:
             return Outcome(sample, finding, controls, (mark.question,), mark, like)
         return Outcome(sample, finding, controls, questions)
 
-    def _commands(self, verdict: Verdict, out: Path | None) -> list[str]:
+    def _commands(self, verdict: Verdict, out: Path | None, unlike: str) -> list[str]:
         """Return the commands that use a verdict, each after a line that says what it does."""
         source = self.tracer.source
         asked = f"--model {source.get('path', source['model'])}"
@@ -206,12 +207,13 @@ class TryJob:
             if probe and is_probe(probe) and contest.line(probe).right > contest.model.right:
                 lines += [
                     "To serve an uncertified probe, fitted to all labels, at your own risk:",
-                    f"lastword serve {asked}{questions} --probe {out / UNCERTIFIED}",
+                    f"lastword serve {asked}{questions} --probe {out / UNCERTIFIED}{unlike}",
                 ]
             return lines
         asked += f" --certificate {out / CERTIFICATE}"
         if certificate.method != contest.probe:
             return ["To serve it:", f"lastword serve {asked}"]
+        asked += unlike
         if not questions:
             return ["To serve it:", f"lastword serve {asked} --probe {out / PROBE}"]
         asked += questions
@@ -245,6 +247,12 @@ class TryJob:
             if prompt.template.name not in TEMPLATES:
                 _write(out / file_of(prompt.name), prompt.template.text)
         _write(out / FILE, to_json(verdict.to_dict()) + "\n")
+
+
+def _unlike(contest: Contest | None, method: str | None) -> str:
+    """Return the option that defers texts unlike the labels, at a level that they allow."""
+    state = None if contest is None else contest.entrant(method).probe.state
+    return "" if state is None else f" --unlike {state.likeness.level():g}"
 
 
 def _sets(sample: Sample, contest: Contest | None, level: float) -> Sets:
