@@ -662,6 +662,7 @@ def read_passages(
         context=tracer.profile.context,
         overflow=tracer.overflow,
         chat=tracer.chat,
+        vocabulary=tracer.profile.vocabulary,
     )
     return [
         ItemError(passage.reason, str(place) if name is None else name)

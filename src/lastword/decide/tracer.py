@@ -300,6 +300,7 @@ class Tracer:
             overflow=self.overflow,
             chat=self.chat,
             first=first,
+            vocabulary=self.profile.vocabulary,
         )
 
     def plan(self, encoded: Sequence[EncodedItem]) -> list[list[int]]:

@@ -12,6 +12,7 @@ from lastword.text.tokens import (
     Text,
     Tokenizer,
     chat_prompt,
+    check_ids,
     common_length,
     has_control,
 )
@@ -38,6 +39,7 @@ def encode_passages(
     context: int | None,
     overflow: Overflow = "error",
     chat: Chat | None = None,
+    vocabulary: int | None = None,
 ) -> list[Passage | ItemError]:
     """Return every prompt as a probe reads it (method, section 19); in order.
 
@@ -56,7 +58,9 @@ def encode_passages(
     results: list[Passage | ItemError] = []
     for place, part in enumerate(parts):
         try:
-            results.append(_passage(part, reader, context, overflow, chat is None))
+            passage = _passage(part, reader, context, overflow, chat is None)
+            check_ids([passage.tokens], vocabulary)
+            results.append(passage)
         except ItemError as error:
             results.append(ItemError(str(error), str(place)))
     return results

@@ -130,6 +130,7 @@ def encode(
     overflow: Overflow = "error",
     chat: Chat | None = None,
     first: int = 0,
+    vocabulary: int | None = None,
 ) -> list[EncodedItem | ItemError]:
     """Return every item as token ids, or as the error that names it; in order.
 
@@ -145,6 +146,7 @@ def encode(
             prompt.
         chat: Apply the tokenizer's chat template.
         first: Place of the first item among all that are read: the name of one without an id.
+        vocabulary: Token ids that the model has; None for no check.
 
     Raises:
         InputError: The chat template that `chat` asks for is missing or refuses the prompt.
@@ -157,7 +159,9 @@ def encode(
         alone = first == 0 and len(items) == 1
         name = str(first + place) if item.id is None and not alone else item.id
         try:
-            results.append(_encode_item(item, prompts, reader, context, overflow))
+            encoded = _encode_item(item, prompts, reader, context, overflow)
+            check_ids((b.tokens for p in encoded.prompts for b in p.branches), vocabulary)
+            results.append(encoded)
         except ItemError as error:
             results.append(ItemError(str(error), name))
     return results
@@ -468,6 +472,20 @@ def _split(texts: _Texts, reader: Reader) -> Encoded:
     start = (reader.start,) if min(boundaries) == 0 else ()
     pairs = zip(sequences, boundaries, strict=True)
     return Encoded(tuple(Branch(start + s, len(start) + n) for s, n in pairs), boundary_moved=moved)
+
+
+def check_ids(sequences: Iterable[Ids], vocabulary: int | None) -> None:
+    """Refuse tokens for which the model has no embedding.
+
+    Raises:
+        ItemError: One of them is beyond the vocabulary.
+    """
+    most = max((max(ids, default=0) for ids in sequences), default=0)
+    if vocabulary is not None and most >= vocabulary:
+        raise ItemError(
+            f"the tokenizer gives the token {most}, and the model has {vocabulary} tokens: the "
+            "tokenizer is another model's, or the text has an added token that was never trained"
+        )
 
 
 def common_length(prompt: Ids, sequence: Ids) -> int:

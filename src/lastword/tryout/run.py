@@ -105,17 +105,16 @@ class TryJob:
             item_of(text, question, self.template, id=id, blind=True)
             for text, question, _, id, _ in rows
         ]
-        encoded = [e for e in self.tracer.encode(items) if not isinstance(e, ItemError)]
+        results = self.tracer.encode(items)
+        encoded = [e for e in results if not isinstance(e, ItemError)]
+        texts = [r[0] for r, e in zip(rows, results, strict=True) if not isinstance(e, ItemError)]
         if not encoded:
-            raise InputError(
-                f"the first {len(items)} examples do not fit the model's context: shorten the "
-                "texts, or use a model with a longer context"
-            )
+            raise InputError(f"the first {len(items)} examples cannot be read: {results[0]}")
         start = time.perf_counter()
         self.tracer.decide_group(encoded, Scope("all", "all", self.methods))
         if (question := self.labels.question) is None:
             return (time.perf_counter() - start) / len(encoded) * self.items
-        read_states(self.tracer, [row[0] for row in rows], question, self.template, POOLINGS)
+        read_states(self.tracer, texts, question, self.template, POOLINGS)
         each = (time.perf_counter() - start) / len(encoded)
         return each * self.items + fitting(self.tracer, self.items, len(question.options))
 
