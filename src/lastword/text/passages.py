@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lastword.errors import ItemError
+from lastword.files.cells import text_fault
 from lastword.text.tokens import (
     Chat,
     Ids,
@@ -70,6 +71,8 @@ def _passage_texts(
     prompt: str, own: str | None, tokenizer: Tokenizer, chat: Chat | None
 ) -> tuple[Text, ...] | ItemError:
     """Return the text that is read, and where the input is pooled the text before it."""
+    if (fault := text_fault(prompt)) is not None:
+        return ItemError(f"the text {fault}")
     head = prompt.rstrip() if chat is None else chat_prompt(prompt, tokenizer, chat)
     start = 0 if chat is None else head.rfind(prompt.strip())
     within = 0 if own is None else prompt.strip().find(own.strip())
