@@ -55,16 +55,16 @@ class Renderer:
         *,
         most: int,
         seconds: float,
-        day: str,
+        day: str | None = None,
     ) -> str:
-        """Write a conversation by a template, on a day.
+        """Write a conversation by a template, on a day; today if left out.
 
         Raises:
             UnboundedError: It takes or writes more.
             ValueError: The template refuses it.
         """
         request = {"messages": messages, "template": template, "values": values, "most": most}
-        line = json.dumps(request | {"seconds": seconds, "day": day}, default=str)
+        line = json.dumps(request | {"seconds": seconds, "day": day or today()}, default=str)
         with self._lock:
             try:
                 answer = self._ask(line)
@@ -201,7 +201,7 @@ def written(
     if parts:
         shaped = [m | {"content": [{"type": "text", "text": m["content"]}]} for m in messages]
     try:
-        text = _write(shaped, tokenizer, values, most, day or today())
+        text = _write(shaped, tokenizer, values, most, day)
     except UnboundedError as error:
         why = f"{error} for this prompt: mend the model's chat_template"
         raise InputError(f"the tokenizer's chat template {why}") from error
@@ -214,7 +214,11 @@ def written(
 
 
 def _write(
-    messages: list[dict[str, Any]], tokenizer: Any, values: Mapping[str, Any], most: int, day: str
+    messages: list[dict[str, Any]],
+    tokenizer: Any,
+    values: Mapping[str, Any],
+    most: int,
+    day: str | None,
 ) -> str:
     """Return what the template writes, as transformers' own code would.
 

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from lastword.errors import InputError, ItemError, ModelError
 from lastword.files.cells import text_fault
+from lastword.files.shorten import shorten
 from lastword.rule.theta import Theta
 from lastword.text.branch import Branch
 from lastword.text.items import Item
@@ -262,6 +263,8 @@ def _lost(tokenizer: Tokenizer, chat: Chat, parts: bool) -> str:
     for probe in _PROBES:
         messages = as_dicts([*system, Message("user", probe)])
         text = written(messages, tokenizer, _THINKING_OFF, day=chat.date, parts=parts)
+        if parts and "'type'" in text:  # the list itself, as Python writes it
+            return "the tokenizer's chat template writes a list of parts as it stands"
         if (count := text.count(probe)) != 1:
             what = f"writes a text {count} times" if count else "leaves a text out or changes it"
             return f"the tokenizer's chat template {what}: take another copy of the model"
@@ -277,7 +280,7 @@ def require_settled(tokenizer: Tokenizer, chat: Chat | None = None) -> None:
         ModelError: It gives one text other tokens each time all the same.
         InputError: The template does not write a text as it stands, once.
     """
-    model = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
+    model: Any = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
     if getattr(model, "dropout", None):
         model.dropout = None
     text = " ".join(_PROBES) * 4
@@ -478,7 +481,7 @@ def as_errors(what: str) -> Iterator[None]:
     except BaseException as error:
         if type(error).__name__ != "PanicException":
             raise
-        why = str(error).partition("\n")[0]
+        why = shorten(str(error).partition("\n")[0], 300)  # it may come with a whole pattern
         raise ModelError(f"{what}: {why}; take another copy of the model") from None
 
 
