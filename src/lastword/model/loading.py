@@ -551,7 +551,7 @@ def in_one_line(base: LoadOptions, what: str = "") -> Iterator[None]:
         reachable = not constants.HF_HUB_OFFLINE or Path(base.name).exists()
         why = "" if reachable else " (HF_HUB_OFFLINE is set: no hub was asked)"
         plain = isinstance(error, _TROUBLE) and not isinstance(error, KeyError)
-        kind = "" if plain else f"{type(error).__name__}: "
+        kind = "" if plain or _ABSENT.search(str(error)) else f"{type(error).__name__}: "
         raise ModelError(
             f"cannot load {what}{base.label}: {kind}{_first_line(error)}{why}"
         ) from error
