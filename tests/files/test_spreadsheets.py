@@ -1,11 +1,18 @@
 """Tables as spreadsheets leave them: separators, encodings, Excel, and what cannot be read."""
 
+import csv
+import io
 from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lastword.errors import InputError
+from lastword.files.cells import csv_line
 from lastword.files.rows import id_column, read_rows
+from lastword.text.items import rows_of
 
 CELLS = [
     ["Ticket-ID", "text", "team"],
@@ -28,9 +35,94 @@ def test_separators_and_encodings_are_found_and_said(
 ) -> None:
     path, said = tmp_path / "tickets.csv", list[str]()
     path.write_bytes(quoted(separator).encode(encoding))
-    assert [row.value for row in read_rows(path, said.append)] == ROWS
-    plain = separator == "," and encoding in ("utf-8", "utf-8-sig")
+    named = encoding if encoding == "cp1252" else None
+    assert [row.value for row in read_rows(path, said.append, named)] == ROWS
+    plain = named or separator == "," and encoding in ("utf-8", "utf-8-sig")
     assert len(said) == (0 if plain else 1)
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ("text,team\ngrüße,a\ncaf".encode() + b"\xe9 au lait,b\n", r"line 3: byte 4 \(0xE9\)"),
+        ("text,team\nürgend,a\nende ü".encode()[:-1] + b",b\n", r"line 3: byte 6 \(0xC3\)"),
+        ("text,team\n包裹在哪里,a\n我要退款,b\n".encode("gbk"), "--encoding gb18030.*包裹"),
+        ("text,team\nгде моя посылка,a\n".encode("cp1251"), r"line 2: byte 1.*--encoding"),
+        (quoted(",").encode("cp1252"), "line 2: byte 10 .*--encoding"),
+        (quoted(",").encode("utf-16-le"), "--encoding utf-16-le"),
+    ],
+    ids="stray cut gbk cp1251 cp1252 utf16".split(),
+)
+def test_another_encoding_is_refused_by_line_and_byte(tmp_path: Path, raw: bytes, message: str):
+    (path := tmp_path / "t.csv").write_bytes(raw)
+    with pytest.raises(InputError, match=message):
+        read_rows(path)
+    lines = tmp_path / "t.jsonl"
+    lines.write_bytes(b'{"a": 1}\n{"a": "\xe9"}\n{"a": 3, "a": 4}\n')
+    errors = [row.error for row in read_rows(lines)]
+    assert errors[0] is None and "byte 8 (0xE9)" in errors[1] and "'a' stands twice" in errors[2]
+
+
+@pytest.mark.parametrize("first", ["sep=;", '"sep=;"', "sep=\t"])
+def test_the_line_in_which_excel_names_a_separator_is_no_header(tmp_path: Path, first: str):
+    mark = first.strip('"')[-1]
+    path = tmp_path / "t.csv"
+    path.write_text(f"{first}\r\ntext{mark}team\r\na, b{mark}x\r\n", newline="")
+    assert [row.value for row in read_rows(path)] == [{"text": "a, b", "team": "x"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"), [('text,team\na,b\n"c"x,d\n', 3), ('"t"x,y\n', 1), ('\na,b\n\n"c"x,d\n', 4)]
+)
+def test_a_broken_line_is_named_as_an_editor_counts_it(tmp_path: Path, text: str, line: int):
+    (path := tmp_path / "t.csv").write_text(text)
+    with pytest.raises(InputError, match=f"line {line}:"):
+        read_rows(path)
+
+
+def test_a_long_cell_is_read_and_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    import pandas as pd
+
+    long = "word " * 2**16
+    (path := tmp_path / "t.csv").write_text(f"text,team,\n{long},b,c\n\0x,b,c\n")
+    first, second = (row.value for row in read_rows(path))
+    assert first == {"text": long, "team": "b", "column 3": "c"} and second["text"] == "\0x"
+    frame = pd.DataFrame([["a", "b", "c"]], columns=["text", "team", "team"])
+    frame.to_csv(path, index=False)
+    frame.to_excel(book := tmp_path / "t.xlsx", index=False)
+    for read in (lambda: read_rows(path), lambda: read_rows(book), lambda: [*rows_of(frame)]):
+        with pytest.raises(InputError, match="columns 2 and 3 are both named 'team'"):
+            read()
+
+
+def test_a_stray_cell_and_a_bomb_take_no_memory_and_formulas_without_values_are_named(
+    tmp_path: Path,
+) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book, path, said = openpyxl.Workbook(), tmp_path / "t.xlsx", list[str]()
+    for cells in [["text", "team"], ["a", "=1+1"], ["b", None], ["=A2", "x"]]:
+        book.active.append(cells)
+    book.active.cell(2, 500, "stray")
+    book.active.cell(1_048_576, 16_384, "stray")
+    book.save(path)
+    rows = [row.value for row in read_rows(path, said.append)]
+    assert rows == [{"text": t, "team": own} for t, own in [("a", ""), ("b", ""), ("", "x")]]
+    assert said[0] == "left out: 1 cell to the right of the named columns"
+    assert said[1].startswith("2 formula cells without a stored value read as empty (B2, A4)")
+    with ZipFile(path, "w", ZIP_DEFLATED) as archive:
+        archive.writestr("xl/worksheets/sheet1.xml", b" " * 2**29)
+    with pytest.raises(InputError, match="unpacks to 512 MiB"):
+        read_rows(path)
+
+
+@given(cells=st.lists(st.one_of(st.text(), st.sampled_from(["=1", " =1", "\r=1", "\x1b[31m"]))))
+def test_no_cell_that_is_written_is_run_or_obeyed(cells: list[str]) -> None:
+    line = csv_line(["x", *cells])
+    (read,) = csv.reader(io.StringIO(line, newline=""))
+    assert not {*line} & {chr(code) for code in (*range(9), 11, 12, *range(14, 32), 127)}
+    assert not any(cell.lstrip(" ").startswith(tuple("=+-@\t\r\n")) for cell in read)
+    plain = [cell for cell in cells if cell.isalnum()]
+    assert [cell for cell in read[1:] if cell.isalnum()] == plain
 
 
 def test_a_separator_in_a_header_of_several_is_the_one_of_the_rows(tmp_path: Path) -> None:
@@ -65,7 +157,7 @@ def test_a_workbook_is_read_as_text_and_its_sheet_is_said(tmp_path: Path) -> Non
 def test_what_cannot_be_read_names_the_separator_or_the_encoding(tmp_path: Path) -> None:
     path = tmp_path / "tickets.csv"
     path.write_bytes(quoted(",").encode("utf-16-le"))
-    with pytest.raises(InputError, match="UTF-8"):
+    with pytest.raises(InputError, match="UTF-16"):
         read_rows(path)
     path.write_text('text;team\n"never closed;billing\n')
     with pytest.raises(InputError, match="separated by semicolons"):

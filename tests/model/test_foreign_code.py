@@ -546,7 +546,8 @@ def test_a_chat_template_that_hangs_on_some_message_is_stopped(monkeypatch):
         "{% for m in messages %}{{ m.role }}: {{ m.content | tojson(indent=1) }}\n  {% endfor %}",
         "{{ bos_token }}{% generation %}{{ messages[-1].content }}{% endgeneration %}!",
         "{% set s = namespace(n=0) %}{% for m in messages %}{% set s.n = s.n + 1 %}{% endfor %}"
-        "{{ s.n }}{{ enable_thinking }}{{ tools is none }}{{ add_generation_prompt }} é😀",
+        "{{ s.n }}{{ enable_thinking }}{{ tools is none }}{{ add_generation_prompt }} é😀"
+        "{{ messages[-1].content }}",
     ],
 )
 def test_what_is_written_apart_is_what_transformers_writes(template):
@@ -567,7 +568,7 @@ def test_what_is_written_apart_is_what_transformers_writes(template):
     ("template", "words"),
     [
         ("{{ ('a' * 10 ** 10) | length }}", "takes more memory"),
-        ("{{ messages[0].content * 1000000 }}", "writes 2000000 characters"),
+        ("{{ messages[0].content * 1000000 }}", "writes 28000000 characters"),
         ("{{ raise_exception('no,\nthank you') }}", "refuses the prompt: no, thank you"),
         ("{{ messages[0].content + 1 }}", "refuses the prompt: .*concatenate"),
         # Ways out of the sandbox.

@@ -2,23 +2,29 @@
 
 import json
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import formats
 import numpy as np
 import pytest
 import torch
 from families import build, random_items, save, tokenizer
+from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import AutoModelForCausalLM, T5Config
 
 import lastword.cli
 from lastword import Tracer
-from lastword.errors import ModelError, TooLargeError
+from lastword.errors import InvariantError, ModelError, TooLargeError, TraceError
 from lastword.model import loading
+from lastword.model.backend import token_bytes
 from lastword.model.options import LoadOptions
+from lastword.model.weights.invariant import read_invariant
+from lastword.rule.theta import Theta
 
 ITEMS = random_items(1, 6)
 # Multiples of 64: blocks of NF4 and the tiles of bitsandbytes' kernels for the CPU.
@@ -382,3 +388,90 @@ def test_an_adapters_folder_is_merged(saved, correct, tmp_path):
     assert difference(correct(tmp_path / "adapter")[0], correct(saved("llama"))[0]) > 0.1
     assert tracer.describe()["base"] == str(saved("llama"))
     assert "merge it and save" in refusal(tmp_path / "adapter", quantize="int8")
+
+
+# --- one set of weights, all of it used ---
+
+
+def changed(folder: Path, **tensors: torch.Tensor | None) -> Path:
+    """The folder with more tensors, or fewer."""
+    stored = load_file(file := folder / "model.safetensors") | tensors
+    save_file({n: t for n, t in stored.items() if t is not None}, file, {"format": "pt"})
+    return folder
+
+
+def sharded(folder: Path, stale: str | None = None) -> Path:
+    """The folder's weights in two shards, of which the second has a stale tensor of the first."""
+    stored = load_file(file := folder / "model.safetensors")
+    names = sorted(stored)
+    parts = [f"model-0000{n}-of-00002.safetensors" for n in (1, 2)]
+    index = {name: parts[place % 2] for place, name in enumerate(names)}
+    for part in parts:
+        own = {
+            n: t for n, t in stored.items() if index[n] == part or (n == stale and part == parts[1])
+        }
+        save_file(own, folder / part, {"format": "pt"})
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": index})
+    )
+    file.unlink()
+    return folder
+
+
+def test_tensors_that_the_model_does_not_use_are_refused_by_name(copy):
+    for name in ("score.weight", "lm_head.bias", "model.layers.0.self_attn.k_proj.bias"):
+        assert name in refusal(changed(copy, **{name: torch.ones(3)}))
+        changed(copy, **{name: None})
+    changed(copy, **{"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(2)})
+    loading.load(LoadOptions(str(copy)))
+    depth = json.loads((copy / "config.json").read_text())["num_hidden_layers"]
+    rewrite(copy, num_hidden_layers=depth - 1)
+    assert f"model.layers.{depth - 1}." in refusal(copy)
+    with pytest.raises(InvariantError, match=f"has {depth - 1} text blocks and the checkpoint"):
+        read_invariant(copy, theta=Theta())
+
+
+def test_weights_come_from_one_place_for_states_and_for_the_invariant(copy, saved):
+    right = Tracer.from_pretrained(copy)
+    whole = (copy / "model.safetensors").read_bytes()
+    halves = Tracer.from_pretrained(sharded(copy))
+    assert difference(trajectories(right), trajectories(halves)) == 0
+    assert halves.invariant == right.invariant
+    (copy / "model.safetensors").write_bytes(whole)
+    for read in (loading.load, lambda options: read_invariant(copy, theta=Theta())):
+        with pytest.raises(ModelError, match="two sets of weights"):
+            read(LoadOptions(str(copy)))
+    sharded(copy, stale := min(load_file(copy / "model.safetensors")))
+    assert f"has {stale}, which is stored in model-00001" in refusal(copy)
+    assert "'../x'" in refusal(rewrite(copy, transformers_weights="../x"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"rms_norm_eps": "x"}, "rms_norm_eps"),
+        ({"hidden_size": -1}, "cannot load"),
+        ({"hidden_size": 0}, "cannot load"),
+        ({"num_hidden_layers": -3}, "-3 blocks"),
+        ({"num_hidden_layers": 10**9}, "GB"),
+        ({"intermediate_size": [64, 64]}, "intermediate_size"),
+        ({"dtype": "auto"}, "dtype 'auto'"),
+        ({"dtype": "load"}, "cannot load"),
+        ({"text_config": 7}, "cannot load"),
+        ({"quantization_config": "x"}, "cannot load"),
+    ],
+    ids=str,
+)
+def test_an_absurd_config_ends_in_one_line(copy, changes, word):
+    assert word in refusal(rewrite(copy, **changes))
+    with suppress(TraceError):
+        read_invariant(copy, theta=Theta())
+
+
+def test_the_largest_of_several_inner_sizes_counts():
+    sizes = {"hidden_size": 16, "num_hidden_layers": 4}
+    one, several = (
+        token_bytes(SimpleNamespace(**sizes, intermediate_size=inner), torch.float32)
+        for inner in (64, [32, 64, 32])
+    )
+    assert one == several

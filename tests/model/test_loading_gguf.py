@@ -4,6 +4,7 @@ import hashlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gguf_files
@@ -23,6 +24,8 @@ from lastword.errors import CertificateError, ModelError, UnsupportedModelError
 from lastword.model import loading, named
 from lastword.model.loaded import Loaded
 from lastword.model.options import LoadOptions
+from lastword.model.splitters import PRE, settle_splitter
+from lastword.model.weights.gguf import Header
 from lastword.model.weights.invariant import model_invariant
 from lastword.rule.theta import Theta
 from lastword.trust.policy import Policy
@@ -235,3 +238,34 @@ def test_a_certificate_knows_a_file_whose_rows_were_moved_and_another_precision(
     gguf_files.write(path, model)
     with pytest.raises(CertificateError, match="for the weights of tiny '"):
         Decider.from_pretrained(str(path), **given)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("gpt-2", "Don|'t| (|hi|)| 1234"),
+        ("smollm", "Don|'t| (|hi|)| |1|2|3|4"),
+        ("stablelm2", "Don|'t| (|hi|)| |1|2|3|4"),
+        ("chatglm-bpe", "Don|'t| (|hi|)| |123|4"),
+        ("default", "Don|'|t| |(|hi|)| |123|4"),
+        (None, "Don|'|t| |(|hi|)| |123|4"),
+        ("falcon", "Don|'|t| |(|hi|)| |123|4"),
+        ("viking", "Don't| (|hi|)| |1|2|3|4"),
+    ],
+)
+def test_text_is_split_as_llama_cpp_splits_it(name, expected, caplog):
+    values = {"tokenizer.ggml.model": "gpt2"} | ({} if name is None else {PRE: name})
+    tokenizer = SimpleNamespace(backend_tokenizer=SimpleNamespace(pre_tokenizer=None))
+    settle_splitter(tokenizer, Header("m.gguf", values, {}))
+    pieces = tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str("Don't (hi) 1234")
+    assert "|".join(piece for piece, _ in pieces).replace("Ġ", " ") == expected
+    assert (PRE in caplog.text) == (name is None)
+
+
+def test_a_file_without_merges_or_with_an_unknown_split_is_refused(llama, tmp_path):
+    raw = llama.read_bytes()
+    (unknown := tmp_path / "unknown.gguf").write_bytes(raw.replace(b"default", b"made-up"))
+    assert "splits its text as 'made-up'" in refusal(unknown)
+    bare = raw.replace(b"tokenizer.ggml.merges", b"tokenizer.ggml.mergez")
+    (without := tmp_path / "bare.gguf").write_bytes(bare)
+    assert "has no tokenizer.ggml.merges" in refusal(without)

@@ -1,6 +1,7 @@
 """A probe bound to its question: its file, and what it answers in `decide`."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from lastword.probes.probe import Probe
 from lastword.probes.stacked import fit_stacked
 from lastword.probes.state import fit_state
 from lastword.probes.trajectory import TrajectoryProbe, features_of, fit_trajectory
+from lastword.probes.unlike import Likeness
 from lastword.text.prompt_template import template_name
 from lastword.text.question import Choice, Predicate
 
@@ -150,6 +152,18 @@ def test_a_text_unlike_the_labels_is_deferred_where_that_is_asked(probe):
     assert answer.deferred and answer.decision.likeness < 1
     as_like = Decider.demo(probes=[probe], unlike=answer.decision.likeness)
     assert not as_like.decide("zzzz qqqq 0000", {"topic": QUESTION})["topic"].deferred
+
+
+@pytest.mark.parametrize(("labels", "suggested"), [(30, 0.033), (99, 0.011), (198, 0.01)])
+def test_a_level_below_every_p_value_is_refused_with_one_that_defers(probe, labels, suggested):
+    rng = np.random.default_rng(0)
+    likeness = Likeness.of((z := rng.standard_normal((labels, 4))) - z.mean(axis=0))
+    far = likeness.p_values(np.full((1, 4), 1e6))[0]
+    assert far == likeness.least_p and far < likeness.level() == suggested
+    few = replace(probe, fit=replace(probe.fit, likeness=likeness))
+    if far >= 0.01:
+        with pytest.raises(InputError, match=f"--unlike {suggested:g}"):
+            Decider.demo(probes=[few], unlike=0.01)
 
 
 def test_another_model_or_template_is_refused_by_name(probe):

@@ -9,13 +9,31 @@ import pytest
 import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
-from lastword.errors import ItemError
+from lastword.errors import InputError, ItemError
 from lastword.rule.theta import Theta, TokensTheta
 from lastword.text.items import Item
-from lastword.text.tokens import Chat, EncodedItem, encode
+from lastword.text.passages import encode_passages
+from lastword.text.template import today
+from lastword.text.tokens import (
+    Chat,
+    EncodedItem,
+    chat_prompt,
+    describe_chat,
+    encode,
+    require_settled,
+)
 
 CORPUS = [
     "the capital of france is paris",
@@ -369,3 +387,104 @@ def test_a_chat_template_keeps_its_control_tokens_around_a_literal_text(join):
         assert sequence.count(start) == other.count(start) == 4  # two turns, one more, its own
     assert tokenizer.decode(own(encoded, 1)) == "</s>"
     assert tokenizer.convert_tokens_to_ids("</s>") not in own(encoded, 1)
+
+
+def metaspace(scheme: str) -> PreTrainedTokenizerFast:
+    """A tokenizer as SentencePiece's: letters and two words, and a blank in front by a scheme."""
+    letters = "▁abcdefghijklmnopqrstuvwxyzINST?.[]/<>"
+    merges = [("▁", "h"), ("▁h", "i"), ("▁", "n"), ("▁n", "o"), ("n", "o"), ("h", "i")]
+    words = dict.fromkeys(["<unk>", "<s>", "</s>", *letters, *map("".join, merges)])
+    vocabulary = {word: n for n, word in enumerate(words)}
+    own = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token="<unk>"))
+    if scheme == "normalizer":
+        parts = normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")
+        own.normalizer = normalizers.Sequence([*parts])
+    else:
+        form = {"replacement": "▁", "prepend_scheme": scheme, "split": False}
+        own.pre_tokenizer = pre_tokenizers.Metaspace(**form)
+    own.add_special_tokens(
+        [AddedToken(t, special=True, normalized=False) for t in ("<unk>", "<s>", "</s>")]
+    )
+    names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    made = PreTrainedTokenizerFast(tokenizer_object=own, **names)
+    made.chat_template = (
+        "{{ bos_token }}{% for m in messages %}[INST] {{ m.content }} [/INST]{% endfor %}"
+    )
+    return made
+
+
+@pytest.mark.parametrize("chat", [Chat(), None])
+@pytest.mark.parametrize("scheme", ["first", "always", "never", "normalizer"])
+def test_a_control_token_in_a_text_changes_no_other_token(scheme, chat):
+    tokenizer = metaspace(scheme)
+    masked, literal = (
+        one(Item(text, ("no", "hi"), literal=True), tokenizer, chat=chat).prompt
+        for text in ("hi xxxx no", "hi </s> no")
+    )
+    for other, branch in zip(masked.branches, literal.branches, strict=True):
+        pieces, expected = (
+            tokenizer.convert_ids_to_tokens(list(b.tokens)) for b in (branch, other)
+        )
+        word = "".join(pieces).replace("</s>", "xxxx")
+        assert word == "".join(expected) and len(pieces) == len(expected)
+        assert branch.tokens[branch.boundary :] == other.tokens[other.boundary :]
+        assert tokenizer.eos_token_id not in branch.tokens
+
+
+PARTS = (
+    "{% for m in messages %}{{ m.role }}: {% for part in m.content %}{% if part.type == 'text' %}"
+    "{{ part.text }}{% endif %}{% endfor %}\n{% endfor %}answer:"
+)
+TWICE = "{% for m in messages %}{{ m.content }} {{ m.content }}{% endfor %}"
+
+
+def test_a_prompt_has_its_text_once_or_the_template_is_refused():
+    tokenizer = make()
+    tokenizer.chat_template = PARTS
+    assert chat_prompt("Where?", tokenizer, Chat("Be brief.")) == (
+        "system: Be brief.user: Where?answer:"
+    )
+    for template, chat, message in [
+        (TWICE, Chat(), "writes a text 2 times"),
+        ("{{ messages[0].content[:9] }}", Chat(), "leaves a text out or changes it"),
+        ("{{ messages[-1].content }}", Chat("Be brief."), "leaves the system message out"),
+        (CHAT.replace("</s>", "").replace("<s>", "\ud800"), Chat(), "lone surrogate"),
+    ]:
+        tokenizer.chat_template = template
+        with pytest.raises(InputError, match=message):
+            require_settled(tokenizer, chat)
+    with pytest.raises(InputError, match="the system message contains a lone surrogate"):
+        Chat("\ud800")
+
+
+def test_a_date_is_that_of_the_chat_or_of_the_run_and_is_recorded():
+    tokenizer = make()
+    tokenizer.chat_template = "{{ strftime_now('%d %b %Y %H:%M') }} {{ messages[-1].content }}"
+    chat = Chat(date="2031-01-02")
+    assert chat_prompt("Where?", tokenizer, chat) == "02 Jan 2031 00:00 Where?"
+    assert describe_chat(tokenizer, chat)["date"] == "2031-01-02"
+    assert describe_chat(tokenizer, Chat())["date"] == today()
+    tokenizer.chat_template = CHAT
+    assert "date" not in describe_chat(tokenizer, chat)
+    with pytest.raises(InputError, match="2026-01-31"):
+        Chat(date="02 Jan")
+
+
+def test_what_is_random_is_turned_off_and_tokens_beyond_the_model_are_an_items_fault():
+    tokenizer = bos()
+    tokenizer.backend_tokenizer.model.dropout = 0.5
+    text = "understand the standing order"
+    assert len({plain(tokenizer, text) for _ in range(20)}) > 1
+    require_settled(tokenizer)
+    assert len({plain(tokenizer, text) for _ in range(20)}) == 1
+    tokenizer.add_tokens(["parcel"])
+    beyond = tokenizer.convert_tokens_to_ids("parcel")
+    items = [Item(f"my {word} is late", ("yes", "no")) for word in ("letter", "parcel", "sun")]
+    known = {"theta": Theta(), "context": None, "vocabulary": beyond}
+    read = encode(items, tokenizer, **known)
+    assert [isinstance(own, ItemError) for own in read] == [False, True, False]
+    assert f"token {beyond}" in str(read[1]) and "item 1" in str(read[1])
+    passages = encode_passages(
+        [i.prompt for i in items], None, tokenizer, context=None, vocabulary=beyond
+    )
+    assert [isinstance(own, ItemError) for own in passages] == [False, True, False]

@@ -2,8 +2,11 @@
 
 import csv
 import json
+import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import date, datetime
+from decimal import Decimal
 from html import unescape
 from math import nan
 from pathlib import Path
@@ -120,6 +123,49 @@ def test_doubts_about_a_table_name_their_rows_and_tidy_joins_labels() -> None:
     assert [o.text for o in tidy.question.options] == ["Hof", "Kasse", "Lager"]
     assert sum(line.startswith("joined: ") for line in tidy.notes) == 2
     assert not any("--tidy" in line for line in tidy.notes)
+
+
+TWELVE = [f"parcel {letter} is not here" for letter in "abcdefghijkl"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "apart", "joined"),
+    [
+        (["café", unicodedata.normalize("NFD", "café"), "bar"], 3, ["bar", "café"]),
+        (["1", "1.0", "0"], 3, ["0", "1"]),
+        (["a\u200bb", "ab", "c"], 3, ["ab", "c"]),
+        ([1, 1.0, 0], 2, ["0", "1"]),
+        ([0.0, 1.0, float("nan")], 2, ["0", "1"]),
+        ([Decimal(1), Decimal(0), pd.NA], 2, ["0", "1"]),
+        ([b"yes", b"no", b"\xff"], 2, ["no", "yes"]),
+        ([date(2025, 1, 1), datetime(2025, 1, 1), pd.NaT], 2, None),
+    ],
+    ids="forms strings hidden numbers gaps decimals bytes dates".split(),
+)
+def test_labels_that_look_alike_are_joined_and_no_kind_of_cell_ends_a_run(labels, apart, joined):
+    rows = [{0: text, 1: labels[i % 3], "other": labels[i % 3]} for i, text in enumerate(TWELVE)]
+    named = Named(text="0", label="1")
+    read = read_labels(rows, named)
+    assert read.question is not None and len(read.question.options) == apart
+    assert any("one class?" in note for note in read.notes) == (apart > 2)
+    tidy = read_labels(rows, replace(named, tidy=True)).question
+    assert tidy is not None
+    if joined is not None:
+        options = [unicodedata.normalize("NFC", option.text) for option in tidy.options]
+        assert [option.replace("\u200b", "") for option in options] == joined
+
+
+def test_a_row_that_no_model_can_read_is_left_out_and_named(tmp_path: Path) -> None:
+    rows = [{"text": t, "label": "ab"[i % 2]} for i, t in enumerate(TWELVE)]
+    rows[2]["text"], rows[3]["text"], rows[4]["label"] = "\0", "\ud800", "\ud800"
+    lines = [json.dumps(row) for row in rows]
+    lines[5] = "{"
+    (path := tmp_path / "t.jsonl").write_text("\n".join(lines))
+    labels = read_labels(path)
+    assert [row[0] for row in labels.rows] == TWELVE[:2] + TWELVE[6:]
+    assert any("line 6: not JSON" in note for note in labels.notes)
+    (note,) = [note for note in labels.notes if note.startswith("left out 3 rows: ")]
+    assert "row 3: its text contains a NUL" in note and "row 5: its label contains a lone" in note
 
 
 def test_near_copies_are_counted_and_named_where_no_group_says_that_they_belong_together() -> None:

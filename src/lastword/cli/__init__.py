@@ -38,6 +38,7 @@ from lastword.cli.serve import serve
 from lastword.cli.settings import refuse_unknown_variables
 from lastword.cli.try_ import try_
 from lastword.errors import TraceError
+from lastword.files.shorten import shorten
 
 # The extra that installs each package, by the name under which it is imported.
 EXTRAS = {
@@ -123,6 +124,7 @@ def _options(
 
 # typer exports no name of the class of all usage errors.
 _UsageError: Any = typer.BadParameter.__base__
+_LONGEST = 2000  # characters of an error
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -151,5 +153,6 @@ def main() -> None:
         if extra is None:
             raise
         reason = f"{error.name} is not installed; pip install 'lastword[{extra}]'"
-    print(printable(f"lastword: {reason}"), file=sys.stderr)  # one line, whatever it quotes
+    # One line, whatever it quotes, and not all of what it quotes.
+    print(printable(shorten(f"lastword: {reason}", _LONGEST)), file=sys.stderr)
     sys.exit(1)

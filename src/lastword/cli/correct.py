@@ -47,8 +47,10 @@ class Answering:
 
             entry(self.method)
 
-    def decide(self, decider: "Decider", encoded: "Sequence[EncodedItem]") -> "Iterator[Decision]":
-        """Yield the method's decisions, in order."""
+    def decide(
+        self, decider: "Decider", encoded: "Sequence[EncodedItem]"
+    ) -> "Iterator[Decision | NonFiniteError]":
+        """Yield the method's decisions, in order, each or why there is none."""
         scope = decider.scope("all", "all") if self.full else decider.scope()
         if self.method != "trace":
             from lastword.methods import resolve
@@ -56,9 +58,10 @@ class Answering:
             methods = resolve([self.method], decider.tracer.facts)
             scope = replace(scope, read=scope.read if self.full else "base", methods=methods)
         for decision in decider.correct_encoded(encoded, scope):
-            if isinstance(decision, NonFiniteError):
-                raise decision
-            yield decision if self.method == "trace" else decision.by(self.method)
+            if isinstance(decision, NonFiniteError) or self.method == "trace":
+                yield decision
+            else:
+                yield decision.by(self.method)
 
 
 def correct(
@@ -84,6 +87,7 @@ def correct(
         str | None,
         typer.Option(help="The prompt without the question, for methods that compare with it."),
     ] = None,
+    encoding: opt.Encoding = None,
     separator: Annotated[str, typer.Option(help="Text between prompt and candidate.")] = " ",
     method: Annotated[
         str, typer.Option(help="trace, or a method listed by `lastword compare --list`.")
@@ -116,14 +120,18 @@ def correct(
     if input is not None:
         if not (prompt is messages is blind_prompt is None) or candidate:
             raise typer.BadParameter("give --input, or --prompt with --candidate, not both")
-        _many(open_model, input, separator, output, skip_invalid, answer)
+        from lastword.text.reading import read_items
+
+        answer.check()
+        parsed = read_items(input, separator=separator, say=say, encoding=encoding)
+        _many(open_model, input, parsed, output, skip_invalid, answer)
         return
     if (prompt is None) == (messages is None) or not candidate:
         raise typer.BadParameter(
             "give --prompt or --messages, and at least one --candidate; or --input"
         )
-    if output is not None or skip_invalid:
-        raise typer.BadParameter("--output and --skip-invalid go with --input")
+    if output is not None or skip_invalid or encoding is not None:
+        raise typer.BadParameter("--output, --skip-invalid and --encoding go with --input")
     from lastword.text.items import Item
 
     answer.check()
@@ -147,6 +155,8 @@ def _one(load: Load, item: "Item", answer: Answering, as_json: bool) -> None:
         if isinstance(encoded, ItemError):
             raise encoded
         (decision,) = answer.decide(decider, [encoded])
+        if isinstance(decision, NonFiniteError):
+            raise decision
     _say_merges([encoded])
     if as_json or answer.full:
         typer.echo(_line(decision, answer.full, _overrides(decider.tracer.theta)))
@@ -158,23 +168,19 @@ def _one(load: Load, item: "Item", answer: Answering, as_json: bool) -> None:
 def _many(
     load: Load,
     path: Path,
-    separator: str,
+    parsed: "Sequence[Item | ItemError]",
     output: Path | None,
     skip_invalid: bool,
     answer: Answering,
 ) -> None:
-    from lastword.text.reading import read_items, require_items
+    from lastword.text.reading import require_items
 
-    answer.check()
-    parsed = read_items(path, separator=separator, say=say)
     if not (skip_invalid and parsed):
         require_items(parsed, path)
     if output is not None:
         check_writable(output)
     decider = load()
     encoded = _encode(decider, parsed)
-    if not skip_invalid:
-        require_items([e if isinstance(e, ItemError) else e.item for e in encoded], path)
     _say_merges(encoded)
     _say_skipped(encoded)
     tally = Counter[str]()
@@ -187,6 +193,8 @@ def _many(
         for line in lines:
             typer.echo(line)
     _warn_early(tally["early"], tally["answered"])
+    if not skip_invalid and tally["answered"] < len(encoded):
+        raise typer.Exit(1)
 
 
 def _encode(
@@ -238,6 +246,9 @@ def _lines(
             yield to_json({"id": entry.item, "error": str(entry)})
         else:
             decision = next(decisions)
+            if isinstance(decision, NonFiniteError):
+                yield to_json({"id": entry.item.id, "error": str(decision)})
+                continue
             early = decision.operator == "early"
             tally.update(answered=1, corrected=decision.corrected, early=early)
             yield _line(decision, answer.full, overrides)

@@ -4,7 +4,7 @@ import csv
 import hashlib
 import io
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from lastword.cli.model import load_options
 from lastword.cli.output import check_writable, printable, say, show
 from lastword.cli.progress import tracked, waiting
 from lastword.errors import InputError, TraceError, reason
+from lastword.files.cells import csv_line, inert_cell
 from lastword.files.shorten import counted
 from lastword.files.strict_json import from_json, to_json
 
@@ -67,6 +68,7 @@ def decide(
             "`Ticket-ID`."
         ),
     ] = None,
+    encoding: opt.Encoding = None,
     template: opt.Template = None,
     json: opt.Json = False,
     probe: opt.Probes = None,
@@ -85,8 +87,8 @@ def decide(
     """Answer questions about a text: a choice, yes or no, or a score, with probabilities."""
     if text is not None and input is not None:
         raise typer.BadParameter("give --text or --input, not both")
-    if input is None and (output or column or id):
-        raise typer.BadParameter("--output, --column and --id go with --input")
+    if input is None and (output or column or id or encoding):
+        raise typer.BadParameter("--output, --column, --id and --encoding go with --input")
     from lastword.decide.file import named_probes, read_questions
     from lastword.decide.questionnaire import prepare
 
@@ -109,7 +111,7 @@ def decide(
         return
     open_model = partial(loader(vllm), options)
     if input is not None:
-        texts = _texts(Path(input), column, id)
+        texts = _texts(Path(input), column, id, encoding)
         path = None if output is None else Path(output)
         if path is not None:
             check_writable(path)
@@ -139,11 +141,13 @@ def _on_ray(
     _count_bad(bad)
 
 
-def _texts(path: Path, column: str | None, id: str | None) -> list[tuple[str, Any]]:
+def _texts(
+    path: Path, column: str | None, id: str | None, encoding: str | None
+) -> list[tuple[str, Any]]:
     """Return the texts of a file with their names; in the place of one that is bad, its error."""
     from lastword.files.rows import read_rows
 
-    texts = [_text(row, column, id) for row in read_rows(path, say)]
+    texts = [_text(row, column, id) for row in read_rows(path, say, encoding)]
     errors = [value for _, value in texts if isinstance(value, InputError)]
     if errors and len(errors) == len(texts):
         raise InputError(f"{path}: {errors[0]}")
@@ -202,11 +206,11 @@ def _many(
     try:
         with output.open("ab") as file:
             if table and file.tell() == 0:
-                file.write(_row(["id", "work", *columns, ERROR]).encode())
+                file.write(csv_line(["id", "work", *columns, ERROR]).encode())
             for name, own in _answers(decider, ready, texts[count:]):
                 if table:
                     cells = {ERROR: own} if isinstance(own, str) else row_of(own)
-                    line = _row([name, work, *(cells.get(key) for key in (*columns, ERROR))])
+                    line = csv_line([name, work, *(cells.get(key) for key in (*columns, ERROR))])
                 else:
                     line = to_json({"id": name, "work": work, **_object(own)}) + "\n"
                 file.write(line.encode())
@@ -270,7 +274,8 @@ def _done(path: Path, work: str, names: Sequence[str], *, table: bool) -> tuple[
         text = whole.decode()
         if table:
             lines = csv.DictReader(io.StringIO(text), strict=True)
-            rows = [(_bare(row["id"]), row["work"], bool(row["error"])) for row in lines]
+            rows = [(row["id"], row["work"], bool(row["error"])) for row in lines]
+            names = [inert_cell(name) for name in names]
         else:
             values = map(from_json, text.splitlines())
             rows = [(value["id"], value["work"], "error" in value) for value in values]
@@ -287,18 +292,6 @@ def _done(path: Path, work: str, names: Sequence[str], *, table: bool) -> tuple[
         with path.open("r+b") as file:
             file.truncate(len(whole))
     return len(rows), sum(bad for _, _, bad in rows)
-
-
-def _row(cells: Iterable[Any]) -> str:
-    """Return a line of CSV in which no cell is a formula of a spreadsheet."""
-    out = io.StringIO()
-    safe = [f"'{c}" if isinstance(c, str) and c[:1] in "=+-@\t" and c else c for c in cells]
-    csv.writer(out, lineterminator="\n").writerow(safe)
-    return out.getvalue()
-
-
-def _bare(cell: str) -> str:
-    return cell[1:] if cell[:1] == "'" and cell[1:2] in "=+-@\t" else cell
 
 
 # For people

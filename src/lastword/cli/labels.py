@@ -15,10 +15,8 @@ def labels(
     out: Annotated[Path, typer.Option(metavar="FILE", help="CSV file to write.")],
 ) -> None:
     """Export the labels that a service received as a table for `lastword try`."""
-    import csv
-    import io
-
     from lastword.errors import InputError
+    from lastword.files.cells import csv_line
     from lastword.files.shorten import counted
     from lastword.files.writing import open_whole
     from lastword.service.ledger import labelled_rows
@@ -30,9 +28,6 @@ def labels(
     if not rows:
         raise InputError(f"{state} has no labels with their texts: serve with --keep-texts")
     with open_whole(out) as file:
-        text = io.StringIO(newline="")
-        writer = csv.DictWriter(text, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
-        file.write(text.getvalue().encode())
+        for cells in (rows[0], *(row.values() for row in rows)):
+            file.write(csv_line(cells).encode())
     typer.echo(f"{out}: {counted(len(rows), 'label')}")

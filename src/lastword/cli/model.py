@@ -86,6 +86,7 @@ _LOAD: dict[str, Callable[[str], Any]] = {
     "invariant": float,
     "overflow": one_of(*get_args(Overflow)),
     "allow_bin": _true_or_false,
+    "date": str,  # of the chat
 }
 
 
@@ -106,8 +107,11 @@ def load_options(
     if system is not None and not chat_template:
         raise typer.BadParameter("--system needs --chat-template")
     others = read_pairs("--load", load, _LOAD)
-    chat = Chat(system) if chat_template else None
+    day = others.pop("date", None)
+    if day is not None and not chat_template:
+        raise typer.BadParameter("--load date needs --chat-template")
     try:
+        chat = Chat(system, day) if chat_template else None
         return DecideOptions(
             model,
             device=device,

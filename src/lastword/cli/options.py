@@ -91,6 +91,10 @@ Unlike = Annotated[
         "this.",
     ),
 ]
+Encoding = Annotated[
+    str | None,
+    typer.Option(help="Encoding of the table, such as cp1252 or gb18030. Default: UTF-8."),
+]
 Promise = Annotated[
     Literal["gain", "breaks"],
     typer.Option(

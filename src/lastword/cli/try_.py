@@ -41,8 +41,12 @@ def try_(
         str | None, typer.Option(help="Column of the row's name; guessed if left out.")
     ] = None,
     tidy: Annotated[
-        bool, typer.Option("--tidy", help="Join labels that differ only in case or spaces.")
+        bool,
+        typer.Option(
+            "--tidy", help="Join labels that differ in case, spaces, Unicode form, or as 1 and 1.0."
+        ),
     ] = False,
+    encoding: opt.Encoding = None,
     template: opt.Template = None,
     budget: Annotated[
         str, typer.Option(help="Time for trying other prompts: 90s, 10m, 1h.")
@@ -75,7 +79,7 @@ def try_(
 ) -> None:
     """Test a model on labelled examples, and report what to run and how much it gains."""
     options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
-    table = Named(text, label, choices, describe, instructions, id, tidy)
+    table = Named(text, label, choices, describe, instructions, id, tidy, encoding)
     with waiting("reading the table"):
         from lastword.tryout.labels import read_labels
 

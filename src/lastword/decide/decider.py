@@ -78,7 +78,8 @@ class Decider:
 
     Raises:
         CertificateError: The certificate cannot be read, or is for another model, Theta or chat.
-        InputError: A probe that cannot be read, or is for another model; two for one question.
+        InputError: A probe that cannot be read, is for another model, or has too few labels for
+            any text to be below `unlike`; two probes for one question.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class Decider:
             self._obey(certificate)
         for place, probe in enumerate(self.probes):
             probe.check(self.subject)
+            _check_unlike(probe, unlike)
             for other in self.probes[:place]:
                 if other.answers(probe.question) and other.digest != probe.digest:
                     raise InputError(
@@ -701,6 +703,7 @@ def read_passages(
         context=tracer.profile.context,
         overflow=tracer.overflow,
         chat=tracer.chat,
+        vocabulary=tracer.profile.vocabulary,
     )
     return [
         ItemError(passage.reason, str(place) if name is None else name)
@@ -772,6 +775,17 @@ def _joined(plan: Plan, named: Mapping[str, SingleAnswer]) -> Answers:
         else:
             answers[name] = named[name]
     return answers
+
+
+def _check_unlike(probe: Probe, level: float) -> None:
+    """Refuse a level that no text can be below: a probe of n labels has p-values from 1/(n+1)."""
+    likeness = None if probe.state is None else probe.state.likeness
+    if likeness is not None and 0 < level <= likeness.least_p:
+        raise InputError(
+            f"--unlike {level:g} would never defer an answer of {probe.name}: its "
+            f"{len(likeness.distances)} labelled texts allow no p-value below "
+            f"{likeness.least_p:.3g}. Use --unlike {likeness.level(level):g}, or label more texts"
+        )
 
 
 def _state_of(part: Part) -> StateProbe:

@@ -33,7 +33,7 @@ from lastword.rule.theta import Theta
 from lastword.text.branch import Branch
 from lastword.text.forest import plan
 from lastword.text.items import Blind, Item, as_item, rows_of
-from lastword.text.tokens import EncodedItem, Tokenizer, describe_chat, encode
+from lastword.text.tokens import EncodedItem, Tokenizer, describe_chat, encode, require_settled
 
 if TYPE_CHECKING:
     from lastword.model.blind import BlindScores
@@ -110,6 +110,7 @@ class Tracer:
     ) -> None:
         profile = backend.profile
         self.backend, self.tokenizer = backend, tokenizer
+        require_settled(tokenizer, options.chat)
         self.theta = options.theta or Theta()
         self.overflow, self.chat, self.head_dtype = (
             options.overflow,
@@ -300,6 +301,7 @@ class Tracer:
             overflow=self.overflow,
             chat=self.chat,
             first=first,
+            vocabulary=self.profile.vocabulary,
         )
 
     def plan(self, encoded: Sequence[EncodedItem]) -> list[list[int]]:

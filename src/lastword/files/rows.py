@@ -1,28 +1,27 @@
 """Rows of a file, each with its place: JSON lines, a JSON array, CSV, TSV, Excel or Parquet."""
 
 import codecs
-import csv
 import io
-import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 from lastword.errors import InputError
+from lastword.files.cells import unique_names
+from lastword.files.delimited import delimited
+from lastword.files.encoding import decode
+from lastword.files.strict_json import from_json
+from lastword.files.workbook import workbook
 
 STANDARD_INPUT = Path("-")
 LINE_BYTES = 2**24  # of JSON, far more than an item that a model can read
-SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _EXCEL = ".xlsx"
-_ENCODINGS = {"utf-8-sig": "UTF-8", "cp1252": "Windows-1252"}
-_SAMPLE = 2**16  # characters by which a separator is guessed
-_REST = "more fields than names in the first line"
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _ID = re.compile(r"(^|[ _.-])(id|Id|ID|nr|Nr|NR)$|[a-z](I[dD]|Nr)$")
 
 
@@ -41,26 +40,36 @@ class Row:
     error: str | None = None
 
 
-def read_rows(path: Path, say: Callable[[str], None] = lambda line: None) -> list[Row]:
+def read_rows(
+    path: Path, say: Callable[[str], None] = lambda line: None, encoding: str | None = None
+) -> list[Row]:
     """Return every row of a file, by its ending; what is no table or Parquet is JSON, `-` is stdin.
 
     Blank lines are passed over, and a byte-order mark. A cell of a table is text, or None. A
     line of JSON beyond 16 MiB is an error of its own, and never all in memory.
 
+    Args:
+        path: The file.
+        say: Gets what was guessed of a table, and what of it is not read.
+        encoding: Of its text; UTF-8, or UTF-16 with a byte-order mark, if left out.
+
     Raises:
-        InputError: The file cannot be read.
+        InputError: The file cannot be read, or two of its columns have one name.
     """
     ending = path.suffix.lower()
     try:
         if ending == ".parquet":
             return [Row(f"row {n}", value) for n, value in enumerate(_parquet(path), start=1)]
         if ending == _EXCEL:
-            return list(_excel(path, say))
+            return [Row(f"row {n}", value) for n, value in workbook(path, say)]
         with _opened(path) as file:
             usual = _DELIMITERS.get(ending)
-            return list(_json(file) if usual is None else _table(file.read(), usual, say))
-    except (OSError, ValueError, RecursionError, BadZipFile) as error:
-        reason = getattr(error, "strerror", None) or error
+            if usual is None:
+                return list(_json(file, encoding))
+            rows = enumerate(delimited(file.read(), usual, say, encoding), start=1)
+            return [Row(f"row {n}", value, error) for n, (value, error) in rows]
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
+        reason = getattr(error, "strerror", None) or error or type(error).__name__
         raise InputError(f"cannot read {path}: {' '.join(str(reason).split())}") from error
 
 
@@ -84,14 +93,19 @@ def _parquet(path: Path) -> list[Any]:
     import pyarrow.parquet as pq
 
     try:
-        return list(pq.read_table(path).to_pylist())
+        table = pq.read_table(path)
+        return list(table.rename_columns(unique_names(table.column_names)).to_pylist())
     except pa.ArrowException as error:  # not all of them are ValueErrors
         raise ValueError(str(error)) from error
 
 
-def _json(file: io.BufferedIOBase) -> Iterator[Row]:
+def _json(file: io.BufferedIOBase, encoding: str | None) -> Iterator[Row]:
     begun = False
     for n, line in enumerate(_lines(file), start=1):
+        if n == 1 and (encoding is not None or line.startswith(_UTF16)):
+            text, _ = decode(line + file.read(), encoding)
+            yield from _json(io.BytesIO(text.encode()), None)
+            return
         if n == 1:
             line = line.removeprefix(codecs.BOM_UTF8)
         if not begun and line.lstrip().startswith(b"["):
@@ -100,8 +114,8 @@ def _json(file: io.BufferedIOBase) -> Iterator[Row]:
         begun = begun or not line.isspace()
         if len(line) > LINE_BYTES:
             yield Row(f"line {n}", error=f"longer than {LINE_BYTES // 2**20} MiB; shorten it")
-        elif text := line.decode("utf-8").strip():
-            yield _line(f"line {n}", text)
+        elif line.strip():
+            yield _line(f"line {n}", line)
 
 
 def _lines(file: io.BufferedIOBase) -> Iterator[bytes]:
@@ -114,75 +128,19 @@ def _lines(file: io.BufferedIOBase) -> Iterator[bytes]:
 
 
 def _array(raw: bytes) -> Iterator[Row]:
-    for n, value in enumerate(json.loads(raw.decode("utf-8")), start=1):
+    values = from_json(decode(raw)[0])
+    for n, value in enumerate(values, start=1):
         yield Row(f"row {n}", value)
 
 
-def _line(place: str, line: str) -> Row:
+def _line(place: str, line: bytes) -> Row:
     try:
-        return Row(place, json.loads(line))
+        return Row(place, from_json(line.decode().strip()))
+    except UnicodeDecodeError as error:
+        byte = f"byte {error.start + 1} (0x{line[error.start]:02X})"
+        return Row(place, error=f"{byte} is not valid UTF-8")
     except (ValueError, RecursionError) as error:
         return Row(place, error=f"not JSON: {error}")
-
-
-def _table(raw: bytes, usual: str, say: Callable[[str], None]) -> Iterator[Row]:
-    text, encoding = _decoded(raw)
-    delimiter = _delimiter(text[:_SAMPLE], usual)
-    form = f"{encoding}, separated by {SEPARATORS[delimiter]}"
-    if (encoding, delimiter) != ("UTF-8", usual):
-        say(f"guessed: the table is {form}")
-    rows = csv.DictReader(
-        io.StringIO(text, newline=""), None, _REST, None, delimiter=delimiter, strict=True
-    )
-    try:
-        for n, row in enumerate(rows, start=1):
-            error = f"{_REST} (read as {form})" if _REST in row else None
-            yield Row(f"row {n}", None if error else row, error)
-    except csv.Error as error:
-        raise ValueError(f"line {rows.line_num}: {error} (read as {form})") from error
-
-
-def _decoded(raw: bytes) -> tuple[str, str]:
-    """Return the text of a table, and its encoding for people."""
-    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return raw.decode("utf-16"), "UTF-16"
-    for encoding, name in _ENCODINGS.items():
-        with suppress(UnicodeDecodeError):
-            text = raw.decode(encoding)
-            if "\0" not in text:
-                return text, name
-    raise ValueError(
-        "it is neither UTF-8 nor Windows-1252, nor UTF-16 that says so: save it as UTF-8"
-    )
-
-
-def _delimiter(text: str, usual: str) -> str:
-    """Return the separator that the first line has; of several, what `csv.Sniffer` finds."""
-    first = text.lstrip("\r\n").partition("\n")[0]
-    there = [own for own in SEPARATORS if own in first]
-    if len(there) > 1:
-        with suppress(csv.Error):
-            return csv.Sniffer().sniff(text, "".join(there)).delimiter
-    return usual if usual in there or not there else there[0]
-
-
-def _excel(path: Path, say: Callable[[str], None]) -> Iterator[Row]:
-    """Yield the rows of a workbook's first sheet; rows without any text are passed over."""
-    try:
-        import pandas as pd
-
-        with pd.ExcelFile(path, engine="openpyxl") as book:
-            frame = pd.read_excel(book, dtype=str, na_filter=False)
-            sheets = book.sheet_names
-    except ImportError as error:
-        raise ValueError(
-            f"{error.name or 'openpyxl'} is missing: pip install 'lastword[xlsx]'"
-        ) from error
-    if len(sheets) > 1:
-        say(f"guessed: the table is the sheet {sheets[0]}, the first of {len(sheets)}")
-    for n, row in enumerate(frame.to_dict("records"), start=1):
-        if any(row.values()):
-            yield Row(f"row {n}", row)
 
 
 def read_objects(
@@ -193,13 +151,31 @@ def read_objects(
     Raises:
         InputError: Unreadable, or something in it is not an object.
     """
-    rows = read_rows(path, say)
-    if not rows:
-        raise InputError(f"{path} has no rows; expected a JSON list or one JSON object a line")
-    for row in rows:
-        if row.error is not None:
-            raise InputError(f"cannot read {path}: {row.place}: {row.error}")
-        if not isinstance(row.value, dict):
-            kind = type(row.value).__name__
-            raise InputError(f"{path}: {row.place} is {kind}, expected an object")
+    rows = require_rows(read_rows(path, say), path)
+    if bad := [row for row in rows if row.error is not None]:
+        raise InputError(f"cannot read {path}: {bad[0].place}: {bad[0].error}")
     return [row.value for row in rows]
+
+
+def require_rows(rows: Sequence[Row], path: Path) -> list[Row]:
+    """Return rows of which each is an object or has an error, and one at least is an object.
+
+    Raises:
+        InputError: There is no row, or none that can be read.
+    """
+    if not rows:
+        raise InputError(
+            f"{path} has a header but no rows"
+            if is_table(path)
+            else f"{path} has no rows; expected a JSON list or one JSON object per line"
+        )
+    rows = [_object(row) for row in rows]
+    if all(row.error is not None for row in rows):
+        raise InputError(f"cannot read {path}: {rows[0].place}: {rows[0].error}")
+    return rows
+
+
+def _object(row: Row) -> Row:
+    if row.error is not None or isinstance(row.value, dict):
+        return row
+    return Row(row.place, error=f"it is {type(row.value).__name__}, expected an object")

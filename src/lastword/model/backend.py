@@ -195,6 +195,7 @@ class Local:
 def token_bytes(config: Any, dtype: torch.dtype) -> int:
     """Return bytes of a token in a batch: states at every depth, one block's activations."""
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+    inner = max(inner) if isinstance(inner, list | tuple) else inner  # one a block (Gemma 3n)
     activations = 4 * config.hidden_size + 3 * inner
     depth = config.num_hidden_layers
     return int(((depth + 1) * config.hidden_size + activations) * dtype.itemsize)

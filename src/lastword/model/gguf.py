@@ -17,6 +17,7 @@ from lastword.errors import CheckpointError, ModelError, UnsupportedModelError
 from lastword.files.shorten import counted
 from lastword.model import named
 from lastword.model.options import LoadOptions
+from lastword.model.splitters import require_merges, settle_splitter
 from lastword.model.weights import hub
 from lastword.model.weights.gguf import ARCHITECTURES, GgufCheckpoint, Header, is_gguf, open_file
 from lastword.model.weights.identity import file_digest
@@ -211,9 +212,16 @@ def _scale_rotary(model: PreTrainedModel, checkpoint: GgufCheckpoint) -> None:
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """Return the tokenizer and chat template of a file."""
+    """Return the tokenizer and chat template of a file.
+
+    Raises:
+        CheckpointError: It has no merges, or splits its text in a way that is not known here.
+    """
+    header = open_file(path).header
+    require_merges(header)
     whole: Any = PreTrainedTokenizerFast
     tokenizer: Tokenizer = whole.from_pretrained(str(path.parent), gguf_file=path.name)
+    settle_splitter(tokenizer, header)
     return tokenizer
 
 

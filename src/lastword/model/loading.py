@@ -9,7 +9,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,8 +35,8 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
 )
 
-from lastword.errors import ModelError, UnsupportedModelError
-from lastword.files.shorten import counted
+from lastword.errors import ModelError, TraceError, UnsupportedModelError
+from lastword.files.shorten import counted, shorten
 from lastword.model import dequantised, embedded, gguf, memory, quantisation
 from lastword.model.asked import asked
 from lastword.model.families import text_config
@@ -50,7 +50,15 @@ from lastword.model.weights.adapter import (
     read_config,
     require_bounded_patterns,
 )
-from lastword.model.weights.checkpoint import Checkpoint, TorchCheckpoint, open_local
+from lastword.model.weights.adapter import (
+    CONFIG as ADAPTER,
+)
+from lastword.model.weights.checkpoint import (
+    Checkpoint,
+    SafetensorsCheckpoint,
+    TorchCheckpoint,
+    open_local,
+)
 from lastword.model.weights.gguf import GgufCheckpoint
 from lastword.model.weights.invariant import Factors, model_invariant, read_invariant
 from lastword.rule.theta import Theta
@@ -62,6 +70,8 @@ _log = logging.getLogger("lastword")
 # What transformers' tokenizers call a model of sentencepiece.
 _SENTENCEPIECE = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
 
+_ABSENT = re.compile("module 'torch' has no attribute '(\\w+)'")
+_LONGEST = 500  # characters of a library's message: a tokenizer's regex may come with its pattern
 # What the libraries raise for a checkpoint that they cannot read.
 _TROUBLE = (
     OSError,
@@ -72,6 +82,14 @@ _TROUBLE = (
     NotImplementedError,
     ArithmeticError,  # a config with none of what it divides by
     SafetensorError,
+)
+
+
+# Tensors without a place that change no answer: buffers that are computed, heads for drafts of
+# several tokens, and scales that quantisers keep for activations and caches.
+_HARMLESS = re.compile(
+    r"(rotary_emb\.|\.)inv_freq$|position_ids$|\bh\.\d+\.attn\.(attention\.)?(masked_)?bias$"
+    r"|(^|\.)mtp(_\w+)?\.|\.(input_scale|activation_scale|[kvq]_scale|[kv]_zero_point)$"
 )
 
 
@@ -307,15 +325,29 @@ def open_checkpoint(base: LoadOptions) -> Checkpoint | None:
     """Return a checkpoint's header, local or remote; None if its commit is not known."""
     if Path(base.name).is_dir():
         checkpoint = open_local(Path(base.name))
+        if (Path(base.name) / ADAPTER).is_file():
+            raise ModelError(
+                f"{base.name} has weights and an adapter ({ADAPTER}): keep each in its own folder"
+            )
         if isinstance(checkpoint, TorchCheckpoint) and not base.allow_bin:
             raise ModelError(
                 f"{base.name} has no safetensors: convert it, or allow its pytorch_model.bin, "
                 "weights only (--load allow_bin=true)"
             )
+        _read_headers(checkpoint)
         return checkpoint
     if base.revision is None or not hub.is_commit(base.revision):
         return None
-    return hub.open_model(base.name, base.revision)
+    checkpoint = hub.open_model(base.name, base.revision)
+    _read_headers(checkpoint)
+    return checkpoint
+
+
+def _read_headers(checkpoint: Checkpoint) -> None:
+    """Read the headers of all shards, which refuses names that are stored twice."""
+    if isinstance(checkpoint, SafetensorsCheckpoint):
+        for _ in checkpoint.tensors():
+            pass
 
 
 def _load_model(plan: _Plan) -> PreTrainedModel:
@@ -344,6 +376,7 @@ def _load_model(plan: _Plan) -> PreTrainedModel:
             f"{base.label} lacks {counted(len(absent), 'tensor')} of {type(model).__name__} "
             f"({', '.join(absent[:3])}): it is no whole language model"
         )
+    _refuse_unused(base.label, type(model).__name__, info["unexpected_keys"])
     if base.quantize is not None and not quantisation.took_hold(model):
         raise ModelError(
             f"{base.label} ({config.model_type}) has no linear layers that bitsandbytes quantises: "
@@ -352,6 +385,17 @@ def _load_model(plan: _Plan) -> PreTrainedModel:
     if plan.method is not None:
         _cast_rest(model, plan.dtype)
     return cast(PreTrainedModel, model if placement else model.to(plan.device))
+
+
+def _refuse_unused(label: str, kind: str, names: Iterable[str]) -> None:
+    """Refuse tensors for which the model has no place: what is stored is another model."""
+    if unused := sorted(name for name in names if not _HARMLESS.search(name)):
+        raise ModelError(
+            f"{label} stores {counted(len(unused), 'tensor')} that {kind} does not use "
+            f"({', '.join(unused[:3])}{', ...' if len(unused) > 3 else ''}): its config is not "
+            "that of these weights, or it is no plain language model. Correct the config, or "
+            "remove the tensors"
+        )
 
 
 def _choices(plan: _Plan) -> dict[str, Any]:
@@ -497,14 +541,20 @@ def in_one_line(base: LoadOptions, what: str = "") -> Iterator[None]:
             yield
     except torch.OutOfMemoryError as error:
         raise ModelError(f"{base.label} does not fit its device: {_first_line(error)}") from error
-    except _TROUBLE as error:
+    except TraceError:
+        raise
+    except Exception as error:  # a stranger's config and files: whatever they make libraries raise
         if isinstance(error.__cause__, RepositoryNotFoundError | RevisionNotFoundError):
             hub.open_model(base.name, base.revision)  # refuses, and says what to do
         if "custom code" in str(error):
             raise ModelError(_brings_code(f"{what}{base.label}")) from error
         reachable = not constants.HF_HUB_OFFLINE or Path(base.name).exists()
         why = "" if reachable else " (HF_HUB_OFFLINE is set: no hub was asked)"
-        raise ModelError(f"cannot load {what}{base.label}: {_first_line(error)}{why}") from error
+        plain = isinstance(error, _TROUBLE) and not isinstance(error, KeyError)
+        kind = "" if plain or _ABSENT.search(str(error)) else f"{type(error).__name__}: "
+        raise ModelError(
+            f"cannot load {what}{base.label}: {kind}{_first_line(error)}{why}"
+        ) from error
 
 
 def _auto(config: Any) -> Any:
@@ -551,8 +601,10 @@ def _dtype(base: LoadOptions, own: torch.dtype, device: torch.device) -> torch.d
 def stored_dtype(config: Any) -> torch.dtype:
     """Return the dtype that a config says of its weights; float32 where it says none."""
     name = getattr(text_config(config), "dtype", None) or getattr(config, "dtype", None)
-    kind = getattr(torch, name) if isinstance(name, str) else name or torch.float32
-    return cast(torch.dtype, kind)
+    kind = getattr(torch, name, None) if isinstance(name, str) else name or torch.float32
+    if not isinstance(kind, torch.dtype):
+        raise ModelError(f"the config says dtype {name!r:.40}, which torch does not have")
+    return kind
 
 
 def _where(model: PreTrainedModel, device: torch.device) -> str:
@@ -569,5 +621,7 @@ def _word(dtype: torch.dtype) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
-    return (text or type(error).__name__).splitlines()[0]
+    text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split()[:_LONGEST])
+    if absent := _ABSENT.search(text):
+        return f"its config says dtype {absent[1]!r}, which torch does not have"
+    return shorten(text or type(error).__name__, _LONGEST)

@@ -121,7 +121,8 @@ class LoadOptions:
         """Return the options that a record depends on, as plain JSON values."""
         facts = {f.name: getattr(self, f.name) for f in fields(LoadOptions) if f.name not in _FREE}
         facts["theta"] = (self.theta or Theta()).to_dict()
-        facts["chat"] = None if self.chat is None else asdict(self.chat)
+        chat = {} if self.chat is None else asdict(self.chat)
+        facts["chat"] = {n: v for n, v in chat.items() if n != "date" or v is not None} or None
         return facts
 
     @property

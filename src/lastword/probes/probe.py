@@ -23,6 +23,7 @@ from lastword.probes.state import POOLINGS, StateProbe
 from lastword.probes.trajectory import TrajectoryProbe
 from lastword.probes.unlike import Likeness
 from lastword.text.question import Question, question_digest, question_from, question_to
+from lastword.trust.calibration import TEMPERATURES
 from lastword.trust.certificate import Subject
 
 SCHEMA = 1
@@ -31,8 +32,16 @@ MOST_BYTES = 2**28  # of a file: a thousand texts of width 16,384 and 255 classe
 
 _STATE = ("mean", "scale", "weights", "intercept")
 _LIKENESS = ("directions", "gains", "distances")
+_MOST, _LEAST = 1e12, 1e-13  # of what a file says; a fit has numbers within
+_FAR = 1e60  # squared distances, by variances of nearly nothing
 _EARLIER = "earlier"
 _OVER = ("scale", "weights")  # of a trajectory probe, and of what is over a stacked one's state
+
+# What a stranger's file may end in.
+_NONSENSE = (
+    *(SafetensorError, KeyError, TypeError, ValueError, AttributeError, IndexError),
+    *(RecursionError, OverflowError),
+)
 
 Fit = StateProbe | StackedProbe | TrajectoryProbe
 
@@ -183,7 +192,7 @@ class Probe:
             header = json.loads(raw[8 : 8 + length])
             facts = from_json(header["__metadata__"]["lastword"])
             return _probe(facts, arrays)
-        except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
+        except _NONSENSE as error:
             raise InputError(f"this is no probe's file: {' '.join(str(error).split())}") from error
 
 
@@ -192,20 +201,27 @@ def _probe(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Probe:
     if facts["schema"] != SCHEMA:
         raise InputError(f"its schema is {facts['schema']!r}, expected {SCHEMA}: fit one anew")
     for name, array in arrays.items():
-        if array.dtype.kind != "f" or not np.isfinite(array).all():
-            raise InputError(f"its {name} are not all finite numbers")
-    if int(facts["labels"]) < 1:  # self-taught, by a version before
-        raise InputError("it was fitted without labels: fit one to labels with `lastword try`")
+        most = _FAR if name in ("gains", "distances") else _MOST
+        if array.dtype.kind != "f" or not (np.abs(array) <= most).all():
+            raise InputError(f"its {name} are not all numbers of at most {most:g}")
+    labels, seed = (facts[name] for name in ("labels", "seed"))
+    if type(labels) is not int or not 1 <= labels <= _MOST:  # none: a self-taught one of 0.2
+        raise InputError(f"it was fitted to {labels!r:.40} labels: fit one with `lastword try`")
+    if seed is not None and (type(seed) is not int or seed < 0):
+        raise InputError(f"its seed is {seed!r:.40}, expected a whole number from 0")
+    figures = facts["figures"]
+    if not isinstance(figures, Mapping) or not all(map(_is_number, figures.values())):
+        raise InputError("its figures are no numbers by name")
     own = facts["subject"]
     return Probe(
         question=question_from(facts["question"], "answer"),
         template=str(facts["template"]),
         subject=Subject(str(own["model"]), dict(own["marks"]), str(own["chat"])),
         fit=_fit(facts, arrays),
-        labels=int(facts["labels"]),
+        labels=labels,
         left_out=tuple(map(str, facts["left_out"])),
-        seed=None if facts["seed"] is None else int(facts["seed"]),
-        figures={str(n): float(v) for n, v in facts["figures"].items()},
+        seed=seed,
+        figures={name: float(value) for name, value in figures.items()},
     )
 
 
@@ -233,8 +249,12 @@ def _state(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> StateP
     named = all(isinstance(name, str) for name in classes)
     if not named or count < 2 or len(set(classes)) < count or pooling not in POOLINGS:
         raise InputError("its classes or its pooling are none")
-    if type(depth) is not int or depth < 0 or not (arrays["scale"] > 0).all():
+    if type(depth) is not int or depth < 0 or not (arrays["scale"] >= _LEAST).all():
         raise InputError("its depth or its scale is none")
+    if not _is_number(facts["floor"]) or not _LEAST <= facts["floor"] <= _MOST:
+        raise InputError(f"its floor is {facts['floor']!r:.40}, expected a number above 0")
+    if not texts or (np.diff(arrays["distances"]) < 0).any():
+        raise InputError("its distances are not in order")
     likeness = Likeness(**{n: arrays[n] for n in _LIKENESS}, floor=float(facts["floor"]))
     earlier = arrays.get(_EARLIER)
     if earlier is not None:
@@ -254,15 +274,20 @@ def _state(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> StateP
 
 def _over_from(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> TrajectoryProbe:
     scale, weights = (arrays[f"over.{name}"] for name in _OVER)
-    if scale.shape != (weights.size,) or not (scale > 0).all():
+    if scale.shape != (weights.size,) or not (scale >= _LEAST).all():
         raise InputError("its scale is none")
     return TrajectoryProbe(scale, weights, _temperature(facts["over_temperature"]))
 
 
 def _temperature(value: Any) -> float:
-    if not 0 < value < np.inf:
-        raise InputError(f"its temperature is {value!r}, expected one above 0")
+    low, high = TEMPERATURES
+    if not _is_number(value) or not low <= value <= high:
+        raise InputError(f"its temperature is {value!r:.40}, expected one of {low:g} to {high:g}")
     return float(value)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) <= _FAR
 
 
 def _require_same(what: str, mine: str | None, other: str | None) -> None:

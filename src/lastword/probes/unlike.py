@@ -5,6 +5,7 @@ Wolf); a labelled text's own distance leaves it out of mean and covariance (meth
 """
 
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 from jaxtyping import Float
@@ -52,6 +53,16 @@ class Likeness:
         lost = (1 - shrinkage) * n / (n - 1) ** 2
         own = grown**2 * inside / np.maximum(1 - lost * inside, 1e-12)
         return cls(directions, 1 / (spread + floor) - 1 / floor, floor, np.sort(own))
+
+    @property
+    def least_p(self) -> float:
+        """The smallest p-value that any text can have: 1 / (1 + labelled texts)."""
+        return 1 / (1 + len(self.distances))
+
+    def level(self, wanted: float = 0.01) -> float:
+        """Return the level below which to defer: `wanted`, or the first thousandth that can."""
+        least = ceil(1000 * self.least_p + 1e-9) / 1000
+        return wanted if wanted > self.least_p else max(least, wanted)
 
     def p_values(self, z: Vectors) -> Distances:
         """Return (1 + labelled texts at least as far) / (1 + labelled texts) of each vector."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lastword.errors import InputError, ItemError
+from lastword.files.cells import text_fault, unique_names
 from lastword.files.shorten import counted, shorten
 from lastword.text.messages import Message, read_messages
 
@@ -172,15 +173,23 @@ def rows_of(items: Any) -> Iterator[Any]:
     """Return what can be read as items: the rows of a pandas or Polars frame, else the source.
 
     Raises:
-        InputError: A dictionary, whose keys are no items.
+        InputError: A dictionary, whose keys are no items; a frame with two columns of one name.
     """
     import narwhals
 
     if isinstance(items, Mapping):
         raise InputError("expected many items, got a dictionary: give a list, or one split of it")
-    if narwhals.dependencies.is_into_dataframe(items):
-        items = narwhals.from_native(items).iter_rows(named=True)
-    yield from items
+    if not narwhals.dependencies.is_into_dataframe(items):
+        yield from items
+        return
+    try:
+        names = unique_names([*items.columns])
+        frame = items.set_axis(names, axis=1) if hasattr(items, "set_axis") else items
+        rows = narwhals.from_native(frame).iter_rows()
+    except (ValueError, TypeError, narwhals.exceptions.NarwhalsError) as error:
+        raise InputError(f"cannot read the frame: {' '.join(str(error).split())}") from error
+    for row in rows:
+        yield dict(zip(names, row, strict=True))
 
 
 def _labels(value: Any, count: int, item: str | None) -> tuple[bool, ...]:
@@ -238,13 +247,8 @@ def _tuple(value: Any, name: str, kind: type, item: str | None) -> tuple[Any, ..
 def _check_text(name: str, text: Any, item: str | None) -> None:
     if not isinstance(text, str):
         raise ItemError(f"{name} is a string, not {_kind(text)}", item)
-    if "\0" in text:
-        raise ItemError(f"{name} contains a NUL character; remove it", item)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        message = f"{name} contains a lone surrogate, which is no text; remove it"
-        raise ItemError(message, item) from None
+    if (fault := text_fault(text)) is not None:
+        raise ItemError(f"{name} {fault}", item)
 
 
 def _kind(value: Any) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lastword.errors import ItemError
+from lastword.files.cells import text_fault
 from lastword.text.tokens import (
     Chat,
     Ids,
@@ -12,6 +13,7 @@ from lastword.text.tokens import (
     Text,
     Tokenizer,
     chat_prompt,
+    check_ids,
     common_length,
     has_control,
 )
@@ -38,6 +40,7 @@ def encode_passages(
     context: int | None,
     overflow: Overflow = "error",
     chat: Chat | None = None,
+    vocabulary: int | None = None,
 ) -> list[Passage | ItemError]:
     """Return every prompt as a probe reads it (method, section 19); in order.
 
@@ -56,7 +59,9 @@ def encode_passages(
     results: list[Passage | ItemError] = []
     for place, part in enumerate(parts):
         try:
-            results.append(_passage(part, reader, context, overflow, chat is None))
+            passage = _passage(part, reader, context, overflow, chat is None)
+            check_ids([passage.tokens], vocabulary)
+            results.append(passage)
         except ItemError as error:
             results.append(ItemError(str(error), str(place)))
     return results
@@ -66,6 +71,8 @@ def _passage_texts(
     prompt: str, own: str | None, tokenizer: Tokenizer, chat: Chat | None
 ) -> tuple[Text, ...] | ItemError:
     """Return the text that is read, and where the input is pooled the text before it."""
+    if (fault := text_fault(prompt)) is not None:
+        return ItemError(f"the text {fault}")
     head = prompt.rstrip() if chat is None else chat_prompt(prompt, tokenizer, chat)
     start = 0 if chat is None else head.rfind(prompt.strip())
     within = 0 if own is None else prompt.strip().find(own.strip())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from lastword.errors import InputError
+from lastword.files.cells import text_fault
 from lastword.files.shorten import counted
 
 Value = str | bool
@@ -289,9 +290,5 @@ def _as_options(values: Sequence[Value | Option]) -> tuple[Option, ...]:
 def _require_text(name: str, text: Any) -> None:
     if not isinstance(text, str):
         raise InputError(f"{name} is a text, not {type(text).__name__}")
-    if "\0" in text:
-        raise InputError(f"{name} contains a NUL character; remove it")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"{name} contains a lone surrogate, which is no text; remove it") from None
+    if (fault := text_fault(text)) is not None:
+        raise InputError(f"{name} {fault}")

@@ -17,7 +17,11 @@ _PLACES = 3  # of each kind
 
 
 def read_items(
-    path: str | Path, *, separator: str = " ", say: Callable[[str], None] = lambda line: None
+    path: str | Path,
+    *,
+    separator: str = " ",
+    say: Callable[[str], None] = lambda line: None,
+    encoding: str | None = None,
 ) -> list[Item | ItemError]:
     """Return every row of a file as an Item, or as the error that names its place.
 
@@ -30,13 +34,14 @@ def read_items(
             input.
         separator: Separator of the items that have none.
         say: Gets what was guessed of a table.
+        encoding: Of the file's text; UTF-8 if left out.
 
     Raises:
         InputError: The file cannot be read.
     """
     path = Path(path)
     table = is_table(path)
-    return [_item(row, separator, table) for row in read_rows(path, say)]
+    return [_item(row, separator, table) for row in read_rows(path, say, encoding)]
 
 
 def require_items(parsed: Iterable[Item | ItemError], path: str | Path) -> list[Item]:

@@ -48,14 +48,14 @@ class _Names(Namespace):
         Namespace.__setitem__(self, name, value)
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
+def _environment(day: str) -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
     environment.filters["tojson"] = _to_json
     environment.globals |= {
         "raise_exception": _refuse,
-        "strftime_now": lambda form: datetime.now().strftime(form),
+        "strftime_now": datetime.fromisoformat(day).strftime,
         "dict": lambda *entries, **named: dict(*entries, **named),
         "namespace": _Names,
     }
@@ -81,7 +81,7 @@ def _answer(request: dict[str, Any]) -> dict[str, str]:
     pieces, size, most = list[str](), 0, request["most"]
     given = {"tools": None, "documents": None, "messages": request["messages"]}
     try:
-        template = _environment().from_string(request["template"])
+        template = _environment(request["day"]).from_string(request["template"])
         for piece in template.generate(given | request["values"]):
             pieces.append(piece)
             if (size := size + len(piece)) > most:

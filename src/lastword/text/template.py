@@ -14,11 +14,13 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from datetime import date
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 from lastword.errors import InputError, ModelError
+from lastword.files.cells import text_fault
 
 _SECONDS, _TRIAL_SECONDS = 3.0, 2.0  # of the processor; a conversation takes milliseconds
 _PATIENCE = 60.0  # seconds in all: the machine may be busy
@@ -53,15 +55,16 @@ class Renderer:
         *,
         most: int,
         seconds: float,
+        day: str | None = None,
     ) -> str:
-        """Write a conversation by a template.
+        """Write a conversation by a template, on a day; today if left out.
 
         Raises:
             UnboundedError: It takes or writes more.
             ValueError: The template refuses it.
         """
         request = {"messages": messages, "template": template, "values": values, "most": most}
-        line = json.dumps(request | {"seconds": seconds}, default=str)
+        line = json.dumps(request | {"seconds": seconds, "day": day or today()}, default=str)
         with self._lock:
             try:
                 answer = self._ask(line)
@@ -156,7 +159,9 @@ def _excess(template: str) -> str | None:
         for conversation in _CONVERSATIONS:
             said = [{"role": role, "content": content} for role, content in conversation]
             with suppress(ValueError):  # what it refuses is said where it is used
-                own.write(said, template, values, most=_CHARACTERS, seconds=_TRIAL_SECONDS)
+                own.write(
+                    said, template, values, most=_CHARACTERS, seconds=_TRIAL_SECONDS, day=today()
+                )
     except UnboundedError as error:
         return str(error)
     finally:
@@ -164,25 +169,56 @@ def _excess(template: str) -> str | None:
     return None
 
 
-def written(messages: list[dict[str, str]], tokenizer: Any, values: Mapping[str, Any]) -> str:
+@cache
+def today() -> str:
+    """Return the day on which this process first asked: one for all of a run, past midnight too."""
+    return date.today().isoformat()
+
+
+def written(
+    messages: list[dict[str, str]],
+    tokenizer: Any,
+    values: Mapping[str, Any],
+    *,
+    day: str | None = None,
+    parts: bool = False,
+) -> str:
     """Write a conversation by a tokenizer's chat template, up to where the answer begins.
+
+    Args:
+        messages: Roles with their contents.
+        tokenizer: It has the template.
+        values: Variables of the template.
+        day: What the template takes for today.
+        parts: Give each content as a list of one part, which some templates loop over.
 
     Raises:
         InputError: The template refuses the conversation, has no end, or writes too much.
     """
     most = _CHARACTERS + 4 * sum(len(message["content"]) for message in messages)
+    values = {"add_generation_prompt": True, **values}
+    shaped: list[dict[str, Any]] = [*messages]
+    if parts:
+        shaped = [m | {"content": [{"type": "text", "text": m["content"]}]} for m in messages]
     try:
-        return _write(messages, tokenizer, {"add_generation_prompt": True, **values}, most)
+        text = _write(shaped, tokenizer, values, most, day)
     except UnboundedError as error:
         why = f"{error} for this prompt: mend the model's chat_template"
         raise InputError(f"the tokenizer's chat template {why}") from error
     except Exception as error:  # the model author's program: whatever its code raises
         why = " ".join(str(error).split())
         raise InputError(f"the tokenizer's chat template refuses the prompt: {why}") from error
+    if (fault := text_fault(text)) is not None:
+        raise InputError(f"what the tokenizer's chat template writes {fault}")
+    return text
 
 
 def _write(
-    messages: list[dict[str, str]], tokenizer: Any, values: Mapping[str, Any], most: int
+    messages: list[dict[str, Any]],
+    tokenizer: Any,
+    values: Mapping[str, Any],
+    most: int,
+    day: str | None,
 ) -> str:
     """Return what the template writes, as transformers' own code would.
 
@@ -197,4 +233,4 @@ def _write(
         return text
     values = {**tokenizer.special_tokens_map, **values}
     template = tokenizer.get_chat_template()
-    return RENDERER.write(messages, template, values, most=most, seconds=_SECONDS)
+    return RENDERER.write(messages, template, values, most=most, seconds=_SECONDS, day=day)

@@ -5,13 +5,19 @@ split is a fact about the tokens, not about the text: where joining merges acros
 """
 
 import hashlib
+import logging
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import date
+from itertools import chain
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from lastword.errors import InputError, ItemError, ModelError
+from lastword.files.cells import text_fault
+from lastword.files.shorten import shorten
 from lastword.rule.theta import Theta
 from lastword.text.branch import Branch
 from lastword.text.items import Item
@@ -27,6 +33,13 @@ _ONE = threading.Lock()  # a call may set how the tokenizer takes the next one
 
 # Names under which chat templates keep the switch of a reasoning model; others ignore them.
 _THINKING_OFF = {"enable_thinking": False, "thinking": False}
+_DATED = "strftime_now"  # what a template asks for today by
+_TRIES = 8  # of one text by a tokenizer
+_PROBES = ("Where is the lake of Oru 71?", "Who wrote the letter of Baev 52?")
+_WORD = "a\n"  # to which nothing that follows is joined
+_PARTS: dict[tuple[type, str, str | None], bool] = {}  # by tokenizer, template, system message
+
+_log = logging.getLogger("lastword")
 
 
 @runtime_checkable
@@ -54,9 +67,23 @@ class Chat:
 
     Attributes:
         system: The system message, or none; a conversation that brings one keeps its own.
+        date: The day that a template writes (`strftime_now`), as 2026-01-31; today if left out.
+
+    Raises:
+        InputError: A system message that is no text, or no date.
     """
 
     system: str | None = None
+    date: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no template can write."""
+        if self.system is not None and (fault := text_fault(self.system)) is not None:
+            raise InputError(f"the system message {fault}")
+        try:
+            self.date is None or date.fromisoformat(self.date)
+        except ValueError as error:
+            raise InputError(f"date is a day such as 2026-01-31, not {self.date!r:.40}") from error
 
 
 @dataclass(frozen=True)
@@ -130,6 +157,7 @@ def encode(
     overflow: Overflow = "error",
     chat: Chat | None = None,
     first: int = 0,
+    vocabulary: int | None = None,
 ) -> list[EncodedItem | ItemError]:
     """Return every item as token ids, or as the error that names it; in order.
 
@@ -145,6 +173,7 @@ def encode(
             prompt.
         chat: Apply the tokenizer's chat template.
         first: Place of the first item among all that are read: the name of one without an id.
+        vocabulary: Token ids that the model has; None for no check.
 
     Raises:
         InputError: The chat template that `chat` asks for is missing or refuses the prompt.
@@ -157,7 +186,9 @@ def encode(
         alone = first == 0 and len(items) == 1
         name = str(first + place) if item.id is None and not alone else item.id
         try:
-            results.append(_encode_item(item, prompts, reader, context, overflow))
+            encoded = _encode_item(item, prompts, reader, context, overflow)
+            check_ids((b.tokens for p in encoded.prompts for b in p.branches), vocabulary)
+            results.append(encoded)
         except ItemError as error:
             results.append(ItemError(str(error), name))
     return results
@@ -183,11 +214,83 @@ def templated(messages: Sequence[Message], tokenizer: Tokenizer, chat: Chat | No
             "the tokenizer has no chat template to write a conversation with: give the prompt as "
             "text, and no chat template or system message with it"
         )
-    if chat is not None and chat.system is not None and messages[0].role != "system":
+    chat = chat or Chat()
+    if chat.system is not None and messages[0].role != "system":
         messages = [Message("system", chat.system), *messages]
     from lastword.text.template import written  # a process, for those who need it
 
-    return written(as_dicts(messages), tokenizer, _THINKING_OFF)
+    parts = _takes_parts(tokenizer, chat)
+    return written(as_dicts(messages), tokenizer, _THINKING_OFF, day=chat.date, parts=parts)
+
+
+def _takes_parts(tokenizer: Tokenizer, chat: Chat) -> bool:
+    """Return True if a template takes a content as a list of parts, and not as a text.
+
+    Raises:
+        InputError: Either way it leaves a text out, writes it twice or changes it.
+    """
+    key = type(tokenizer), str(tokenizer.chat_template), chat.system
+    if key not in _PARTS:
+        _PARTS[key] = _try_parts(tokenizer, chat)
+        if _DATED in str(tokenizer.chat_template) and chat.date is None:
+            from lastword.text.template import today
+
+            _log.warning(
+                "the chat template writes a date (%s): this run takes %s; --load date=%s (Chat's "
+                "date) gives these prompts on another day too",
+                *(_DATED, today(), today()),
+            )
+    return _PARTS[key]
+
+
+def _try_parts(tokenizer: Tokenizer, chat: Chat) -> bool:
+    faults = list[str]()
+    for parts in (False, True):
+        try:
+            faults.append(_lost(tokenizer, chat, parts))
+        except InputError as error:
+            faults.append(str(error))
+        if not faults[parts]:
+            return parts
+    raise InputError(faults[0])
+
+
+def _lost(tokenizer: Tokenizer, chat: Chat, parts: bool) -> str:
+    """Return what a template does to a text or to the system message; empty if it writes both."""
+    from lastword.text.template import written
+
+    system = [] if chat.system is None else [Message("system", chat.system)]
+    for probe in _PROBES:
+        messages = as_dicts([*system, Message("user", probe)])
+        text = written(messages, tokenizer, _THINKING_OFF, day=chat.date, parts=parts)
+        if parts and "'type'" in text:  # the list itself, as Python writes it
+            return "the tokenizer's chat template writes a list of parts as it stands"
+        if (count := text.count(probe)) != 1:
+            what = f"writes a text {count} times" if count else "leaves a text out or changes it"
+            return f"the tokenizer's chat template {what}: take another copy of the model"
+        if chat.system is not None and chat.system.strip() not in text:
+            return "the tokenizer's chat template leaves the system message out: leave out --system"
+    return ""
+
+
+def require_settled(tokenizer: Tokenizer, chat: Chat | None = None) -> None:
+    """Turn off what a tokenizer does at random, and try its chat template if there is a chat.
+
+    Raises:
+        ModelError: It gives one text other tokens each time all the same.
+        InputError: The template does not write a text as it stands, once.
+    """
+    model: Any = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
+    if getattr(model, "dropout", None):
+        model.dropout = None
+    text = " ".join(_PROBES) * 4
+    if len({*_tokenise(tokenizer, [text] * _TRIES)}) > 1:
+        raise ModelError(
+            "the tokenizer splits one text in several ways, at random: take its sampling out of "
+            "the tokenizer's files"
+        )
+    if chat is not None and tokenizer.chat_template:
+        _takes_parts(tokenizer, chat)
 
 
 def count_tokens(text: str, tokenizer: Tokenizer) -> int:
@@ -206,14 +309,20 @@ def describe_chat(tokenizer: Tokenizer, chat: Chat) -> dict[str, Any]:
     Returns:
         The system message; a digest of the template's text; and `thinking`: `off` where the
         template has a switch and it was turned off, `open` where the answer begins inside a
-        thought all the same, None where the template knows no thinking.
+        thought all the same, None where the template knows no thinking. If the template writes a
+        date, the `date`.
     """
     template = str(tokenizer.chat_template)
     thinking = "off" if any(name in template for name in _THINKING_OFF) else None
     if chat_prompt("?", tokenizer, chat).rstrip().endswith("<think>"):
         thinking = "open"
     digest = hashlib.sha256(template.encode()).hexdigest()[:16]
-    return {"system": chat.system, "template": digest, "thinking": thinking}
+    described = {"system": chat.system, "template": digest, "thinking": thinking}
+    if _DATED in template:
+        from lastword.text.template import today
+
+        described["date"] = chat.date or today()
+    return described
 
 
 class Text(NamedTuple):
@@ -372,18 +481,66 @@ def as_errors(what: str) -> Iterator[None]:
     except BaseException as error:
         if type(error).__name__ != "PanicException":
             raise
-        why = str(error).partition("\n")[0]
+        why = shorten(str(error).partition("\n")[0], 300)  # it may come with a whole pattern
         raise ModelError(f"{what}: {why}; take another copy of the model") from None
 
 
 def _tokenise_pieces(tokenizer: Tokenizer, text: Text) -> Ids:
-    """Return the ids of a text's pieces, one after the other."""
-    ids: Ids = ()
-    for piece, literal in text.pieces:
-        if piece:
-            options = {"split_special_tokens": True} if literal else {}
-            ids += _tokenise(tokenizer, [piece], **options)[0]
-    return ids
+    """Return the ids of a text in which somebody's control tokens are text.
+
+    The text is tokenised with letters in place of those tokens, as any other row of a table is;
+    then each stretch between the template's own control tokens that had one is tokenised anew.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        pieces = [(piece, literal) for piece, literal in text.pieces if piece]
+        options = [{"split_special_tokens": True} if literal else {} for _, literal in pieces]
+        each = zip(pieces, options, strict=True)
+        return tuple(chain(*(_tokenise(tokenizer, [p], **own)[0] for (p, _), own in each)))
+    masked = _masked(tokenizer, text)
+    with _ONE, as_errors("the tokenizer cannot read this text"):
+        output = tokenizer(masked, add_special_tokens=False, return_offsets_mapping=True)
+    ids, spans = tuple(output["input_ids"]), output["offset_mapping"]
+    control = {i for i, t in tokenizer.added_tokens_decoder.items() if t.special}  # type: ignore[attr-defined]
+    cuts = [n for n, id in enumerate(ids) if id in control]
+    result: Ids = ()
+    for begin, end in zip([0, *(n + 1 for n in cuts)], [*cuts, len(ids)], strict=True):
+        start = spans[begin - 1][1] if begin else 0
+        stop = spans[end][0] if end < len(ids) else len(masked)
+        old, new = masked[start:stop], text.text[start:stop]
+        same = ids[begin:end]
+        result += same if old == new else _anew(tokenizer, old, new, same)
+        result += ids[end : end + 1]
+    return result
+
+
+def _masked(tokenizer: Tokenizer, text: Text) -> str:
+    """Return a text with letters in place of the control tokens that somebody wrote."""
+    added = tokenizer.added_tokens_decoder.values()  # type: ignore[attr-defined]
+    control = sorted((t.content for t in added if t.special), key=len, reverse=True)
+    form = re.compile("|".join(map(re.escape, control)))
+    pieces = [
+        form.sub(lambda own: "x" * len(own[0]), piece) if literal else piece
+        for piece, literal in text.pieces
+    ]
+    return "".join(pieces)
+
+
+def _anew(tokenizer: Tokenizer, old: str, new: str, ids: Ids) -> Ids:
+    """Return the ids of a stretch of text, in the place where `old` has these ids.
+
+    A tokenizer may begin a text otherwise than a stretch behind a control token (a blank in front);
+    then one word stands before it while it is tokenised.
+    """
+    for before in ("", _WORD):
+        head, plain, anew = _tokenise(tokenizer, [before], split_special_tokens=True) + _tokenise(
+            tokenizer, [before + old, before + new], split_special_tokens=True
+        )
+        if plain == head + ids and anew[: len(head)] == head:
+            return anew[len(head) :]
+    raise ItemError(
+        "the text has a control token of the model in it, and the tokenizer cannot read it as "
+        "text: take the token out"
+    )
 
 
 def _tokenise(
@@ -468,6 +625,20 @@ def _split(texts: _Texts, reader: Reader) -> Encoded:
     start = (reader.start,) if min(boundaries) == 0 else ()
     pairs = zip(sequences, boundaries, strict=True)
     return Encoded(tuple(Branch(start + s, len(start) + n) for s, n in pairs), boundary_moved=moved)
+
+
+def check_ids(sequences: Iterable[Ids], vocabulary: int | None) -> None:
+    """Refuse tokens for which the model has no embedding.
+
+    Raises:
+        ItemError: One of them is beyond the vocabulary.
+    """
+    most = max((max(ids, default=0) for ids in sequences), default=0)
+    if vocabulary is not None and most >= vocabulary:
+        raise ItemError(
+            f"the tokenizer gives the token {most}, and the model has {vocabulary} tokens: the "
+            "tokenizer is another model's, or the text has an added token that was never trained"
+        )
 
 
 def common_length(prompt: Ids, sequence: Ids) -> int:

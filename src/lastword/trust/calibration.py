@@ -20,7 +20,8 @@ from lastword.trust.crossfit import Which, cross_fit
 
 LEAST = 20  # labelled items
 _FOLDS = 10
-_LOG_RANGE = (math.log(1e-3), math.log(1e3))
+TEMPERATURES = (1e-3, 1e3)  # among which a fit looks
+_LOG_RANGE = (math.log(TEMPERATURES[0]), math.log(TEMPERATURES[1]))
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Calibration:
         brier_after: The same at T, by cross-fitting.
 
     Raises:
-        InputError: A temperature that is not above 0.
+        InputError: A temperature that no fit finds.
     """
 
     temperature: float
@@ -48,8 +49,11 @@ class Calibration:
 
     def __post_init__(self) -> None:
         """Refuse what is no temperature."""
-        if not 0 < self.temperature < math.inf:
-            raise InputError(f"a temperature is above 0, not {self.temperature:g}")
+        low, high = TEMPERATURES
+        if not low <= self.temperature <= high:
+            raise InputError(
+                f"a temperature is between {low:g} and {high:g}, not {self.temperature:g}"
+            )
 
 
 def calibrate(scores: Sequence[Scores], truths: Sequence[int]) -> Calibration:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from lastword.errors import CertificateError, InputError
@@ -400,7 +401,7 @@ def _difference(mine: Theta, other: Theta) -> str:
 def _built(kind: type[T], table: Any) -> T:
     """A dataclass from a table whose values are checked against its annotations."""
     if not isinstance(table, Mapping):
-        raise InputError(f"{table!r} stands where a table is expected")
+        raise InputError(f"{table!r:.80} stands where a table is expected")
     hints = get_type_hints(kind)
     own: tuple[Field[Any], ...] = fields(kind)  # type: ignore[arg-type]
     required = [f.name for f in own if f.default is MISSING and f.default_factory is MISSING]
@@ -430,6 +431,6 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
         return value
     if get_origin(kind) is Literal and value in get_args(kind):
         return value
-    if type(value) in (get_args(kind) or (kind,)):  # one of a union, or the type itself
+    if type(value) in (get_args(kind) if isinstance(kind, UnionType) else (kind,)):
         return value
-    raise InputError(f"{name} cannot be {value!r}")
+    raise InputError(f"{name} cannot be {value!r:.80}")

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import re
 import tomllib
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +15,9 @@ import numpy as np
 
 from lastword.decide.item import candidates_of, fields_of, item_of
 from lastword.errors import InputError
-from lastword.files.rows import SEPARATORS, id_column, read_objects
+from lastword.files.cells import cell_text, text_fault, unique_names
+from lastword.files.delimited import SEPARATORS
+from lastword.files.rows import id_column, read_rows, require_rows
 from lastword.files.shorten import counted
 from lastword.text.items import Item, rows_of
 from lastword.text.prompt_template import Template
@@ -27,6 +31,7 @@ _TEXTS = ("text", "input", "prompt", "question", "message", "query", "sentence",
 _LABELS = ("label", "truth", "class", "category", "intent", "target", "answer")
 _CHOICES = ("choices", "options", "candidates")
 _LISTS = (list, tuple, np.ndarray)
+_WHOLE = re.compile(r"^([+-]?\d+)\.0+$")  # a whole number with a point
 _EXAMPLES_A_LABEL = 3  # a column that repeats its values less often is not taken for the label
 _SHOWN = 3  # of a kind of doubt about the table; the others are counted
 
@@ -96,19 +101,19 @@ def read_labels(source: Any, named: Named = Named()) -> Labels:  # noqa: B008 - 
     """
     notes: list[str] = []
     is_path = isinstance(source, str | Path)
-    rows = _file(Path(source), notes) if is_path else [dict(row) for row in rows_of(source)]
+    rows = _file(Path(source), named, notes) if is_path else [*map(_by_text, rows_of(source))]
     if not rows:
         raise InputError("the table has no rows; expected a text and a label per row")
+    rows = _as_text(rows, notes)
     columns, guesses = _guess(rows, named)
     notes += guesses
+    readable = _readable(dict(zip(_names(rows, columns.id), rows, strict=True)), columns, notes)
     labelled = {
-        name: row
-        for name, row in zip(_names(rows, columns.id), rows, strict=True)
-        if _text(row.get(columns.label or "")) != ""
+        name: row for name, row in readable.items() if row.get(columns.label or "", "") != ""
     }
     if not labelled:
         raise InputError(f"no row has a label in the column {columns.label}")
-    if without := len(rows) - len(labelled):
+    if without := len(readable) - len(labelled):
         notes.append(f"{counted(without, 'row')} without a label")
     questions = _rows(labelled, columns, notes)
     if not any(row[1].instructions for row in questions):
@@ -120,13 +125,58 @@ def read_labels(source: Any, named: Named = Named()) -> Labels:  # noqa: B008 - 
     return Labels(name, questions, tuple(notes))
 
 
-def _file(path: Path, notes: list[str]) -> list[Row]:
-    return [*read_objects(path, notes.append)]
+def _file(path: Path, named: Named, notes: list[str]) -> list[Row]:
+    """Return the rows of a file that can be read; the others are noted."""
+    rows = require_rows(read_rows(path, notes.append, named.encoding), path)
+    bad = [f"{row.place}: {row.error}" for row in rows if row.error is not None]
+    notes += [f"left out {counted(len(bad), 'row')}: {_some(bad)}"] if bad else []
+    return [row.value for row in rows if row.error is None]
+
+
+def _by_text(row: Any) -> Row:
+    """Return a row of a frame or a dictionary with its columns' names as text."""
+    if not isinstance(row, Mapping):
+        raise InputError(f"a row of labels is a dictionary, not {type(row).__name__}")
+    return dict(zip(unique_names([*row]), row.values(), strict=True))
+
+
+def _as_text(rows: Sequence[Row], notes: list[str]) -> list[Row]:
+    """Return rows with every cell as text, lists apart; cells that are no text are noted, empty."""
+    bad: dict[str, tuple[int, str]] = {}
+
+    def cell(column: str, value: Any) -> Any:
+        if isinstance(value, _LISTS):
+            return value
+        try:
+            return cell_text(value)
+        except InputError as error:
+            count, why = bad.get(column, (0, str(error)))
+            bad[column] = count + 1, why
+            return ""
+
+    texts: list[Row] = [{name: cell(name, value) for name, value in row.items()} for row in rows]
+    for column, (count, why) in bad.items():
+        notes.append(f"column {column}: {counted(count, 'cell')} read as empty: {why}")
+    return texts
+
+
+def _readable(rows: Mapping[str, Row], columns: Named, notes: list[str]) -> dict[str, Row]:
+    """Return the rows whose text and label a model can read; the others are noted."""
+    read = [name for name in (columns.text, columns.label) if name is not None]
+    faults = {
+        name: f"row {name}: its {column} {fault}"
+        for name, row in rows.items()
+        for column in read
+        if (fault := text_fault(cell_text(row.get(column)))) is not None
+    }
+    if faults:
+        notes.append(f"left out {counted(len(faults), 'row')}: {_some([*faults.values()])}")
+    return {name: row for name, row in rows.items() if name not in faults}
 
 
 def _names(rows: Sequence[Row], column: str | None) -> list[str]:
     """Return the rows' ids; the row's number stands for a missing id and beside a repeated one."""
-    ids = [_text(row.get(column or "")) for row in rows]
+    ids = [cell_text(row.get(column or "")) for row in rows]
     counts = Counter(ids)
     return [
         str(n) if not id else id if counts[id] == 1 else f"{id} (row {n})"
@@ -140,13 +190,6 @@ def _item(
     item = item_of(text, question, template, id=id, blind=True, content_free=True)
     truthful = tuple(candidate == truth for candidate in item.candidates)
     return replace(item, truthful=truthful, group=group, question=None)
-
-
-def _text(value: Any) -> str:
-    """Return a cell as text; an empty one is an empty text."""
-    if value is None or value != value:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _guess(rows: Sequence[Row], named: Named) -> tuple[Named, list[str]]:
@@ -177,13 +220,13 @@ def _guess(rows: Sequence[Row], named: Named) -> tuple[Named, list[str]]:
 def _is_list(rows: Sequence[Row], column: str) -> bool:
     """Return True if every cell of a column that is not empty is a list, or one as JSON."""
     cells = [row.get(column) for row in rows]
-    there = [cell for cell in cells if isinstance(cell, _LISTS) or _text(cell) != ""]
+    there = [cell for cell in cells if isinstance(cell, _LISTS) or cell_text(cell) != ""]
     return bool(there) and all(isinstance(c, _LISTS) or _is_json_list(c) for c in there)
 
 
 def _offers(rows: Sequence[Row], column: str, label: str) -> bool:
     """Return True if the label of every labelled row is in its list."""
-    pairs = [(row.get(column), truth) for row in rows if (truth := _text(row.get(label))) != ""]
+    pairs = [(row.get(column), truth) for row in rows if (truth := cell_text(row.get(label))) != ""]
     try:
         return all(truth in [option.text for option in _listed(cell)] for cell, truth in pairs)
     except (InputError, KeyError):  # no list, or one of something else than options
@@ -201,7 +244,7 @@ def _label(rows: Sequence[Row], columns: Sequence[str]) -> str:
     """Return the column of the label: by its name, or the only one with few values."""
     if by_name := [c for c in columns if c.casefold() in _LABELS]:
         return by_name[0]
-    values = {c: {_text(row.get(c)) for row in rows} - {""} for c in columns}
+    values = {c: {cell_text(row.get(c)) for row in rows} - {""} for c in columns}
     few = [c for c, texts in values.items() if 2 <= len(texts) <= len(rows) // _EXAMPLES_A_LABEL]
     if len(few) != 1:
         why = "several columns repeat few values" if few else "no column repeats few values"
@@ -216,7 +259,7 @@ def _longest(rows: Sequence[Row], columns: Sequence[str]) -> str:
     """Return the column of the text: by its name, or the longest."""
     if by_name := [c for c in columns if c.casefold() in _TEXTS]:
         return by_name[0]
-    lengths = {c: sum(len(_text(row.get(c))) for row in rows) for c in columns}
+    lengths = {c: sum(len(cell_text(row.get(c))) for row in rows) for c in columns}
     if not lengths:
         raise InputError("the table has only a label; expected a column of text beside it")
     return max(lengths, key=lengths.__getitem__)
@@ -225,8 +268,8 @@ def _longest(rows: Sequence[Row], columns: Sequence[str]) -> str:
 def _rows(
     rows: Mapping[str, Row], columns: Named, notes: list[str]
 ) -> tuple[tuple[str, Choice, str, str, str | None], ...]:
-    texts = {name: _text(row.get(columns.text or "")) for name, row in rows.items()}
-    truths = {name: _text(row[columns.label or ""]) for name, row in rows.items()}
+    texts = {name: cell_text(row.get(columns.text or "")) for name, row in rows.items()}
+    truths = {name: cell_text(row[columns.label or ""]) for name, row in rows.items()}
     descriptions = _descriptions(columns.describe)
     shared = None
     if columns.choices is None or not any(columns.choices in row for row in rows.values()):
@@ -243,7 +286,7 @@ def _rows(
         )
         if truths[name] not in [option.text for option in question.options]:
             raise InputError(f"row {name}: the label {truths[name]!r} is not one of its choices")
-        group = _text(row.get("group")) or None
+        group = cell_text(row.get("group")) or None
         questions.append((texts[name], question, truths[name], name, group))
     notes += _near({name: text for text, *_, name, group in questions if group is None})
     return tuple(questions)
@@ -252,7 +295,7 @@ def _rows(
 def _spelt(
     truths: Mapping[str, str], options: Sequence[Option], notes: list[str], *, tidy: bool
 ) -> dict[str, str]:
-    """Return the labels by row; with `tidy` those that differ only in case or spaces are one.
+    """Return the labels by row; with `tidy` those that look alike are one.
 
     One that is among the options wins, then the most frequent.
     """
@@ -261,7 +304,7 @@ def _spelt(
     for label, _ in Counter(
         {option.text: len(truths) for option in options} | counts
     ).most_common():
-        spellings.setdefault(" ".join(label.split()).casefold(), []).append(label)
+        spellings.setdefault(_spelling(label), []).append(label)
     joined = dict(truths)
     for first, *others in spellings.values():
         written = [f"`{one}` ({counted(counts[one], 'row')})" for one in others if counts[one]]
@@ -273,6 +316,13 @@ def _spelt(
         notes.append(f"joined: {' and '.join(written)} into `{first}`")
         joined |= {name: first for name, truth in truths.items() if truth in others}
     return joined
+
+
+def _spelling(label: str) -> str:
+    """Return what labels that look alike share: case, spaces, Unicode form, 1 and 1.0."""
+    visible = "".join(c for c in label if unicodedata.category(c) != "Cf")
+    text = " ".join(unicodedata.normalize("NFC", visible).split()).casefold()
+    return _WHOLE.sub(r"\1", text)
 
 
 def _single(truths: Mapping[str, str]) -> list[str]:
@@ -319,7 +369,7 @@ def _question(
 ) -> Choice:
     instructions = columns.instructions
     if instructions is None:
-        instructions = _text(row.get("instructions"))
+        instructions = cell_text(row.get("instructions"))
     described = [replace(o, description=descriptions.get(o.text, o.description)) for o in options]
     return Choice(instructions, described)
 
@@ -354,7 +404,7 @@ def _listed(value: Any) -> list[Option]:
         raise InputError(f"choices are a list, not {type(value).__name__}")
     entries = [o.strip() if isinstance(o, str) else o for o in value]
     return [
-        Option(o["value"], o.get("description")) if isinstance(o, Mapping) else Option(_text(o))
+        Option(o["value"], o.get("description")) if isinstance(o, Mapping) else Option(cell_text(o))
         for o in entries
         if o != ""
     ]

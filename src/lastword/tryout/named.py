@@ -16,7 +16,8 @@ class Named:
         describe: TOML file that describes each label, for the prompt.
         instructions: The question about each text.
         id: Column of the row's name; guessed if left out.
-        tidy: Join labels that differ only in case or spaces.
+        tidy: Join labels that differ only in case, spaces, Unicode form, or as 1 and 1.0 do.
+        encoding: Of the file's text; UTF-8 if left out.
     """
 
     text: str | None = None
@@ -26,3 +27,4 @@ class Named:
     instructions: str | None = None
     id: str | None = None
     tidy: bool = False
+    encoding: str | None = None

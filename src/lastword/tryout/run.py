@@ -100,17 +100,16 @@ class TryJob:
             item_of(text, question, self.template, id=id, blind=True)
             for text, question, _, id, _ in rows
         ]
-        encoded = [e for e in self.tracer.encode(items) if not isinstance(e, ItemError)]
+        results = self.tracer.encode(items)
+        encoded = [e for e in results if not isinstance(e, ItemError)]
+        texts = [r[0] for r, e in zip(rows, results, strict=True) if not isinstance(e, ItemError)]
         if not encoded:
-            raise InputError(
-                f"the first {len(items)} examples do not fit the model's context: shorten the "
-                "texts, or use a model with a longer context"
-            )
+            raise InputError(f"the first {len(items)} examples cannot be read: {results[0]}")
         start = time.perf_counter()
         self.tracer.decide_group(encoded, Scope("all", "all", self.methods))
         if (question := self.labels.question) is None:
             return (time.perf_counter() - start) / len(encoded) * self.items
-        read_states(self.tracer, [row[0] for row in rows], question, self.template, POOLINGS)
+        read_states(self.tracer, texts, question, self.template, POOLINGS)
         each = (time.perf_counter() - start) / len(encoded)
         return each * self.items + fitting(self.tracer, self.items, len(question.options))
 
@@ -148,7 +147,8 @@ class TryJob:
         sets = None if self.sets is None else _sets(sample, contest, self.sets)
         notes = self.labels.notes
         verdict = judge(sample, certified, terms, contest, raced, notes=notes, sets=sets)
-        verdict = replace(verdict, advice=advise(verdict, self._commands(verdict, out)))
+        commands = self._commands(verdict, out, _unlike(contest, verdict.certificate.method))
+        verdict = replace(verdict, advice=advise(verdict, commands))
         if out is not None:
             stage(f"writing {out}")
             self._write(out, verdict, certified, contest, raced)
@@ -183,7 +183,7 @@ class TryJob:
             return Outcome(sample, finding, controls, (mark.question,), mark, like)
         return Outcome(sample, finding, controls, questions)
 
-    def _commands(self, verdict: Verdict, out: Path | None) -> list[str]:
+    def _commands(self, verdict: Verdict, out: Path | None, unlike: str) -> list[str]:
         """Return the commands that use a verdict, each after a line that says what it does."""
         source = self.tracer.source
         asked = f"--model {source.get('path', source['model'])}"
@@ -201,12 +201,13 @@ class TryJob:
             if probe and is_probe(probe) and contest.line(probe).right > contest.model.right:
                 lines += [
                     "To serve an uncertified probe, fitted to all labels, at your own risk:",
-                    f"lastword serve {asked}{questions} --probe {out / UNCERTIFIED}",
+                    f"lastword serve {asked}{questions} --probe {out / UNCERTIFIED}{unlike}",
                 ]
             return lines
         asked += f" --certificate {out / CERTIFICATE}"
         if certificate.method != contest.probe:
             return ["To serve it:", f"lastword serve {asked}"]
+        asked += unlike
         if not questions:
             return ["To serve it:", f"lastword serve {asked} --probe {out / PROBE}"]
         asked += questions
@@ -241,6 +242,12 @@ class TryJob:
                 _write(out / file_of(prompt.name), prompt.template.text)
         _write(out / FILE, to_json(verdict.to_dict()) + "\n")
         write_page(verdict, {id: text for text, _, _, id, _ in self.labels.rows}, out)
+
+
+def _unlike(contest: Contest | None, method: str | None) -> str:
+    """Return the option that defers texts unlike the labels, at a level that they allow."""
+    state = None if contest is None else contest.entrant(method).probe.state
+    return "" if state is None else f" --unlike {state.likeness.level():g}"
 
 
 def _sets(sample: Sample, contest: Contest | None, level: float) -> Sets:

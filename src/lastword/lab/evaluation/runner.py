@@ -326,6 +326,7 @@ def _states(
             context=decider.tracer.profile.context,
             overflow=decider.tracer.overflow,
             chat=decider.tracer.chat,
+            vocabulary=decider.tracer.profile.vocabulary,
         )
         for pooling in POOLINGS
     ]

@@ -5,14 +5,14 @@ form. An undefined number is nan: an en dash where people read it, `nan` in CSV.
 unrounded, in the unit of their column.
 """
 
-import csv
-import io
 import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lastword.errors import RecordError
+from lastword.files.cells import csv_line
 
 EN_DASH = "–"
 
@@ -127,13 +127,13 @@ def to_markdown(table: Table) -> str:
 
 def to_csv(table: Table) -> str:
     """Write heading and rows alone; text that a spreadsheet would run is quoted by `'`."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([_inert(c.name) for c in table.columns])
-    for row in table.rows:
-        plain = [value.value if isinstance(value, Marked) else value for value in row]
-        writer.writerow([_inert(value) if isinstance(value, str) else value for value in plain])
-    return out.getvalue()
+    rows = [[c.name for c in table.columns], *table.rows]
+    return "".join(csv_line(map(_plain_cell, row)) for row in rows)
+
+
+def _plain_cell(value: Any) -> Any:
+    value = value.value if isinstance(value, Marked) else value
+    return _printable(value) if isinstance(value, str) else value
 
 
 def to_latex(table: Table) -> str:
@@ -225,11 +225,6 @@ def _latex(value: Value, column: Column) -> str:
 
 def _escape(text: str, escapes: dict[str, str]) -> str:
     return "".join(escapes.get(c, c) for c in _printable(text))
-
-
-def _inert(text: str) -> str:
-    plain = _printable(text)
-    return f"'{plain}" if plain.lstrip().startswith(("=", "+", "-", "@")) else plain
 
 
 def _printable(text: str) -> str:

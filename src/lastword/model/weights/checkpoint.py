@@ -127,6 +127,7 @@ class SafetensorsCheckpoint(Checkpoint):
         super().__init__(files.label, config)
         self._files = files
         self._headers: dict[str, dict[str, TensorInfo]] = {}
+        self._shards: Mapping[str, str] = {}
         if isinstance(shards, str):
             shards = dict.fromkeys(self.header(shards), shards)
         self._shards = shards
@@ -143,8 +144,19 @@ class SafetensorsCheckpoint(Checkpoint):
             length = int.from_bytes(self._bytes(file, 0, 8), "little")
             if length > _HEADER_LIMIT:
                 raise CheckpointError(f"{label} is no safetensors file: its header lies")
-            self._headers[file] = _parse_header(self._bytes(file, 8, 8 + length), label)
+            header = _parse_header(self._bytes(file, 8, 8 + length), label)
+            self._require_once(file, header)
+            self._headers[file] = header
         return self._headers[file]
+
+    def _require_once(self, file: str, header: Mapping[str, TensorInfo]) -> None:
+        """Refuse a shard with a tensor that the index says is elsewhere, or does not name."""
+        for name in header if self._shards else ():
+            if (other := self._shards.get(name)) != file:
+                where = "is not in the index" if other is None else f"is stored in {other} too"
+                raise CheckpointError(
+                    f"{self.label}/{file} has {name}, which {where}: get the whole checkpoint anew"
+                )
 
     def tensors(self) -> Iterator[tuple[str, TensorInfo]]:
         """Yield every tensor's name, dtype, shape and place, from the headers alone."""
@@ -264,10 +276,11 @@ def open_local(path: Path) -> Checkpoint:
     checkpoint = open_safetensors(files, config)
     if checkpoint is not None:
         return checkpoint
-    index = read_json(files, TORCH_INDEX)
+    index, single = read_json(files, TORCH_INDEX), (folder / TORCH_SINGLE).is_file()
     if index is not None:
+        _refuse_two(files, TORCH_SINGLE if single else None, TORCH_INDEX)
         return TorchCheckpoint(folder, config, _weight_map(index, files, TORCH_INDEX))
-    if (folder / TORCH_SINGLE).is_file():
+    if single:
         return TorchCheckpoint(folder, config, TORCH_SINGLE)
     raise CheckpointError(
         f"{folder} holds no {SINGLE}, {INDEX} or {TORCH_SINGLE}: name a checkpoint folder"
@@ -275,13 +288,33 @@ def open_local(path: Path) -> Checkpoint:
 
 
 def open_safetensors(files: Files, config: Config) -> SafetensorsCheckpoint | None:
-    """Return the safetensors among the files; None where there are none."""
+    """Return the safetensors among the files, of which transformers reads the same.
+
+    Returns:
+        None where there are none.
+
+    Raises:
+        CheckpointError: There are two sets of weights, or the config names another file.
+    """
+    if (other := config.get("transformers_weights")) is not None:
+        raise CheckpointError(
+            f"the config of {files.label} names other weights ({other!r:.80}): take transformers_"
+            "weights out of it, and name the weights model.safetensors"
+        )
     index = read_json(files, INDEX)
     if index is not None:
+        _refuse_two(files, SINGLE if files.read(SINGLE, 0, 8) is not None else None, INDEX)
         return SafetensorsCheckpoint(files, config, _weight_map(index, files, INDEX))
     if files.read(SINGLE, 0, 8) is not None:
         return SafetensorsCheckpoint(files, config, SINGLE)
     return None
+
+
+def _refuse_two(files: Files, single: str | None, index: str) -> None:
+    if single is not None:
+        raise CheckpointError(
+            f"{files.label} has two sets of weights, {single} and the shards of {index}: remove one"
+        )
 
 
 def read_config(files: Files) -> Config:

@@ -7,7 +7,7 @@ refused, never guessed.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,7 +178,7 @@ def find_stack(modules: frozenset[str], config: Config) -> Stack:
     whole = {
         path: {block: frozenset(inside) for block, inside in stack.items()}
         for path, stack in stacks.items()
-        if not _OTHER_STACKS & set(re.split(r"[._]", path)) and set(range(depth or 0)) <= set(stack)
+        if not _OTHER_STACKS & set(re.split(r"[._]", path)) and _has(stack, depth or 0)
     }
     if len(whole) != 1:
         names = ", ".join(sorted(whole)) or "none of " + (", ".join(sorted(stacks)) or "no list")
@@ -186,7 +186,18 @@ def find_stack(modules: frozenset[str], config: Config) -> Stack:
             f"one list of {depth or 'the'} text blocks was expected and {names} found; {_GIVE}"
         )
     path, blocks = whole.popitem()
+    drafts = _number(config, ("num_nextn_predict_layers",)) or 0  # read several tokens ahead
+    if depth and (more := [block for block in blocks if block >= depth + drafts]):
+        raise InvariantError(
+            f"the config has {depth} text blocks and the checkpoint {len(blocks)} ({path}"
+            f"{min(more)}, ...): correct num_hidden_layers, or take another copy of the model"
+        )
     return Stack(path, depth or len(blocks), blocks, _final_norm(path, modules))
+
+
+def _has(stack: Collection[int], depth: int) -> bool:
+    """Return True if a list has so many blocks: a config may say any number."""
+    return 0 <= depth <= len(stack) and all(block in stack for block in range(depth))
 
 
 def _final_norm(stack: str, modules: frozenset[str]) -> str | None:

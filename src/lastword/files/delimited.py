@@ -1,0 +1,77 @@
+"""Rows of text with separators: CSV and TSV, as programs and spreadsheets write them."""
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from lastword.files.cells import unique_names
+from lastword.files.encoding import decode
+
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+CELL_CHARACTERS = 2**24  # far more than a model can read
+_SAMPLE = 2**16  # characters by which a separator is guessed
+_REST = "more fields than names in the first line"
+_SEP = re.compile(r'"?sep=(.)"?\r?\n')  # Excel's line, which is no header
+
+
+class _Lines:
+    """Lines of a text, with the number of the one that was read last."""
+
+    def __init__(self, text: str, skipped: int) -> None:
+        self._lines, self.number = io.StringIO(text, newline=""), skipped
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self._lines:
+            self.number += 1
+            yield line
+
+
+def delimited(
+    raw: bytes, usual: str, say: Callable[[str], None], encoding: str | None = None
+) -> Iterator[tuple[dict[str, str | None] | None, str | None]]:
+    """Yield each row as its cells by column, or as None with what is wrong with it.
+
+    Raises:
+        ValueError: The text cannot be decoded, two columns have one name, or quotes do not match.
+    """
+    text, name = decode(raw, encoding)
+    declared = _SEP.match(text)
+    body = text[declared.end() :] if declared else text
+    delimiter = declared[1] if declared else _delimiter(body[:_SAMPLE], usual)
+    form = f"{name}, separated by {SEPARATORS.get(delimiter, repr(delimiter))}"
+    if not declared and encoding is None and (name, delimiter) != ("UTF-8", usual):
+        say(f"guessed: the table is {form}")
+    lines = _Lines(body, 1 if declared else 0)
+    # The limit is the whole process's: cells of any length are read, and judged below.
+    csv.field_size_limit(2**31 - 1)
+    rows = (row for row in csv.reader(iter(lines), delimiter=delimiter, strict=True) if row)
+    try:
+        header = next(rows, None)
+        names = [] if header is None else unique_names(header)
+        for row in rows:
+            yield _row(names, row, form)
+    except csv.Error as error:
+        raise ValueError(f"line {lines.number}: {error} (read as {form})") from error
+
+
+def _row(
+    names: list[str], row: list[str], form: str
+) -> tuple[dict[str, str | None] | None, str | None]:
+    if len(row) > len(names):
+        return None, f"{_REST} (read as {form})"
+    if any(len(cell) > CELL_CHARACTERS for cell in row):
+        return None, f"a cell is longer than {CELL_CHARACTERS:,} characters; shorten it"
+    missing = [None] * (len(names) - len(row))
+    return dict(zip(names, [*row, *missing], strict=True)), None
+
+
+def _delimiter(text: str, usual: str) -> str:
+    """Return the separator that the first line has; of several, what `csv.Sniffer` finds."""
+    first = text.lstrip("\r\n").partition("\n")[0]
+    there = [mark for mark in SEPARATORS if mark in first]
+    if len(there) > 1:
+        with suppress(csv.Error):
+            return csv.Sniffer().sniff(text, "".join(there)).delimiter
+    return usual if usual in there or not there else there[0]

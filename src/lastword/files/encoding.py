@@ -1,0 +1,62 @@
+"""Text of a file: UTF-8, UTF-16 with its mark, or the encoding that the user names."""
+
+import codecs
+
+from lastword.errors import InputError
+from lastword.files.shorten import shorten
+
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_SAMPLE = 2**16  # bytes by which an encoding is guessed
+
+
+def decode(raw: bytes, encoding: str | None = None) -> tuple[str, str]:
+    """Return a file's text, and its encoding as people call it.
+
+    Raises:
+        ValueError: It is in another encoding; the message has line, byte and a guess.
+        InputError: No encoding has that name.
+    """
+    if encoding is not None:
+        try:
+            return raw.decode(codecs.lookup(encoding).name).removeprefix("\ufeff"), encoding
+        except LookupError as error:
+            raise InputError(
+                f"--encoding {encoding}: no such encoding; known ones are utf-8, cp1252, gb18030"
+            ) from error
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{_place(raw, error)} is not valid {encoding}") from error
+    if raw.startswith(_UTF16):
+        return raw.decode("utf-16"), "UTF-16"
+    if raw.count(b"\0") > len(raw) // 4:
+        order = "le" if raw[1:2] == b"\0" else "be"
+        raise ValueError(f"it looks like UTF-16 without a mark: pass --encoding utf-16-{order}")
+    try:
+        return raw.decode("utf-8-sig"), "UTF-8"
+    except UnicodeDecodeError as error:
+        raise ValueError(_advice(raw, error)) from error
+
+
+def _place(raw: bytes, error: UnicodeDecodeError) -> str:
+    """Return where a byte stands, for people: both counted from 1."""
+    start = raw.rfind(b"\n", 0, error.start) + 1
+    line = raw.count(b"\n", 0, error.start) + 1
+    return f"line {line}: byte {error.start - start + 1} (0x{raw[error.start]:02X})"
+
+
+def _advice(raw: bytes, error: UnicodeDecodeError) -> str:
+    where = f"{_place(raw, error)} is not valid UTF-8"
+    read = [c for c in raw[:_SAMPLE].decode("utf-8", "replace") if not c.isascii()]
+    if read.count("\ufffd") < len(read) / 2:
+        return f"{where}, while other lines are. Correct it, and save the file as UTF-8"
+    from charset_normalizer import from_bytes
+
+    best = from_bytes(raw[:_SAMPLE]).best()
+    if best is None:
+        return f"{where}. Save the file as UTF-8, or pass its encoding: --encoding cp1252"
+    end = raw.find(b"\n", error.start)
+    line = raw[raw.rfind(b"\n", 0, error.start) + 1 : end if end > 0 else None]
+    sample = shorten(line.decode(best.encoding, "replace").strip(), 60)
+    return (
+        f"{where}. Save the file as UTF-8, or pass its encoding. A guess is --encoding "
+        f"{best.encoding}, which reads this line as {sample!r}"
+    )

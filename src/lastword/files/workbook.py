@@ -1,0 +1,122 @@
+"""The first sheet of an Excel workbook, read row by row within limits."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile, ZipFile
+
+from lastword.files.cells import cell_text, unique_names
+from lastword.files.shorten import counted
+
+_BYTES = 2**28  # of all parts, unpacked; a million rows of short texts take half of that
+_COLUMNS, _LINES = 1024, 2**20  # columns beyond are not looked at
+_SHOWN = 3
+
+
+def workbook(path: Path, say: Callable[[str], None]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield each row that has any text, with its number below the names.
+
+    The first row with text has the names; cells to the right of them are left out.
+
+    Raises:
+        ValueError: No workbook, a damaged one, one beyond the limits, or two columns of one name.
+    """
+    try:
+        from openpyxl import load_workbook
+    except ImportError as error:
+        raise ValueError("openpyxl is missing: pip install 'lastword[xlsx]'") from error
+    try:
+        with ZipFile(path) as archive:
+            size = sum(part.file_size for part in archive.infolist())
+        if size > _BYTES:
+            raise ValueError(
+                f"it unpacks to {size >> 20:,} MiB, and at most {_BYTES >> 20} are read: save it "
+                "as CSV"
+            )
+        book = load_workbook(path, read_only=True, data_only=True)
+        try:
+            sheets = book.worksheets
+            if len(sheets) > 1:
+                first = sheets[0].title
+                say(f"guessed: the table is the sheet {first}, the first of {len(sheets)}")
+            yield from _rows(sheets[0], path, say)
+        finally:
+            book.close()
+    except (ValueError, OSError, MemoryError):
+        raise
+    except BadZipFile as error:
+        raise ValueError(f"it is no Excel workbook: {error}") from error
+    except Exception as error:  # openpyxl reads a stranger's XML: whatever that makes it raise
+        raise ValueError(
+            f"it is no Excel workbook, or a damaged one ({type(error).__name__}: {error}): save it "
+            "anew, or as CSV"
+        ) from error
+
+
+def _rows(
+    sheet: Any, path: Path, say: Callable[[str], None]
+) -> Iterator[tuple[int, dict[str, str]]]:
+    sheet.reset_dimensions()  # what the file says of its size is not to be believed
+    rows = enumerate(_bounded(sheet.iter_rows(max_col=_COLUMNS)), start=1)
+    start, names = next(((n, own) for n, row in rows if (own := _names(row))), (0, []))
+    empty, right, width = list[tuple[int, int]](), 0, len(names)
+    before: Sequence[Any] = ()
+    for n, row in rows:
+        if row is before:  # openpyxl fills gaps with one and the same row
+            continue
+        before = row
+        right += sum(cell.value is not None for cell in row[width:])
+        values = [_text(cell.value, cell.data_type) for cell in row[:width]]
+        if any(values):
+            empty += [(n, c) for c, value in enumerate(values, start=1) if not value]
+            yield n - start, dict(zip(names, values, strict=True))
+    if right:
+        say(f"left out: {counted(right, 'cell')} to the right of the named columns")
+    if empty and (places := _without_value(path, empty)):
+        shown = ", ".join(places[:_SHOWN]) + (", ..." if len(places) > _SHOWN else "")
+        say(
+            f"{counted(len(places), 'formula cell')} without a stored value read as empty "
+            f"({shown}): open the workbook in a spreadsheet program, and save it"
+        )
+
+
+def _bounded(rows: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
+    """Yield rows, as far as a spreadsheet can have them: a row may give itself any number."""
+    for n, row in enumerate(rows):
+        if n == _LINES:
+            raise ValueError(f"its first sheet has more than {_LINES:,} rows: save it as CSV")
+        yield row
+
+
+def _names(row: Sequence[Any]) -> list[str]:
+    """Return the names in a row, up to the last that is not blank."""
+    texts = [_text(cell.value, cell.data_type) for cell in row]
+    named = [place for place, text in enumerate(texts, start=1) if text.strip()]
+    return unique_names(texts[: named[-1]]) if named else []
+
+
+def _text(value: Any, kind: str) -> str:
+    """Return a cell as text; one that shows an error (#N/A) is empty."""
+    if kind == "e":
+        return ""
+    return str(value) if isinstance(value, bool) else cell_text(value)
+
+
+def _without_value(path: Path, empty: Sequence[tuple[int, int]]) -> list[str]:
+    """Return the places of formulas among empty cells, as a spreadsheet names them."""
+    from openpyxl import load_workbook
+    from openpyxl.utils import get_column_letter
+
+    among, width = set(empty), max(column for _, column in empty)
+    book = load_workbook(path, read_only=True)
+    try:
+        sheet = book.worksheets[0]
+        sheet.reset_dimensions()
+        return [
+            f"{get_column_letter(c)}{r}"
+            for r, row in enumerate(_bounded(sheet.iter_rows(max_col=width)), start=1)
+            for c, cell in enumerate(row, start=1)
+            if cell.data_type in ("f", "e") and (r, c) in among
+        ]
+    finally:
+        book.close()

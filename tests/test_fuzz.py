@@ -1,0 +1,304 @@
+"""Files of strangers, damaged at random: a right answer or one line of a known error, no traceback.
+
+Each kind of file begins as a whole one, of which bytes or values are replaced. `make nightly` runs
+ten minutes of it. What fails is kept in `tests/corpus` by hypothesis, and is tried first the next
+time: commit it with the change that mends it.
+"""
+
+import io
+import json
+import struct
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from copy import deepcopy
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import gguf_files
+import numpy as np
+import pandas as pd
+import pytest
+from families import build, tokenizer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.database import DirectoryBasedExampleDatabase
+from populations import certificate
+
+from lastword.decide.file import read_questions
+from lastword.errors import TraceError
+from lastword.files.rows import read_rows
+from lastword.model import loading
+from lastword.model.options import LoadOptions
+from lastword.model.weights.gguf import open_file
+from lastword.model.weights.identity import text_digest
+from lastword.model.weights.invariant import read_invariant
+from lastword.probes.probe import Probe
+from lastword.probes.state import fit_state
+from lastword.rule.theta import Theta
+from lastword.text.question import Choice
+from lastword.text.reading import read_items
+from lastword.text.tokens import require_settled
+from lastword.trust.certificate import Certificate, Subject
+from lastword.trust.policy import Policy
+from lastword.trust.terms import Terms
+from lastword.tryout.labels import read_labels
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+CORPUS = DirectoryBasedExampleDatabase(Path(__file__).with_name("corpus"))
+ROWS = [
+    {"id": n, "text": f"my parcel {n} is late, größe {n * 1.5}", "label": "ab"[n % 2], "n": n % 3}
+    for n in range(12)
+]
+QUESTIONS = {
+    "team": {"type": "choice", "instructions": "Which team?", "choices": ["orders", "returns"]},
+    "angry": {"type": "predicate", "instructions": "It is angry."},
+}
+
+# Values
+LEAVES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 300),
+    st.sampled_from([10**9, -(10**9), 2**63, 10**40, 1e300, -1.5, 0.0, float("nan"), float("inf")]),
+    st.text(max_size=6),
+    st.sampled_from(["\0", "\ud800", "auto", "../x", "x" * 5000, "=1+1", "(a+)+$"]),
+)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
+    max_leaves=4,
+)
+PIECES = st.one_of(
+    st.binary(max_size=8),
+    st.sampled_from([b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b'"', b"\r", b"\n", b"sep=;\n", b"\xe9"]),
+    st.sampled_from([struct.pack("<Q", n) for n in (2**63, 2**32, 10**9)]),
+)
+
+
+def damage(draw: Callable[..., Any], raw: bytes) -> bytes:
+    """Some places of a file cut, or replaced by other bytes."""
+    for _ in range(draw(st.integers(1, 4))):
+        start = draw(st.integers(0, len(raw)))
+        stop = start + draw(st.sampled_from([0, 1, 2, 8, 40, len(raw)]))
+        raw = raw[:start] + draw(PIECES) + raw[stop:]
+    return raw
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place in a JSON value: what holds it, and its key."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, inner in inside:
+        yield value, key
+        if isinstance(inner, dict | list):
+            yield from places(inner)
+
+
+def disturb(draw: Callable[..., Any], value: Any) -> Any:
+    """Some values of a JSON document replaced by others, or left out."""
+    value = deepcopy(value)
+    for _ in range(draw(st.integers(1, 3))):
+        if every := [*places(value)]:
+            holder, key = draw(st.sampled_from(every[:400]))
+            if draw(st.booleans()) and isinstance(holder, dict):
+                del holder[key]
+            else:
+                holder[key] = draw(VALUES)
+    return value
+
+
+# Whole files
+
+
+@cache
+def model() -> dict[str, bytes]:
+    folder = Path(mkdtemp())
+    build("llama").save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@cache
+def gguf() -> bytes:
+    made = gguf_files.write(Path(mkdtemp()) / "m.gguf", gguf_files.build("llama"))
+    return made.read_bytes()
+
+
+@cache
+def allowed() -> Certificate:
+    subject = Subject("org/model", {"weights": "a1b2", "dtype": "float32"})
+    terms = Terms(0.02, 0.05, gain=True, error=0.1)
+    more = {"answered": 300, "wrong": 0.03, "reference": {"confidence": (0.25, 1.0)}}
+    return certificate(
+        subject, Policy(("decisive", "mix"), 1.0), terms, 50, 1, threshold=0.35, **more
+    )
+
+
+@cache
+def table(ending: str) -> bytes:
+    frame, out = pd.DataFrame(ROWS), io.BytesIO()
+    if ending == "xlsx":
+        frame.to_excel(out, index=False)
+    elif ending == "parquet":
+        frame.to_parquet(out)
+    elif ending == "jsonl":
+        out.write(b"".join(json.dumps(row).encode() + b"\n" for row in ROWS))
+    else:
+        out.write(frame.to_csv(index=False, sep="\t" if ending == "tsv" else ",").encode())
+    return out.getvalue()
+
+
+@cache
+def probe() -> Probe:
+    rng = np.random.default_rng(0)
+    fit = fit_state(rng.standard_normal((12, 3, 2, 4)).astype(np.float32), ["a", "b"] * 6)
+    return Probe(
+        Choice("?", ["a", "b"]), "plain", Subject("m"), fit.probe, 12, figures={"right": 0.5}
+    )
+
+
+# What reads them
+
+
+def read_table(ending: str) -> Callable[[Callable[..., Any], Path], None]:
+    def check(draw: Callable[..., Any], folder: Path) -> None:
+        path = folder / f"t.{ending}"
+        raw = table(ending)
+        if ending == "jsonl" and draw(st.booleans()):
+            raw = json.dumps(disturb(draw, ROWS)).encode("utf-8", "replace")
+        else:
+            raw = damage(draw, raw)
+        path.write_bytes(raw)
+        encoding = draw(st.sampled_from([None, None, "utf-8", "cp1252", "gb18030", "none"]))
+        for read in (
+            lambda: read_rows(path, encoding=encoding),
+            lambda: read_labels(path),
+            lambda: read_items(path),
+        ):
+            with suppress_known():
+                read()
+
+    return check
+
+
+def read_config(draw: Callable[..., Any], folder: Path) -> None:
+    config = disturb(draw, json.loads(model()["config.json"]))
+    write_model(folder, {"config.json": json.dumps(config).encode("utf-8", "replace")})
+    with suppress_known():
+        read_invariant(folder, theta=Theta())
+    with suppress_known():
+        loading.load(LoadOptions(str(folder)))
+
+
+def read_tokens(draw: Callable[..., Any], folder: Path) -> None:
+    name = draw(st.sampled_from(["tokenizer.json", "tokenizer_config.json"]))
+    raw = model()[name]
+    if draw(st.booleans()):
+        raw = json.dumps(disturb(draw, json.loads(raw))).encode("utf-8", "replace")
+    else:
+        raw = damage(draw, raw)
+    write_model(folder, {name: raw})
+    with suppress_known():
+        require_settled(loading.load_tokenizer(LoadOptions(str(folder))))
+
+
+def read_gguf(draw: Callable[..., Any], folder: Path) -> None:
+    raw = gguf()
+    head = draw(st.sampled_from([400, 4000, 40_000]))
+    (path := folder / "m.gguf").write_bytes(damage(draw, raw[:head]) + raw[head:])
+    with suppress_known():
+        open_file(path)
+
+
+def read_certificate(draw: Callable[..., Any], folder: Path) -> None:
+    text = allowed().to_toml()
+    path = folder / "certificate.toml"
+    path.write_bytes(damage(draw, text.encode()))
+    with suppress_known():
+        Certificate.read(path)
+    values = disturb(draw, {k: v for k, v in tomllib.loads(text).items() if k != "digest"})
+    with suppress_known():
+        Certificate.from_dict(values | {"digest": text_digest(json.dumps(values, sort_keys=True))})
+
+
+def read_probe(draw: Callable[..., Any], folder: Path) -> None:
+    raw = probe().to_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8 : 8 + length])
+    if draw(st.booleans()):
+        facts = disturb(draw, json.loads(header["__metadata__"]["lastword"]))
+        header["__metadata__"]["lastword"] = json.dumps(facts)
+        text = json.dumps(header).encode("utf-8", "replace")
+        raw = len(text).to_bytes(8, "little") + text + raw[8 + length :]
+    else:
+        raw = damage(draw, raw)
+    (path := folder / "a.probe.safetensors").write_bytes(raw)
+    with suppress_known():
+        state = Probe.read(path).state
+        if state is not None:
+            shares = state.probabilities(np.ones((1, len(state.mean))))
+            assert (
+                np.isclose(shares.sum(), 1) and np.isfinite(state.likeness_p(np.ones((1, 4)))).all()
+            )
+
+
+def read_question(draw: Callable[..., Any], folder: Path) -> None:
+    path = folder / f"q.{draw(st.sampled_from(['json', 'yaml']))}"
+    text = json.dumps(disturb(draw, QUESTIONS)).encode()
+    path.write_bytes(text if draw(st.booleans()) else damage(draw, text))
+    with suppress_known():
+        read_questions(path)
+
+
+class suppress_known(suppress):  # noqa: N801 - as `suppress`
+    """A known error is one line."""
+
+    def __init__(self) -> None:
+        super().__init__(TraceError)
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
+        if isinstance(error, TraceError):
+            assert str(error) and "\n" not in str(error)
+        return super().__exit__(kind, error, trace)
+
+
+def write_model(folder: Path, files: dict[str, bytes]) -> None:
+    for name, raw in (model() | files).items():
+        (folder / name).write_bytes(raw)
+
+
+# Each with its examples on every change and by night.
+TARGETS: dict[str, tuple[Callable[[Callable[..., Any], Path], None], int, int]] = {
+    **{ending: (read_table(ending), 60, 4000) for ending in ("csv", "tsv", "jsonl", "parquet")},
+    "xlsx": (read_table("xlsx"), 30, 1500),
+    "config": (read_config, 15, 500),
+    "tokenizer": (read_tokens, 20, 1500),
+    "gguf": (read_gguf, 60, 4000),
+    "certificate": (read_certificate, 60, 4000),
+    "probe": (read_probe, 60, 4000),
+    "questions": (read_question, 60, 4000),
+}
+BY_NIGHT = pytest.param(2, marks=pytest.mark.nightly)
+
+
+@pytest.mark.parametrize("column", [1, BY_NIGHT])
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_damaged_file_is_read_or_refused_in_one_line(name, column, tmp_path):
+    check = TARGETS[name][0]
+
+    @settings(
+        max_examples=int(TARGETS[name][column]),  # type: ignore[call-overload]
+        deadline=None,
+        database=CORPUS,
+        suppress_health_check=[*HealthCheck],
+    )
+    @given(data=st.data())
+    def run(data: st.DataObject) -> None:
+        check(data.draw, tmp_path)
+
+    run()
