@@ -32,6 +32,7 @@ from lastword.cli.lm_eval import PASSED_ON, lm_eval
 from lastword.cli.mcp import mcp
 from lastword.cli.merge import merge
 from lastword.cli.models import models
+from lastword.cli.monitor import monitor
 from lastword.cli.output import printable
 from lastword.cli.report import report
 from lastword.cli.serve import serve
@@ -88,7 +89,8 @@ app.command("merge", rich_help_panel=_LAB)(merge)
 app.command("report", rich_help_panel=_LAB)(report)
 app.command("ablate", rich_help_panel=_LAB)(ablate)
 app.command("compare", rich_help_panel=_LAB)(compare)
-app.command("certify", rich_help_panel=_LAB)(certify)
+app.command("certify", rich_help_panel=_MODEL)(certify)
+app.command("monitor", rich_help_panel=_MODEL)(monitor)
 app.command("bench", rich_help_panel=_LAB)(bench)
 app.command("lm-eval", rich_help_panel=_LAB, context_settings=PASSED_ON)(lm_eval)
 app.command("serve", rich_help_panel=_SERVE)(serve)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,13 +16,22 @@ from lastword.files.strict_json import to_json
 from lastword.trust.policy import Promise
 from lastword.trust.terms import Terms
 
+_table = partial(typer.Option, rich_help_panel="Table of predictions (guessed if left out)")
+
 if TYPE_CHECKING:
     from lastword.trust.certification import Outcome
     from lastword.trust.slices import Slice
 
 
 def certify(
-    runs: opt.Runs,
+    runs: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATH",
+            help="Results folder from `lastword eval` or `try`; or a table of predictions: CSV, "
+            "TSV, Excel, JSON lines or Parquet.",
+        ),
+    ],
     alpha: Annotated[
         float | None,
         typer.Option(help="Maximum share of all answers that may be broken. Default: 0.02."),
@@ -35,7 +45,10 @@ def certify(
     ] = True,
     error: Annotated[
         float | None,
-        typer.Option(help="Defer answers, so that at most this share of the others is wrong."),
+        typer.Option(
+            help="Defer answers, so that at most this share of the others is wrong. Default for a "
+            "table of predictions: 0.05."
+        ),
     ] = None,
     right: Annotated[
         float | None,
@@ -75,10 +88,33 @@ def certify(
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Fit a temperature to the probabilities.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="TOML file for the certificate.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="TOML file for the certificate. For a table of predictions, a page and next.csv "
+            "are written beside it."
+        ),
+    ] = None,
     json: opt.Json = False,
+    prediction: Annotated[str | None, _table(help="Column of the prediction.")] = None,
+    truth: Annotated[str | None, _table(help="Column of the right answer.")] = None,
+    confidence: Annotated[str | None, _table(help="Column of the confidence.")] = None,
+    rival: Annotated[str | None, _table(help="Column of another system's prediction.")] = None,
+    group: Annotated[
+        str | None, _table(help="Column whose equal values belong together, such as an author.")
+    ] = None,
+    text: Annotated[str | None, _table(help="Column of the text.")] = None,
+    name: Annotated[str | None, _table(help="Name of the system; default: the file's.")] = None,
 ) -> None:
-    """Find which overrides may be applied, with a guarantee, from labelled items."""
+    """Find which overrides may be applied, or what predictions prove, with a guarantee."""
+    if Path(runs).is_file():
+        from lastword.cli.certify_table import certify_table
+        from lastword.trust.plain import PlainColumns
+
+        columns = PlainColumns(prediction, truth, confidence, rival, group, text)
+        shares = delta or 0.05, error or 0.05
+        certify_table(Path(runs), columns, name, *shares, by, out, json=json)
+        return
     usual = _usual(runs) if promise is None else Terms(promise=promise)
     terms = Terms(
         alpha=usual.alpha if alpha is None else alpha,

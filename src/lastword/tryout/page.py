@@ -4,29 +4,26 @@ One HTML file that needs no network, for the person who has to decide. Every ite
 trajectories is on the page of `lastword report`.
 """
 
-import io
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from markupsafe import Markup
 
 from lastword.errors import InputError
 from lastword.files.writing import open_whole
+from lastword.records.chart import line_chart
 from lastword.records.document import compress, document
-from lastword.records.palette import LOOKS, Role
 from lastword.trust.policy import METHODS
 from lastword.tryout.contest import DEPTH_0, LARGEST, UNREAD, WORDS
 from lastword.tryout.verdict import DepthAccuracy, Standing, Standings, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 FILE = "index.html"
 _ASSETS = Path(__file__).parent / "assets"
 _CLASSES = 20  # rows and columns of the confusion matrix; rarer classes are joined
 _OTHERS = "(others)"
+_ACCURACY = "accuracy, %"
 _BASELINES = ("chance", "without the text", LARGEST, WORDS, DEPTH_0, UNREAD)
 
 
@@ -115,40 +112,10 @@ def _plots(depths: DepthAccuracy) -> list[Markup]:
     if len(depths.curve) > 1:
         counts, right = zip(*depths.curve, strict=True)
         title = "Probe accuracy by number of labels (leave-one-out)"
-        plots.append(_plot(title, "labels", {"probe": (counts, right)}))
+        plots.append(line_chart(title, "labels", {"probe": (counts, right)}, _ACCURACY))
     if len(depths.by_depth) > 1:
         head, probe = zip(*depths.by_depth, strict=True)
         layers = range(len(head))
         lines = {"probe on this layer": (layers, probe), "the model's head": (layers, head)}
-        plots.append(_plot("Accuracy by layer", "layer", lines))
+        plots.append(line_chart("Accuracy by layer", "layer", lines, _ACCURACY))
     return plots
-
-
-def _plot(
-    title: str, along: str, lines: Mapping[str, tuple[Sequence[int], Sequence[float]]]
-) -> Markup:
-    """Return a line chart as SVG whose text and axes have the page's colours."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    roles: tuple[Role, ...] = ("corrected", "base")
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": title, "font.family": "sans-serif"}):
-        figure = Figure(figsize=(4.6, 3.0), layout="constrained")
-        axes: Axes = figure.subplots()
-        for role, (name, (x, y)) in zip(roles, lines.items(), strict=False):
-            color = LOOKS[role].light
-            axes.plot(x, [100 * share for share in y], color=color, marker="o", ms=3, label=name)
-        axes.set(title=title, xlabel=along, ylabel="accuracy, %")
-        axes.title.set_fontsize("medium")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", alpha=0.25)
-        if len(lines) > 1:
-            axes.legend(frameon=False)
-        file = io.StringIO()
-        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
-    svg = file.getvalue()[file.getvalue().index("<svg") :]
-    for role in roles:
-        svg = svg.replace(LOOKS[role].light, f"var(--{role})")
-    # What is left has matplotlib's black, or none at all.
-    svg = svg.replace("#000000", "currentColor").replace("<text ", '<text fill="currentColor" ')
-    return Markup(svg.replace("<svg ", f'<svg role="img" aria-label="{title}" ', 1))

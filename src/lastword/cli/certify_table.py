@@ -1,0 +1,77 @@
+"""`lastword certify TABLE`: what the predictions of any system prove."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import typer
+
+from lastword.cli.output import printable, say, write_lines
+from lastword.files.strict_json import to_json
+from lastword.trust.plain import (
+    PlainColumns,
+    PlainFinding,
+    certify_plain,
+    next_rows,
+    plain_words,
+    read_plain,
+)
+
+
+def certify_table(
+    path: Path,
+    columns: PlainColumns,
+    name: str | None,
+    delta: float,
+    error: float,
+    by: str | None,
+    out: Path | None,
+    *,
+    json: bool,
+) -> None:
+    """Print what a table of predictions proves; with `out` write certificate, page and rows."""
+    table = read_plain(path, columns, name)
+    for note in table.notes:
+        say(note)
+    finding = certify_plain(table, delta=delta, error=error, by=by)
+    words = plain_words(finding)
+    files = [] if out is None else _write(finding, words, out)
+    if json:
+        typer.echo(to_json(_to_dict(finding, words)))
+        return
+    for line in [*words, *files]:
+        typer.echo(printable(line))
+
+
+def _write(finding: PlainFinding, words: list[str], out: Path) -> list[str]:
+    """Write the certificate, and beside it the page and the rows to label next; name them."""
+    from lastword.files.cells import csv_line
+    from lastword.trust.plain_certificate import PlainCertificate
+    from lastword.trust.plain_page import write_plain_page
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    page, after = out.with_suffix(".html"), out.with_name("next.csv")
+    write_lines(out, PlainCertificate.of(finding).to_toml().splitlines())
+    write_plain_page(finding, words, page)
+    lines = [str(out), str(page)]
+    if rows := next_rows(finding.table):
+        names = list(dict.fromkeys(key for row in finding.table.rows for key in row))
+        cells = [[row.get(key, "") for key in names] for row in rows]
+        write_lines(after, [csv_line(line).rstrip("\n") for line in (names, *cells)])
+        lines.append(f"{after}: {len(rows)} rows to label next")
+    return lines
+
+
+def _to_dict(finding: PlainFinding, words: list[str]) -> dict[str, object]:
+    step = finding.threshold
+    return {
+        "name": finding.table.name,
+        "words": words,
+        "accuracy": 1 - finding.accuracy.rate,
+        "accuracy_at_least": finding.accuracy_at_least,
+        "gain_at_least": finding.gain_at_least,
+        "threshold": None if step is None else asdict(step),
+        "labelled": finding.accuracy.items,
+        "groups": finding.accuracy.groups,
+        "slices": [asdict(part) for part in finding.slices],
+        "next": len(next_rows(finding.table)),
+    }

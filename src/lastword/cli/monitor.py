@@ -1,0 +1,75 @@
+"""`lastword monitor`: does a guarantee about predictions still hold on a stream of them?"""
+
+import json as json_
+import sys
+from pathlib import Path
+from typing import Annotated, TextIO
+
+import typer
+
+from lastword.cli import options as opt
+from lastword.errors import InputError
+from lastword.files.strict_json import to_json
+
+_ALARM = 3  # exit code
+
+
+def monitor(
+    certificate: Annotated[
+        Path, typer.Argument(metavar="CERTIFICATE", help="File of `lastword certify TABLE --out`.")
+    ],
+    stream: Annotated[
+        Path,
+        typer.Argument(
+            metavar="STREAM",
+            help="JSON lines with prediction, confidence and truth; - is stdin. Lines without a "
+            "truth are counted only.",
+        ),
+    ] = Path("-"),
+    json: opt.Json = False,
+) -> None:
+    """Watch whether a guarantee about predictions still holds; exit with 3 at an alarm."""
+    from lastword.trust.plain_certificate import PlainCertificate
+
+    watch = PlainCertificate.read(certificate).monitor()
+    count = given = 0
+    with sys.stdin if stream == Path("-") else _opened(stream) as file:
+        for place, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            prediction, confidence, truth = _entry(line, place)
+            count += 1
+            given += watch.allows(prediction, confidence)
+            if truth is not None and watch.observe(prediction, confidence, truth):
+                break
+    state = watch.state
+    told = {"read": count, "given": given, "labelled": state.labelled, "wrong": state.broken}
+    if json:
+        typer.echo(to_json(told | {"alarm": state.alarm, "slipping": state.slipping}))
+    else:
+        shares = ", ".join(f"{value} {key}" for key, value in told.items())
+        verdict = "the guarantee still holds as far as these labels show"
+        if state.alarm:
+            verdict = f"ALARM: more than {100 * state.alpha:.3g}% of the answers are wrong"
+        typer.echo(f"{verdict} ({shares})")
+    if state.alarm:
+        raise typer.Exit(_ALARM)
+
+
+def _opened(path: Path) -> TextIO:
+    try:
+        return path.open(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _entry(line: str, place: int) -> tuple[str, float | None, str | None]:
+    try:
+        value = json_.loads(line)
+        prediction, confidence = value["prediction"], value.get("confidence")
+        confidence = None if confidence is None else float(confidence)
+        truth = value.get("truth")
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        form = '{"prediction": "a", "confidence": 0.9, "truth": "a"}'
+        raise InputError(f"line {place} is not an object such as {form}") from error
+    return str(prediction), confidence, None if truth in (None, "") else str(truth)

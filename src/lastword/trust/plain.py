@@ -1,0 +1,482 @@
+"""Plain tables: predictions of any system with the truth, and what they prove (method, section 21).
+
+No model is needed. A row has a prediction, the truth where it is known, and optionally a
+confidence, a rival's prediction, a group and the text. Each of at most three statements has an
+equal part of delta: a lower bound of the accuracy, the gain over the rival, and a confidence from
+which on at most `error` of the answers are wrong.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from lastword.errors import InputError
+from lastword.files.cells import cell_text
+from lastword.files.rows import read_rows, require_rows
+from lastword.files.shorten import counted
+from lastword.trust.evidence import GroupEvidence, group_means
+from lastword.trust.groups import SEED, normal, numbers
+from lastword.trust.testing import at_least, holm, paired_bound, paired_p, upper_bound
+
+NEXT = 40  # rows that are drawn to be labelled next
+LEVELS = np.arange(0.0, 1.0, 0.05)  # of the confidences of all rows, whose quantiles are tried
+_NAMES = {
+    "prediction": ("prediction", "predicted", "predicted_label", "pred", "y_pred", "output"),
+    "truth": ("truth", "label", "target", "gold", "expected", "y_true", "actual"),
+    "confidence": ("confidence", "probability", "prob", "score", "certainty"),
+    "rival": ("rival", "baseline", "other"),
+    "group": ("group",),
+    "text": ("text", "input", "prompt", "message", "question", "sentence"),
+}
+
+
+@dataclass(frozen=True)
+class PlainColumns:
+    """Columns of a plain table by their meaning; None to have one guessed."""
+
+    prediction: str | None = None
+    truth: str | None = None
+    confidence: str | None = None
+    rival: str | None = None
+    group: str | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class PlainTable:
+    """Predictions with their truth.
+
+    Attributes:
+        name: Name of the system that predicts.
+        rows: All rows, as text by column.
+        columns: Columns by their meaning; None for those that the table lacks.
+        confidence: A number per row that grows with certainty, or None.
+        notes: Guesses about the table, in words.
+    """
+
+    name: str
+    rows: Sequence[Mapping[str, str]]
+    columns: PlainColumns
+    confidence: Float[np.ndarray, " rows"] | None = None
+    notes: tuple[str, ...] = ()
+
+    def column(self, name: str) -> np.ndarray:
+        """Return the cells of a column [rows]."""
+        return np.array([row.get(name, "") for row in self.rows], dtype=object)
+
+    @cached_property
+    def truths(self) -> np.ndarray:
+        """The right answers; empty where unknown [rows]."""
+        assert self.columns.truth is not None
+        return self.column(self.columns.truth)
+
+    @cached_property
+    def predictions(self) -> np.ndarray:
+        """The predictions [rows]."""
+        assert self.columns.prediction is not None
+        return self.column(self.columns.prediction)
+
+    @cached_property
+    def labelled(self) -> Bool[np.ndarray, " rows"]:
+        """True for rows with a truth."""
+        known: np.ndarray = self.truths != ""
+        return known.astype(bool)
+
+    @cached_property
+    def groups(self) -> Int[np.ndarray, " labelled"]:
+        """The number of each labelled row's group: rows with one group value, or one text."""
+        group, text = self.columns.group or "", self.columns.text or ""
+        pairs = [
+            (row.get(group, ""), normal(row.get(text, "")))
+            for row, known in zip(self.rows, self.labelled, strict=True)
+            if known
+        ]
+        marks = [
+            [f"{kind} {key}" for kind, key in zip(("group", "text"), pair, strict=True) if key]
+            for pair in pairs
+        ]
+        return numbers(marks)
+
+    @property
+    def digest(self) -> str:
+        """The sha256 of all rows in canonical JSON."""
+        lines = (json.dumps(dict(row), ensure_ascii=False, sort_keys=True) for row in self.rows)
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def read_plain(
+    path: Path,
+    columns: PlainColumns | None = None,
+    name: str | None = None,
+    encoding: str | None = None,
+) -> PlainTable:
+    """Return the plain table of a CSV, TSV, Excel, JSON lines or Parquet file.
+
+    Raises:
+        InputError: The file cannot be read, a column is missing, a prediction is empty, a
+            confidence is no number, or no row has a truth.
+    """
+    notes: list[str] = []
+    rows = require_rows(read_rows(path, notes.append, encoding), path)
+    if bad := [row for row in rows if row.error is not None]:
+        raise InputError(f"{path}, {bad[0].place}: {bad[0].error}")
+    values = [{name: str(cell_text(v)).strip() for name, v in row.value.items()} for row in rows]
+    places = [row.place for row in rows]
+    return plain_table(values, columns, name or path.stem, places, notes, str(path))
+
+
+def plain_table(
+    rows: Sequence[Mapping[str, str]],
+    columns: PlainColumns | None = None,
+    name: str = "predictions",
+    places: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    source: str = "the table",
+) -> PlainTable:
+    """Return rows as a plain table; arguments and errors are those of `read_plain`."""
+    found, guesses = _guessed(list(dict.fromkeys(k for row in rows for k in row)), columns, source)
+    places = places or [f"row {n}" for n in range(1, len(rows) + 1)]
+
+    def check(fault: Callable[[Mapping[str, str]], str | None]) -> None:
+        for place, row in zip(places, rows, strict=True):
+            if (what := fault(row)) is not None:
+                raise InputError(f"{source}, {place}: {what}")
+
+    assert found.prediction is not None and found.truth is not None
+    prediction, truth, rival = found.prediction, found.truth, found.rival
+    check(lambda row: None if row.get(prediction) else f"{prediction!r} is empty")
+    if not any(row.get(truth) for row in rows):
+        raise InputError(f"{source}: no row has a truth in the column {truth!r}")
+    if rival is not None:
+        check(lambda row: None if row.get(rival) else f"{rival!r} is empty")
+    confidence = None
+    if (column := found.confidence) is not None:
+        check(lambda row: _no_number(column, row.get(column, "")))
+        confidence = np.array([float(row[column]) for row in rows])
+    return PlainTable(name, rows, found, confidence, (*notes, *guesses))
+
+
+def _no_number(column: str, text: str) -> str | None:
+    try:
+        if math.isfinite(float(text)):
+            return None
+    except ValueError:
+        pass
+    return f"{column!r} is {text!r:.40}, expected a finite number"
+
+
+def _guessed(
+    names: Sequence[str], asked: PlainColumns | None, source: str
+) -> tuple[PlainColumns, list[str]]:
+    """Return the columns by their meaning, and what was guessed."""
+    given = asdict(asked or PlainColumns())
+    by_name = {name.strip().casefold(): name for name in reversed(names)}
+    guesses = []
+    for meaning, name in given.items():
+        if name is not None:
+            if name not in names:
+                raise InputError(f"{source} has no column {name!r}; it has {', '.join(names)}")
+            continue
+        taken = {other for other in given.values() if other is not None}
+        found = [by_name[key] for key in _NAMES[meaning] if key in by_name]
+        given[meaning] = next((name for name in found if name not in taken), None)
+        if given[meaning] is not None:
+            guesses.append(f"{meaning} is column {given[meaning]}")
+        elif meaning in ("prediction", "truth"):
+            raise InputError(
+                f"{source} has no column for the {meaning}; it has {', '.join(names)}. Name it by "
+                f"--{meaning}"
+            )
+    return PlainColumns(**given), [f"guessed: {', '.join(guesses)}"] if guesses else []
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Wrong answers among some labelled rows: the mean over their groups is what is tested.
+
+    Attributes:
+        items: Number of rows.
+        groups: Number of their groups.
+        rate: Mean over the groups of the share of wrong answers.
+    """
+
+    items: int
+    groups: int
+    rate: float
+
+    @classmethod
+    def of(cls, wrong: np.ndarray, groups: np.ndarray) -> "Errors":
+        """Count the wrong answers of rows."""
+        means = group_means(groups, wrong.astype(float))
+        return cls(len(wrong), len(means), float(means.mean()) if len(means) else 0.0)
+
+    @property
+    def exact(self) -> bool:
+        """True if every row is a group by itself."""
+        return self.items == self.groups
+
+    def p(self, error: float) -> float:
+        """Return the p-value of: more than `error` of such answers are wrong."""
+        return float(at_least(error, self.rate, self.groups, self.exact))
+
+    def at_most(self, level: float) -> float:
+        """Return the upper bound of the error rate at a level."""
+        return upper_bound(self.rate, self.groups, level, self.exact)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One confidence from which on answers are given."""
+
+    threshold: float
+    coverage: float
+    errors: Errors
+
+
+@dataclass(frozen=True)
+class PlainSlice:
+    """Accuracy on a part of the rows; `worse` if it is below that of the others, by Holm."""
+
+    name: str
+    items: int
+    right: float
+    worse: bool
+
+
+@dataclass(frozen=True)
+class PlainFinding:
+    """What the labelled rows of a plain table show.
+
+    Attributes:
+        table: The table.
+        delta: Maximum probability that one of the guarantees does not hold.
+        error: Maximum share of wrong answers from the threshold on.
+        level: The part of delta of each statement.
+        accuracy: Errors of all labelled rows.
+        rival: Counts against the rival, or None.
+        curve: Each confidence that was tried, ascending; empty without a confidence.
+        tested: Steps of the curve that were tested, from the highest on; the last may have failed.
+        slices: Accuracy by slice.
+    """
+
+    table: PlainTable
+    delta: float
+    error: float
+    level: float
+    accuracy: Errors
+    rival: GroupEvidence | None = None
+    curve: tuple[Step, ...] = ()
+    tested: tuple[Step, ...] = ()
+    slices: tuple[PlainSlice, ...] = field(default=())
+
+    @property
+    def threshold(self) -> Step | None:
+        """The lowest certified confidence; None if none is."""
+        return lowest(self.tested, self.error, self.level)
+
+    @property
+    def accuracy_at_least(self) -> float:
+        """Lower bound of the accuracy."""
+        return 1 - self.accuracy.at_most(self.level)
+
+    @property
+    def gain_at_least(self) -> float | None:
+        """Lower bound of the gain over the rival; None if no gain is certified."""
+        return None if self.rival is None else certified_gain(self.rival, self.level)
+
+
+def lowest(tested: Sequence[Step], error: float, level: float) -> Step | None:
+    """Return the last step before the first that fails (fixed-sequence testing)."""
+    passed = None
+    for step in tested:
+        if step.errors.p(error) > level:
+            break
+        passed = step
+    return passed
+
+
+def certified_gain(counts: GroupEvidence, level: float) -> float | None:
+    """Return the lower bound of a gain that is above 0 at a level, or None.
+
+    Single rows have the unconditional test (method, section 17), groups the bounded one
+    (section 13).
+    """
+    if not counts.exact:
+        won = counts.fixed > counts.broken and counts.gains(1.0) <= level
+        return max(0.0, counts.net_bound(1.0, level)) if won else None
+    table = int(counts.fixed), int(counts.broken), int(counts.items)
+    (p,) = paired_p(np.array([table[0]]), np.array([table[1]]), table[2])
+    return max(0.0, paired_bound(*table, level)) if p <= level else None
+
+
+def certify_plain(
+    table: PlainTable, *, delta: float = 0.05, error: float = 0.05, by: str | None = None
+) -> PlainFinding:
+    """Test what a plain table may promise.
+
+    Args:
+        table: The predictions.
+        delta: Maximum probability that one of the guarantees does not hold.
+        error: Maximum share of wrong answers from the confidence threshold on.
+        by: Column of the slices; the prediction if left out.
+
+    Raises:
+        InputError: A share that is not between 0 and 1, or a column that is not there.
+    """
+    for name, share in (("delta", delta), ("error", error)):
+        if not 0 < share < 1:
+            raise InputError(f"{name} is a share between 0 and 1, not {share:g}")
+    if by is not None and not any(by in row for row in table.rows):
+        raise InputError(f"the table has no column {by!r} for --by")
+    known = table.labelled
+    wrong = (table.predictions != table.truths)[known]
+    level = delta / (1 + (table.columns.rival is not None) + (table.confidence is not None))
+    rival = None
+    if table.columns.rival is not None:
+        base = (table.column(table.columns.rival) == table.truths)[known]
+        rival = GroupEvidence.of(base, ~wrong, table.groups)
+    curve = _curve(table, wrong)
+    least = _first_size(error, level)
+    enough = [step for step in reversed(curve) if step.errors.groups >= least]
+    parts = table.column(by or str(table.columns.prediction))[known]
+    return PlainFinding(
+        table,
+        delta,
+        error,
+        level,
+        Errors.of(wrong, table.groups),
+        rival,
+        curve,
+        _until_failure(enough, error, level),
+        _slices(parts, wrong, table.groups, delta),
+    )
+
+
+def _first_size(error: float, level: float) -> int:
+    """Return the fewest groups with which a threshold with one wrong answer passes.
+
+    The sequence of tests starts there: a threshold with fewer groups passes without a wrong answer
+    only, and the first failure ends it. It is fixed before a truth is seen.
+    """
+    from scipy.stats import binom
+
+    sizes = np.arange(1, math.ceil(10 * -math.log(level) / error))
+    return int(sizes[(binom.cdf(1, sizes, error) <= level).argmax()])
+
+
+def _until_failure(steps: Sequence[Step], error: float, level: float) -> tuple[Step, ...]:
+    failed = [place for place, step in enumerate(steps) if step.errors.p(error) > level]
+    return tuple(steps[: failed[0] + 1] if failed else steps)
+
+
+def _curve(table: PlainTable, wrong: np.ndarray) -> tuple[Step, ...]:
+    """Return the errors from each of some confidences on.
+
+    The confidences are quantiles over all rows, which no truth has a part in.
+    """
+    if table.confidence is None:
+        return ()
+    thresholds = np.unique(np.quantile(table.confidence, LEVELS, method="higher"))
+    own, groups, steps = table.confidence[table.labelled], table.groups, []
+    for tau in thresholds.tolist():
+        over = own >= tau
+        coverage = float((table.confidence >= tau).mean())
+        steps.append(Step(tau, coverage, Errors.of(wrong[over], groups[over])))
+    return tuple(steps)
+
+
+def _slices(
+    parts: np.ndarray, wrong: np.ndarray, groups: np.ndarray, delta: float
+) -> tuple[PlainSlice, ...]:
+    """Return the accuracy of each part; Fisher's exact test of each against the rest, by Holm.
+
+    The tests take one row of each group, so that the rows are independent.
+    """
+    from scipy.stats import fisher_exact
+
+    _, first = np.unique(groups, return_index=True)
+    names = np.unique(parts.astype(str)).tolist()
+    p = []
+    for name in names:
+        inside = parts[first] == name
+        table = [
+            [int((wrong[first] & side).sum()), int((~wrong[first] & side).sum())]
+            for side in (inside, ~inside)
+        ]
+        p.append(float(fisher_exact(table, alternative="greater").pvalue))
+    worse = holm(np.array(p)) <= delta
+    return tuple(
+        PlainSlice(name, int(inside.sum()), float(1 - wrong[inside].mean()), bool(low))
+        for name, low in zip(names, worse, strict=True)
+        for inside in [parts == name]
+    )
+
+
+def next_rows(table: PlainTable, count: int = NEXT) -> list[Mapping[str, str]]:
+    """Return rows to label next, drawn at random (method, section 20).
+
+    With a rival they are unlabelled rows on which the two predictions differ, since the others say
+    nothing about the gain; without one, any unlabelled rows. One row of each text is taken.
+    """
+    free = ~table.labelled
+    if table.columns.rival is not None:
+        free &= table.predictions != table.column(table.columns.rival)
+    places = np.random.default_rng(SEED).permutation(np.flatnonzero(free)).tolist()
+    text, rows = table.columns.text, table.rows
+    once = {normal(rows[i].get(text or "", "")) or f"row {i}": i for i in reversed(places)}
+    chosen = {i for i in once.values()}
+    return [rows[i] for i in places if i in chosen][:count]
+
+
+def plain_words(finding: PlainFinding) -> list[str]:
+    """Return what is proven in words; the first sentence is what matters most."""
+    table, accuracy = finding.table, finding.accuracy
+    sure = f"with {_percent(1 - finding.delta)} confidence"
+    lines = []
+    if finding.rival is not None:
+        counts = finding.rival
+        rates = (
+            f"accuracy {_percent(1 - accuracy.rate)} against "
+            f"{_percent(float(counts.base_right) / float(counts.items))}, {int(counts.fixed)} "
+            f"answers corrected and {int(counts.broken)} broken"
+        )
+        gain = finding.gain_at_least
+        lines.append(
+            f"{table.name} is not shown to be better than its rival: {rates}."
+            if gain is None
+            else f"{table.name} is better than its rival by at least {100 * gain:.1f} points, "
+            f"{sure}: {rates}."
+        )
+    if finding.curve:
+        step = finding.threshold
+        lines.append(
+            f"No confidence is high enough to show that at most {_percent(finding.error)} of the "
+            "answers from it on are wrong: label more rows, or allow more errors (--error)."
+            if step is None
+            else f"Answers with a confidence of at least {step.threshold:g} are wrong in at most "
+            f"{_percent(finding.error)}, {sure}: they are {_percent(step.coverage)} of all rows."
+        )
+    lines.append(
+        f"The accuracy of {table.name} is at least {_percent(finding.accuracy_at_least)}, {sure}: "
+        f"{_percent(1 - accuracy.rate)} of {counted(accuracy.items, 'labelled row')}"
+        + ("." if accuracy.exact else f" in {accuracy.groups} groups.")
+    )
+    if worse := [part for part in finding.slices if part.worse]:
+        named = ", ".join(f"`{p.name}` ({_percent(p.right)} of {p.items})" for p in worse)
+        lines.append(f"Accuracy is below that of the other rows on: {named}.")
+    lines.append(
+        "This holds for rows like the labelled ones. It says nothing about the model behind the "
+        "predictions, which was not seen."
+    )
+    return lines
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}%".replace(".0%", "%")

@@ -1,0 +1,49 @@
+"""The page of a plain table: what is proven, the errors by coverage, and the slices."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from markupsafe import Markup
+
+from lastword.files.writing import open_whole
+from lastword.records.chart import line_chart
+from lastword.records.document import document
+from lastword.trust.plain import PlainFinding
+
+_ASSETS = Path(__file__).parent / "assets"
+
+
+def write_plain_page(finding: PlainFinding, words: Sequence[str], path: Path) -> None:
+    """Write one HTML file that needs no network.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    html = document(
+        "plain.html.j2",
+        (),
+        {},
+        assets=_ASSETS,
+        title=f"lastword certify: {finding.table.name}",
+        finding=finding,
+        words=words,
+        plot=_risk_coverage(finding),
+    )
+    with open_whole(path) as file:
+        file.write(html.encode())
+
+
+def _risk_coverage(finding: PlainFinding) -> Markup | None:
+    """Draw the errors of the answers that are given, by their share; None without a confidence."""
+    if len(finding.curve) < 2:
+        return None
+    coverage = [100 * step.coverage for step in finding.curve]
+    errors = [step.errors.rate for step in finding.curve]
+    bounds = [step.errors.at_most(finding.level) for step in finding.curve]
+    most = [finding.error] * len(coverage)
+    lines = {
+        "wrong": (coverage, errors),
+        "upper bound": (coverage, bounds),
+        "allowed": (coverage, most),
+    }
+    return line_chart("Errors by coverage", "answers given, % of rows", lines, "wrong, %")

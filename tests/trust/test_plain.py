@@ -1,0 +1,195 @@
+"""Certificates of plain tables: what they promise holds, and what is no table is refused."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import beta, binom
+from typer.testing import CliRunner
+
+from lastword.cli import app
+from lastword.errors import CertificateError, InputError
+from lastword.trust.plain import certify_plain, next_rows, plain_table, read_plain
+from lastword.trust.plain_certificate import PlainCertificate
+
+LABELS = ("a", "b", "c")
+
+
+def drawn(count: int, seed: int, known: int | None = None, **more: str) -> list[dict[str, str]]:
+    """Rows whose prediction is right with the probability 0.7 + 0.3 confidence, a rival's 0.7."""
+    draw, rows = np.random.default_rng(seed), []
+    for place in range(count):
+        sure, truth = draw.random(), str(draw.choice(LABELS))
+        right, rival = draw.random() < 0.7 + 0.3 * sure, draw.random() < 0.7
+        row = {
+            "prediction": truth if right else "z",
+            "rival": truth if rival else "y",
+            "confidence": f"{sure:.6f}",
+            "truth": truth if known is None or place < known else "",
+        }
+        rows.append(row | more)
+    return rows
+
+
+def test_a_threshold_lets_more_errors_through_in_at_most_delta_of_draws():
+    error, draws, wrong, found = 0.1, 400, 0, 0
+    for seed in range(draws):
+        step = certify_plain(plain_table(drawn(400, seed)), delta=0.3, error=error).threshold
+        if step is not None:
+            found += 1
+            wrong += 0.3 * (1 - step.threshold) / 2 > error  # the true rate from there on
+    assert found > draws / 4
+    assert binom.sf(wrong - 1, draws, 0.1) > 0.01  # the threshold's part of delta is 0.1
+
+
+def test_a_gain_and_an_accuracy_are_at_least_what_is_said_in_most_draws():
+    gains, accuracies = [], []
+    for seed in range(300):
+        finding = certify_plain(plain_table(drawn(200, seed)), delta=0.3)
+        gains.append((finding.gain_at_least or 0.0) > 0.15)  # the true gain
+        accuracies.append(finding.accuracy_at_least > 0.85)  # the true accuracy
+    for failures in (gains, accuracies):
+        assert binom.sf(sum(failures) - 1, len(failures), 0.1) > 0.01
+    assert sum(failures) > 0  # the bounds are not idle
+
+
+def test_the_counts_are_those_of_the_table():
+    rows = drawn(300, 1, known=200)
+    finding = certify_plain(plain_table(rows))
+    pairs = [(r["prediction"] == r["truth"], r["rival"] == r["truth"]) for r in rows[:200]]
+    counts = finding.rival
+    assert counts.fixed == sum(ours and not theirs for ours, theirs in pairs)
+    assert counts.broken == sum(theirs and not ours for ours, theirs in pairs)
+    right = sum(ours for ours, _ in pairs)
+    exact = beta.ppf(finding.level, right, 200 - right + 1)
+    assert finding.accuracy_at_least == pytest.approx(exact)
+    assert finding.level == pytest.approx(0.05 / 3)
+
+
+def test_copies_and_groups_prove_nothing_more():
+    rows = drawn(100, 2)
+    single = certify_plain(plain_table(rows))
+    grouped = [row | {"group": str(place)} for place, row in enumerate(rows)] * 5
+    texts = [row | {"text": f"Text {place}!"} for place, row in enumerate(rows)] * 5
+    for copied in (grouped, texts):
+        finding = certify_plain(plain_table(copied))
+        assert (finding.accuracy.items, finding.accuracy.groups) == (500, 100)
+        assert finding.accuracy_at_least <= single.accuracy_at_least
+        assert (finding.gain_at_least or 0) <= (single.gain_at_least or 0)
+
+
+def test_a_slice_that_fails_is_named():
+    rows = drawn(300, 3, source="web") + [
+        row | {"prediction": "z"} if n % 2 else row
+        for n, row in enumerate(drawn(100, 4, source="mail"))
+    ]
+    parts = {part.name: part.worse for part in certify_plain(plain_table(rows), by="source").slices}
+    assert parts == {"web": False, "mail": True}
+
+
+def test_the_next_rows_are_unlabelled_and_tell_the_two_apart():
+    rows = [row | {"id": str(n)} for n, row in enumerate(drawn(400, 5, known=100))]
+    chosen = next_rows(plain_table(rows))
+    assert len(chosen) == 40 and chosen == next_rows(plain_table(rows))
+    assert all(r["truth"] == "" and r["prediction"] != r["rival"] for r in chosen)
+    assert len({row["id"] for row in chosen}) == 40
+    alone = [{k: v for k, v in row.items() if k != "rival"} for row in rows]
+    assert any(r["prediction"] != "z" for r in next_rows(plain_table(alone)))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "ours.jsonl"
+    path.write_text("\n".join(map(json.dumps, drawn(800, 6, known=600))), encoding="utf-8")
+    return path
+
+
+def run(*command: object, **more: str):
+    return CliRunner().invoke(app, [*map(str, command)], **more)
+
+
+def test_a_certificate_is_read_again_and_no_other_is(table, tmp_path):
+    out = tmp_path / "made" / "certificate.toml"
+    done = run("certify", table, "--error", "0.15", "--out", out)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("ours is better than its rival by at least ")
+    assert "guessed: prediction is column prediction" in done.stderr
+    finding = certify_plain(read_plain(table), error=0.15)
+    read = PlainCertificate.read(out)
+    assert read.threshold == finding.threshold.threshold and read.name == "ours"
+    assert read.gain_at_least == finding.gain_at_least
+    page = out.with_suffix(".html").read_text(encoding="utf-8")
+    assert f"at least {100 * finding.gain_at_least:.1f} points" in page and "<svg" in page
+    assert len((out.parent / "next.csv").read_text().splitlines()) == 41
+    text = out.read_text(encoding="utf-8")
+    for before, after in (("rate = ", "rate = 0.0"), ('kind = "predictions"', 'kind = "model"')):
+        (tmp_path / "other.toml").write_text(text.replace(before, after, 1), encoding="utf-8")
+        with pytest.raises(CertificateError):
+            PlainCertificate.read(tmp_path / "other.toml")
+
+
+def test_a_certificate_whose_counts_do_not_give_its_promise_is_refused(table):
+    made = PlainCertificate.of(certify_plain(read_plain(table))).to_dict()
+    import hashlib
+
+    made["promise"] = made["promise"] | {"gain_at_least": 0.5}
+    del made["digest"]
+    content = json.dumps(made, ensure_ascii=False, sort_keys=True)
+    made["digest"] = hashlib.sha256(content.encode()).hexdigest()
+    with pytest.raises(CertificateError, match="do not give its promise"):
+        PlainCertificate.from_dict(made)
+
+
+def test_a_monitor_lets_through_counts_and_ends_with_3(table, tmp_path):
+    out = tmp_path / "certificate.toml"
+    assert run("certify", table, "--error", "0.15", "--out", out).exit_code == 0
+    monitor = PlainCertificate.read(out).monitor()
+    least = monitor.certificate.threshold
+    assert monitor.allows("a", least) and not monitor.allows("a", least - 1e-9)
+    with pytest.raises(InputError, match="confidence"):
+        monitor.allows("a")
+    assert not any(monitor.observe("a", 1.0, "a") for _ in range(500))
+    assert not any(monitor.observe("a", least - 0.1, "b") for _ in range(500))  # never given
+    assert any(monitor.observe("a", 1.0, "b") for _ in range(100))
+    lines = [{"prediction": "a", "confidence": 1.0, "truth": truth} for truth in "aab" * 300]
+    stream = "\n".join(map(json.dumps, lines))
+    done = run("monitor", out, input=stream)
+    assert done.exit_code == 3 and "ALARM" in done.stdout
+    fine = run("monitor", out, "--json", input=json.dumps(lines[0]) + "\n\n")
+    assert fine.exit_code == 0 and json.loads(fine.stdout)["labelled"] == 1
+    bad = run("monitor", out, input="[1]\n")
+    assert bad.exit_code == 1 and "line 1" in str(bad.exception)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("prediction,truth\n", "no rows"),
+        ("prediction,other\na,b\n", "no column for the truth; it has prediction, other"),
+        ("prediction,truth\na,\n", "no row has a truth"),
+        ("prediction,truth\na,a\n,b\n", "row 2: 'prediction' is empty"),
+        ("prediction,truth,confidence\na,a,high\n", "row 1: 'confidence' is 'high'"),
+        ("prediction,truth,confidence\na,a,nan\n", "expected a finite number"),
+        ("prediction,truth,rival\na,a,\n", "'rival' is empty"),
+    ],
+)
+def test_what_is_no_table_of_predictions_is_refused(tmp_path, text, words):
+    path = tmp_path / "t.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=words.replace("(", r"\(")):
+        read_plain(path)
+
+
+def test_neither_torch_nor_transformers_is_imported(table):
+    program = (
+        "import sys; from typer.testing import CliRunner; from lastword.cli import app\n"
+        f"name = {str(table)!r}\n"
+        "done = CliRunner().invoke(app, ['certify', name, '--out', name + '.toml'])\n"
+        "assert done.exit_code == 0, done.output\n"
+        "print([name for name in ('torch', 'transformers') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr
