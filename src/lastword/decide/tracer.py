@@ -28,7 +28,7 @@ from lastword.records.decision import Decision
 from lastword.rule.geometry import Scores
 from lastword.rule.operators import OPERATORS, Step
 from lastword.rule.router import Ruling, settle
-from lastword.rule.scorer import Scorer
+from lastword.rule.scorer import Scorer, ScorerReadings
 from lastword.rule.theta import Theta
 from lastword.text.branch import Branch
 from lastword.text.forest import plan
@@ -415,7 +415,12 @@ class Tracer:
         every = (b for e in encoded for p in e.prompts for b in p.branches)
         branches = [b for row, b in enumerate(every) if row not in known]
         states = self.backend.states(branches, sorted(plan.depths) or [0], self.batch_tokens)
-        return Batch(encoded, states, self.backend.read, self.scorer, plan, known)
+        readers = self._readings.token_scorers() if plan.own.readings else {}
+        return Batch(encoded, states, self.backend.read, self.scorer, plan, known, readers)
+
+    @cached_property
+    def _readings(self) -> ScorerReadings:
+        return ScorerReadings(self.scorer, self.theta, self.profile.vocabulary)
 
     @cached_property
     def _blind_scores(self) -> "BlindScores":
@@ -576,6 +581,7 @@ def _decision(
         blind_trajectory=None if whole is None else whole.scores,
         blind_t_scores=None if whole is None else whole.t,
         content_free_scores=batch.content_free(place),
+        t_readings=batch.readings(place),
         truncated=encoded.prompt.truncated,
         id=encoded.item.id,
     )

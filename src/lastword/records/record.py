@@ -139,7 +139,6 @@ _SHARED = ("candidates", "truthful", "truncated")
 
 def _answer_row(answer: Answer) -> Row:
     gates = {name: gate.to_dict() for name, gate in answer.gates.items()}
-    peers = [{"key": name, "value": _cell(u)} for name, u in answer.methods.items()]
     row = {
         "index": answer.index,
         "base_index": answer.base_index,
@@ -162,9 +161,14 @@ def _answer_row(answer: Answer) -> Row:
         "blind_trajectory": answer.blind_trajectory,
         "blind_t_scores": answer.blind_t_scores,
         "content_free_scores": answer.content_free_scores,
-        "methods": peers,
+        "methods": _pairs(answer.methods),
+        "t_readings": _pairs(answer.t_readings) or None,
     }
     return {name: _cell(value) for name, value in row.items()}
+
+
+def _pairs(scores: Mapping[str, Any]) -> list[Row]:
+    return [{"key": name, "value": _cell(u)} for name, u in scores.items()]
 
 
 def _cell(value: Any) -> Any:
@@ -227,6 +231,7 @@ _ANSWER: dict[str, Callable[[Any], Any]] = {
     "gates": _read_gates,
     "withheld": _read_withheld,
     "methods": dict,
+    "t_readings": dict,
 }
 
 
