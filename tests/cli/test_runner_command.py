@@ -190,6 +190,26 @@ def test_a_failed_item_is_said_on_stderr(run, models, items, tmp_path):
     assert lastword.load_records(tmp_path / "cut")["truncated"].max() > 0
 
 
+def test_a_run_of_which_every_item_fails_exits_with_1(run, models, items, tmp_path):
+    long = tmp_path / "long.jsonl"
+    long.write_text(json.dumps({"prompt": "w8 " * 5000, "candidates": ["w2", "w3"]}))
+    code, out, err = run(*eval_(models[0], long, tmp_path / "runs"))
+    assert code == 1 and "1 of 1 records are of items that failed" in err
+    assert "nothing to judge" in out
+    assert run(*eval_(models[0], long, tmp_path / "runs"))[0] == 1  # found finished
+
+
+def test_items_are_chosen_by_id(run, models, items, tmp_path):
+    out = tmp_path / "runs"
+    assert run(*eval_(models[0], items, out, "--id", "i14", "--id", "i10"))[0] == 0
+    assert lastword.load_records(out)["id"].tolist() == ["i10", "i14"]
+    code, _, err = run(*eval_(models[0], items, out, "--id", "i12"))
+    assert code == 1 and "dataset.ids was" in err  # another run
+    code, _, err = run(*eval_(models[0], items, out, "--id", "99"))
+    assert code == 1 and "no item '99'; its ids are like 'i10'" in err
+    assert run(*eval_(models[0], items, out, "--id", "i12", "--limit", "1"))[0] == 2
+
+
 def test_show_prompt_needs_no_weights(run, golden, models, items, tmp_path):
     folder = tmp_path / "bare"
     folder.mkdir()

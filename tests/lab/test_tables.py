@@ -192,7 +192,9 @@ def test_a_folder_without_cost_files_is_refused(tmp_path):
     ("model", "paper"),
     [
         ("google/gemma-3-1b-it", "Gemma-3-1B"),
-        ("Qwen/Qwen3-30B-A3B-FP8", "Qwen3-30B-A3B"),
+        ("qwen/qwen3-30b-a3b-fp8", "Qwen3-30B-A3B"),
+        ("Qwen3-30B-A3B", "Qwen3-30B-A3B"),
+        ("Qwen/Qwen3-14B-Base", "–"),
         ("huggyllama/llama-7b", "LLaMA-7B"),
         ("mistralai/Ministral-3-14B-Reasoning-2512", "Ministral-3-14B-Reasoning"),
         ("deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "DeepSeek-R1-Distill-Qwen-32B"),
@@ -200,14 +202,16 @@ def test_a_folder_without_cost_files_is_refused(tmp_path):
         ("google/gemma-3-12b-it", "–"),
     ],
 )
-def test_models_are_paired_with_the_papers_by_name(model, paper):
+def test_models_are_paired_with_the_papers_by_key(model, paper):
     table = against_paper([summary(model, "halueval-sum@own")])
     assert column(table, "Paper's model") == [paper]
     assert isnan(column(table, "ΔMC1 paper")[0]) == (paper == "–")
 
 
 def test_published_numbers_stand_beside_ones_own():
-    table = against_paper([summary("gemma-3-1b-pt", "halueval-qa", mc1=0.75), summary("x", "mine")])
+    table = against_paper(
+        [summary("google/gemma-3-1b-it", "halueval-qa", mc1=0.75), summary("x", "mine")]
+    )
     assert column(table, "ΔMC1")[0] == 25.0 and column(table, "ΔMC1 paper")[0] == 43.60
     assert column(table, "MC2 base paper")[0] == 39.13 and column(table, "I(M) paper")[0] == 6.54
     assert isnan(column(table, "MC1 base paper")[1])

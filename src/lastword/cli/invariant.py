@@ -35,12 +35,12 @@ def invariant(
     """Print the invariant I(M) of a checkpoint, its factors and the branch it selects."""
     constants = Theta() if theta is None else Theta.from_toml(theta)
     with waiting(f"reading {model}"):
-        factors = _read(model, constants, revision, gguf)
+        factors = read_factors(model, constants, revision, gguf)
     _print(model, factors, constants, json)
 
 
-def _read(model: str, theta: Theta, revision: str | None, gguf: str | None) -> "Factors":
-    """Read the factors; those of a GGUF file and of an adapter from the model in memory."""
+def read_factors(model: str, theta: Theta, revision: str | None, gguf: str | None) -> "Factors":
+    """Return the factors; those of a GGUF file and of an adapter from the model in memory."""
     from lastword.model.weights.adapter import is_adapter
     from lastword.model.weights.gguf import is_gguf
     from lastword.model.weights.invariant import model_invariant, read_invariant

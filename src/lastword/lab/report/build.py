@@ -24,7 +24,12 @@ from lastword.lab.report.dependence import dependence, dependence_figure, depend
 from lastword.lab.report.depths import depths, depths_figure, depths_table
 from lastword.lab.report.page import CellReport, Opening, render
 from lastword.lab.report.page_data import data_blocks, sampled
-from lastword.lab.report.published import against_paper
+from lastword.lab.report.published import (
+    ablation_against_paper,
+    against_paper,
+    figure_against_paper,
+    per_model_against_paper,
+)
 from lastword.lab.report.table import Table, write_table
 from lastword.probes.controls import controls
 from lastword.records.cells import Cell, summarise
@@ -50,6 +55,7 @@ class ReportInput:
         item: What the worked example and the figure across models show, as BENCHMARK-ID; None
             lets them choose.
         opening: What the page begins with, where `lastword try` made the records.
+        beside: Tables of others that stand before the records'.
     """
 
     cells: Sequence[Cell]
@@ -58,6 +64,7 @@ class ReportInput:
     comparisons: tuple[Comparison, ...] = ()
     item: str | None = None
     opening: Opening | None = None
+    beside: tuple[Table, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,7 @@ def report(
     bench: Path | None = None,
     with_paper: bool = False,
     item: str | None = None,
+    beside: tuple[Table, ...] = (),
 ) -> Output:
     """Write `tables/`, `figures/` and `index.html` under `out`.
 
@@ -89,6 +97,7 @@ def report(
         bench: What `lastword bench --out` left, for the cost table and figure.
         with_paper: True if the published grid is laid beside the cells.
         item: What the worked example and the figure across models show, as BENCHMARK-ID.
+        beside: Tables that stand before those of the records.
 
     Raises:
         RecordError: No records, records of different settings, no such item, no timings, or a
@@ -96,7 +105,7 @@ def report(
     """
     timings = () if bench is None else tuple(read_timings(bench))
     opening = _opening(runs / FILE)
-    material = replace(_read(runs), timings=timings, item=item, opening=opening)
+    material = replace(_read(runs), timings=timings, item=item, opening=opening, beside=beside)
     return write(material, out, with_paper=with_paper)
 
 
@@ -177,6 +186,7 @@ def _contents(
     per_model = tables.per_model(summaries, theta)
     cost = cost_table(material.timings) if material.timings else None
     own = [
+        *material.beside,
         tables.master(summaries, theta),
         tables.grid(summaries),
         per_model,
@@ -190,7 +200,15 @@ def _contents(
         *([depths_table(known)] if known else []),
         *(comparison_tables(material.comparisons) if material.comparisons else []),
         *([cost] if cost else []),
-        *([against_paper(summaries)] if with_paper else []),
+        *(
+            [
+                against_paper(summaries),
+                ablation_against_paper(effects),
+                per_model_against_paper(per_model),
+            ]
+            if with_paper
+            else []
+        ),
     ]
     pictures = [
         figures.regimes(cells, theta),
@@ -203,6 +221,7 @@ def _contents(
         cost_figure(cost) if cost else None,
         dependence_figure(needs),
         depths_figure(known),
+        figure_against_paper(summaries, judgements) if with_paper else None,
     ]
     views = [CellReport(*row) for row in zip(summaries, judgements, beside, strict=True)]
     return views, own, [figure for figure in pictures if figure is not None]
