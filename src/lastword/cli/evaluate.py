@@ -241,9 +241,13 @@ def counted_down(
     info: "RunInfo", parts: int, execute: "Callable[[Callable[[int], None]], RunResult]"
 ) -> "RunResult":
     """Run a cell, or one of its parts, with what is left of it on stderr."""
+    from lastword.records.provenance import uncertain_branches
+
     if info.get("states"):
         size = info["items"] * info["state_bytes"] / 1e6
         say(f"lastword: the states of {info['items']:,} texts take {size:,.1f} MB")
+    for sentence in uncertain_branches([info]):
+        say(f"lastword: {sentence}")
     task = f"{info['model']} on {info['benchmark']}"
     with counting(task, round(info["items"] / parts)) as countdown:
         result = execute(countdown.advance)

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from lastword.decide.batch import Batch, Read, ReadPlan, Scope
 from lastword.errors import InvariantError, ItemError, NonFiniteError, TraceError
+from lastword.files.strict_json import strict
 from lastword.methods.contract import Evidence, Facts, Method
 from lastword.methods.correction import Correction
 from lastword.methods.trace import Trace
@@ -143,7 +144,8 @@ class Tracer:
         if asked.embedded is not None:
             loaded = carried(asked)
             if invariant is None:
-                invariant = model_invariant(loaded.model, theta=asked.theta or Theta())
+                theta = asked.theta or Theta()
+                invariant = model_invariant(loaded.model, theta=theta, readings=True)
         else:
             from lastword.model import loading  # much, and nothing of it for what is carried
 
@@ -346,6 +348,8 @@ class Tracer:
         # what the scope itself wants, of all items together; then the router asks item by item,
         # and items that need the same next step are read in one go (`settle`).
         correction = scope.correction or self._trace
+        if not self.backend.vocabularies:  # T alone is computed there
+            scope = replace(scope, readings=False)
         plan = ReadPlan.of_scope(scope, correction.needs, self.scorer)
         batch = self._batch(encoded, plan)
         batch.read_plan()
@@ -398,6 +402,11 @@ class Tracer:
             *(["theta outside the paper"] if self.theta.outside_paper else []),
         ]
         return f"Tracer({', '.join(parts)})"
+
+    @property
+    def invariant_readings(self) -> dict[str, float]:
+        """Return I(M) by each reading of it; {} if it was given or its weights are elsewhere."""
+        return {} if self.factors is None else dict(self.factors.readings)
 
     @property
     def facts(self) -> Facts:
@@ -457,6 +466,8 @@ class Tracer:
     def describe(self) -> dict[str, Any]:
         """Return what a run records of the model and the method, as plain JSON values."""
         profile = self.profile
+        factors = {} if self.factors is None else asdict(self.factors)
+        readings = factors.pop("readings", {})
         return {
             "dtype": profile.precision,
             **self.source,
@@ -470,7 +481,8 @@ class Tracer:
             "chat": None if self.chat is None else describe_chat(self.tokenizer, self.chat),
             "check": asdict(self.checked),
             "invariant": self.invariant,
-            "invariant_factors": None if self.factors is None else asdict(self.factors),
+            "invariant_factors": factors or None,
+            "invariant_readings": strict(readings),
             "theta": self.theta.to_dict(),
             "outside_paper": self.theta.outside_paper,
         }

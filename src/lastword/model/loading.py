@@ -191,8 +191,8 @@ def invariant_of(loaded: Loaded, options: LoadOptions) -> Factors | float:
         return options.invariant
     theta = options.theta or Theta()
     if (origin := loaded.origin) is None:
-        return model_invariant(loaded.model, theta=theta)
-    return read_invariant(origin.name, theta=theta, revision=origin.revision)
+        return model_invariant(loaded.model, theta=theta, readings=True)
+    return read_invariant(origin.name, theta=theta, revision=origin.revision, readings=True)
 
 
 def load_tokenizer(options: LoadOptions) -> Tokenizer:

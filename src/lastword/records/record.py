@@ -59,6 +59,8 @@ class Record:
         seconds: Its share of the time that its group took.
         error: Why it could not be answered.
         shared: The item's `group`: items of one group are not independent.
+        readings_disagree: Whether the paper's readings of T and of I(M) choose different answers;
+            None unless every reading was kept.
     """
 
     model: str = ""
@@ -86,6 +88,7 @@ class Record:
     seconds: float | None = None
     error: str | None = None
     shared: str | None = None
+    readings_disagree: bool | None = None
 
     @property
     def decision(self) -> Answer:
@@ -218,6 +221,7 @@ _RECORD: dict[str, Callable[[Any], Any]] = {
     "candidate_tokens": _tuple_of(int),
     "blind_tokens": _tuple_of(int),
     "boundary_moved": bool,
+    "readings_disagree": bool,
 }
 _ANSWER: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("index", "base_index", "decisive_layer"), int),
@@ -255,7 +259,13 @@ class Place:
     group: int
 
 
-def record(where: Place, encoded: "EncodedItem", decision: Decision, seconds: float) -> Row:
+def record(
+    where: Place,
+    encoded: "EncodedItem",
+    decision: Decision,
+    seconds: float,
+    readings_disagree: bool | None = None,
+) -> Row:
     """Return the row of an answered item."""
     prompt, blind = encoded.prompt, encoded.blind
     return Record(
@@ -266,6 +276,7 @@ def record(where: Place, encoded: "EncodedItem", decision: Decision, seconds: fl
         boundary_moved=prompt.boundary_moved,
         truncated=prompt.truncated,
         seconds=seconds,
+        readings_disagree=readings_disagree,
         answer=decision,
         **_metrics(where.kind, encoded.item.truthful, decision),
     ).to_row()

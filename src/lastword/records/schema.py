@@ -57,6 +57,7 @@ COLUMNS = pa.schema(
         ("shared", pa.string()),
         ("content_free_scores", pa.list_(_NUMBERS)),
         ("t_readings", _BY_NAME),
+        ("readings_disagree", pa.bool_()),
     ]
 )
 

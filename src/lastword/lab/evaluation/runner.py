@@ -206,8 +206,7 @@ def compute(decider: "Decider", job: EvalJob, group: int, batch: "Batch") -> lis
     examples, name = job.work.dataset.examples, job.work.name
     where = {p: Place(name, examples[p].kind, p, group) for p in batch}
     scope = decider.scope(job.work.record, job.work.blind, job.work.methods)
-    readings = job.work.record == "all" and decider.tracer.backend.vocabularies
-    scope = replace(scope, readings=readings)
+    scope = replace(scope, readings=job.work.record == "all")
     rows = record_group(decider, job.items, where, batch, scope)
     start = time.perf_counter()
     states = _states(decider, job, [p for p, row in rows.items() if row["error"] is None])

@@ -12,8 +12,10 @@ from lastword.lab.evaluation.statistics import judge
 from lastword.lab.report import figures, tables
 from lastword.lab.report.ablation import (
     ablation_figure,
+    by_reading,
     necessity,
     necessity_table,
+    reading_table,
     sweep_table,
     sweeps,
 )
@@ -181,6 +183,7 @@ def _contents(
     beside, summaries = [controls(cell) for cell in cells], [summarise(cell) for cell in cells]
     needs = [dependence(c, theta, sighted=r) for c, r in zip(cells, readings, strict=True)]
     judgements = judge(cells, [own.objection for own in beside])
+    own_readings = by_reading(readings, theta)
     known = [own for own in map(depths, cells) if own is not None]
     effects, swept = necessity(readings, theta), sweeps(readings, theta)
     per_model = tables.per_model(summaries, theta)
@@ -195,6 +198,7 @@ def _contents(
         tables.calibrations(summaries),
         necessity_table(effects),
         sweep_table(swept, theta),
+        *([reading_table(own_readings, theta)] if own_readings else []),
         tables.scorer_constants(theta),
         dependence_table(needs),
         *([depths_table(known)] if known else []),
