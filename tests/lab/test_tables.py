@@ -11,7 +11,15 @@ from types import MappingProxyType
 import pytest
 
 from lastword.errors import RecordError
-from lastword.lab.report.cost import PACKED, PLAIN, STAGED, cost_figure, cost_table, read_timings
+from lastword.lab.report.cost import (
+    PACKED,
+    PLAIN,
+    PLAIN_TRACE,
+    STAGED,
+    cost_figure,
+    cost_table,
+    read_timings,
+)
 from lastword.lab.report.published import against_paper, read_published
 from lastword.lab.report.table import (
     Column,
@@ -139,8 +147,9 @@ def benched(model, benchmark, depth, plain, packed, staged, **values):
 
 
 def test_costs_average_ratios_not_seconds_and_stand_by_depth(tmp_path):
+    slow = {PLAIN: 10.0, PACKED: 5.0, STAGED: 20.0, PLAIN_TRACE: 23.0}
     lines = [
-        benched("deep", "a", 30, 10.0, 5.0, 20.0),
+        benched("deep", "a", 30, 10.0, 5.0, 20.0, seconds=slow),
         benched("flat", "a", 12, 10.0, 10.0, 30.0),
         benched("flat", "b", 12, 40.0, 10.0, 40.0),
     ]
@@ -149,18 +158,22 @@ def test_costs_average_ratios_not_seconds_and_stand_by_depth(tmp_path):
     table = cost_table(read_timings(tmp_path))
     assert column(table, "Model") == ["flat", "deep", "Mean over models"]
     assert column(table, "TRACE s/item") == pytest.approx([3.5, 2.0, 2.75])
-    assert column(table, "TRACE / plain base") == pytest.approx([2.0, 2.0, 2.0])
-    assert column(table, "TRACE / packed base") == pytest.approx([3.5, 4.0, 3.75])
+    assert column(table, "Packed TRACE / plain base") == pytest.approx([2.0, 2.0, 2.0])
+    assert column(table, "Packed TRACE / packed base") == pytest.approx([3.5, 4.0, 3.75])
+    assert isnan(column(table, "Plain TRACE / plain base")[0])
+    assert column(table, "Plain TRACE / plain base")[1] == pytest.approx(2.3)
     base, trace = (mark for mark in cost_figure(table).panels[0].marks if isinstance(mark, Bars))
     assert base.names == trace.names == ("flat (L = 12)", "deep (L = 30)")
-    assert (base.values, trace.values) == ((2.5, 1.0), (3.5, 2.0))
-    assert trace.texts == ("2.00×", "2.00×")
+    assert (base.values, trace.values) == ((1.0, 0.5), (3.5, 2.0))
+    assert trace.texts == ("3.50×", "4.00× (plain 2.30×)")
 
 
 def test_the_bench_names_its_contenders_so():
-    from lastword.lab.timing.run import AGAINST, NAMES
+    from lastword.lab.timing.run import AGAINST, COSTS, NAMES
 
-    assert PLAIN in AGAINST and {PACKED, STAGED} <= set(NAMES.values())
+    names = {*AGAINST, *NAMES.values()}
+    assert {PLAIN, PLAIN_TRACE, PACKED, STAGED} <= names
+    assert {name for pair in COSTS.values() for name in pair} <= names
 
 
 @pytest.mark.parametrize(
