@@ -16,6 +16,7 @@ from lastword.cli.output import printable, say, show_tables
 from lastword.cli.progress import tracked, waiting
 from lastword.cli.questions import read_questions
 from lastword.errors import InputError, RecordError, TraceError
+from lastword.files.strict_json import strict
 from lastword.rule.theta import Theta
 
 if TYPE_CHECKING:
@@ -125,7 +126,9 @@ def _invariants(grid: "Sequence[GridModel]", path: Path) -> list[str]:
         except (TraceError, OSError, ModuleNotFoundError) as error:
             problems.append(f"I(M) of {model.name}: {error}")
             continue
-        kept[model.name] = asked | factors.to_dict() | {"branch": factors.branch(Theta().tau_I)}
+        kept[model.name] = (
+            asked | strict(factors.to_dict()) | {"branch": factors.branch(Theta().tau_I)}
+        )
         write_whole(path, json.dumps(kept, indent=1).encode())
     return problems
 
@@ -159,12 +162,14 @@ def _write_page(out: Path) -> None:
     with waiting("writing the page"):
         from lastword.lab.report.build import report
         from lastword.lab.report.published import invariants_against_paper
-        from lastword.records.provenance import unfinished
+        from lastword.records.info import read_runs
+        from lastword.records.provenance import uncertain_branches, unfinished
 
         kept = json.loads((out / INVARIANTS).read_text(encoding="utf-8"))
         beside = (invariants_against_paper(kept),)
         output = report(out / "runs", out, with_paper=True, beside=beside)
-        warnings = unfinished(out / "runs")
+        infos = read_runs(out / "runs").values()
+        warnings = [*unfinished(out / "runs"), *uncertain_branches(infos)]
     for warning in warnings:
         say(f"lastword: {warning}")
     for line in output.verdicts:

@@ -65,12 +65,19 @@ def invariants_against_paper(invariants: Mapping[str, Mapping[str, Any]]) -> Tab
     for name, own in invariants.items():
         paper = theirs.get(paper_model(name) or "", math.nan)
         factors = [own[f"phi_{letter}"] for letter in "NOKV"]
-        rows.append((name, own["model"], own["invariant"], paper, own["branch"], *factors))
+        others = [value for value in own["readings"].values() if value is not None]
+        ends = min(others, default=math.nan), max(others, default=math.nan)
+        rows.append((name, own["model"], own["invariant"], paper, own["branch"], *ends, *factors))
     heads = columns(
         "Model | Checkpoint | I(M) .2 | I(M) paper .2 | Branch"
+        " | Least reading .2 | Largest reading .2"
         " | phi_N .3 | phi_O .3 | phi_K .3 | phi_V .3"
     )
-    notes = (f"Paper: {SOURCE}, Table 1. Ours are read from the checkpoints' tensors.",)
+    notes = (
+        f"Paper: {SOURCE}, Table 1. Ours are read from the checkpoints' tensors.",
+        "Least and largest are over the eight readings of I(M). The branch depends on the reading "
+        "where 1 lies between them.",
+    )
     return Table("invariants", "I(M) against the published", heads, tuple(rows), notes)
 
 
