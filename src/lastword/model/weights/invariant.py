@@ -207,14 +207,15 @@ def factors(checkpoint: Checkpoint, *, theta: Theta, readings: bool = False) -> 
 def _by_reading(read: Callable[[InvariantTheta], Factors]) -> dict[str, float]:
     """Return I(M) by each combination of its switches; nan where it is undefined."""
     hints = get_type_hints(InvariantTheta)
-    names = ("output_rows", "block", "norm")
+    # Rows last: W_O is then still at hand for the other reading.
+    names = ("block", "norm", "output_rows")
     values = {}
-    for chosen in product(*(get_args(hints[name]) for name in names)):
+    for block, norm, rows in product(*(get_args(hints[name]) for name in names)):
         try:
-            value = read(InvariantTheta(**dict(zip(names, chosen, strict=True)))).value
+            value = read(InvariantTheta(output_rows=rows, block=block, norm=norm)).value
         except InvariantError:
             value = math.nan
-        values["/".join(chosen)] = value
+        values[f"{rows}/{block}/{norm}"] = value
     return values
 
 
