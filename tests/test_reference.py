@@ -1,6 +1,7 @@
 """The slow reference against numbers worked out by hand, then the fast road against it."""
 
 import math
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -11,7 +12,9 @@ import torch
 from families import DEPTH, FAMILIES, VOCAB, build, random_items, tokenizer
 
 from lastword import Decision, Item, Theta, Tracer
+from lastword.decide.batch import Scope
 from lastword.model.weights.invariant import model_invariant
+from lastword.rule.router import answers_by_reading
 from lastword.rule.scorer import Scorer
 from lastword.rule.theta import ScorerTheta
 from lastword.rule.tile import Tile
@@ -263,6 +266,31 @@ VARIANTS = [
 @pytest.mark.parametrize("values", VARIANTS, ids=str)
 def test_every_switch_and_constant_is_the_references(values):
     assert_agree(compared("llama", Theta.from_dict(values), 2.0))
+
+
+def test_one_pass_gives_t_by_each_of_the_six_readings_as_the_reference_has_it():
+    theta = Theta.from_dict({"scorer": {"k_min": 12}})
+    tracer = Tracer(build("llama"), tokenizer(), theta=theta, invariant=2.0)
+    encoded = tracer.encode([item for item, _ in readings("llama")])
+    found = list(tracer.correct_encoded(encoded, Scope("all", readings=True)))
+    assert not next(tracer.correct_encoded(encoded, Scope("all"))).t_readings
+    pairs = [(outside, floor) for outside in OUTSIDE for floor in ("anchor", "final")]
+    assert list(found[0].t_readings) == [f"{outside}-{floor}" for outside, floor in pairs]
+    for decision in found:
+        S = decision.trajectory
+        for own in ((2.0,), (2.0, 0.5, math.nan), (0.5,)):
+            chosen = answers_by_reading(S, decision.t_readings, own, theta)
+            expected = {"early": None} if 0.5 in own else {}
+            expected |= dict(decision.t_readings) if 2.0 in own else {}
+            assert chosen == {
+                name: reference.decide(S, t, theta, 0.5 if t is None else 2.0).index
+                for name, t in expected.items()
+            }
+    for outside, floor in pairs:
+        scorer = replace(theta.scorer, outside=outside, floor=floor)
+        for decision, (_, t, gap) in zip(found, scored("llama", scorer), strict=True):
+            if gap > 2e-5:
+                assert decision.t_readings[scorer.reading] == pytest.approx(t, abs=1e-4)
 
 
 @pytest.mark.parametrize("values", VARIANTS[:9], ids=str)

@@ -190,6 +190,63 @@ def test_a_failed_item_is_said_on_stderr(run, models, items, tmp_path):
     assert lastword.load_records(tmp_path / "cut")["truncated"].max() > 0
 
 
+def test_a_run_of_which_every_item_fails_exits_with_1(run, models, items, tmp_path):
+    long = tmp_path / "long.jsonl"
+    long.write_text(json.dumps({"prompt": "w8 " * 5000, "candidates": ["w2", "w3"]}))
+    code, out, err = run(*eval_(models[0], long, tmp_path / "runs"))
+    assert code == 1 and "1 of 1 records are of items that failed" in err
+    assert "nothing to judge" in out
+    assert run(*eval_(models[0], long, tmp_path / "runs"))[0] == 1  # found finished
+
+
+@pytest.mark.parametrize(
+    ("theta", "row"),
+    [
+        ('[scorer]\noutside = "clip"\nfloor = "final"', "T: clip-final"),
+        ('[scorer]\noutside = "final"', "T: final-anchor"),
+        ('[invariant]\noutput_rows = "input"\nblock = "depth"', "I(M): input/depth/stored"),
+    ],
+)
+def test_a_row_of_a_reading_is_a_run_under_it(theta, row, run, models, items, tmp_path):
+    constants = "tau_dim = 1e9\ntau_I = {}\n[scorer]\nk_min = 12\n"
+    tau = 0.0 if row.startswith("T") else middle(run, models[0])
+    (tmp_path / "own.toml").write_text(constants.format(tau))
+    section, switches = theta.split("\n", 1)
+    other = constants.format(tau) + (switches if section == "[scorer]" else theta)
+    (tmp_path / "other.toml").write_text(other)
+    deltas = {}
+    for name in ("own", "other"):
+        load = ("--load", f"theta={tmp_path / name}.toml")
+        assert run(*eval_(models[0], items, tmp_path / name, *load))[0] == 0
+        code, out, _ = run("ablate", tmp_path / name, "--json")
+        assert code == 0
+        rows = {r.get("Variant") or r.get("Reading"): r for t in json.loads(out) for r in t["rows"]}
+        deltas[name] = {label: (r["ΔMC1"], r["ΔMC2"]) for label, r in rows.items() if label}
+    assert deltas["own"][row] == pytest.approx(deltas["other"]["TRACE (as run)"], abs=1e-4)
+    assert deltas["own"][row] != pytest.approx(deltas["own"]["TRACE (as run)"], abs=1e-4)
+    disagree = lastword.load_records(tmp_path / "own")["readings_disagree"]
+    assert disagree.any() == row.startswith("I")  # T of a random model is too flat to choose anew
+
+
+def middle(run: Run, model: str) -> float:
+    """A value between a model's I(M) as it is read and by the reading that is tried."""
+    code, out, _ = run("invariant", model, "--json")
+    readings = json.loads(out)["readings"]
+    assert code == 0 and len(readings) == 8
+    return (readings["stored/zero/stored"] + readings["input/depth/stored"]) / 2
+
+
+def test_items_are_chosen_by_id(run, models, items, tmp_path):
+    out = tmp_path / "runs"
+    assert run(*eval_(models[0], items, out, "--id", "i14", "--id", "i10"))[0] == 0
+    assert lastword.load_records(out)["id"].tolist() == ["i10", "i14"]
+    code, _, err = run(*eval_(models[0], items, out, "--id", "i12"))
+    assert code == 1 and "dataset.ids was" in err  # another run
+    code, _, err = run(*eval_(models[0], items, out, "--id", "99"))
+    assert code == 1 and "no item '99'; its ids are like 'i10'" in err
+    assert run(*eval_(models[0], items, out, "--id", "i12", "--limit", "1"))[0] == 2
+
+
 def test_show_prompt_needs_no_weights(run, golden, models, items, tmp_path):
     folder = tmp_path / "bare"
     folder.mkdir()
@@ -209,5 +266,10 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(capsys, monkeypatch)
         for _ in range(4):
             clock[0] += 20.0
             countdown.advance(10)
-    lines = capsys.readouterr().err.splitlines()
+    with progress.counting("m on b", 100) as countdown:
+        countdown.advance(0)
+        clock[0] += 40.0
+        countdown.advance(0)  # no rate yet, so no time left either
+    *lines, last = capsys.readouterr().err.splitlines()
+    assert last == "m on b: 0 of 100, 0/s"
     assert lines == ["m on b: 40 of 100, 0.5/s, 120 s left", "m on b: 60 of 100, 0.5/s, 80 s left"]

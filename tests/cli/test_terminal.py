@@ -6,6 +6,8 @@ import re
 import socket
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -221,6 +223,20 @@ def test_doctor_tells_what_is_here_and_what_is_missing(run, monkeypatch):
     assert (code, err) == (0, "") and "hf_secret" not in out
     assert "missing ray: pip install 'lastword[ray]'" in out
     assert "HF_HUB_OFFLINE" in out
+
+
+def test_doctor_tells_that_kernels_are_missing(run, monkeypatch):
+    from lastword.model import machine
+
+    # As the project's file has it: an installation from before the extra would not know it.
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    lines = project["optional-dependencies"]["kernels"]
+    required = [f'{line}; extra == "kernels"' for line in lines]
+    monkeypatch.setattr("importlib.metadata.requires", lambda _: required)
+    there = machine._version
+    monkeypatch.setattr(machine, "_version", lambda n: None if n == "kernels" else there(n))
+    told = "missing kernels: pip install 'lastword[kernels]' for FP8 and MXFP4 checkpoints on CUDA"
+    assert told in run("doctor")[1]
 
 
 def test_doctor_tells_of_a_device_that_torch_is_built_for_and_that_is_not_here(run, monkeypatch):

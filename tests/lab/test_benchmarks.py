@@ -147,6 +147,7 @@ def test_fib_needs_a_file_and_keeps_its_own_name(data):
     with pytest.raises(InputError, match="holds none of"):
         find("halueval-sum").load(only)
     assert find("fib").load(only).version == "300 items"
+    assert find("fib").load(only / "fib").version == "300 items"
 
 
 def test_factor_goes_on_where_the_prefix_ends(data):

@@ -11,7 +11,15 @@ from types import MappingProxyType
 import pytest
 
 from lastword.errors import RecordError
-from lastword.lab.report.cost import PACKED, PLAIN, STAGED, cost_figure, cost_table, read_timings
+from lastword.lab.report.cost import (
+    PACKED,
+    PLAIN,
+    PLAIN_TRACE,
+    STAGED,
+    cost_figure,
+    cost_table,
+    read_timings,
+)
 from lastword.lab.report.published import against_paper, read_published
 from lastword.lab.report.table import (
     Column,
@@ -139,8 +147,9 @@ def benched(model, benchmark, depth, plain, packed, staged, **values):
 
 
 def test_costs_average_ratios_not_seconds_and_stand_by_depth(tmp_path):
+    slow = {PLAIN: 10.0, PACKED: 5.0, STAGED: 20.0, PLAIN_TRACE: 23.0}
     lines = [
-        benched("deep", "a", 30, 10.0, 5.0, 20.0),
+        benched("deep", "a", 30, 10.0, 5.0, 20.0, seconds=slow),
         benched("flat", "a", 12, 10.0, 10.0, 30.0),
         benched("flat", "b", 12, 40.0, 10.0, 40.0),
     ]
@@ -149,18 +158,22 @@ def test_costs_average_ratios_not_seconds_and_stand_by_depth(tmp_path):
     table = cost_table(read_timings(tmp_path))
     assert column(table, "Model") == ["flat", "deep", "Mean over models"]
     assert column(table, "TRACE s/item") == pytest.approx([3.5, 2.0, 2.75])
-    assert column(table, "TRACE / plain base") == pytest.approx([2.0, 2.0, 2.0])
-    assert column(table, "TRACE / packed base") == pytest.approx([3.5, 4.0, 3.75])
+    assert column(table, "Packed TRACE / plain base") == pytest.approx([2.0, 2.0, 2.0])
+    assert column(table, "Packed TRACE / packed base") == pytest.approx([3.5, 4.0, 3.75])
+    assert isnan(column(table, "Plain TRACE / plain base")[0])
+    assert column(table, "Plain TRACE / plain base")[1] == pytest.approx(2.3)
     base, trace = (mark for mark in cost_figure(table).panels[0].marks if isinstance(mark, Bars))
     assert base.names == trace.names == ("flat (L = 12)", "deep (L = 30)")
-    assert (base.values, trace.values) == ((2.5, 1.0), (3.5, 2.0))
-    assert trace.texts == ("2.00×", "2.00×")
+    assert (base.values, trace.values) == ((1.0, 0.5), (3.5, 2.0))
+    assert trace.texts == ("3.50×", "4.00× (plain 2.30×)")
 
 
 def test_the_bench_names_its_contenders_so():
-    from lastword.lab.timing.run import AGAINST, NAMES
+    from lastword.lab.timing.run import AGAINST, COSTS, NAMES
 
-    assert PLAIN in AGAINST and {PACKED, STAGED} <= set(NAMES.values())
+    names = {*AGAINST, *NAMES.values()}
+    assert {PLAIN, PLAIN_TRACE, PACKED, STAGED} <= names
+    assert {name for pair in COSTS.values() for name in pair} <= names
 
 
 @pytest.mark.parametrize(
@@ -192,7 +205,9 @@ def test_a_folder_without_cost_files_is_refused(tmp_path):
     ("model", "paper"),
     [
         ("google/gemma-3-1b-it", "Gemma-3-1B"),
-        ("Qwen/Qwen3-30B-A3B-FP8", "Qwen3-30B-A3B"),
+        ("qwen/qwen3-30b-a3b-fp8", "Qwen3-30B-A3B"),
+        ("Qwen3-30B-A3B", "Qwen3-30B-A3B"),
+        ("Qwen/Qwen3-14B-Base", "–"),
         ("huggyllama/llama-7b", "LLaMA-7B"),
         ("mistralai/Ministral-3-14B-Reasoning-2512", "Ministral-3-14B-Reasoning"),
         ("deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "DeepSeek-R1-Distill-Qwen-32B"),
@@ -200,14 +215,16 @@ def test_a_folder_without_cost_files_is_refused(tmp_path):
         ("google/gemma-3-12b-it", "–"),
     ],
 )
-def test_models_are_paired_with_the_papers_by_name(model, paper):
+def test_models_are_paired_with_the_papers_by_key(model, paper):
     table = against_paper([summary(model, "halueval-sum@own")])
     assert column(table, "Paper's model") == [paper]
     assert isnan(column(table, "ΔMC1 paper")[0]) == (paper == "–")
 
 
 def test_published_numbers_stand_beside_ones_own():
-    table = against_paper([summary("gemma-3-1b-pt", "halueval-qa", mc1=0.75), summary("x", "mine")])
+    table = against_paper(
+        [summary("google/gemma-3-1b-it", "halueval-qa", mc1=0.75), summary("x", "mine")]
+    )
     assert column(table, "ΔMC1")[0] == 25.0 and column(table, "ΔMC1 paper")[0] == 43.60
     assert column(table, "MC2 base paper")[0] == 39.13 and column(table, "I(M) paper")[0] == 6.54
     assert isnan(column(table, "MC1 base paper")[1])

@@ -33,6 +33,10 @@ def test_every_contender_gives_the_same_sums(tracer):
     assert result.tolerance == 1e-4 and all(map(result.agrees, result.seconds))
     staged, plain = result.seconds[NAMES["decide"]], result.seconds["plain base"]
     assert result.ratio(NAMES["decide"], "plain base") == staged / plain
+    costs = result.to_dict()["costs"]
+    assert costs["packed TRACE / plain base"] == staged / plain
+    assert costs["packed TRACE / packed base"] == staged / result.seconds[NAMES["base"]]
+    assert costs["plain TRACE / plain base"] == result.seconds["plain trace"] / plain
     # Sums of different roads are never equal to the last bit.
     assert not replace(result, tolerance=0.0).agrees("plain base")
     for wrong in (replace(result, tolerance=0.0), replace(result, same_decisions=False)):

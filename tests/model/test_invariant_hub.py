@@ -14,6 +14,8 @@ import pytest
 import torch
 from planted import EXACT, LAYOUTS
 
+from lastword.model.forecast import forecast
+from lastword.model.options import LoadOptions
 from lastword.model.weights.hub import HubFiles, UnreachableError, find_commit
 from lastword.model.weights.invariant import Factors, read_invariant
 from lastword.rule.theta import Theta
@@ -46,8 +48,8 @@ def refusal(name: str = "org/model", **options: Any) -> str:
     return planted.refusal(name, **options)
 
 
-def test_five_tensors_and_headers_are_all_that_is_fetched(hub, tmp_path):
-    """Real widths, so that the tensors outweigh the headers as they do in a real checkpoint."""
+def large(hub: hub_server.Hub, tmp_path: Path) -> dict[str, torch.Tensor]:
+    """Serve real widths, so that the tensors outweigh the headers as in a real checkpoint."""
     torch.manual_seed(0)
     shapes = {"q_proj": (256, 256), "k_proj": (64, 256), "v_proj": (64, 256), "o_proj": (256, 256)}
     tensors = {
@@ -58,11 +60,47 @@ def test_five_tensors_and_headers_are_all_that_is_fetched(hub, tmp_path):
     tensors["model.norm.weight"] = torch.randn(256)
     config = LLAMA.config | {"num_hidden_layers": 10, "hidden_size": 256}
     hub.folder = planted.write(tmp_path / "large", config, tensors, shards=SHARDS)
-    found = read()
-    files = sorted(hub.folder.glob("*.safetensors"))
+    return tensors
+
+
+def weighed(hub: hub_server.Hub) -> tuple[int, int]:
+    """Bytes of the headers, and those that were served of the weights' files."""
+    files = hub.folder.glob("*.safetensors")
     headers = sum(8 + int.from_bytes(f.read_bytes()[:8], "little") for f in files)
+    return headers, sum(n for file, n in hub.served.items() if file.endswith(".safetensors"))
+
+
+def test_every_reading_costs_four_tensors_more(hub, tmp_path):
+    tensors = large(hub, tmp_path)
+    found = read(readings=True)
+    headers, served = weighed(hub)
+    blocks = ((2, "kv"), (5, "vo"), (1, "kv"), (4, "vo"))  # e and m, counted from 0 and as depths
+    names = [f"model.layers.{b}.self_attn.{x}_proj.weight" for b, both in blocks for x in both]
+    needed = sum(tensors[name].nbytes for name in names)
+    assert needed < served <= 1.02 * needed + headers
+    for name, value in found.readings.items():
+        rows, block, norm = name.split("/")
+        theta = Theta.from_dict({"invariant": {"output_rows": rows, "block": block, "norm": norm}})
+        assert read_invariant(hub.folder, theta=theta).value == value
+    assert len(found.readings) == 8 and len(set(found.readings.values())) == 4  # no offset norm
+
+
+def test_a_forecast_fetches_headers_alone(hub, tmp_path):
+    tensors = large(hub, tmp_path)
+    own = forecast(LoadOptions("org/model", device="cpu"))
+    headers, served = weighed(hub)
+    assert served <= 1.02 * headers
+    assert own.disk == sum(tensor.nbytes for tensor in tensors.values()) and own.depth == 10
+    missing = forecast(LoadOptions("org/nothing", device="cpu")).missing
+    assert len(missing) == 1 and missing[0].startswith("org/nothing does not exist")
+
+
+def test_five_tensors_and_headers_are_all_that_is_fetched(hub, tmp_path):
+    tensors = large(hub, tmp_path)
+    found = read()
+    headers, served = weighed(hub)
+    files = sorted(hub.folder.glob("*.safetensors"))
     needed = sum(tensors[name].nbytes for name in found.tensors)
-    served = sum(count for file, count in hub.served.items() if file.endswith(".safetensors"))
     assert len(found.tensors) == 5
     assert needed < served <= 1.02 * needed + headers
     assert served < 0.2 * sum(f.stat().st_size for f in files)

@@ -227,6 +227,19 @@ def test_a_missing_quantiser_is_named(method, missing, install, copy, monkeypatc
     assert method in message and message.endswith(install)
 
 
+@pytest.mark.parametrize("method", ["fp8", "mxfp4"])
+def test_weights_that_need_kernels_on_a_gpu_are_refused_before_they_are_read(
+    method, copy, monkeypatch
+):
+    # No GPU is here: one stands in that has kernels for both, and none of it is reached.
+    monkeypatch.setattr(loading, "device_of_name", lambda _: torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    without(monkeypatch, "kernels")
+    message = refusal(rewrite(copy, quantization_config={"quant_method": method}))
+    assert f"needs kernels to load {method} weights on cuda" in message
+    assert message.endswith("pip install 'lastword[kernels]'")
+
+
 def test_what_is_quantised_is_not_quantised_again_nor_anything_without_bitsandbytes(
     copy, monkeypatch
 ):

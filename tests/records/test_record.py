@@ -1,7 +1,7 @@
 """Forms of an answered item: JSON, rows of Parquet, words."""
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 from synthetic import synthetic_cell
@@ -9,9 +9,11 @@ from synthetic import synthetic_cell
 from lastword.records.decision import Decision
 from lastword.records.explanation import UNTOLD, explain
 from lastword.records.frame import to_frame
+from lastword.records.item_view import item
 from lastword.records.record import Record
 from lastword.records.schema import COLUMNS, to_table
 from lastword.rule.answer import Answer, Gate, Withheld
+from lastword.rule.theta import Theta
 from lastword.service.schema import DecisionAnswer
 
 VALUES = dict(
@@ -75,6 +77,27 @@ def test_json_has_the_keys_that_it_had():
     said = whole.withhold("rule").to_dict(full=True)
     answer = DecisionAnswer.model_validate(said).model_dump_json(exclude_unset=True)
     assert json.loads(answer) == json.loads(json.dumps(said))
+
+
+def test_a_page_says_which_answers_the_readings_choose():
+    flat, sure = [-3.0, -3.0, -3.0], [-2.0, -2.25, -4.0]
+    S = np.array([[-3.0, -3.0, -2.0], flat, flat, flat, sure]).T
+    # Not sharper: b, so A. Sharper with no shift of A: 2 b - t, so B. Pulling away from A: so A.
+    readings = {"floor-anchor": np.array([-2.0, -2.1, -4.0]), "clip-anchor": S[:, 4] - [0, 9, 9]}
+    readings["final-anchor"] = np.array([-9.0, -1.0, -4.0])
+    scalar = {"regime": "scalar", "operator": "base", "decisive_layer": None, "gates": {}}
+    answer = Answer(**VALUES | scalar | {"trajectory": S, "base_scores": S[:, 4]})
+    answer = replace(answer, t_readings=readings)
+    record = Record(prompt="?", candidates=answer.candidates, answer=answer)
+    theta = Theta(tau_dim=9.0)
+    assert "disagree" not in item(record, theta)["words"]
+    words = item(replace(record, readings_disagree=True), theta)["words"]
+    said = "disagree here: A by floor-anchor, final-anchor; B by clip-anchor."
+    assert words.endswith(said), words
+    # t of one reading alone: the branch is what is left to disagree about.
+    alone = replace(answer, t_readings={"final-anchor": readings["final-anchor"]})
+    words = item(replace(record, answer=alone, readings_disagree=True), theta)["words"]
+    assert "both sides of tau_I" in words and "C by early" in words
 
 
 def test_other_scores_decide_without_the_reasons_of_the_rule():

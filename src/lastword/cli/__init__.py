@@ -34,6 +34,7 @@ from lastword.cli.merge import merge
 from lastword.cli.models import models
 from lastword.cli.monitor import monitor
 from lastword.cli.output import printable
+from lastword.cli.paper import paper
 from lastword.cli.report import report
 from lastword.cli.serve import serve
 from lastword.cli.settings import refuse_unknown_variables
@@ -85,6 +86,7 @@ app.command("correct", rich_help_panel=_MODEL)(correct)
 app.command("decide", rich_help_panel=_MODEL)(decide)
 app.command("invariant", rich_help_panel=_MODEL)(invariant)
 app.command("eval", rich_help_panel=_LAB)(eval_)
+app.command("paper", rich_help_panel=_LAB)(paper)
 app.command("merge", rich_help_panel=_LAB)(merge)
 app.command("report", rich_help_panel=_LAB)(report)
 app.command("ablate", rich_help_panel=_LAB)(ablate)

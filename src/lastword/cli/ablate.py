@@ -13,7 +13,7 @@ from lastword.cli.progress import waiting
 def ablate(
     runs: opt.Runs,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for both tables as .md, .csv and .tex.")
+        Path | None, typer.Option(help="Folder for the tables as .md, .csv and .tex.")
     ] = None,
     format: opt.Format = None,
     json: opt.Json = False,
@@ -21,7 +21,14 @@ def ablate(
     """Repeat every decision with one part of the rule replaced, and sweep its constants."""
     with waiting("reading records"):
         from lastword.files.folder import locate
-        from lastword.lab.report.ablation import necessity, necessity_table, sweep_table, sweeps
+        from lastword.lab.report.ablation import (
+            by_reading,
+            necessity,
+            necessity_table,
+            reading_table,
+            sweep_table,
+            sweeps,
+        )
         from lastword.lab.report.table import write_table
         from lastword.records.cells import require_counted
         from lastword.records.info import read_runs
@@ -36,6 +43,8 @@ def ablate(
         readings = [read(cell, theta) for cell in parted]
         swept = sweep_table(sweeps(readings, theta), theta)
         tables = [necessity_table(necessity(readings, theta)), swept]
+        if own := by_reading(readings, theta):
+            tables.append(reading_table(own, theta))
         warnings = unfinished(root)
     for warning in warnings:
         say(f"lastword: {warning}")

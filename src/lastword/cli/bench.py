@@ -54,7 +54,10 @@ def bench(
     trust_remote_code: opt.RemoteCode = False,
     load: opt.Load = None,
 ) -> None:
-    """Time scoring with and without correction against plain implementations, in one run."""
+    """Time scoring with and without correction against plain implementations, in one run.
+
+    TRACE's cost is told three ways: packed over packed, plain over plain, and packed over plain.
+    """
     options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
     options = replace(options, correction=correction)
     if out is not None:
@@ -124,6 +127,8 @@ def _show(result: "Bench") -> None:
             f"{result.agreement[name]:.1e}",
         )
     show(table, _stages(result))
+    for words, ratio in result.costs.items():
+        show(f"{words}: {'not timed' if ratio is None else f'{ratio:.2f}x'}")
     show(f"peak memory above the loaded model: {result.peak_bytes / 2**20:.0f} MiB")
 
 

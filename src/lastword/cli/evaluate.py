@@ -91,6 +91,12 @@ def eval_(
     limit: opt.Limit = None,
     seed: opt.Seed = None,
     columns: opt.Columns = None,
+    id: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Item to run instead of all, by its id, such as 42 or pair/017. Repeatable."
+        ),
+    ] = None,
     blind: Annotated[
         Blind,
         typer.Option(
@@ -150,27 +156,65 @@ def eval_(
         from lastword.records.run import Shard
 
         extent = Extent(None if shard is None else Shard.parse(shard), max_failures)
-        pairs = read_questions(benchmark, template or [], data, limit, seed, columns)
+        pairs = read_questions(benchmark, template or [], data, limit, seed, columns, id or ())
         works = [Work(*pair, blind, record=record, states=states) for pair in pairs]
     if show_prompt:
         for work in works:
             _show_prompt(models[0], work)
         return
     root = locate(out)  # within reach before a model is loaded
-    results = [r for options in models for r in _evaluate(options, where, works, root, extent)]
+    results = [r for options in models for r in evaluate(options, where, works, root, extent)]
     _summary([result.cell for result in results], json)
+    if any(result.items and result.failed == result.items for result in results):
+        raise typer.Exit(1)
 
 
-def _evaluate(
-    model: DecideOptions, where: Where, works: "Sequence[Work]", out: "Folder", extent: "Extent"
+def evaluate(
+    model: DecideOptions,
+    where: Where,
+    works: "Sequence[Work]",
+    out: "Folder",
+    extent: "Extent",
+    on_error: "Callable[[Work, Exception], None] | None" = None,
 ) -> "list[RunResult]":
-    results = [_finished(model, where, work, out, extent) for work in works]
-    if None not in results:
-        return [result for result in results if result is not None]
-    # Ray tells of lost workers on stdout, which is for results.
-    with redirect_stdout(sys.stderr), where.engine(model) as engine:
-        pairs = zip(results, works, strict=True)
-        return [result or _execute(engine, work, out, extent) for result, work in pairs]
+    """Run one model on benchmarks, and return what came of each cell.
+
+    Args:
+        model: The model; it is loaded if a cell lacks records.
+        where: Where it runs.
+        works: What is run.
+        out: Root of the cells.
+        extent: How much of each cell is done.
+        on_error: Takes a cell's error, and the other cells go on; None raises the first.
+    """
+    results: dict[str, RunResult] = {}
+    failed: set[str] = set()
+
+    def attempt(some: "Sequence[Work]", run: "Callable[[], RunResult | None]") -> None:
+        try:
+            if (result := run()) is not None:
+                results[some[0].name] = result
+        except Exception as error:
+            if on_error is None:
+                raise
+            for work in some:
+                failed.add(work.name)
+                on_error(work, error)
+
+    def left() -> "list[Work]":
+        return [work for work in works if work.name not in {*results, *failed}]
+
+    def load_and_execute() -> None:
+        # Ray tells of lost workers on stdout, which is for results.
+        with redirect_stdout(sys.stderr), where.engine(model) as engine:
+            for work in left():
+                attempt([work], partial(_execute, engine, work, out, extent))
+
+    for work in works:
+        attempt([work], partial(_finished, model, where, work, out, extent))
+    if rest := left():
+        attempt(rest, load_and_execute)
+    return [results[work.name] for work in works if work.name in results]
 
 
 def _finished(
@@ -197,9 +241,13 @@ def counted_down(
     info: "RunInfo", parts: int, execute: "Callable[[Callable[[int], None]], RunResult]"
 ) -> "RunResult":
     """Run a cell, or one of its parts, with what is left of it on stderr."""
+    from lastword.records.provenance import uncertain_branches
+
     if info.get("states"):
         size = info["items"] * info["state_bytes"] / 1e6
         say(f"lastword: the states of {info['items']:,} texts take {size:,.1f} MB")
+    for sentence in uncertain_branches([info]):
+        say(f"lastword: {sentence}")
     task = f"{info['model']} on {info['benchmark']}"
     with counting(task, round(info["items"] / parts)) as countdown:
         result = execute(countdown.advance)

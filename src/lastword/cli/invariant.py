@@ -7,7 +7,7 @@ import typer
 
 from lastword.cli import options as opt
 from lastword.cli.model import quiet
-from lastword.cli.output import printable
+from lastword.cli.output import printable, say
 from lastword.cli.progress import waiting
 from lastword.files.strict_json import to_json
 from lastword.model.embedded import EMBEDDED
@@ -35,12 +35,12 @@ def invariant(
     """Print the invariant I(M) of a checkpoint, its factors and the branch it selects."""
     constants = Theta() if theta is None else Theta.from_toml(theta)
     with waiting(f"reading {model}"):
-        factors = _read(model, constants, revision, gguf)
+        factors = read_factors(model, constants, revision, gguf)
     _print(model, factors, constants, json)
 
 
-def _read(model: str, theta: Theta, revision: str | None, gguf: str | None) -> "Factors":
-    """Read the factors; those of a GGUF file and of an adapter from the model in memory."""
+def read_factors(model: str, theta: Theta, revision: str | None, gguf: str | None) -> "Factors":
+    """Return the factors; those of a GGUF file and of an adapter from the model in memory."""
     from lastword.model.weights.adapter import is_adapter
     from lastword.model.weights.gguf import is_gguf
     from lastword.model.weights.invariant import model_invariant, read_invariant
@@ -48,7 +48,8 @@ def _read(model: str, theta: Theta, revision: str | None, gguf: str | None) -> "
     if model.startswith(EMBEDDED):
         from lastword.lab.demo import load
 
-        return model_invariant(load(model.removeprefix(EMBEDDED))[0], theta=theta)
+        own = load(model.removeprefix(EMBEDDED))[0]
+        return model_invariant(own, theta=theta, readings=True)
     path = Path(locate(model) if model.startswith(OWN) else model).expanduser()
     if gguf is not None or is_adapter(path) or (is_gguf(path) and not path.is_dir()):
         from lastword.model import loading
@@ -56,11 +57,13 @@ def _read(model: str, theta: Theta, revision: str | None, gguf: str | None) -> "
 
         quiet()
         options = LoadOptions(str(path), gguf=gguf, revision=revision, device="cpu")
-        return model_invariant(loading.load(options).model, theta=theta)
-    return read_invariant(model, theta=theta, revision=revision)
+        return model_invariant(loading.load(options).model, theta=theta, readings=True)
+    return read_invariant(model, theta=theta, revision=revision, readings=True)
 
 
 def _print(model: str, factors: "Factors", theta: Theta, as_json: bool) -> None:
+    from lastword.model.weights.invariant import on_both_sides
+
     branch = factors.branch(theta.tau_I)
     if as_json:
         typer.echo(to_json(factors.to_dict() | {"branch": branch}))
@@ -74,6 +77,11 @@ def _print(model: str, factors: "Factors", theta: Theta, as_json: bool) -> None:
         ("I(M)", factors.value, f"{branch} branch (tau_I = {theta.tau_I:g})"),
     ):
         typer.echo(f"{name:<6} {value:<10.6g} {meaning}")
+    typer.echo("by each reading (output_rows/block/norm):")
+    for name, value in factors.readings.items():
+        typer.echo(f"  {name:<23} {value:<10.6g} {'mix' if value > theta.tau_I else 'early'}")
+    if on_both_sides(factors.readings.values(), theta.tau_I):
+        say(f"lastword: the readings of I(M) lie on both sides of tau_I = {theta.tau_I:g}")
     typer.echo(printable(f"read from {model} ({factors.depth} blocks, {factors.layout}):"))
     for name in factors.tensors:
         typer.echo(printable(f"  {name}"))

@@ -96,6 +96,6 @@ class Countdown:
         self._bar.update(self._line, completed=self._count, rate=f"{rate:.3g}/s")
         if self._bar.disable and time.monotonic() - self._last_line > LINE_SECONDS:
             self._last_line = time.monotonic()
-            seconds = (self._total - self._count) / rate if rate else float("nan")
-            counts = f"{self._count} of {self._total}, {rate:.3g}/s, {seconds:.0f} s left"
+            left = f", {(self._total - self._count) / rate:.0f} s left" if rate else ""
+            counts = f"{self._count} of {self._total}, {rate:.3g}/s{left}"
             typer.echo(f"{self._task}: {counts}", err=True)

@@ -32,11 +32,12 @@ def report(
     with waiting("writing the report"):
         from lastword.files.folder import locate
         from lastword.lab.report.build import report as build
-        from lastword.records.provenance import unfinished
+        from lastword.records.info import read_runs
+        from lastword.records.provenance import uncertain_branches, unfinished
 
         root = locate(runs)
         output = build(root, out, bench=bench, with_paper=against_paper, item=item)
-        warnings = unfinished(root)
+        warnings = [*unfinished(root), *uncertain_branches(read_runs(root).values())]
     for warning in warnings:
         say(f"lastword: {warning}")
     for line in output.verdicts:

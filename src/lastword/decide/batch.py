@@ -32,12 +32,14 @@ class Scope:
         blind: After blind prompts `base` reads depth L, `all` every depth and T, `none` none.
         methods: Peers that score the items too, by name (`lastword.methods.resolve`).
         correction: What decides; TRACE if None.
+        readings: With `all`, whether t is kept by each reading of the scorer too.
     """
 
     read: Read = "decide"
     blind: Blind = "base"
     methods: Mapping[str, Method] = field(default_factory=dict)
     correction: Correction | None = None
+    readings: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,9 @@ class ReadPlan:
         asked = scope.blind != "none" or bool(correction.blind)
         return cls(
             depths=base.depths.union(last if few else every, correction.blind),
-            own=replace(base.own, depths=every, scorer=True) if whole else base.own,
+            own=replace(base.own, depths=every, scorer=True, readings=scope.readings)
+            if whole
+            else base.own,
             blind=Step(every if whole_blind else blind, scorer=whole_blind) if asked else None,
             content_free=base.content_free or correction.content_free,
             reuse=not (whole or whole_blind) and blind | correction.blind == last,
@@ -111,6 +115,7 @@ class Batch:
         states: The states of their branches, prompt by prompt, except those in `known`.
         read: What the head reads of states (`Backend.read`).
         known: Depth L of some branches, by their places among all.
+        readings: The readings of T; {} unless the plan asks for them.
     """
 
     def __init__(
@@ -121,6 +126,7 @@ class Batch:
         scorer: Scorer,
         plan: ReadPlan,
         known: Mapping[int, float],
+        readings: Mapping[str, TokenScorer],
     ) -> None:
         depth = scorer.last
         self.states, self.scorer, self.depth = states, scorer, depth
@@ -139,6 +145,7 @@ class Batch:
         self._scores = np.full((count, depth + 1), np.nan)
         self._t = np.full(count, np.nan)
         self._peers = {name: np.full(count, np.nan) for name in self.peers}
+        self._by_reading = {name: (own, np.full(count, np.nan)) for name, own in readings.items()}
         self._scores[list(known), depth] = list(known.values())
         self._computed = np.ones(count, dtype=bool)
         self._computed[list(known)] = False
@@ -146,6 +153,10 @@ class Batch:
     def trajectory(self, item: int) -> Trajectory:
         """S and t of an item, as far as they have been read."""
         return self._read_so_far(self._own[item])
+
+    def readings(self, item: int) -> dict[str, Scores]:
+        """Return t of an item by reading of the scorer."""
+        return {name: t[self._own[item]] for name, (_, t) in self._by_reading.items()}
 
     def blind(self, item: int) -> Trajectory | None:
         """The same without the question; None without a blind prompt."""
@@ -229,6 +240,7 @@ class Batch:
         branch = np.flatnonzero(self._computed)[self.states.reads.branch]
         targets = np.flatnonzero(mask[branch])
         into: list[tuple[TokenScorer, Scores]] = [(self.scorer, self._t)] if step.scorer else []
+        into += self._by_reading.values() if step.readings else ()
         into += [(s, self._peers[name]) for name, s in self.peers.items() if step.peers]
         scorers = [scorer for scorer, _ in into]
         depths = step.depths.union(*(s.depths for s in scorers))

@@ -11,12 +11,14 @@ from lastword.decide.pace import Pace
 from lastword.errors import ItemError
 from lastword.records.decision import Decision
 from lastword.records.record import Place, Row, failure, record
+from lastword.rule.router import answers_by_reading
 from lastword.text.forest import common_prefixes
 from lastword.text.items import Item
 
 if TYPE_CHECKING:
     from lastword.decide.batch import Scope
     from lastword.decide.decider import Decider
+    from lastword.decide.tracer import Tracer
     from lastword.text.tokens import EncodedItem
 
     Batch = dict[int, EncodedItem | ItemError]
@@ -53,11 +55,22 @@ def record_group(
     share = (time.perf_counter() - start) / max(sum(e.tokens for e in good.values()), 1)
     answers = batch | dict(zip(good, decisions, strict=True))
     return {
-        p: record(where[p], good[p], answer, share * good[p].tokens)
+        p: record(
+            where[p], good[p], answer, share * good[p].tokens, disagree(decider.tracer, answer)
+        )
         if isinstance(answer, Decision)
         else failure(where[p], items[p], str(answer))
         for p, answer in answers.items()
     }
+
+
+def disagree(tracer: "Tracer", decision: Decision) -> bool | None:
+    """Return whether the paper's readings choose different answers; None if they were not kept."""
+    if not decision.t_readings:
+        return None
+    invariants = (tracer.invariant, *tracer.invariant_readings.values())
+    chosen = answers_by_reading(decision.trajectory, decision.t_readings, invariants, tracer.theta)
+    return len(set(chosen.values())) > 1
 
 
 def paced(batch: "Batch", compute: "Callable[[Batch], Sequence[Row]]", pace: Pace) -> Sequence[Row]:

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from lastword.decide.batch import Batch, Read, ReadPlan, Scope
 from lastword.errors import InvariantError, ItemError, NonFiniteError, TraceError
+from lastword.files.strict_json import strict
 from lastword.methods.contract import Evidence, Facts, Method
 from lastword.methods.correction import Correction
 from lastword.methods.trace import Trace
@@ -28,7 +29,7 @@ from lastword.records.decision import Decision
 from lastword.rule.geometry import Scores
 from lastword.rule.operators import OPERATORS, Step
 from lastword.rule.router import Ruling, settle
-from lastword.rule.scorer import Scorer
+from lastword.rule.scorer import Scorer, ScorerReadings
 from lastword.rule.theta import Theta
 from lastword.text.branch import Branch
 from lastword.text.forest import plan
@@ -144,7 +145,8 @@ class Tracer:
         if asked.embedded is not None:
             loaded = carried(asked)
             if invariant is None:
-                invariant = model_invariant(loaded.model, theta=asked.theta or Theta())
+                theta = asked.theta or Theta()
+                invariant = model_invariant(loaded.model, theta=theta, readings=True)
         else:
             from lastword.model import loading  # much, and nothing of it for what is carried
 
@@ -348,6 +350,8 @@ class Tracer:
         # what the scope itself wants, of all items together; then the router asks item by item,
         # and items that need the same next step are read in one go (`settle`).
         correction = scope.correction or self._trace
+        if not self.backend.vocabularies:  # T alone is computed there
+            scope = replace(scope, readings=False)
         plan = ReadPlan.of_scope(scope, correction.needs, self.scorer)
         batch = self._batch(encoded, plan)
         batch.read_plan()
@@ -402,6 +406,11 @@ class Tracer:
         return f"Tracer({', '.join(parts)})"
 
     @property
+    def invariant_readings(self) -> dict[str, float]:
+        """Return I(M) by each reading of it; {} if it was given or its weights are elsewhere."""
+        return {} if self.factors is None else dict(self.factors.readings)
+
+    @property
     def facts(self) -> Facts:
         """Return what methods are made from."""
         profile = self.profile
@@ -417,7 +426,12 @@ class Tracer:
         every = (b for e in encoded for p in e.prompts for b in p.branches)
         branches = [b for row, b in enumerate(every) if row not in known]
         states = self.backend.states(branches, sorted(plan.depths) or [0], self.batch_tokens)
-        return Batch(encoded, states, self.backend.read, self.scorer, plan, known)
+        readers = self._readings.token_scorers() if plan.own.readings else {}
+        return Batch(encoded, states, self.backend.read, self.scorer, plan, known, readers)
+
+    @cached_property
+    def _readings(self) -> ScorerReadings:
+        return ScorerReadings(self.scorer, self.theta, self.profile.vocabulary)
 
     @cached_property
     def _blind_scores(self) -> "BlindScores":
@@ -454,6 +468,8 @@ class Tracer:
     def describe(self) -> dict[str, Any]:
         """Return what a run records of the model and the method, as plain JSON values."""
         profile = self.profile
+        factors = {} if self.factors is None else asdict(self.factors)
+        readings = factors.pop("readings", {})
         return {
             "dtype": profile.precision,
             **self.source,
@@ -467,7 +483,8 @@ class Tracer:
             "chat": None if self.chat is None else describe_chat(self.tokenizer, self.chat),
             "check": asdict(self.checked),
             "invariant": self.invariant,
-            "invariant_factors": None if self.factors is None else asdict(self.factors),
+            "invariant_factors": factors or None,
+            "invariant_readings": strict(readings),
             "theta": self.theta.to_dict(),
             "outside_paper": self.theta.outside_paper,
         }
@@ -578,6 +595,7 @@ def _decision(
         blind_trajectory=None if whole is None else whole.scores,
         blind_t_scores=None if whole is None else whole.t,
         content_free_scores=batch.content_free(place),
+        t_readings=batch.readings(place),
         truncated=encoded.prompt.truncated,
         id=encoded.item.id,
     )

@@ -133,7 +133,7 @@ def _load(options: LoadOptions) -> Loaded:
     if (file := gguf.find(options)) is not None:
         return _load_gguf(options, file)
     base, adapter = parts_of(options)
-    device = _device(options.device)
+    device = device_of_name(options.device)
     base = pinned(base)
     with in_one_line(base):
         plan = _look_into(base, device)
@@ -154,7 +154,7 @@ def _load(options: LoadOptions) -> Loaded:
 
 def _load_gguf(options: LoadOptions, base: LoadOptions) -> Loaded:
     with in_one_line(base):
-        plan = _look_into_gguf(base, _device(options.device))
+        plan = _look_into_gguf(base, device_of_name(options.device))
         assert isinstance(plan.checkpoint, GgufCheckpoint) and plan.path is not None
         model = _again(plan) or _first(plan)
         gguf.settle(model, plan.checkpoint)
@@ -209,8 +209,8 @@ def invariant_of(loaded: Loaded, options: LoadOptions) -> Factors | float:
         return options.invariant
     theta = options.theta or Theta()
     if (origin := loaded.origin) is None:
-        return model_invariant(loaded.model, theta=theta)
-    return read_invariant(origin.name, theta=theta, revision=origin.revision)
+        return model_invariant(loaded.model, theta=theta, readings=True)
+    return read_invariant(origin.name, theta=theta, revision=origin.revision, readings=True)
 
 
 def load_tokenizer(options: LoadOptions) -> Tokenizer:
@@ -256,7 +256,7 @@ def pinned(base: LoadOptions) -> LoadOptions:
 def _look_into_gguf(base: LoadOptions, device: torch.device) -> _Plan:
     """Plan as `_look_into`; a hub's file is downloaded once its header says that it can be used."""
     checkpoint = gguf.open_checkpoint(base)
-    dtype = _dtype(base, gguf.dtype_of(checkpoint.header), device)
+    dtype = dtype_of(base, gguf.dtype_of(checkpoint.header), device)
     if base.device_map is None:
         weights = memory.weights_of(checkpoint, memory.Storage(dtype)) or 0
         memory.refuse_too_large(checkpoint.label, memory.Footprint(weights, 0, 0), device)
@@ -277,12 +277,12 @@ def _look_into(base: LoadOptions, device: torch.device) -> _Plan:
     )
     _refuse_others(base.label, config, base.theta or Theta())
     _refuse_kernels(base, config)
-    dtype, method = _dtype(base, stored_dtype(config), device), quantisation.stored_method(config)
+    dtype, method = dtype_of(base, stored_dtype(config), device), quantisation.stored_method(config)
     plan = _Plan(base, config, method, dtype, device, open_checkpoint(base))
     if method and base.quantize:
         raise ModelError(f"{base.label} is quantised already ({method}): leave quantize out")
     if (quantiser := "bitsandbytes" if base.quantize else method) is not None:
-        quantisation.require(base.name, quantiser)
+        quantisation.require(base.name, quantiser, device)
         quantisation.quieten()
     _refuse_too_large(plan)
     return plan
@@ -565,7 +565,7 @@ def _auto(config: Any) -> Any:
     return AutoModelForCausalLM
 
 
-def _device(name: str) -> torch.device:
+def device_of_name(name: str) -> torch.device:
     """Return the device of a name, which is here: torch may be compiled for one that is not."""
     here = torch.accelerator.current_accelerator(check_available=True)
     if name == "auto":
@@ -583,7 +583,12 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _dtype(base: LoadOptions, own: torch.dtype, device: torch.device) -> torch.dtype:
+def dtype_of(base: LoadOptions, own: torch.dtype, device: torch.device) -> torch.dtype:
+    """Return the dtype that a model's weights get, from what is asked for and what is stored.
+
+    Raises:
+        ModelError: An unknown dtype.
+    """
     if base.dtype != "auto":
         kind = getattr(torch, base.dtype, None)
         if kind not in (torch.float32, torch.bfloat16, torch.float16):

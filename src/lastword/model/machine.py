@@ -15,6 +15,7 @@ EXTRAS = {
     "bench": "bench",
     "large": "models over several devices, LoRA adapters",
     "quant": "--load quantize=int8 and nf4",
+    "kernels": "FP8 and MXFP4 checkpoints on CUDA",
     "gguf": "GGUF files",
     "serve": "serve",
     "postgres": "services that share their state",

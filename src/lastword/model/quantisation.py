@@ -25,6 +25,10 @@ PACKAGES: dict[str, dict[str, str]] = {
     "awq": {"accelerate": "accelerate", "gptqmodel": "gptqmodel"},
     "compressed-tensors": {"compressed_tensors": "compressed-tensors"},
 }
+# CUDA's least compute capability for kernels of a method: transformers dequantises below it. It
+# fetches the kernels from the hub by the package `kernels` and, without that, dequantises MXFP4 and
+# fails at FP8's first product.
+KERNELS = {"fp8": (8, 9), "mxfp4": (7, 5)}
 # LLM.int8 picks its outlier columns over the whole batch; at 0 it picks none, and no item's answer
 # depends on its company (method, section 2).
 THRESHOLD = 0.0
@@ -42,21 +46,31 @@ def stored_method(config: Any) -> str | None:
 
 def is_dequantised(method: str | None, device: torch.device) -> bool:
     """True if transformers makes plain weights of what is stored so: it has kernels for CUDA."""
-    return method in ("fp8", "mxfp4") and device.type != "cuda"
+    if method not in KERNELS:
+        return False
+    return device.type != "cuda" or torch.cuda.get_device_capability(device) < KERNELS[method]
 
 
-def require(name: str, method: str) -> None:
+def missing_packages(method: str, device: torch.device) -> list[str]:
+    """List what has to be installed to load a method's weights on a device."""
+    packages = PACKAGES.get(method, {})
+    absent = [pip for module, pip in packages.items() if find_spec(module) is None]
+    by_kernels = method in KERNELS and not is_dequantised(method, device)
+    return [*absent, *(["kernels"] if by_kernels and find_spec("kernels") is None else [])]
+
+
+def require(name: str, method: str, device: torch.device) -> None:
     """Refuse a method whose packages are not all here.
 
     Raises:
         ModelError: Names what to install.
     """
-    packages = PACKAGES.get(method, {})
-    absent = [pip for module, pip in packages.items() if find_spec(module) is None]
+    absent = missing_packages(method, device)
     if absent:
+        extra = "'lastword[kernels]'" if "kernels" in absent else " ".join(absent)
         raise ModelError(
-            f"{name} needs {' and '.join(absent)} to load {method} weights: "
-            f"pip install {' '.join(absent)}"
+            f"{name} needs {' and '.join(absent)} to load {method} weights on {device.type}: "
+            f"pip install {extra}"
         )
 
 

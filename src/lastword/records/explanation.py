@@ -38,7 +38,7 @@ _SCORES = {
 }
 # What of an answer no sentence tells: a field that is added is told, or stands here.
 UNTOLD = {
-    *("id", "invariant", "scores", "base_scores", "trajectory", "t_scores"),
+    *("id", "invariant", "scores", "base_scores", "trajectory", "t_scores", "t_readings"),
     *("blind_scores", "blind_trajectory", "blind_t_scores", "content_free_scores", "methods"),
 }
 

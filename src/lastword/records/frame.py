@@ -47,7 +47,7 @@ def _column(name: str, column: pa.Array) -> Any:
         return [None if text is None else json.loads(text) for text in column.to_pylist()]
     if name == "candidates":
         return column.to_pylist()
-    if name == "methods":
+    if name in ("methods", "t_readings"):
         return [None if pairs is None else _scores(pairs) for pairs in column.to_pylist()]
     if name in ("trajectory", "blind_trajectory"):
         return _matrices(column)

@@ -23,7 +23,10 @@ RUN_FILE = "run.json"
 
 # What may differ between two starts of one run: when, where, how it was asked for, from which copy
 # of the data, and the noise that the check at load measured.
-_CIRCUMSTANCE = ("created", "asked", "device", "machine", "check", "dataset.source")
+_CIRCUMSTANCE = (
+    *("created", "asked", "device", "machine", "check", "dataset.source"),
+    "invariant_readings",  # of the weights, which are compared by their digests
+)
 
 # Versions on which numbers depend: records of different ones do not stand in one cell.
 _PACKAGES = ("lastword", "torch", "transformers", "tokenizers")

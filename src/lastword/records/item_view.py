@@ -4,6 +4,7 @@ Scores are stored as whole steps from depth to depth, in thousandths, the finest
 can show.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,9 +12,10 @@ import numpy as np
 
 from lastword.records.explanation import GATE_NAMES, explain, gist
 from lastword.records.figure_parts import Band, Rule
-from lastword.records.portrait import Portrait, portrait
+from lastword.records.portrait import Portrait, letter, portrait
 from lastword.records.record import Record
 from lastword.rule.answer import Gate
+from lastword.rule.router import answers_by_reading
 from lastword.rule.theta import Theta
 
 _UNIT = 1000
@@ -36,7 +38,7 @@ def item(record: Record, theta: Theta) -> Block:
     letters = tuple(candidate.letter for candidate in picture.candidates)
     return {
         "gist": gist(answer),
-        "words": explain(answer, theta),
+        "words": " ".join([explain(answer, theta), *_disagreement(record, theta)]),
         "decider": "TRACE" if answer.method == "trace" else answer.method,
         "letters": letters,
         "roles": [candidate.role for candidate in picture.candidates],
@@ -47,6 +49,23 @@ def item(record: Record, theta: Theta) -> Block:
         "gates": [_gate(name, gate) for name, gate in answer.gates.items()],
         **_depths(picture, answer.operator),
     }
+
+
+def _disagreement(record: Record, theta: Theta) -> list[str]:
+    """Say which answers the paper's readings choose, if they choose different ones."""
+    answer = record.decision
+    if not record.readings_disagree or answer.invariant is None:
+        return []
+    own = answers_by_reading(answer.trajectory, answer.t_readings, [answer.invariant], theta)
+    what = "The readings of T that the paper leaves open"
+    if len(set(own.values())) == 1:  # then the branch is what they disagree about
+        own = answers_by_reading(answer.trajectory, answer.t_readings, [math.inf, 0.0], theta)
+        what = "The readings of I(M) lie on both sides of tau_I, and its branches"
+    by_answer: dict[int, list[str]] = {}
+    for name, index in own.items():
+        by_answer.setdefault(index, []).append(name)
+    parts = [f"{letter(index)} by {', '.join(names)}" for index, names in sorted(by_answer.items())]
+    return [f"{what} disagree here: {'; '.join(parts)}."]
 
 
 def _depths(picture: Portrait, operator: str) -> Block:

@@ -24,6 +24,20 @@ def one_theta(runs: Iterable[RunInfo]) -> Theta:
     return theta
 
 
+def uncertain_branches(infos: Iterable[RunInfo]) -> list[str]:
+    """Say of which models the readings of I(M) lie on both sides of tau_I, a sentence each."""
+    told = {}
+    for run in infos:
+        values = [value for value in (run.get("invariant_readings") or {}).values() if value]
+        tau_I = run["theta"]["tau_I"]
+        if len({value > tau_I for value in values}) > 1:
+            told[run["model"]] = (
+                f"{run['model']}: the readings of I(M) lie on both sides of tau_I = {tau_I:g} "
+                f"({min(values):.2f} to {max(values):.2f}), so the scalar branch depends on them"
+            )
+    return list(told.values())
+
+
 def unfinished(path: str | Folder) -> list[str]:
     """One sentence for every cell at or under a path that lacks records.
 

@@ -5,7 +5,7 @@ thresholds. Trajectories pass through memory a slice at a time.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,6 +46,8 @@ class Readings:
         shift: t - b at the base's choice [items].
         confidence: max b [items].
         decisive: q, log pi at the decisive layer [items, candidates].
+        t_readings: t by reading of the scorer, those that every item has [items, candidates].
+        invariant_readings: I(M) by its readings, as the run has them; {} without them.
         moved: For each operator that overrides, S less its blind reading at the depth that decides:
             l*, L for mix, 0 for early; nan where nothing was read blind [items, candidates].
     """
@@ -62,6 +64,8 @@ class Readings:
     decisive: Padded
     early: Padded
     t: Padded
+    t_readings: dict[str, Padded]
+    invariant_readings: dict[str, float]
     moved: dict[int, Padded]
     present: Bool[np.ndarray, "items candidates"]
     truthful: Bool[np.ndarray, "items candidates"]
@@ -75,6 +79,17 @@ class Readings:
     def read_blind(self) -> bool:
         """True if some item was read with the question left out."""
         return not np.isnan(self.moved[MIX]).any(axis=1).all()
+
+    def by_reading(self, name: str) -> "Readings":
+        """Return the same with t by another reading of the scorer, and what follows from it."""
+        t, present, row = self.t_readings[name], self.present, np.arange(len(self.d_eff))
+        top = np.where(present, self.base, -np.inf).argmax(axis=1)
+        several = present.sum(axis=1) > 1
+        sharper = np.full(len(row), np.nan)
+        widths = (np.where(present, u, -np.inf)[several] for u in (t, self.base))
+        sharper[several] = np.subtract(*(geometry.margins(u[:, :, None])[:, 0] for u in widths))
+        shift = t[row, top] - self.base[row, top]
+        return replace(self, t=t, sharper=sharper, shift=shift)
 
     def scores(self, operator: int, eta: float, items: Places | slice = slice(None)) -> Padded:
         """u of items by one operator, given by its place; not masked."""
@@ -120,16 +135,17 @@ def read(cell: Cell, theta: Theta, *, blind: bool = False) -> Readings:
     Raises:
         RecordError: A trajectory, t or I(M) is missing: the run did not read everything.
     """
-    names = ("blind_trajectory",) if blind else ("trajectory", "blind_trajectory")
+    names = ("blind_trajectory",) if blind else ("trajectory", "blind_trajectory", "t_readings")
     second = "blind_t_scores" if blind else "t_scores"
     if second not in cell.items:
         raise _unread(cell, "trajectory or t_scores")
     t = Lists.of(cell.items[second])
     readings = _blank(cell, t)
     for items, frame in cell.slices(*names):
+        _keep_readings(readings, items, frame)
         if names[0] not in frame:
             raise _unread(cell, "trajectory or t_scores")
-        for some, S, without in _stacks(frame, names):
+        for some, S, without in _stacks(frame, names[:2]):
             if np.isnan(S).any():
                 raise _unread(cell, "depths of a trajectory")
             if (t.lengths[items[some]] != S.shape[1]).any():
@@ -137,7 +153,20 @@ def read(cell: Cell, theta: Theta, *, blind: bool = False) -> Readings:
             _fill(readings, items[some], S, without, t.stack(items[some]), theta)
     if not blind and np.isnan(readings.d_eff).any():
         raise _unread(cell, "trajectory or t_scores")
+    for name, own in list(readings.t_readings.items()):
+        if np.isnan(own[readings.present]).any():
+            del readings.t_readings[name]
     return readings
+
+
+def _keep_readings(r: Readings, items: Places, frame: "pd.DataFrame") -> None:
+    """Keep t by reading of some items that all have it."""
+    if "t_readings" not in frame or frame["t_readings"].isna().any():
+        return
+    for name, t in Lists.by_name(frame["t_readings"]).items():
+        r.t_readings.setdefault(name, np.full(r.present.shape, np.nan))[items] = t.padded(
+            r.present.shape[1]
+        )
 
 
 def _stacks(
@@ -164,7 +193,11 @@ def _blank(cell: Cell, t: Lists) -> Readings:
     invariant = column(items, "invariant")
     if np.isnan(invariant).any():
         raise _unread(cell, "the invariant")
+    run = getattr(cell.source, "info", {})
+    by_switch = {n: v for n, v in (run.get("invariant_readings") or {}).items() if v is not None}
     return Readings(
+        t_readings={},
+        invariant_readings=by_switch,
         invariant=invariant,
         changes=np.zeros(len(items), dtype=bool),
         moved=dict.fromkeys(OVERRIDING, np.broadcast_to(np.nan, shape)),  # takes no memory

@@ -59,6 +59,8 @@ class Record:
         seconds: Its share of the time that its group took.
         error: Why it could not be answered.
         shared: The item's `group`: items of one group are not independent.
+        readings_disagree: Whether the paper's readings of T and of I(M) choose different answers;
+            None unless every reading was kept.
     """
 
     model: str = ""
@@ -86,6 +88,7 @@ class Record:
     seconds: float | None = None
     error: str | None = None
     shared: str | None = None
+    readings_disagree: bool | None = None
 
     @property
     def decision(self) -> Answer:
@@ -139,7 +142,6 @@ _SHARED = ("candidates", "truthful", "truncated")
 
 def _answer_row(answer: Answer) -> Row:
     gates = {name: gate.to_dict() for name, gate in answer.gates.items()}
-    peers = [{"key": name, "value": _cell(u)} for name, u in answer.methods.items()]
     row = {
         "index": answer.index,
         "base_index": answer.base_index,
@@ -162,9 +164,14 @@ def _answer_row(answer: Answer) -> Row:
         "blind_trajectory": answer.blind_trajectory,
         "blind_t_scores": answer.blind_t_scores,
         "content_free_scores": answer.content_free_scores,
-        "methods": peers,
+        "methods": _pairs(answer.methods),
+        "t_readings": _pairs(answer.t_readings) or None,
     }
     return {name: _cell(value) for name, value in row.items()}
+
+
+def _pairs(scores: Mapping[str, Any]) -> list[Row]:
+    return [{"key": name, "value": _cell(u)} for name, u in scores.items()]
 
 
 def _cell(value: Any) -> Any:
@@ -214,6 +221,7 @@ _RECORD: dict[str, Callable[[Any], Any]] = {
     "candidate_tokens": _tuple_of(int),
     "blind_tokens": _tuple_of(int),
     "boundary_moved": bool,
+    "readings_disagree": bool,
 }
 _ANSWER: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("index", "base_index", "decisive_layer"), int),
@@ -227,6 +235,7 @@ _ANSWER: dict[str, Callable[[Any], Any]] = {
     "gates": _read_gates,
     "withheld": _read_withheld,
     "methods": dict,
+    "t_readings": dict,
 }
 
 
@@ -250,7 +259,13 @@ class Place:
     group: int
 
 
-def record(where: Place, encoded: "EncodedItem", decision: Decision, seconds: float) -> Row:
+def record(
+    where: Place,
+    encoded: "EncodedItem",
+    decision: Decision,
+    seconds: float,
+    readings_disagree: bool | None = None,
+) -> Row:
     """Return the row of an answered item."""
     prompt, blind = encoded.prompt, encoded.blind
     return Record(
@@ -261,6 +276,7 @@ def record(where: Place, encoded: "EncodedItem", decision: Decision, seconds: fl
         boundary_moved=prompt.boundary_moved,
         truncated=prompt.truncated,
         seconds=seconds,
+        readings_disagree=readings_disagree,
         answer=decision,
         **_metrics(where.kind, encoded.item.truthful, decision),
     ).to_row()

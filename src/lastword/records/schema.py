@@ -56,6 +56,8 @@ COLUMNS = pa.schema(
         ("blind_tokens", pa.list_(pa.int32())),
         ("shared", pa.string()),
         ("content_free_scores", pa.list_(_NUMBERS)),
+        ("t_readings", _BY_NAME),
+        ("readings_disagree", pa.bool_()),
     ]
 )
 

@@ -91,6 +91,7 @@ class Answer:
         deferred: Whether the certificate's threshold makes it abstain.
         trajectory: S [candidates, 0..L]; nan where not read.
         t_scores: t [candidates]; None if T was not read.
+        t_readings: t by reading of the scorer [candidates]; empty unless all were read.
         blind_scores: b without the question; None without a blind prompt.
         blind_trajectory: S without the question; None unless read whole.
         blind_t_scores: t without the question; None like `blind_trajectory`.
@@ -119,6 +120,7 @@ class Answer:
     deferred: bool = False
     trajectory: Columns
     t_scores: Scores | None = None
+    t_readings: Mapping[str, Scores] = field(default_factory=dict)
     blind_scores: Scores | None = None
     blind_trajectory: Columns | None = None
     blind_t_scores: Scores | None = None

@@ -5,12 +5,13 @@ the step that is still needed; asked again with that it decides. Reading everyth
 same decision.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from lastword.rule.answer import Form, Gate, Regime
-from lastword.rule.geometry import Trajectory, effective_dimension, tied_first
+from lastword.rule.geometry import Columns, Scores, Trajectory, effective_dimension, tied_first
 from lastword.rule.operators import OPERATORS, OperatorScores, Step
 from lastword.rule.operators.correction import unread
 from lastword.rule.theta import Theta
@@ -94,6 +95,35 @@ def next_step(trajectory: Trajectory, invariant: float, theta: Theta) -> Step | 
         return Ruling("candidate-space", d_eff, correction)
     gate = {"invariant": Gate(invariant, theta.tau_I, invariant > theta.tau_I)}
     return Ruling("scalar", d_eff, replace(correction, gates=gate | correction.gates))
+
+
+def answers_by_reading(
+    S: Columns, readings: Mapping[str, Scores], invariants: Iterable[float], theta: Theta
+) -> dict[str, int]:
+    """Return the place that each reading of the paper chooses: of T, and of I(M).
+
+    Args:
+        S: The whole trajectory.
+        readings: t by reading of the scorer.
+        invariants: I(M) as the run has it, and by its other readings.
+        theta: Constants of the rule; its switches of the readings do not count.
+
+    Returns:
+        By name: `floor-anchor` and the like where I(M) chooses `mix`, and `early`. Where d_eff
+        sends the item to the candidate space, all of them choose alike.
+    """
+    values = [value for value in invariants if not math.isnan(value)]
+    mixing = next((value for value in values if value > theta.tau_I), None)
+    falling = next((value for value in values if value <= theta.tau_I), None)
+    asked: dict[str, tuple[float, Scores | None]]
+    asked = {name: (mixing, t) for name, t in readings.items() if mixing is not None}
+    asked |= {} if falling is None else {"early": (falling, None)}
+    chosen = {}
+    for name, (value, t) in asked.items():
+        ruling = next_step(Trajectory(S, t), value, theta)
+        assert isinstance(ruling, Ruling), "everything has been read"
+        chosen[name] = int(ruling.correction.scores.argmax())
+    return chosen
 
 
 def settle(

@@ -5,6 +5,10 @@ support grew across the feature depths (method, section 5).
 """
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import get_args, get_type_hints
 
 import numpy as np
 import torch
@@ -12,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from lastword.rule.theta import Theta
+from lastword.rule.theta import ScorerTheta, Theta
 from lastword.rule.tile import Logits, Tile
 
 LogZ = dict[int, Float[Tensor, "rows 1"]]
@@ -60,10 +64,7 @@ class Scorer:
         )
 
     def _mixed(self, logits: dict[int, Logits], log_z: LogZ) -> Logits:
-        z_L = logits[self.last]
-        shift = -z_L  # zbar - z_L; zbar: Eq. 10
-        for weight, anchor in zip(self.weights, self.anchors, strict=True):
-            shift.add_(logits[anchor], alpha=weight)
+        z_L, shift = logits[self.last], self.shift(logits)
         omega = self.recurring(logits)
         outside = self._alpha_outside()
         mixed = torch.add(z_L, shift, alpha=outside)
@@ -91,6 +92,13 @@ class Scorer:
         return self.evidence(
             torch.stack([logits[g][at] - log_z[g][at[0]].flatten(1) for g in self.features])
         )
+
+    def shift(self, logits: dict[int, Logits]) -> Logits:
+        """Return zbar - z_L; zbar is the weighted mean over the anchors, Eq. 10."""
+        shift = -logits[self.last]
+        for weight, anchor in zip(self.weights, self.anchors, strict=True):
+            shift.add_(logits[anchor], alpha=weight)
+        return shift
 
     def recurring(self, logits: dict[int, Logits]) -> Bool[Tensor, "rows vocab"]:
         """Return Omega: the tokens in the top k at a quorum of the anchors, Eq. 10."""
@@ -122,9 +130,82 @@ class Scorer:
         return share + self.theta.lambda_0 if self.theta.floor == "anchor" else share
 
     def _alpha_outside(self) -> float:
+        """Return alpha of a token outside a non-empty Omega, unless it is clipped."""
         if self.theta.outside == "final":
             return 0.0
         return float(self.alpha(torch.zeros(1, 1, dtype=torch.float64)))
+
+
+class ScorerReadings:
+    """All readings of T that the paper leaves open, with what they share computed once a tile.
+
+    Args:
+        scorer: T; its own reading is among them.
+        theta: Its constants.
+
+    Attributes:
+        scorers: T by reading: `outside` x `floor` (method, section 5).
+    """
+
+    def __init__(self, scorer: Scorer, theta: Theta, vocabulary: int) -> None:
+        self._scorer = scorer
+        switches = get_type_hints(ScorerTheta)
+        pairs = product(*(get_args(switches[name]) for name in ("outside", "floor")))
+        each = [replace(theta.scorer, outside=outside, floor=floor) for outside, floor in pairs]
+        self.scorers = {
+            own.reading: Scorer(replace(theta, scorer=own), scorer.last, vocabulary) for own in each
+        }
+
+    def token_scorers(self) -> "dict[str, ReadingScorer]":
+        """Return a token scorer for each reading."""
+        return {name: ReadingScorer(self, name, own.depths) for name, own in self.scorers.items()}
+
+    def log_probs(self, tile: Tile) -> dict[str, Float[Tensor, " targets"]]:
+        """Return log_softmax(z_T)[token] of each reading, Eq. 13."""
+        scores = {
+            name: tile.row.new_zeros(len(tile.row), dtype=torch.float32) for name in self.scorers
+        }
+        for rows in tile.strips():
+            logits = {depth: z[rows] for depth, z in tile.logits.items()}
+            log_z = {depth: own[rows] for depth, own in tile.log_z.items()}
+            row = tile.row - rows.start
+            inside = (row >= 0) & (row < len(logits[self._scorer.last]))
+            at = row.clamp(0, len(logits[self._scorer.last]) - 1), tile.token
+            for name, mixed in self._mixed(logits, log_z):
+                scores[name] = torch.where(inside, F.log_softmax(mixed, dim=-1)[at], scores[name])
+        return scores
+
+    def _mixed(self, logits: dict[int, Logits], log_z: LogZ) -> Iterator[tuple[str, Logits]]:
+        """Yield z_T of each reading, Eq. 12."""
+        T = self._scorer
+        shift, omega = T.shift(logits), T.recurring(logits)
+        over = omega | ~omega.any(dim=-1, keepdim=True)
+        h = _rescale(T._evidence_at(logits, log_z, (slice(None),)), over)
+        for name, own in self.scorers.items():
+            alpha = own.alpha(h)
+            if own.theta.outside != "clip":
+                alpha = torch.where(over, alpha, own._alpha_outside())
+            yield name, torch.addcmul(logits[T.last], alpha, shift)
+
+
+@dataclass(frozen=True)
+class ReadingScorer:
+    """One reading of T as a token scorer.
+
+    Attributes:
+        readings: All of them, computed together.
+        name: Which one.
+        depths: Depths whose logits it needs.
+    """
+
+    readings: ScorerReadings
+    name: str
+    depths: tuple[int, ...]
+    raw_depths: tuple[int, ...] = ()
+
+    def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
+        """Return its score of each predicted token of a tile, in nats."""
+        return tile.once("readings of T", lambda: self.readings.log_probs(tile))[self.name]
 
 
 def top_k(logits: Logits, k: int) -> Bool[Tensor, "rows vocab"]:

@@ -33,6 +33,11 @@ class ScorerTheta:
     outside: Literal["floor", "clip", "final"] = "floor"
     floor: Literal["anchor", "final"] = "anchor"
 
+    @property
+    def reading(self) -> str:
+        """Name of the reading of the paper: `floor-anchor`, as records have it."""
+        return f"{self.outside}-{self.floor}"
+
 
 @dataclass(frozen=True)
 class InvariantTheta:

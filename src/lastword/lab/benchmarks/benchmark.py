@@ -205,6 +205,7 @@ class Dataset:
         limit: How many questions were asked for; None is all.
         seed: What drew them; None is the first.
         examples: Those that were chosen, in the data's order.
+        ids: The ids that chose them; () if none did.
     """
 
     benchmark: Benchmark
@@ -215,6 +216,27 @@ class Dataset:
     limit: int | None
     seed: int | None
     examples: tuple[Example, ...]
+    ids: tuple[str, ...] = ()
+
+    def only(self, ids: Sequence[str]) -> "Dataset":
+        """Return the set with the named items alone, in the data's order.
+
+        Args:
+            ids: Ids of items, or what several begin with: `42` is `42/mc1` and `42/mc2`.
+
+        Raises:
+            InputError: An id that no item has.
+        """
+        names = [example.id for example in self.examples]
+        absent = [i for i in ids if not any(n == i or n.startswith(f"{i}/") for n in names)]
+        if absent:
+            raise InputError(
+                f"{self.benchmark.name} has no item {absent[0]!r}; its ids are like {names[0]!r}"
+            )
+        chosen = tuple(
+            e for e in self.examples if any(e.id == i or e.id.startswith(f"{i}/") for i in ids)
+        )
+        return replace(self, examples=chosen, ids=tuple(ids))
 
     def items(
         self, template: Template, *, blind: bool = True, content_free: bool = False
@@ -248,6 +270,7 @@ class Dataset:
             "questions": self.questions,
             "limit": self.limit,
             "seed": self.seed,
+            **({"ids": list(self.ids)} if self.ids else {}),
             "licence": self.benchmark.licence,
             "citation": self.benchmark.citation,
         }

@@ -98,9 +98,11 @@ HALUEVAL_SUM = Benchmark(
     citation=_HALUEVAL_CITATION,
 )
 
+_FIB_FILES = ("fib/summarization_data.json", "fib.json", "fib.jsonl")
 FIB = Benchmark(
     name="fib",
-    read=Source(files=("fib/summarization_data.json", "fib.json", "fib.jsonl")).read,
+    # A folder's own summarization_data.json is FIB's if the folder is called so, else HaluEval's.
+    read=Source((*_FIB_FILES, f"../{_FIB_FILES[0]}")).read,
     parse=_parse_sum,
     templates={"document": _DOCUMENT},
     licence="CC BY 4.0",

@@ -9,7 +9,7 @@ in its workers and `collect` where the records are kept.
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -206,6 +206,7 @@ def compute(decider: "Decider", job: EvalJob, group: int, batch: "Batch") -> lis
     examples, name = job.work.dataset.examples, job.work.name
     where = {p: Place(name, examples[p].kind, p, group) for p in batch}
     scope = decider.scope(job.work.record, job.work.blind, job.work.methods)
+    scope = replace(scope, readings=job.work.record == "all")
     rows = record_group(decider, job.items, where, batch, scope)
     start = time.perf_counter()
     states = _states(decider, job, [p for p, row in rows.items() if row["error"] is None])

@@ -100,6 +100,49 @@ def necessity(cells: Sequence[Readings], theta: Theta) -> list[Effect]:
     return [_effect(label, cells, variant) for label, variant in variants.items()]
 
 
+def by_reading(cells: Sequence[Readings], theta: Theta) -> list[Effect]:
+    """The rule under each reading of T and of I(M) that the paper leaves open (section 11).
+
+    Those of T are of the records that have t by every reading, those of I(M) of the runs that have
+    its values; empty if none has.
+    """
+    rule = Variant(theta)
+    scorers = dict.fromkeys(name for cell in cells for name in cell.t_readings)
+    switches = dict.fromkeys(name for cell in cells for name in cell.invariant_readings)
+    undefined = (np.nan, np.nan)
+    rows = {
+        f"T: {name}": [
+            deltas(c.by_reading(name), rule) if name in c.t_readings else undefined for c in cells
+        ]
+        for name in scorers
+    }
+    for name in switches:
+        rows[f"I(M): {name}"] = [
+            deltas(c, replace(rule, invariant=c.invariant_readings[name]))
+            if name in c.invariant_readings
+            else undefined
+            for c in cells
+        ]
+    return [Effect(label, np.array(pairs, dtype=float).T) for label, pairs in rows.items()]
+
+
+def reading_table(effects: Sequence[Effect], theta: Theta) -> Table:
+    """Tabulate the readings, those of the runs marked."""
+    own = theta.invariant
+    marked = {
+        f"T: {theta.scorer.reading}",
+        f"I(M): {own.output_rows}/{own.block}/{own.norm}",
+    }
+    rows = tuple((f"{e.label}{'†' if e.label in marked else ''}", *_ablated(e)) for e in effects)
+    notes = (
+        "†: the setting of these runs. Readings of T: evidence of a token outside Omega, and what "
+        "lambda_0 is the least weight of. Readings of I(M): rows of W_O, block e, norm (method, "
+        "sections 5 and 7).",
+    )
+    heads = columns(f"Reading | {_ABLATED}")
+    return Table("readings", "Readings that the paper leaves open", heads, rows, notes)
+
+
 def sweeps(cells: Sequence[Readings], theta: Theta) -> Sweeps:
     """Each constant of the outer rule moved alone over its grid (method, section 11).
 

@@ -11,8 +11,10 @@ from lastword.lab.evaluation.statistics import judge
 from lastword.lab.report import figures, tables
 from lastword.lab.report.ablation import (
     ablation_figure,
+    by_reading,
     necessity,
     necessity_table,
+    reading_table,
     sweep_table,
     sweeps,
 )
@@ -23,7 +25,12 @@ from lastword.lab.report.dependence import dependence, dependence_figure, depend
 from lastword.lab.report.depths import depths, depths_figure, depths_table
 from lastword.lab.report.page import CellReport, render
 from lastword.lab.report.page_data import data_blocks, sampled
-from lastword.lab.report.published import against_paper
+from lastword.lab.report.published import (
+    ablation_against_paper,
+    against_paper,
+    figure_against_paper,
+    per_model_against_paper,
+)
 from lastword.lab.report.table import Table, write_table
 from lastword.probes.controls import controls
 from lastword.records.cells import Cell, summarise
@@ -47,6 +54,7 @@ class ReportInput:
         comparisons: TRACE beside its peers, of the runs that `lastword compare` made.
         item: What the worked example and the figure across models show, as BENCHMARK-ID; None
             lets them choose.
+        beside: Tables of others that stand before the records'.
     """
 
     cells: Sequence[Cell]
@@ -54,6 +62,7 @@ class ReportInput:
     timings: tuple[Timing, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
     item: str | None = None
+    beside: tuple[Table, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,7 @@ def report(
     bench: Path | None = None,
     with_paper: bool = False,
     item: str | None = None,
+    beside: tuple[Table, ...] = (),
 ) -> Output:
     """Write `tables/`, `figures/` and `index.html` under `out`.
 
@@ -85,13 +95,14 @@ def report(
         bench: What `lastword bench --out` left, for the cost table and figure.
         with_paper: True if the published grid is laid beside the cells.
         item: What the worked example and the figure across models show, as BENCHMARK-ID.
+        beside: Tables that stand before those of the records.
 
     Raises:
         RecordError: No records, records of different settings, no such item, no timings, or a
             folder that cannot be written.
     """
     timings = () if bench is None else tuple(read_timings(bench))
-    material = replace(_read(runs), timings=timings, item=item)
+    material = replace(_read(runs), timings=timings, item=item, beside=beside)
     return write(material, out, with_paper=with_paper)
 
 
@@ -134,11 +145,13 @@ def _contents(
     beside, summaries = [controls(cell) for cell in cells], [summarise(cell) for cell in cells]
     needs = [dependence(c, theta, sighted=r) for c, r in zip(cells, readings, strict=True)]
     judgements = judge(cells, [own.objection for own in beside])
+    own_readings = by_reading(readings, theta)
     known = [own for own in map(depths, cells) if own is not None]
     effects, swept = necessity(readings, theta), sweeps(readings, theta)
     per_model = tables.per_model(summaries, theta)
     cost = cost_table(material.timings) if material.timings else None
     own = [
+        *material.beside,
         tables.master(summaries, theta),
         tables.grid(summaries),
         per_model,
@@ -147,12 +160,21 @@ def _contents(
         tables.calibrations(summaries),
         necessity_table(effects),
         sweep_table(swept, theta),
+        *([reading_table(own_readings, theta)] if own_readings else []),
         tables.scorer_constants(theta),
         dependence_table(needs),
         *([depths_table(known)] if known else []),
         *(comparison_tables(material.comparisons) if material.comparisons else []),
         *([cost] if cost else []),
-        *([against_paper(summaries)] if with_paper else []),
+        *(
+            [
+                against_paper(summaries),
+                ablation_against_paper(effects),
+                per_model_against_paper(per_model),
+            ]
+            if with_paper
+            else []
+        ),
     ]
     pictures = [
         figures.regimes(cells, theta),
@@ -165,6 +187,7 @@ def _contents(
         cost_figure(cost) if cost else None,
         dependence_figure(needs),
         depths_figure(known),
+        figure_against_paper(summaries, judgements) if with_paper else None,
     ]
     views = [CellReport(*row) for row in zip(summaries, judgements, beside, strict=True)]
     return views, own, [figure for figure in pictures if figure is not None]

@@ -1,15 +1,30 @@
-"""The paper's master grid as data (`paper_grid.csv`, facts only), and a run's cells beside it."""
+"""The paper's numbers as data, facts only, and a run's beside them.
+
+`paper_grid.csv` is its Table 1, `paper_ablation.csv` Table 3, `paper_per_model.csv` Table 4, and
+`paper_models.csv` the checkpoints of its fifteen models, which are ours to name: the paper names no
+repository. Rows are paired by key: a model's name in the paper, or that of its checkpoint.
+"""
 
 import csv
 import math
-import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.resources import files
 from itertools import chain
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-from lastword.lab.report.table import EN_DASH, Table, Value, columns
+from lastword.lab.evaluation.statistics import Interval, Judgement
+from lastword.lab.report.ablation import Effect
+from lastword.lab.report.figures import numbers
+from lastword.lab.report.table import EN_DASH, Marked, Table, Value, columns
 from lastword.records.cells import Summary, benchmark_of
+from lastword.records.figure_parts import Figure, Key, Line, Mark, Panel, Points, Rule
+
+SOURCE = "T. S. Ranade, TRACE: Trajectory Correction from Cross-layer Evidence"
+# Rows of Table 3 that do not follow from the others (method, section 12).
+_DOES_NOT_ADD_UP = ("Drop multi-directional arm", "Force fallback on every model")
+_METRICS = ("MC1", "MC2")
 
 
 class PaperCell(NamedTuple):
@@ -24,46 +39,181 @@ class PaperCell(NamedTuple):
 
 
 def against_paper(summaries: Sequence[Summary]) -> Table:
-    """Cells beside the published ones; en dashes where the paper has none."""
+    """Lay cells beside the published ones (Table 1); en dashes where the paper has none."""
     heads = columns(
         "Model | Benchmark | Paper's model | I(M) .2 | I(M) paper .2"
         " | MC1 base .2 | MC1 base paper .2 | ΔMC1 +.2 | ΔMC1 paper +.2"
         " | MC2 base .2 | MC2 base paper .2 | ΔMC2 +.2 | ΔMC2 paper +.2"
     )
-    published = read_published()
-    rows = tuple(_beside(s, _published(s, published)) for s in summaries)
+    rows = tuple(_beside(s) for s in summaries)
     notes = (
-        "Models are paired by name; the paper names no checkpoint revision, no prompt template and "
-        "not every precision, so levels may differ for those reasons alone.",
+        f"Paper: {SOURCE}, Table 1. Models are paired by the name of the paper or of the "
+        "checkpoint in the built-in list; the paper names no checkpoint revision, no prompt "
+        "template and not every precision, so levels may differ for those reasons alone.",
     )
     return Table("against-paper", "Against the published grid", heads, rows, notes)
 
 
+def invariants_against_paper(invariants: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Lay I(M) of models beside the published values (Table 1).
+
+    Args:
+        invariants: By model, `Factors.to_dict` with its `branch`.
+    """
+    theirs = {cell.model: cell.invariant for cell in read_published()["truthfulqa"]}
+    rows = []
+    for name, own in invariants.items():
+        paper = theirs.get(paper_model(name) or "", math.nan)
+        factors = [own[f"phi_{letter}"] for letter in "NOKV"]
+        others = [value for value in own["readings"].values() if value is not None]
+        ends = min(others, default=math.nan), max(others, default=math.nan)
+        rows.append((name, own["model"], own["invariant"], paper, own["branch"], *ends, *factors))
+    heads = columns(
+        "Model | Checkpoint | I(M) .2 | I(M) paper .2 | Branch"
+        " | Least reading .2 | Largest reading .2"
+        " | phi_N .3 | phi_O .3 | phi_K .3 | phi_V .3"
+    )
+    notes = (
+        f"Paper: {SOURCE}, Table 1. Ours are read from the checkpoints' tensors.",
+        "Least and largest are over the eight readings of I(M). The branch depends on the reading "
+        "where 1 lies between them.",
+    )
+    return Table("invariants", "I(M) against the published", heads, tuple(rows), notes)
+
+
+def ablation_against_paper(effects: Sequence[Effect]) -> Table:
+    """Lay the ablation's rows beside the published ones (Table 3)."""
+    heads = columns(
+        "Variant | ΔMC1 +.2 | ΔMC1 paper +.2 | ΔMC2 +.2 | ΔMC2 paper +.2"
+        " | Negative MC1 cells | Negative MC1 cells, paper"
+        " | Negative MC2 cells | Negative MC2 cells, paper"
+    )
+    own = {effect.label.removesuffix(" (as run)"): effect for effect in effects}
+    rows = []
+    for name, *printed in _rows("paper_ablation.csv"):
+        numbers_of = [float(value) for value in printed]
+        theirs: list[Value] = [*numbers_of[:2], *map(int, numbers_of[2:])]
+        if name in _DOES_NOT_ADD_UP:
+            theirs[:2] = [Marked(value) for value in numbers_of[:2]]
+        effect = own.get(name)
+        ours = [math.nan] * 4 if effect is None else [*effect.points, *effect.negative]
+        rows.append((name, *chain(*zip(ours, theirs, strict=True))))
+    notes = (
+        f"Paper: {SOURCE}, Table 3, over its 45 cells.",
+        "†: rows that do not add up. Dropping the multi-directional arm is printed with the "
+        "published MC2 gain itself, although that arm alone adds +1.52; forcing the fallback is "
+        "printed as dropping signed mixing, which would need the fallback to change nothing on "
+        "nine models.",
+    )
+    return Table(
+        "ablation-against-paper", "Against the published ablation", heads, tuple(rows), notes
+    )
+
+
+def per_model_against_paper(per_model: Table) -> Table:
+    """Lay the rows of the per-model table beside the published ones (Table 4).
+
+    Args:
+        per_model: What `tables.per_model` made.
+    """
+    names = [column.name for column in per_model.columns]
+    shown = [name for name in names if name not in ("Model", "Scalar operator")]
+    heads = columns(
+        "Model | Paper's model | " + " | ".join(f"{n} .1 | {n} paper .1" for n in shown)
+    )
+    theirs = {row[0]: [float(v) for v in (row[1], *row[3:])] for row in _rows(_PER_MODEL)}
+    rows = []
+    for row in per_model.rows:
+        of = dict(zip(names, row, strict=True))
+        key = paper_model(str(of["Model"]))
+        printed = theirs[key] if key else [math.nan] * len(shown)
+        pairs = zip((of[name] for name in shown), printed, strict=True)
+        rows.append((of["Model"], key or EN_DASH, *chain(*pairs)))
+    notes = (f"Paper: {SOURCE}, Table 4.",)
+    title = "Against the published behaviour of each model"
+    return Table("per-model-against-paper", title, heads, tuple(rows), notes)
+
+
+def figure_against_paper(
+    summaries: Sequence[Summary], judgements: Sequence[Judgement]
+) -> Figure | None:
+    """Draw our changes over the published ones, with our intervals; None without a common cell."""
+    pairs = [
+        (judgement, cell)
+        for summary, judgement in zip(summaries, judgements, strict=True)
+        if (cell := _published(summary)) is not None
+    ]
+    if not pairs:
+        return None
+    panels = tuple(_scatter(metric, pairs) for metric in _METRICS)
+    key = tuple(
+        Key(str(i), f"{cell.model} on {judgement.benchmark}", None)
+        for i, (judgement, cell) in enumerate(pairs, 1)
+    )
+    caption = (
+        "Change by TRACE in points, ours over the paper's, a point a cell, with our 95% interval "
+        "(paired bootstrap over items; the paper prints none). On the line both are the same."
+    )
+    return Figure("against-paper", "Ours against the published", caption, panels, 2, key)
+
+
+def _scatter(metric: str, pairs: Sequence[tuple[Judgement, PaperCell]]) -> Panel:
+    low = metric.lower()
+    theirs = [float(getattr(cell, f"{low}_delta")) for _, cell in pairs]
+    ours = [100 * float(getattr(judgement, f"delta_{low}")) for judgement, _ in pairs]
+    intervals: list[Interval] = [getattr(judgement, f"interval_{low}") for judgement, _ in pairs]
+    ends = (min(0.0, *theirs), max(1.0, *theirs))
+    marks: list[Mark] = [Rule(0.0, "other", axis="y"), Line(ends, ends, "other")]
+    for x, interval in zip(theirs, intervals, strict=True):
+        marks.append(Line((x, x), (100 * interval.low, 100 * interval.high), "base"))
+    names = tuple(str(i) for i, _ in enumerate(pairs, 1))
+    marks.append(Points(numbers(theirs), numbers(ours), names, "corrected"))
+    return Panel(f"Δ{metric}", tuple(marks), "paper, points", "ours, points")
+
+
 def read_published() -> dict[str, list[PaperCell]]:
-    """The paper's master grid by benchmark: 15 models each."""
-    text = files("lastword.lab.report").joinpath("paper_grid.csv").read_text(encoding="utf-8")
-    _, *rows = csv.reader(text.splitlines())
+    """Return the paper's master grid by benchmark: 15 models each."""
     # A row is the model, I(M), its branch, then four numbers of each benchmark.
+    rows = _rows("paper_grid.csv")
     return {
         name: [PaperCell(row[0], *map(float, (row[1], *row[at : at + 4]))) for row in rows]
         for at, name in ((3, "truthfulqa"), (7, "halueval-qa"), (11, "halueval-sum"))
     }
 
 
-def _beside(s: Summary, paper: PaperCell | None) -> tuple[Value, ...]:
+@cache
+def checkpoints() -> Mapping[str, Mapping[str, str]]:
+    """Return the rows of `paper_models.csv` by the paper's name of the model."""
+    text = _text("paper_models.csv").splitlines()
+    return MappingProxyType({row["paper"]: row for row in csv.DictReader(text)})
+
+
+def paper_model(name: str) -> str | None:
+    """Return the paper's name of a model that is called so there or by its checkpoint."""
+    for paper, row in checkpoints().items():
+        if name.casefold() in (paper.casefold(), row["model"].casefold()):
+            return paper
+    return None
+
+
+_PER_MODEL = "paper_per_model.csv"
+
+
+def _rows(file: str) -> list[list[str]]:
+    return list(csv.reader(_text(file).splitlines()))[1:]
+
+
+def _text(file: str) -> str:
+    return files("lastword.lab.report").joinpath(file).read_text(encoding="utf-8")
+
+
+def _beside(s: Summary) -> tuple[Value, ...]:
     own = [100 * v for v in (s.mc1_base, s.delta_mc1, s.mc2_base, s.delta_mc2)]
-    name, invariant, *theirs = paper or PaperCell(EN_DASH, *[math.nan] * 5)
+    name, invariant, *theirs = _published(s) or PaperCell(EN_DASH, *[math.nan] * 5)
     pairs = chain(*zip(own, theirs, strict=True))
     return (s.model, s.benchmark, name, s.invariant, invariant, *pairs)
 
 
-def _published(s: Summary, grids: Mapping[str, Sequence[PaperCell]]) -> PaperCell | None:
-    """The paper's row whose name opens this model's, part for part; the longest such name."""
-    own = _parts(s.model.rsplit("/", 1)[-1])
-    rows = grids.get(benchmark_of(s.benchmark), ())
-    own_rows = [row for row in rows if own[: len(_parts(row.model))] == _parts(row.model)]
-    return max(own_rows, key=lambda row: len(_parts(row.model)), default=None)
-
-
-def _parts(name: str) -> list[str]:
-    return re.findall(r"[a-z0-9]+", name.lower())
+def _published(s: Summary) -> PaperCell | None:
+    rows = read_published().get(benchmark_of(s.benchmark), ())
+    return next((row for row in rows if row.model == paper_model(s.model)), None)

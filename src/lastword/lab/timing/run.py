@@ -24,6 +24,12 @@ AGAINST = ("lm-eval hf", "plain base", "plain trace")
 # candidate's sum in float32 is itself rounded.
 TOLERANCE = {torch.float16: 0.125, torch.bfloat16: 1.0}
 LEAST_TOLERANCE, ROUNDINGS = 1e-4, 4
+# What correction costs, like over like, and then unlike: by words, the contenders over each other.
+COSTS = {
+    "packed TRACE / packed base": ("ours, staged", "ours, base only"),
+    "plain TRACE / plain base": ("plain trace", "plain base"),
+    "packed TRACE / plain base": ("ours, staged", "plain base"),
+}
 NAMES: dict[Read, str] = {
     "base": "ours, base only",
     "decide": "ours, staged",
@@ -62,13 +68,21 @@ class Bench:
             return None
         return self.seconds[name] / self.seconds[other]
 
+    @property
+    def costs(self) -> dict[str, float | None]:
+        """Return the ratios of `COSTS`; None where a contender was not timed, or disagrees."""
+        return {
+            words: self.ratio(*pair) if {*pair} <= {*self.seconds} else None
+            for words, pair in COSTS.items()
+        }
+
     def agrees(self, name: str) -> bool:
         """True if a contender's speed may be told."""
         return self.same_decisions and self.agreement[name] <= self.tolerance
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON."""
-        return asdict(self)
+        return asdict(self) | {"costs": self.costs}
 
 
 def bench(

@@ -9,9 +9,11 @@ e = floor(0.20 L) and m = floor(0.50 L) count blocks from 0. `checkpoint.py` fin
 """
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_type_hints
 
 import torch
 from jaxtyping import Float
@@ -47,6 +49,8 @@ class Factors:
         blocks: e and m, counted from 0.
         depth: L, the model's number of blocks.
         layout: How K, V and O are kept: `separate`, `fused-rowwise`, `fused-grouped`, `latent`.
+        readings: I(M) by each combination of the switches of `Theta.invariant`, as
+            `output_rows/block/norm`; nan where it is undefined, empty unless asked for.
     """
 
     phi_N: float
@@ -58,6 +62,7 @@ class Factors:
     depth: int
     layout: str
     tensors: tuple[str, ...]
+    readings: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def phi_K(self) -> float:
@@ -110,6 +115,7 @@ def read_invariant(
     *,
     theta: Theta,
     revision: str | None = None,
+    readings: bool = False,
 ) -> Factors:
     """Return I(M) of a checkpoint, from its five tensors and its config alone.
 
@@ -120,13 +126,14 @@ def read_invariant(
         source: A checkpoint folder, a weights file with `config.json` beside it, or a hub name.
         theta: Fractions rho_e and rho_m and the switches of `Theta.invariant`.
         revision: Branch, tag or commit on the hub; None is its main branch.
+        readings: True if I(M) by every reading is wanted too, from up to four tensors more.
 
     Raises:
         InvariantError: I(M) is undefined for the model, or its weights' form is not read here;
             an adapter and a GGUF file are none before they are loaded.
         CheckpointError: The checkpoint is missing, damaged or out of reach.
     """
-    return factors(_open(source, revision), theta=theta)
+    return factors(_open(source, revision), theta=theta, readings=readings)
 
 
 def _open(source: str | Path, revision: str | None) -> Checkpoint:
@@ -145,7 +152,7 @@ def _open(source: str | Path, revision: str | None) -> Checkpoint:
     return hub.open_model(str(source), revision)
 
 
-def model_invariant(model: nn.Module, *, theta: Theta) -> Factors:
+def model_invariant(model: nn.Module, *, theta: Theta, readings: bool = False) -> Factors:
     """Return I(M) of a transformers model in memory, edited or fine-tuned, from its own weights.
 
     Raises:
@@ -157,10 +164,10 @@ def model_invariant(model: nn.Module, *, theta: Theta) -> Factors:
             f"{checkpoint.label} carries an adapter beside its weights: merge it first "
             "(model.merge_and_unload())"
         )
-    return factors(checkpoint, theta=theta)
+    return factors(checkpoint, theta=theta, readings=readings)
 
 
-def factors(checkpoint: Checkpoint, *, theta: Theta) -> Factors:
+def factors(checkpoint: Checkpoint, *, theta: Theta, readings: bool = False) -> Factors:
     """Return the factors of I(M) from a checkpoint's named tensors.
 
     Raises:
@@ -174,47 +181,76 @@ def factors(checkpoint: Checkpoint, *, theta: Theta) -> Factors:
         if name.endswith(form)
     )
     stack = find_stack(modules, config)
-    e, m = theta.invariant_blocks(stack.depth)
-    early, middle = (find_projections(stack, block, config) for block in (e, m))
-    reader = _Reader(checkpoint, theta.invariant)
-    phi_N = reader.norm(stack, str(config.get("model_type")) in OFFSET_NORMS)
-    return Factors(
-        phi_N=phi_N,
-        rcv_K_early=reader.denominator(early.key),
-        rcv_V_early=reader.denominator(early.value),
-        rcv_V_middle=reader.denominator(middle.value),
-        rcv_O_middle=reader.output(middle.output),
-        blocks=(e, m),
-        depth=stack.depth,
-        layout=early.layout,
-        tensors=tuple(dict.fromkeys(reader.tensors)),
-    )
+    offset = str(config.get("model_type")) in OFFSET_NORMS
+    reader = _Reader(checkpoint)
+
+    def read(switches: InvariantTheta) -> Factors:
+        e, m = replace(theta, invariant=switches).invariant_blocks(stack.depth)
+        early, middle = (find_projections(stack, block, config) for block in (e, m))
+        reader.tensors = []
+        return Factors(
+            phi_N=reader.norm(stack, offset and switches.norm == "effective"),
+            rcv_K_early=reader.denominator(early.key),
+            rcv_V_early=reader.denominator(early.value),
+            rcv_V_middle=reader.denominator(middle.value),
+            rcv_O_middle=reader.rcv(middle.output, columns=switches.output_rows == "input"),
+            blocks=(e, m),
+            depth=stack.depth,
+            layout=early.layout,
+            tensors=tuple(dict.fromkeys(reader.tensors)),
+        )
+
+    own = read(theta.invariant)
+    return replace(own, readings=_by_reading(read)) if readings else own
+
+
+def _by_reading(read: Callable[[InvariantTheta], Factors]) -> dict[str, float]:
+    """Return I(M) by each combination of its switches; nan where it is undefined."""
+    hints = get_type_hints(InvariantTheta)
+    # Rows last: W_O is then still at hand for the other reading.
+    names = ("block", "norm", "output_rows")
+    values = {}
+    for block, norm, rows in product(*(get_args(hints[name]) for name in names)):
+        try:
+            value = read(InvariantTheta(output_rows=rows, block=block, norm=norm)).value
+        except InvariantError:
+            value = math.nan
+        values[f"{rows}/{block}/{norm}"] = value
+    return values
+
+
+def on_both_sides(values: Iterable[float], tau_I: float) -> bool:
+    """True if some values of I(M) choose `mix` and others `early`."""
+    return len({value > tau_I for value in values if not math.isnan(value)}) > 1
 
 
 class _Reader:
-    """Statistics of projections; the matrix read last is kept, since K and V may share it."""
+    """Statistics of projections, each computed once; K and V may share the matrix read last.
 
-    def __init__(self, checkpoint: Checkpoint, switches: InvariantTheta) -> None:
+    Attributes:
+        tensors: Names of the tensors behind what was asked for.
+    """
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
-        self._switches = switches
-        self._last: tuple[str, Tensor] | None = None
+        self._last: tuple[str, Tensor, tuple[str, ...]] | None = None
+        self._values: dict[tuple[str, str, bool], tuple[float, tuple[str, ...]]] = {}
         self.tensors: list[str] = []
 
     def norm(self, stack: Stack, offset: bool) -> float:
-        """Return phi_N: mean |w|, or mean |1 + w| where the norm applies that and it is wanted."""
+        """Return phi_N: mean |w|, or mean |1 + w| with `offset`."""
         if stack.norm is None:
             return 1.0
         name = f"{stack.norm}.weight"
         self.tensors.append(name)
         weight = self._checkpoint.read(name).double()
-        if offset and self._switches.norm == "effective":
+        if offset:
             weight = 1.0 + weight
         return self._finite(float(weight.abs().mean()), name)
 
     def denominator(self, projection: Projection) -> float:
         """Return rcv of a key or value projection, by which (or a ratio of which) I(M) divides."""
-        matrix = self._read(projection)
-        value = self._finite(rcv(matrix), f"{projection.module}.weight")
+        value = self.rcv(projection)
         if value <= _ZERO:
             raise InvariantError(
                 f"the rows of {projection.module}.weight in {self._checkpoint.label} have equal "
@@ -222,19 +258,24 @@ class _Reader:
             )
         return value
 
-    def output(self, projection: Projection) -> float:
-        """Return rcv of the output projection, over the rows that Theta names."""
-        matrix = self._read(projection)
-        rows = matrix.T if self._switches.output_rows == "input" else matrix
-        return self._finite(rcv(rows), f"{projection.module}.weight")
+    def rcv(self, projection: Projection, *, columns: bool = False) -> float:
+        """Return rcv of a projection's rows, or of its columns."""
+        key = projection.module, repr(projection.split), columns
+        if key not in self._values:
+            matrix, names = self._read(projection)
+            self._values[key] = rcv(matrix.T if columns else matrix), names
+        value, names = self._values[key]
+        self.tensors.extend(names)
+        return self._finite(value, f"{projection.module}.weight")
 
-    def _read(self, projection: Projection) -> Tensor:
+    def _read(self, projection: Projection) -> tuple[Tensor, tuple[str, ...]]:
         if self._last is None or self._last[0] != projection.module:
             matrix, names = read_dense(self._checkpoint, projection.module)
-            self._last = projection.module, matrix.T if projection.transposed else matrix
-            self.tensors.extend(names)
-        matrix = self._last[1]
-        return projection.split.select(matrix, projection.module) if projection.split else matrix
+            matrix = matrix.T if projection.transposed else matrix
+            self._last = projection.module, matrix, tuple(names)
+        _, matrix, names = self._last
+        split = projection.split
+        return split.select(matrix, projection.module) if split else matrix, names
 
     def _finite(self, value: float, name: str) -> float:
         if not math.isfinite(value):

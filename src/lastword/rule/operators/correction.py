@@ -15,6 +15,7 @@ class Step:
         depths: Depths of S.
         scorer: Whether T is needed.
         peers: Whether the token scorers of peers are.
+        readings: Whether all readings of T are.
         blind: Depths of S without the question.
         content_free: Whether depth L after the content-free prompts is.
     """
@@ -22,6 +23,7 @@ class Step:
     depths: frozenset[int]
     scorer: bool = False
     peers: bool = False
+    readings: bool = False
     blind: frozenset[int] = frozenset()
     content_free: bool = False
 

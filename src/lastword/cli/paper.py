@@ -1,0 +1,177 @@
+"""`lastword paper`: the paper's tables and figures on its models, or on yours, by one command."""
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lastword.cli import options as opt
+from lastword.cli.engine import read_engine
+from lastword.cli.evaluate import Where, evaluate
+from lastword.cli.invariant import read_factors
+from lastword.cli.output import printable, say, show_tables
+from lastword.cli.progress import tracked, waiting
+from lastword.cli.questions import read_questions
+from lastword.errors import InputError, RecordError, TraceError
+from lastword.files.strict_json import strict
+from lastword.rule.theta import Theta
+
+if TYPE_CHECKING:
+    from lastword.files.folder import Folder
+    from lastword.lab.evaluation.work import Work
+    from lastword.lab.paper import GridModel
+
+INVARIANTS = "invariants.json"
+
+
+def paper(
+    models: Annotated[
+        Path | None,
+        typer.Option(
+            help="CSV of models: model, revision, dtype, quantisation, engine. Default: the "
+            "paper's fifteen."
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for invariants, records and the page.")] = Path(
+        "paper"
+    ),
+    only: Annotated[
+        list[str] | None, typer.Option(help="Model of the grid to run alone. Repeatable.")
+    ] = None,
+    benchmark: Annotated[
+        list[str] | None,
+        typer.Option(help="Benchmark, as in eval. Repeatable. Default: the paper's three."),
+    ] = None,
+    data: opt.Data = None,
+    limit: opt.Limit = None,
+    plan: Annotated[
+        bool,
+        typer.Option(
+            "--plan", help="Print memory, disk, hours and what is missing per model, and stop."
+        ),
+    ] = False,
+    device: opt.Device = "auto",
+) -> None:
+    """Run the paper's grid and lay it beside the published numbers; a second start continues."""
+    from lastword.lab.paper import BENCHMARKS, read_grid
+
+    grid = read_grid(models, only or ())
+    names = benchmark or list(BENCHMARKS)
+    works, absent = _works(names, data, limit)
+    for reason in absent:
+        say(f"lastword: {reason}")
+    if plan:
+        _show_plan(grid, works, device)
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    problems = _invariants(grid, out / INVARIANTS)
+    problems += [f"every model on {reason}" for reason in absent]
+    problems += _cells(grid, works, out / "runs", device)
+    for problem in problems:
+        say(f"lastword: {problem}")
+    _write_page(out)
+    if problems:
+        raise typer.Exit(1)
+
+
+def _works(
+    names: Sequence[str], data: Path | None, limit: int | None
+) -> "tuple[list[Work], list[str]]":
+    """Read each benchmark; one that cannot be had is told, and the others are run."""
+    from lastword.lab.evaluation.work import Work
+
+    works, absent = [], []
+    for name in names:
+        try:
+            with waiting(f"reading {name}"):
+                works += [Work(*pair) for pair in read_questions([name], [], data, limit)]
+        except InputError as error:
+            absent.append(f"{name}: {error}")
+    return works, absent
+
+
+def _show_plan(grid: "Sequence[GridModel]", works: "Sequence[Work]", device: str) -> None:
+    with waiting("reading headers"):
+        from lastword.lab.paper import Volume, plan_table
+        from lastword.model.forecast import forecast, product_speed
+
+        forecasts = [forecast(model.options(device)) for model in grid]
+        volumes = [Volume.of(work.dataset.items(work.template)) for work in works]
+        volume: Volume | None = sum(volumes, Volume()) if volumes else None
+        speed = product_speed(forecasts[0].device)
+    show_tables([plan_table(grid, forecasts, volume, speed)], None)
+
+
+def _invariants(grid: "Sequence[GridModel]", path: Path) -> list[str]:
+    """Read I(M) of every model that `path` lacks, and keep it; return what failed."""
+    from lastword.files.folder import write_whole
+
+    try:
+        kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        kept = {}
+    except (OSError, ValueError) as error:
+        raise RecordError(f"cannot read {path}: {error}; remove it, and start again") from error
+    problems = []
+    write_whole(path, json.dumps(kept, indent=1).encode())
+    for model in tracked(grid, "invariants", len(grid)):
+        asked = {"model": model.model, "revision": model.revision}
+        if asked.items() <= kept.get(model.name, {}).items():
+            continue
+        try:
+            factors = read_factors(model.model, Theta(), model.revision, None)
+        except (TraceError, OSError, ModuleNotFoundError) as error:
+            problems.append(f"I(M) of {model.name}: {error}")
+            continue
+        kept[model.name] = (
+            asked | strict(factors.to_dict()) | {"branch": factors.branch(Theta().tau_I)}
+        )
+        write_whole(path, json.dumps(kept, indent=1).encode())
+    return problems
+
+
+def _cells(
+    grid: "Sequence[GridModel]", works: "Sequence[Work]", runs: "Folder", device: str
+) -> list[str]:
+    """Run every cell that lacks records; return those that failed, each with its reason."""
+    from lastword.lab.evaluation.work import Extent
+    from lastword.records.info import read_run
+
+    problems: list[str] = []
+
+    def failed(name: str, work: "Work", error: Exception) -> None:
+        kind = "" if isinstance(error, TraceError) else f"{type(error).__name__}: "
+        problems.append(f"{name} on {work.name}: {kind}{error}")
+
+    for model in grid:
+        where = Where(*read_engine(model.engine, None))
+        told = partial(failed, model.name)
+        for result in evaluate(model.options(device), where, works, runs, Extent(), told):
+            if result.items and result.failed == result.items:
+                name = read_run(result.cell)["benchmark"]
+                problems.append(
+                    f"{model.name} on {name}: every item failed; the column `error` says why"
+                )
+    return problems
+
+
+def _write_page(out: Path) -> None:
+    with waiting("writing the page"):
+        from lastword.lab.report.build import report
+        from lastword.lab.report.published import invariants_against_paper
+        from lastword.records.info import read_runs
+        from lastword.records.provenance import uncertain_branches, unfinished
+
+        kept = json.loads((out / INVARIANTS).read_text(encoding="utf-8"))
+        beside = (invariants_against_paper(kept),)
+        output = report(out / "runs", out, with_paper=True, beside=beside)
+        infos = read_runs(out / "runs").values()
+        warnings = [*unfinished(out / "runs"), *uncertain_branches(infos)]
+    for warning in warnings:
+        say(f"lastword: {warning}")
+    for line in output.verdicts:
+        typer.echo(printable(line))
+    typer.echo(output.paths[-1])

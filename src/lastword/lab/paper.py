@@ -1,0 +1,196 @@
+"""The paper's grid of models: what is run, and what it will take.
+
+`lastword paper` runs it by the same steps as `lastword eval` and `lastword report`.
+"""
+
+import csv
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from lastword.errors import InputError
+from lastword.lab.report.published import checkpoints, paper_model
+from lastword.lab.report.table import Table, Value, columns
+from lastword.model.options import Dtype, Quantize
+
+if TYPE_CHECKING:
+    from lastword.decide.options import DecideOptions
+    from lastword.model.forecast import Forecast
+    from lastword.text.items import Item
+
+EngineName = Literal["local", "ray", "vllm"]
+BENCHMARKS = ("truthfulqa", "halueval-qa", "halueval-sum")
+# How a checkpoint may be stored, beside what lastword quantises itself.
+_STORED = ("fp8", "mxfp4")
+_COLUMNS = ("model", "revision", "dtype", "quantisation", "engine")
+_CHARACTERS_A_TOKEN = 4  # of English text, about
+
+
+@dataclass(frozen=True)
+class GridModel:
+    """A row of the grid of models.
+
+    Attributes:
+        name: Its name in records and tables: the paper's, if it is one of its models.
+        model: Hub name, folder or GGUF file.
+        revision: Branch, tag or commit on the hub; None is its main branch.
+        dtype: Data type of the weights.
+        quantize: How it is quantised while it is loaded; None leaves it as it is stored.
+        engine: Where it runs.
+    """
+
+    name: str
+    model: str
+    revision: str | None = None
+    dtype: Dtype = "auto"
+    quantize: Quantize | None = None
+    engine: EngineName = "local"
+
+    def options(self, device: str) -> "DecideOptions":
+        """Return the options with which it is loaded."""
+        from lastword.decide.options import DecideOptions
+
+        return DecideOptions(
+            self.model,
+            alias=self.name,
+            revision=self.revision,
+            dtype=self.dtype,
+            quantize=self.quantize,
+            device=device,
+        )
+
+
+def read_grid(path: Path | None, only: Sequence[str] = ()) -> list[GridModel]:
+    """Return the models of a CSV file, or the paper's fifteen.
+
+    Args:
+        path: Columns `model, revision, dtype, quantisation, engine`, of which `model` alone is
+            needed, and `paper` for the paper's name of a model under another name.
+        only: Names of those that are wanted, of rows or of their models; () is all.
+
+    Raises:
+        InputError: No such file, a column or value that is not known, or two rows of one name.
+    """
+    rows = list(checkpoints().values()) if path is None else _read_rows(path)
+    label = "the built-in grid" if path is None else str(path)
+    models = [_model(dict(row), f"{label}, line {line}") for line, row in enumerate(rows, 2)]
+    names = [model.name for model in models]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InputError(f"{label} has two rows for {twice[0]}; keep one")
+    wanted = {name.casefold() for name in only}
+    known = {text.casefold() for model in models for text in (model.name, model.model)}
+    if unknown := sorted(wanted - known):
+        raise InputError(f"{label} has no model {unknown[0]!r}; it has {', '.join(names)}")
+    chosen = [m for m in models if not only or {m.name.casefold(), m.model.casefold()} & wanted]
+    if not chosen:
+        raise InputError(f"{label} has no rows; give a model a line")
+    return chosen
+
+
+def _read_rows(path: Path) -> "list[dict[str, str]]":
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            rows, heads = list(reader), reader.fieldnames or ()
+    except (OSError, ValueError, csv.Error) as error:
+        raise InputError(f"cannot read {path}: {error}") from error
+    unknown = [head for head in heads if head not in (*_COLUMNS, "paper")]
+    if "model" not in heads or unknown:
+        came = f"column {unknown[0]!r} is unknown" if unknown else "there is no column 'model'"
+        raise InputError(f"{path}: {came}; expected {', '.join(_COLUMNS)}, and paper if need be")
+    return [{name: value or "" for name, value in row.items() if name} for row in rows]
+
+
+def _model(row: "dict[str, str]", where: str) -> GridModel:
+    own = {name: row.get(name, "").strip() for name in (*_COLUMNS, "paper")}
+    if not own["model"]:
+        raise InputError(f"{where}: model is empty; give a hub name, folder or GGUF file")
+    kinds = {"dtype": get_args(Dtype), "engine": get_args(EngineName)}
+    kinds["quantisation"] = (*get_args(Quantize), *_STORED)
+    for name, values in kinds.items():
+        if own[name] and own[name] not in values:
+            raise InputError(f"{where}: {name} is {own[name]!r}; expected {', '.join(values)}")
+    paper = own["paper"] or own["model"]
+    if own["paper"] and paper_model(paper) is None:
+        raise InputError(f"{where}: the paper has no model {paper!r}; it has {_known_models()}")
+    stored = own["quantisation"] in ("", *_STORED)
+    return GridModel(
+        name=paper_model(paper) or own["model"].rstrip("/").rsplit("/", 1)[-1],
+        model=own["model"],
+        revision=own["revision"] or None,
+        dtype=own["dtype"] or "auto",  # type: ignore[arg-type]
+        quantize=None if stored else own["quantisation"],  # type: ignore[arg-type]
+        engine=own["engine"] or "local",  # type: ignore[arg-type]
+    )
+
+
+def _known_models() -> str:
+    return ", ".join(checkpoints())
+
+
+@dataclass(frozen=True)
+class Volume:
+    """The text that a model reads, counted in characters before there are tokens.
+
+    Attributes:
+        tokens: Distinct tokens, about.
+        reads: Positions that are read at every depth, about.
+    """
+
+    tokens: int = 0
+    reads: int = 0
+
+    @classmethod
+    def of(cls, items: "Iterable[Item]") -> "Volume":
+        """Estimate the volume of items; what their prompts have in common is counted once."""
+        prompts = list(dict.fromkeys(item.prompt for item in items))
+        shared = len(os.path.commonprefix(prompts)) if len(prompts) > 1 else 0
+        fresh = sum(len(prompt) - shared for prompt in prompts) + shared
+        answers = sum(len(text) for item in items for text in item.candidates)
+        reads = answers // _CHARACTERS_A_TOKEN
+        return cls(fresh // _CHARACTERS_A_TOKEN + reads, reads)
+
+    def __add__(self, other: "Volume") -> "Volume":
+        """Add the volume of another benchmark."""
+        return Volume(self.tokens + other.tokens, self.reads + other.reads)
+
+
+def plan_table(
+    models: Sequence[GridModel],
+    forecasts: "Sequence[Forecast]",
+    volume: Volume | None,
+    speed: float,
+) -> Table:
+    """Tabulate what each model takes, before anything is downloaded.
+
+    Args:
+        models: The rows of the grid.
+        forecasts: What their headers say.
+        volume: What is read; None if the data cannot be had.
+        speed: Floating-point operations a second of a large product on the device.
+    """
+    heads = columns("Model | Checkpoint | Memory GB .1 | Disk GB .1 | Hours .2 | Missing")
+    rows = []
+    for model, own in zip(models, forecasts, strict=True):
+        operations = None if volume is None else own.operations(volume.tokens, volume.reads)
+        missing = [*own.missing, *(["memory"] if own.lacks_memory else [])]
+        size = None if own.need is None else own.need.total
+        values: tuple[Value, ...] = (
+            _scaled(size, 1e9),
+            _scaled(own.disk, 1e9),
+            _scaled(operations, 3600 * speed),
+        )
+        rows.append((model.name, model.model, *values, "; ".join(missing) or "nothing"))
+    notes = (
+        "Memory: weights as they are kept once loaded, the head's copy on a CPU, and one batch.",
+        f"Hours: what the blocks and the head compute at {speed / 1e9:,.0f} billion operations a "
+        "second, which a matrix product reached on this device; attention, loading and what a "
+        "model leaves unused come on top. Tokens are counted as four characters each.",
+    )
+    return Table("plan", "What the grid takes", heads, tuple(rows), notes)
+
+
+def _scaled(value: int | float | None, unit: float) -> float:
+    return float("nan") if value is None else value / unit

@@ -1,0 +1,175 @@
+"""`lastword paper`: the grid, what it will take, and its page from a run that was killed twice."""
+
+import json
+import time
+from pathlib import Path
+
+import formats
+import pytest
+import torch
+from families import build, save
+
+from lastword.errors import InputError
+from lastword.lab.paper import GridModel, Volume, read_grid
+from lastword.lab.report.published import checkpoints, read_published
+from lastword.model import forecast as forecasts
+from lastword.model import memory, named, quantisation
+from lastword.model.forecast import forecast
+from lastword.model.options import LoadOptions
+from lastword.text.items import Item
+
+MODELS = ["lastword/demo-organism", "lastword/demo-control"]
+REAL = "lastword/smollm2-135m"
+
+
+def grid_file(folder: Path, text: str) -> Path:
+    path = folder / "grid.csv"
+    path.write_text(text)
+    return path
+
+
+def test_the_built_in_grid_is_the_papers_fifteen():
+    grid = read_grid(None)
+    assert [m.name for m in grid] == [row.model for row in read_published()["truthfulqa"]]
+    assert [m.name for m in grid] == list(checkpoints())
+    (one,) = read_grid(None, ["google/gemma-3-27b-it"])
+    assert (one.name, one.quantize, one.engine) == ("Gemma-3-27B", "nf4", "local")
+
+
+def test_a_row_is_called_as_the_paper_calls_its_model(tmp_path):
+    text = "paper,model,revision,dtype,quantisation,engine\n"
+    text += "LLaMA-7B,/data/llama,,float32,int8,vllm\n,org/other,main,,fp8,\n"
+    first, second = read_grid(grid_file(tmp_path, text))
+    assert first == GridModel("LLaMA-7B", "/data/llama", None, "float32", "int8", "vllm")
+    assert second == GridModel("other", "org/other", "main")
+
+
+@pytest.mark.parametrize(
+    ("text", "only", "message"),
+    [
+        ("name\nx\n", (), "column 'name' is unknown; expected model"),
+        ("dtype\nauto\n", (), "there is no column 'model'"),
+        ("model,dtype\nx,float8\n", (), "line 2: dtype is 'float8'; expected auto"),
+        ("model,quantisation\nx,int3\n", (), "line 2: quantisation is 'int3'; expected int8"),
+        ("model,engine\nx,\n,ray\n", (), "line 3: model is empty"),
+        ("paper,model\nGPT-5,x\n", (), "the paper has no model 'GPT-5'"),
+        ("model\na/x\nb/x\n", (), "two rows for x"),
+        ("model\na/x\n", ("y",), "no model 'y'; it has x"),
+        ("model\n", (), "has no rows"),
+    ],
+)
+def test_a_grid_that_says_nothing_useful_is_refused(text, only, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        read_grid(grid_file(tmp_path, text), only)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3_moe"])
+def test_a_header_tells_what_one_token_goes_through(family, tmp_path):
+    save(tmp_path / "model", family)
+    model = build(family)
+    config = model.config
+    share = 1.0
+    if family == "qwen3_moe":
+        share = config.num_experts_per_tok / config.num_experts
+    expected = sum(
+        p.numel() * (share if ".experts." in name else 1)
+        for name, p in model.named_parameters()
+        if "embed_tokens" not in name and "lm_head" not in name
+    )
+    own = forecast(LoadOptions(str(tmp_path / "model"), device="cpu"))
+    assert own.blocks == pytest.approx(expected) and own.missing == ()
+    assert own.disk == sum(p.numel() * p.element_size() for p in model.parameters())
+    head = config.vocab_size * config.hidden_size
+    reads = 2.0 * head * (config.num_hidden_layers + 1)
+    assert own.operations(7, 3) == pytest.approx(7 * 2 * expected + 3 * reads)
+    assert forecast(LoadOptions(str(tmp_path / "nothing"))).missing[0].startswith("no model at")
+
+
+@pytest.mark.parametrize(("capability", "has_kernels"), [((8, 0), False), ((9, 0), True)])
+def test_fp8_on_a_gpu_takes_what_it_becomes_there(capability, has_kernels, tmp_path, monkeypatch):
+    # A stand-in for a GPU and for the package: neither is here.
+    pytest.importorskip("accelerate")
+    save(tmp_path / "model", "llama", hidden_size=128, intermediate_size=256, head_dim=32)
+    formats.write_fp8(tmp_path / "model", tmp_path / "stored", tmp_path / "twin")
+    cuda = torch.device("cuda")
+    monkeypatch.setattr(forecasts, "device_of_name", lambda _: cuda)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    monkeypatch.setattr(memory, "available", lambda _: None)
+    monkeypatch.setattr(memory, "default_batch_tokens", lambda *_: 64)
+    monkeypatch.setattr(
+        quantisation, "find_spec", lambda name: name != "kernels" or has_kernels or None
+    )
+    options = LoadOptions(str(tmp_path / "stored"), dtype="bfloat16")
+    on_gpu = forecast(options)
+    monkeypatch.setattr(forecasts, "device_of_name", lambda _: torch.device("cpu"))
+    dense = forecast(options)
+    assert on_gpu.missing == () and on_gpu.need is not None and dense.need is not None
+    if has_kernels:  # a byte a weight, and the scales
+        assert on_gpu.need.weights < 0.8 * dense.need.weights
+    else:  # transformers makes bfloat16 of it
+        assert on_gpu.need.weights == dense.need.weights
+
+
+def test_a_preamble_is_counted_once():
+    items = [
+        Item(prompt="x" * 400 + q, candidates=("a" * 8, "b" * 4)) for q in ("y" * 40, "z" * 80)
+    ]
+    volume = Volume.of(items)
+    assert volume.reads == 24 // 4
+    assert volume.tokens == (400 + 40 + 80) // 4 + 24 // 4
+
+
+def test_a_plan_needs_no_weights_and_names_what_is_missing(run, tmp_path):
+    grid = grid_file(tmp_path, f"model\n{MODELS[0]}\n{tmp_path}/gone\n")
+    code, out, _ = run("paper", "--models", grid, "--benchmark", "demo", "--limit", 5, "--plan")
+    lines = [line for line in out.splitlines() if line.startswith("| ")]
+    assert code == 0 and lines[2].split("|")[-2].strip() == "nothing"
+    assert "no model at" in lines[3] and not (tmp_path / "paper").exists()
+
+
+@pytest.mark.slow
+def test_a_grid_goes_on_after_two_kills_and_past_a_cell_that_fails(forks, tmp_path):
+    here = named.find(named.PUBLISHED["smollm2-135m"]) is not None
+    models = [*MODELS, *([REAL] if here else [])]
+    rows = [f"{model}," for model in models] + [f"{tmp_path}/gone,LLaMA-7B"]
+    rows[1] += "LLaMA-13B"  # so that a cell of the paper's is there
+    grid = grid_file(tmp_path, "model,paper\n" + "\n".join(rows) + "\n")
+    out = tmp_path / "out"
+    # The long set: nothing of it fits the embedded models' context.
+    long = tmp_path / "long.jsonl"
+    line = {"prompt": "word " * 400, "candidates": ["a", "b"], "truthful": 0}
+    long.write_text(json.dumps(line) + "\n")
+    arguments = ["-m", "lastword", "paper", "--models", grid, "--out", out, "--limit", 20]
+    for benchmark in ("demo", f"jsonl:{long}", "halueval-sum"):
+        arguments += ["--benchmark", benchmark]
+    for cell in ("demo-organism", "LLaMA-13B"):
+        with forks.start(*arguments) as command:
+            until((out / "runs" / cell / "demo").exists)
+            command.kill()
+    done = forks.run(*arguments)
+    assert done.returncode == 1
+    told = [line for line in done.stderr.splitlines() if line.startswith("lastword: ")]
+    assert any("every model on halueval-sum: cannot load" in line for line in told)
+    assert any("LLaMA-7B on demo: no model at" in line for line in told)
+    assert any("demo-organism on jsonl:long: every item failed" in line for line in told)
+    invariants = json.loads((out / "invariants.json").read_text())
+    assert (
+        list(invariants)
+        == [m for m in ("demo-organism", "LLaMA-13B", "smollm2-135m")][: len(models)]
+    )
+    page = (out / "index.html").read_text(encoding="utf-8")
+    for title in ("I(M) against", "grid", "ablation", "behaviour of each model"):
+        assert title in page
+    beside = (out / "tables" / "per-model-against-paper.csv").read_text()
+    assert "LLaMA-13B,LLaMA-13B," in beside and ",29.6," in beside
+    before = sorted((out / "runs").rglob("part-*.parquet"))
+    times = [path.stat().st_mtime_ns for path in before]
+    forks.run(*arguments, "--only", "demo-organism")
+    assert [path.stat().st_mtime_ns for path in before] == times  # nothing is computed again
+
+
+def until(holds) -> None:
+    latest = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < latest, "it did not come"
+        time.sleep(0.01)
