@@ -177,7 +177,9 @@ def test_the_embedded_models_are_small(wheel):
 
 def test_the_version_is_one(wheel):
     assert wheel.name.split("-")[1] == lastword.__version__
-    dated = re.search(r"^## (\d+\.\d+\.\d+) \(", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    dated = re.search(
+        r"^## \[(\d+\.\d+\.\d+)\] - ", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
     assert dated[1] == lastword.__version__
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == lastword.__version__

@@ -198,7 +198,7 @@ def _guessed(
 
 
 @dataclass(frozen=True)
-class Errors:
+class ErrorCounts:
     """Wrong answers among some labelled rows: the mean over their groups is what is tested.
 
     Attributes:
@@ -212,7 +212,7 @@ class Errors:
     rate: float
 
     @classmethod
-    def of(cls, wrong: np.ndarray, groups: np.ndarray) -> "Errors":
+    def of(cls, wrong: np.ndarray, groups: np.ndarray) -> "ErrorCounts":
         """Count the wrong answers of rows."""
         means = group_means(groups, wrong.astype(float))
         return cls(len(wrong), len(means), float(means.mean()) if len(means) else 0.0)
@@ -232,12 +232,12 @@ class Errors:
 
 
 @dataclass(frozen=True)
-class Step:
+class ThresholdTest:
     """One confidence from which on answers are given."""
 
     threshold: float
     coverage: float
-    errors: Errors
+    errors: ErrorCounts
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,7 @@ class PlainFinding:
         delta: Maximum probability that one of the guarantees does not hold.
         error: Maximum share of wrong answers from the threshold on.
         level: The part of delta of each statement.
-        accuracy: Errors of all labelled rows.
+        accuracy: ErrorCounts of all labelled rows.
         rival: Counts against the rival, or None.
         curve: Each confidence that was tried, ascending; empty without a confidence.
         tested: Steps of the curve that were tested, from the highest on; the last may have failed.
@@ -270,14 +270,14 @@ class PlainFinding:
     delta: float
     error: float
     level: float
-    accuracy: Errors
+    accuracy: ErrorCounts
     rival: GroupEvidence | None = None
-    curve: tuple[Step, ...] = ()
-    tested: tuple[Step, ...] = ()
+    curve: tuple[ThresholdTest, ...] = ()
+    tested: tuple[ThresholdTest, ...] = ()
     slices: tuple[PlainSlice, ...] = field(default=())
 
     @property
-    def threshold(self) -> Step | None:
+    def threshold(self) -> ThresholdTest | None:
         """The lowest certified confidence; None if none is."""
         return lowest(self.tested, self.error, self.level)
 
@@ -292,7 +292,7 @@ class PlainFinding:
         return None if self.rival is None else certified_gain(self.rival, self.level)
 
 
-def lowest(tested: Sequence[Step], error: float, level: float) -> Step | None:
+def lowest(tested: Sequence[ThresholdTest], error: float, level: float) -> ThresholdTest | None:
     """Return the last step before the first that fails (fixed-sequence testing)."""
     passed = None
     for step in tested:
@@ -351,7 +351,7 @@ def certify_plain(
         delta,
         error,
         level,
-        Errors.of(wrong, table.groups),
+        ErrorCounts.of(wrong, table.groups),
         rival,
         curve,
         _until_failure(enough, error, level),
@@ -371,12 +371,14 @@ def _first_size(error: float, level: float) -> int:
     return int(sizes[(binom.cdf(1, sizes, error) <= level).argmax()])
 
 
-def _until_failure(steps: Sequence[Step], error: float, level: float) -> tuple[Step, ...]:
+def _until_failure(
+    steps: Sequence[ThresholdTest], error: float, level: float
+) -> tuple[ThresholdTest, ...]:
     failed = [place for place, step in enumerate(steps) if step.errors.p(error) > level]
     return tuple(steps[: failed[0] + 1] if failed else steps)
 
 
-def _curve(table: PlainTable, wrong: np.ndarray) -> tuple[Step, ...]:
+def _curve(table: PlainTable, wrong: np.ndarray) -> tuple[ThresholdTest, ...]:
     """Return the errors from each of some confidences on.
 
     The confidences are quantiles over all rows, which no truth has a part in.
@@ -388,7 +390,7 @@ def _curve(table: PlainTable, wrong: np.ndarray) -> tuple[Step, ...]:
     for tau in thresholds.tolist():
         over = own >= tau
         coverage = float((table.confidence >= tau).mean())
-        steps.append(Step(tau, coverage, Errors.of(wrong[over], groups[over])))
+        steps.append(ThresholdTest(tau, coverage, ErrorCounts.of(wrong[over], groups[over])))
     return tuple(steps)
 
 

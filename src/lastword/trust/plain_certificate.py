@@ -13,7 +13,7 @@ from lastword.model.weights.identity import text_digest
 from lastword.trust.certificate import Counts
 from lastword.trust.evidence import GroupEvidence
 from lastword.trust.monitor import Monitor
-from lastword.trust.plain import Errors, PlainFinding, Step, certified_gain, lowest
+from lastword.trust.plain import ErrorCounts, PlainFinding, ThresholdTest, certified_gain, lowest
 
 SCHEMA, KIND = 1, "predictions"
 
@@ -28,7 +28,7 @@ class PlainCertificate:
         delta: Maximum probability that one of the guarantees does not hold.
         error: Maximum share of wrong answers from the threshold on.
         level: The part of delta of each statement.
-        accuracy: Errors of all labelled rows.
+        accuracy: ErrorCounts of all labelled rows.
         rival: Counts against the rival; None without one.
         tested: Thresholds that were tested, from the highest on.
         date: Time of issue.
@@ -42,9 +42,9 @@ class PlainCertificate:
     delta: float
     error: float
     level: float
-    accuracy: Errors
+    accuracy: ErrorCounts
     rival: Counts | None = None
-    tested: tuple[Step, ...] = ()
+    tested: tuple[ThresholdTest, ...] = ()
     date: str = ""
 
     def __post_init__(self) -> None:
@@ -150,9 +150,10 @@ class PlainCertificate:
             digest, promise = given.pop("digest"), given.pop("promise")
             if digest != _digest({k: v for k, v in values.items() if k != "digest"}):
                 raise CertificateError("it was edited; certify again")
-            given["accuracy"] = Errors(**given["accuracy"])
+            given["accuracy"] = ErrorCounts(**given["accuracy"])
             given["tested"] = tuple(
-                Step(**step | {"errors": Errors(**step["errors"])}) for step in given["tested"]
+                ThresholdTest(**step | {"errors": ErrorCounts(**step["errors"])})
+                for step in given["tested"]
             )
             if given.get("rival") is not None:
                 given["rival"] = Counts(**given["rival"])
