@@ -274,3 +274,8 @@ def test_an_answer_that_is_deferred_is_none_of_these_where_the_question_abstains
             assert answer.probability == pytest.approx(answer.probabilities.max())
             assert words_of(answer) == (answer.choice or "none of these")
             assert answer.to_dict()["choice"] == answer.choice
+
+
+def test_a_list_of_texts_is_refused_with_the_method_for_it(plain):
+    with pytest.raises(InputError, match="2 texts: use decide_many"):
+        plain.decide(["x", "y"], {"goods": QUESTIONS["goods"]})

@@ -302,6 +302,11 @@ def test_enough_labels_are_certified_and_the_command_to_serve_is_told(tmp_path: 
     changes = [row for row in contest["answers"] if row["shown"] != row["model"]]
     assert sum(c["shown"] == c["truth"] for c in changes) == certificate.counts.fixed
     assert sum(c["model"] == c["truth"] for c in changes) == certificate.counts.broken
+    with (out / "answers.csv").open(newline="") as file:
+        written_rows = [*csv.DictReader(file)]
+    assert [(r["id"], r["best"]) for r in written_rows] == [
+        (row["id"], row["shown"]) for row in contest["answers"]
+    ]
     assert contest["best"] == stored["certificate"]["method"]
     assert len(changes) == certificate.counts.overrides
     errors = " ".join(advice["details"]["errors"])

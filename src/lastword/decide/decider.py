@@ -296,9 +296,14 @@ class Decider:
             template: `decide/plain`, `decide/listed`, `decide/chat`, or a file of Jinja.
 
         Raises:
-            InputError: No input, no questions or no template.
+            InputError: No input, several texts, no questions or no template.
             ItemError: A question that cannot be answered: it does not fit the context.
         """
+        if isinstance(input, list | tuple) and input and all(isinstance(v, str) for v in input):
+            raise InputError(
+                f"decide answers about one input, and this is a list of {len(input)} texts: use "
+                "decide_many"
+            )
         plan = self.plan(input, questions, template=template)
         _warn(plan.warnings)
         answers: Answers = self.answer([plan])[0]

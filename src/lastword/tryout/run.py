@@ -12,6 +12,7 @@ from lastword.decide.file import write_questions
 from lastword.decide.item import item_of
 from lastword.decide.templates import CHAT, DEFAULT, TEMPLATES, template_of
 from lastword.errors import InputError, ItemError
+from lastword.files.cells import csv_line
 from lastword.files.folder import locate
 from lastword.files.strict_json import to_json
 from lastword.files.writing import open_whole
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 _SAMPLE = 4  # items from which the time of all is estimated
 CERTIFICATE, QUESTIONS = "certificate.toml", "questions.yaml"
+ANSWERS, _ANSWER_COLUMNS = "answers.csv", ("id", "text", "truth", "model", "best")
 PROBE, UNCERTIFIED = f"answer{SUFFIX}", f"answer-uncertified{SUFFIX}"
 
 
@@ -241,7 +243,10 @@ class TryJob:
             if prompt.template.name not in TEMPLATES:
                 _write(out / file_of(prompt.name), prompt.template.text)
         _write(out / FILE, to_json(verdict.to_dict()) + "\n")
-        write_page(verdict, {id: text for text, _, _, id, _ in self.labels.rows}, out)
+        texts = {id: text for text, _, _, id, _ in self.labels.rows}
+        rows = [(r.id, texts[r.id], r.truth, r.model, r.shown) for r in verdict.contest.answers]
+        _write(out / ANSWERS, "".join(map(csv_line, [_ANSWER_COLUMNS, *rows])))
+        write_page(verdict, texts, out)
 
 
 def _unlike(contest: Contest | None, method: str | None) -> str:
