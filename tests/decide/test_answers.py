@@ -57,7 +57,6 @@ def scored(question, scores: list[float], temperature: float | None = None):
 def held(**facts):
     """A certificate that lets every decision stand as it is, unless told otherwise."""
     given: dict = {"templates": (), "questions": (), "threshold": None, "calibration": None}
-    given["probe"] = None
     given |= {"obey": lambda decision: decision, "check_template": lambda template: None}
     return SimpleNamespace(**given | facts)
 
@@ -199,7 +198,7 @@ def test_nothing_corrects_an_answer_unasked(plain):
         asked = {"fact": Choice("", example.candidates)}
         own = plain.decide(example.fields["question"], asked)["fact"]
         trace = named.decide(example.fields["question"], asked)["fact"]
-        assert not own.corrected and own.method == "model" and trace.method == "trace"
+        assert not own.corrected and own.method == "base" and trace.method == "trace"
         base = own.decision.base_scores
         np.testing.assert_allclose(own.probabilities, softmax(base), atol=1e-12)
         np.testing.assert_allclose(base, trace.decision.base_scores, atol=1e-5)
@@ -216,7 +215,7 @@ def test_answers_as_json_and_as_a_frame(plain):
     assert set(answers.choices) == {"goods", "right"} and set(answers.scores) == {"far"}
     there, plainly = answers.predicates["there"], {"calibrated": False, "deferred": False}
     own = {n: getattr(there, n) for n in ("probability", "confidence", "corrected")}
-    assert told["there"] == {"type": "predicate", "method": "model"} | own | plainly
+    assert told["there"] == {"type": "predicate", "method": "base"} | own | plainly
     frame = to_frame([answers, answers])
     assert len(frame) == 2 and frame["goods"][0] == answers.choices["goods"].choice
     assert frame["far.confidence"][1] == answers["far"].confidence
@@ -253,7 +252,7 @@ def test_several_may_apply_each_by_its_own_predicate(plain):
     assert about.probability == pytest.approx(min(max(p, 1 - p) for p in expected), abs=1e-5)
     near({"goods": answers["goods"]}, plain.decide(TEXT, {"goods": QUESTIONS["goods"]}))
     told = answers.to_dict()["about"]
-    assert told["choices"] == list(about.choices) and told["method"] == "model"
+    assert told["choices"] == list(about.choices) and told["method"] == "base"
     assert [own["value"] for own in told["probabilities"]] == ["lakes", "goods", True]
     frame = to_frame(plain.decide_many([TEXT, "clay"], asked))
     assert len(frame) == 2 and frame["about"].fillna("")[0] == "|".join(map(str, about.choices))

@@ -40,8 +40,8 @@ def pieces_of(answer) -> list[dict]:
 # What comes out
 
 
-def test_a_completion_is_the_models_choice(plain, model):
-    decision = model.correct(TEXT["prompt"], CHOICES).as_base()
+def test_a_completion_is_the_corrected_choice(plain, model):
+    decision = model.correct(TEXT["prompt"], CHOICES)
     told = post(plain, "completions", TEXT).json()
     assert told["object"] == "text_completion" and told["id"].startswith("cmpl-")
     assert told["choices"] == [
@@ -62,7 +62,7 @@ def test_a_message_is_the_decision_about_what_the_user_said(plain, model):
     (answer,) = decided["answers"]
     assert told["lastword"]["probabilities"] == answer["probabilities"]
     assert told["lastword"] | answer["lastword"] == told["lastword"]
-    assert told["lastword"]["method"] == "model"
+    assert told["lastword"]["method"] == "base"
     assert told["usage"]["prompt_tokens"] == decided["usage"]["input_tokens"]
 
 

@@ -25,14 +25,6 @@ def serve(
             help="Questions file. Its questions are prepared at start; /v1/models lists them."
         ),
     ] = None,
-    strict: Annotated[
-        bool,
-        typer.Option(
-            "--strict",
-            help="Refuse a question that differs from one with a probe or a certificate in its "
-            "wording alone. By default the model answers it, with a warning.",
-        ),
-    ] = False,
     template: opt.Template = None,
     probe: opt.Probes = None,
     correction: opt.Correction = None,
@@ -135,7 +127,6 @@ def serve(
         explorer=explorer,
         log_prompts=log_prompts,
         questions=questions,
-        strict=strict,
         template=template,
         **read_pairs("--limits", limits, readers),
     )

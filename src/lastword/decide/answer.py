@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 Probabilities = Float[np.ndarray, " options"]
 
-MODEL = "model"  # the method of an answer that nothing corrects
 ERROR = "error"  # the column of what is wrong with a row
 
 
@@ -69,8 +68,8 @@ class _Answered:
 
     @property
     def method(self) -> str:
-        """The correction or probe that answered; `model` if the model's answer stands alone."""
-        return MODEL if self.decision.method == "base" else self.decision.method
+        """The correction in force."""
+        return self.decision.method
 
     @property
     def corrected(self) -> bool:

@@ -1,6 +1,5 @@
 """Decider: typed questions answered by a model, a correction of it, or probes."""
 
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +23,6 @@ from lastword.decide.answer import (
 )
 from lastword.decide.batch import Read, Scope
 from lastword.decide.item import Input, item_of, render, text_of
-from lastword.decide.nearby import nearby, normalised
 from lastword.decide.options import DecideOptions
 from lastword.decide.plan import Part, Plan
 from lastword.decide.questionnaire import (
@@ -74,12 +72,11 @@ class Decider:
         unlike: A probe's answer is deferred if the text's p-value of being like the labelled texts
             is below this.
         template: Prompt template of questions; chosen by certificate and chat if left out.
-        questions: Questions by the names under which a client may ask them.
 
     Raises:
         CertificateError: The certificate cannot be read, or is for another model, Theta or chat.
-        InputError: A probe that cannot be read, is for another model, or has too few labels for
-            any text to be below `unlike`; two probes for one question.
+        InputError: A probe that cannot be read, or is for another model, or has too few labels
+            for any text to be below `unlike`.
     """
 
     def __init__(
@@ -91,10 +88,8 @@ class Decider:
         probes: Sequence[Probe | str | Path] = (),
         unlike: float = 0.0,
         template: str | None = None,
-        questions: Mapping[str, Question] = {},
     ) -> None:
         self.tracer, self.unlike, self.template = tracer, unlike, template
-        self.questions = dict(questions)
         self.named = correction is not None
         self.correction = _correction_of(correction or "trace", tracer)
         self.probes = [one if isinstance(one, Probe) else Probe.read(one) for one in probes]
@@ -103,15 +98,9 @@ class Decider:
         self.certificate = certificate
         if certificate is not None:
             self._obey(certificate)
-        for place, probe in enumerate(self.probes):
+        for probe in self.probes:
             probe.check(self.subject)
             _check_unlike(probe, unlike)
-            for other in self.probes[:place]:
-                if other.answers(probe.question) and other.digest != probe.digest:
-                    raise InputError(
-                        f"two probes answer one question: {other.name} and {probe.name}, of which "
-                        "one may be named in the questions file. Give one of them"
-                    )
 
     def _obey(self, certificate: Certificate) -> None:
         """Take the method that a certificate allows."""
@@ -172,9 +161,8 @@ class Decider:
 
     @property
     def method(self) -> str:
-        """Return the name of what answers questions that no probe answers; `base` is the model."""
-        certified = self.certificate is not None and self.certificate.probe is None
-        return self.correction.name if self.named or certified else "base"
+        """Return the name of what answers questions: `base` if nothing was named."""
+        return self.correction.name if self.named or self.certificate is not None else "base"
 
     @property
     def temperature(self) -> float | None:
@@ -304,9 +292,7 @@ class Decider:
                 f"decide answers about one input, and this is a list of {len(input)} texts: use "
                 "decide_many"
             )
-        plan = self.plan(input, questions, template=template)
-        _warn(plan.warnings)
-        answers: Answers = self.answer([plan])[0]
+        answers: Answers = self.answer([self.plan(input, questions, template=template)])[0]
         return answers
 
     def decide_many(
@@ -323,7 +309,6 @@ class Decider:
         with `on_error="return"` it stands in the place of the answers.
         """
         ready = self.prepare(questions, template=template)
-        _warn(self.near_misses(ready))
         rest = ((value, str(place)) for place, value in enumerate(inputs))
         while piece := list(islice(rest, _TOGETHER)):
             plans = self.plan_many(piece, ready)
@@ -408,7 +393,7 @@ class Decider:
         Raises:
             InputError: A probe was fitted under another prompt template.
         """
-        probes, near = self._probes_of(ready), self.near_misses(ready)
+        probes = self._probes_of(ready)
         texts = [v if isinstance(v, str) else _text_or_error(v) for v, _ in inputs]
         named: list[tuple[str, str | None]] = [
             (text, name)
@@ -427,34 +412,8 @@ class Decider:
                 continue
             parts = next(rows)
             bad = next((part for part in parts if isinstance(part, ItemError)), None)
-            plans.append(bad or Plan(text, ready.questions, parts, read == "all", near))
+            plans.append(bad or Plan(text, ready.questions, parts, trajectory=read == "all"))
         return plans
-
-    def near_misses(self, ready: Questionnaire) -> dict[str, str]:
-        """Return, for each question that the model answers, how it differs from a served one.
-
-        Served questions are those of the probes and of the certificate. A question that resembles
-        none of them has no warning.
-        """
-        named = {n: q for n, q in self.questions.items() if self._answered_by(q) is not None}
-        found = {}
-        for name, question in ready.questions.items():
-            if self._answered_by(question) is not None:
-                continue
-            probed = {probe.name: _asked(probe, question) for probe in self.probes}
-            if (what := nearby(question, named | probed)) is not None:
-                found[name] = what
-        return found
-
-    def _answered_by(self, question: Question) -> str | None:
-        """Return what answers a question besides the model: a probe, or a certified correction."""
-        for probe in self.probes:
-            if not isinstance(question, Multi) and probe.answers(question):
-                return probe.name
-        certificate = self.certificate
-        if certificate is None or certificate.probe is not None or not certificate.questions:
-            return None
-        return certificate.policy.method if speaks_of(question, certificate.questions) else None
 
     def _probes_of(self, ready: Questionnaire) -> dict[str, Probe]:
         """Return the questions that a probe answers, each with its probe."""
@@ -602,7 +561,7 @@ class Decider:
         certified = () if self.certificate is None else self.certificate.questions
         if speaks_of(part.question, certified):
             return answer_of(part.question, decision, self.temperature)
-        return answer_of(part.question, without_certificate(decision).as_base())
+        return answer_of(part.question, without_certificate(decision))
 
     def _from_states(
         self,
@@ -796,19 +755,6 @@ def _check_unlike(probe: Probe, level: float) -> None:
 def _state_of(part: Part) -> StateProbe:
     assert part.probe is not None and part.probe.state is not None
     return part.probe.state
-
-
-def _asked(probe: Probe, question: Question) -> Question:
-    """Return a probe's question, with the asked options if those of the probe differ by row."""
-    if not isinstance(probe.fit, TrajectoryProbe) or not isinstance(question, Choice):
-        return probe.question
-    same = normalised(question.instructions) == normalised(probe.question.instructions)
-    return replace(question, instructions=probe.question.instructions) if same else probe.question
-
-
-def _warn(messages: Mapping[str, str]) -> None:
-    for name, message in messages.items():
-        warnings.warn(f"question {name!r}: {message}", stacklevel=3)
 
 
 def _fault(decision: Decision | NonFiniteError | None) -> NonFiniteError | None:

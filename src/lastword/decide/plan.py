@@ -1,7 +1,7 @@
 """Plan: questions about one input, with their prompts as tokens, before any model runs."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from lastword.decide.batch import Scope
@@ -40,14 +40,12 @@ class Plan:
         questions: The questions by name.
         parts: One part per question; one per option of a question to which several may apply.
         trajectory: True if a probe's answer also has what each depth would have said.
-        warnings: For a question that resembles one with a probe or certificate: what differs.
     """
 
     text: str
     questions: Mapping[str, Question]
     parts: tuple[Part, ...]
     trajectory: bool = False
-    warnings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def tokens(self) -> int:

@@ -48,9 +48,9 @@ class Call:
         return self.request.client
 
     async def answer(
-        self, item: Item, *, full: bool = False, view: bool = False, plain: bool = False
+        self, item: Item, *, full: bool = False, view: bool = False
     ) -> tuple[dict[str, Any], EncodedItem]:
-        """Return the JSON of an item's decision, and its tokens; `plain` is the model's answer.
+        """Return the JSON of an item's decision, and the tokens that it was made of.
 
         Raises:
             Refusal: As `Corrector.decide`.
@@ -58,7 +58,6 @@ class Call:
         """
         scope = Scope("all" if full or view else "decide", "all" if view else "base")
         ((decision, encoded),) = await self.corrector.decide([item], self.client, scope)
-        decision = decision.as_base() if plain else decision
         told = self.corrector.write(decision, item, full=full, request=self.id)
         if view:
             told["view"] = self.corrector.view(decision, item)

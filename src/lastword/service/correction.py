@@ -27,7 +27,6 @@ from lastword.text.tokens import EncodedItem
 Read_ = TypeVar("Read_")
 LONG = 2**15  # characters that take a tokenizer a tenth of a second: they wait behind short ones
 _CPU_TOKENS = 1024  # of one pass, for which all others wait
-_NAMED = 8  # questions that a message lists
 _LAST_SECONDS = 2.0  # for what hangs when all that is waited for has had its deadline
 
 
@@ -227,21 +226,15 @@ class Corrector:
         """Count an item of a batch that has no answer; whole requests are counted at the guard."""
         self._metrics.refusals.labels(Refusal.of(error).code).inc()
 
-    def require_model(self, name: str | None) -> str | None:
-        """Return the served question that a model's name ends with (`MODEL:QUESTION`), if it does.
+    def require_model(self, name: str | None) -> None:
+        """Refuse a request for another model than the one that is served.
 
         Raises:
-            Refusal: It names another model, or no question that is served.
+            Refusal: It names another.
         """
-        if name is None or name == self.name:
-            return None
-        model, _, question = name.rpartition(":")
-        if model == self.name and question in self.decider.questions:
-            return question
-        names = [self.name, *(f"{self.name}:{key}" for key in [*self.decider.questions][:_NAMED])]
-        expected = " or ".join(map(repr, names))
-        what = f"the model {name!r:.80} is not served here; expected {expected}"
-        raise Refusal("unknown_model", what)
+        if name is not None and name != self.name:
+            what = f"the model {name!r:.80} is not served here; expected {self.name!r}"
+            raise Refusal("unknown_model", what)
 
     def write(
         self,

@@ -4,16 +4,13 @@ import asyncio
 from bisect import bisect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, cast
 
 from lastword.decide.answer import ChoiceAnswer, Probed, ScoreAnswer, SingleAnswer, answer_of
 from lastword.decide.item import Input, candidates_of, text_of
-from lastword.decide.nearby import normalised
 from lastword.decide.plan import Part, Plan
 from lastword.decide.questionnaire import singles
 from lastword.errors import InputError, ItemError
-from lastword.files.shorten import shorten
 from lastword.files.strict_json import strict
 from lastword.records.decision import Decision
 from lastword.service.call import Call
@@ -23,7 +20,6 @@ from lastword.text.question import Question, Single
 from lastword.text.tokens import EncodedItem, count_tokens, token_counts
 
 MOST_QUESTIONS = 400
-_NAMED = 8  # served questions that a message lists
 _FEW = 8  # questions that may have places as single items have
 _REQUEST = 4  # requests of questions may be as large as so many items, in characters and tokens
 _TOKENS_A_CHARACTER = 4  # at most, of the usual tokenizers
@@ -82,53 +78,6 @@ async def answer(
         raise Refusal("invalid_body", str(error)) from error
 
 
-def ask(
-    call: Call, name: str | None, make: Callable[[], Question] | None
-) -> Callable[[], Question]:
-    """Return a function that makes a question: the served one of a name, or the client's.
-
-    Args:
-        call: The request.
-        name: Name of a served question; None for the client's.
-        make: Makes the client's question, which must have the options of the served one; None if
-            it sent nothing but a name.
-    """
-    if name is None:
-        assert make is not None
-        return make
-    return partial(_served, call.corrector.decider.questions, name, make)
-
-
-def _served(
-    questions: Mapping[str, Question], name: str, make: Callable[[], Question] | None
-) -> Question:
-    if (question := questions.get(name)) is None:
-        names = ", ".join([*questions][:_NAMED]) or "none: start the service with --questions"
-        raise InputError(f"{name!r:.80} is no served question; expected one of: {names}")
-    if make is not None:
-        own, served = ({normalised(o.text) for o in q.options} for q in (make(), question))
-        if own != served:
-            options = ", ".join(option.text for option in question.options)
-            raise InputError(
-                f"the served question {name!r} has other options ({shorten(options, 200)}): leave "
-                "the options out, or do not name a served question"
-            )
-    return question
-
-
-def only(call: Call, model: str, count: int) -> str | None:
-    """Return the served question that a model's name ends with, for a request of one question.
-
-    Raises:
-        Refusal: The model is another, or the request has more than one question.
-    """
-    name = call.corrector.require_model(model)
-    if name is not None and count > 1:
-        what = f"the model {model!r:.80} names one question, and {count} came"
-        raise Refusal("invalid_body", f'{what}: name each by "question", or send one')
-    return name
-
-
 def questions_of(asked: Mapping[str, Callable[[], Question]]) -> dict[str, Question]:
     """Make questions, by name; what is wrong with one names it.
 
@@ -162,9 +111,6 @@ async def _answered(
             read="all" if include else "decide",
             blind="all" if view else "none",
         )
-        if corrector.settings.strict:
-            for name, warning in plan.warnings.items():
-                raise InputError(f"questions.{name:.80}: {warning}")
         probed = any(part.probe is not None for part in plan.parts)
         return plan, count_tokens(text, corrector.decider.tracer.tokenizer) if probed else 0
 
@@ -190,9 +136,6 @@ async def _answered(
                 told["feedback_id"] = corrector.oversight.probed(answer, part, plan.text)
         answers[part.name] = answer
         reasons[part.name] = _reasons(answer, told, trajectory=trajectory)
-        if (warning := plan.warnings.get(part.name)) is not None:
-            reasons[part.name]["warnings"] = [warning]
-            call.service.log.event("near_miss", request=call.id, told=warning)
     return Answered(answers, reasons, tuple(items), probed_tokens)
 
 

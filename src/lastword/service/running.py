@@ -37,8 +37,7 @@ class Service:
             template_of(settings.template)  # refused now, and not at a request
             decider.template = settings.template
         if settings.questions is not None:
-            decider.questions |= read_questions(settings.questions)
-            decider.prepare(decider.questions)  # refused now too
+            decider.prepare(read_questions(settings.questions))  # refused now too
         self.corrector = Corrector(decider, settings, self.metrics, self.log)
         self.metrics.served.labels(__version__, self.corrector.name).set(1)
         self.metrics.dropped_lines.set_function(lambda: self.log.dropped)

@@ -52,8 +52,6 @@ class Settings:
         explorer: Show the explorer at /.
         log_prompts: Log prompts and candidates.
         questions: Questions file. It is checked, and the probes that it names are loaded, at start.
-        strict: Refuse a question that resembles one with a probe or a certificate, instead of
-            answering it by the model with a warning.
         template: Template of decisions: decide/plain, decide/listed, decide/chat or a Jinja file.
     """
 
@@ -85,7 +83,6 @@ class Settings:
     explorer: bool = False
     log_prompts: bool = False
     questions: Path | None = None
-    strict: bool = False
     template: str | None = None
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from lastword.decide.answer import PredicateAnswer, ScoreAnswer, SingleAnswer
 from lastword.errors import InputError
 from lastword.service.call import Call, plain_answer
-from lastword.service.deciding import answer, ask, keyed, only, questions_of
+from lastword.service.deciding import answer, keyed, questions_of
 from lastword.service.dialect import Dialect
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
@@ -42,17 +42,13 @@ class NoulCriteria(BaseModel, strict=True, extra="ignore"):
 
 
 class GoogleQuestion(BaseModel, strict=True, extra="ignore"):
-    """One question; `criteria` are options by id, levels, or when a statement holds.
-
-    `question` is the name of a served question, to be asked.
-    """
+    """One question; `criteria` are options by id, levels, or when a statement holds."""
 
     type: Literal["noul", "choice", "score"]
     instructions: Said
     criteria: dict[Text, Text | None] | list[Text] | None = None
-    question: Text | None = None
 
-    def made(self) -> Question:
+    def question(self) -> Question:
         """Return the question of the library.
 
         Raises:
@@ -87,11 +83,9 @@ class GoogleBody(BaseModel, strict=True, extra="forbid"):
 
 async def google_decisions(body: GoogleBody, call: Call) -> Response:
     """Answer questions about an input, in the form of Google's decisions."""
-    named = only(call, body.model.removeprefix("models/"), len(body.questions))
+    call.corrector.require_model(body.model.removeprefix("models/"))
     text = _text(body.input)
-    asked = {
-        name: ask(call, own.question or named, own.made) for name, own in body.questions.items()
-    }
+    asked = {name: own.question for name, own in body.questions.items()}
     answered = await answer(call, text, lambda: questions_of(asked), most=MOST_QUESTIONS)
     told = {
         name: _answer(own) | {"x_lastword": answered.reasons[name]}

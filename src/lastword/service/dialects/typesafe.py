@@ -4,17 +4,17 @@ Where its documents leave something open, docs/decisions.md says what is done he
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal
 
 from fastapi import Response
 from pydantic import BaseModel, Field
 
-from lastword.decide.answer import PredicateAnswer, ScoreAnswer, SingleAnswer
+from lastword.decide.answer import PredicateAnswer, SingleAnswer
 from lastword.errors import InputError
-from lastword.service.call import Call, ThisCall, plain_answer
-from lastword.service.deciding import answer, ask, keyed, only, questions_of
+from lastword.service.call import ThisCall, plain_answer
+from lastword.service.deciding import answer, keyed, questions_of
 from lastword.service.dialect import Dialect, Route
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
@@ -58,10 +58,11 @@ class SystemOneAnswer(BaseModel):
 
 async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
     """Answer questions about a state, in the form of TypeSafe's System One."""
-    named = None if body.model == ALIAS else only(call, body.model, len(body.questions))
+    if body.model != ALIAS:
+        call.corrector.require_model(body.model)
     if body.assets:
         raise Refusal("invalid_body", "assets: this model reads text alone; leave images out")
-    asked = {name: _asked(call, own, named) for name, own in body.questions.items()}
+    asked = {name: partial(_question, own) for name, own in body.questions.items()}
     include = [name for name in body.include if name == "trajectory"]
     answered = await answer(call, body.state, lambda: questions_of(asked), include=include)
     deferred = [f"questions.{name:.80}" for name, own in answered.answers.items() if own.deferred]
@@ -74,15 +75,6 @@ async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
     }
     usage = {"input_tokens": answered.input_tokens, "output_tokens": answered.output_tokens}
     return plain_answer({"model": call.corrector.name, "answers": told, "usage": usage})
-
-
-def _asked(call: Call, own: Mapping[str, Any], named: str | None) -> Callable[[], Question]:
-    name = own.get("question", named)
-    if name is not None and not isinstance(name, str):
-        raise Refusal("invalid_body", "questions: `question` is the name of a served question")
-    # The name of a served question is enough.
-    make = None if name is not None and "criteria" not in own else partial(_question, own)
-    return ask(call, name, make)
 
 
 def _question(own: Mapping[str, Any]) -> Question:
@@ -142,8 +134,7 @@ def _answer(own: SingleAnswer, question: Mapping[str, Any]) -> dict[str, Any]:
         return {"type": "noul", "noul": own.probability}
     told = keyed(own, own.confidence)
     if told["type"] == "score":
-        levels = question.get("criteria") or (own.labels if isinstance(own, ScoreAnswer) else ())
-        told["legend"] = {str(i): level for i, level in enumerate(levels)}
+        told["legend"] = {str(i): level for i, level in enumerate(question["criteria"])}
     return told
 
 

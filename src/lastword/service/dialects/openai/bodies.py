@@ -93,7 +93,6 @@ class ChatBody(CompletionOptions, json_schema_extra={"examples": [_CHAT]}):
     """A text of the user, and which of a list it is: a decision, asked as a conversation."""
 
     messages: list[ChatMessage] = Field(min_length=1, fail_fast=True)
-    question: Text | None = Field(None, description="Name of a served question, to be asked.")
     max_completion_tokens: int | None = Field(None, ge=1)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)

@@ -119,83 +119,43 @@ def read_choices(
 
 def _of_schema(schema: Mapping[str, Any]) -> Choices:
     properties = schema.get("properties")
-    key, where = None, "the schema"
-    value: Any = schema
-    if isinstance(properties, Mapping):
-        if len(properties) != 1:
-            names = ", ".join(map(str, properties)) or "none"
-            raise _unread(f"properties: expected one property, the answer, not {names}")
-        ((key, value),) = properties.items()
-        where = f"properties.{key:.80}"
-    if key is not None and not _is_plain(key):
-        raise _unread("properties has a name that is no text")
-    whole = part = _followed(value, schema)
-    if several := part.get("type") == "array":
-        where, part = f"{where}.items", _followed(part.get("items"), schema)
-    forms = part.get("anyOf", part.get("oneOf"))
-    parts = [_followed(form, schema) for form in forms] if isinstance(forms, list) else [part]
-    pairs = [pair for form in parts for pair in _pairs(form, where)]
-    described = dict[tuple[bool, Any], str | None]()
-    for value, more in pairs:
-        if value is not None:
-            # 1 and 1.0 are one number in JSON, and true is not 1.
-            if (option := (isinstance(value, bool), value)) in described:
-                raise _unread(f"{where} has {to_json(value):.80} twice")
-            described[option] = more
-    if not described:
-        raise _unread(f"{where} has no option, its enum is empty")
-    asked, nullable = _text(whole.get("description")), len(described) < len(pairs)
-    descriptions = () if forms is None else tuple(described.values())
-    values = tuple(value for _, value in described)
-    return Choices(values, True, key, asked or "", descriptions, nullable, several)
-
-
-def _unread(what: str) -> Refusal:
-    return Refusal(
-        "no_choices",
-        f"response_format: {what}. Expected an enum of texts, numbers or booleans, or an object "
-        "with one property that is such an enum",
+    alone = (
+        properties if isinstance(properties, Mapping) and len(properties) == 1 else {None: schema}
     )
+    ((key, own),) = alone.items()
+    whole = part = _followed(own, schema)
+    if several := part.get("type") == "array":
+        part = _followed(part.get("items"), schema)
+    forms = part.get("anyOf", part.get("oneOf"))
+    parts = [_followed(own, schema) for own in forms] if isinstance(forms, list) else [part]
+    pairs = [pair for own in parts for pair in _pairs(own)]
+    choices = [pair for pair in pairs if pair[0] is not None]
+    values = tuple(value for value, _ in choices)
+    if not values or not all(map(_is_plain, (*values, key or ""))):
+        raise Refusal("no_choices", NO_CHOICES)
+    described = () if forms is None else tuple(more for _, more in choices)
+    asked, nullable = _text(whole.get("description")), len(choices) < len(pairs)
+    return Choices(values, True, key, asked or "", described, nullable, several)
 
 
 def _followed(part: Any, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a part of a schema with its reference into the definitions and its `allOf` merged."""
+    """A part of a schema; a reference into `$defs` is followed once."""
     if not isinstance(part, Mapping):
         return {}
-    merged: dict[str, Any] = {}
-    for other in [part, *(_entries(part.get("allOf")))]:
-        _, _, reference = str(other.get("$ref", "")).partition("#/")
-        folder, _, name = reference.partition("/")
-        definitions = schema.get(folder) if folder in ("$defs", "definitions") else None
-        target = definitions.get(name) if isinstance(definitions, Mapping) else None
-        merged |= target if isinstance(target, Mapping) else {}
-        merged |= other
-    return merged
+    definitions, name = schema.get("$defs"), str(part.get("$ref", "")).removeprefix("#/$defs/")
+    target = definitions.get(name) if isinstance(definitions, Mapping) else None
+    return {**target, **part} if isinstance(target, Mapping) else part
 
 
-def _entries(parts: Any) -> list[Mapping[str, Any]]:
-    return [p for p in parts if isinstance(p, Mapping)] if isinstance(parts, list) else []
-
-
-def _pairs(part: Mapping[str, Any], where: str) -> list[tuple[Any, str | None]]:
-    """Return the values of an enum or a constant, each with its description; None for null.
-
-    Raises:
-        Refusal: There is no enum and no constant, or a value that is no text, number or boolean.
-    """
+def _pairs(part: Mapping[str, Any]) -> list[tuple[Any, str | None]]:
+    """The values of an enum or a constant, each with its description; null where it may be null."""
     if part.get("type") == "null":
         return [(None, None)]
     if "const" in part:
-        pairs = [(part["const"], _text(part.get("description")))]
-    elif isinstance(part.get("enum"), list):
-        pairs = [(value, None) for value in part["enum"]]
-    else:
-        what = f"has type {part['type']!r:.40} and no enum" if "type" in part else "has no enum"
-        raise _unread(f"{where} {what}")
-    for place, (value, _) in enumerate(pairs):
-        if value is not None and not _is_plain(value):
-            raise _unread(f"{where}.enum[{place}] is {to_json(value):.80}")
-    return pairs
+        return [(part["const"], _text(part.get("description")))]
+    if not isinstance(part.get("enum"), list):
+        raise Refusal("no_choices", NO_CHOICES)
+    return [(value, None) for value in part["enum"]]
 
 
 def _text(value: Any) -> str | None:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
 from lastword.decide.answer import PredicateAnswer, SingleAnswer
 from lastword.decide.item import text_of
 from lastword.service.call import ThisCall, plain_answer
-from lastword.service.deciding import Answered, answer, ask, only, questions_of
+from lastword.service.deciding import Answered, answer, questions_of
 from lastword.service.dialects.google import GoogleBody, google_decisions
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
@@ -72,7 +72,6 @@ class QuestionBody(BaseModel, strict=True, extra="ignore"):
 
     instructions: Text | list[dict[str, Any]]
     name: Text | None = None
-    question: Text | None = Field(None, description="Name of a served question, to be asked.")
 
     @property
     def said(self) -> str:
@@ -85,7 +84,7 @@ class PredicateBody(QuestionBody):
 
     type: Literal["predicate"]
 
-    def made(self) -> Question:
+    def question(self) -> Question:
         """The question of the library."""
         return Predicate(self.said)
 
@@ -96,7 +95,7 @@ class ChoiceBody(QuestionBody):
     type: Literal["choice"]
     choices: list[Annotated[ChoiceOption, _entry("value", "an option")]]
 
-    def made(self) -> Question:
+    def question(self) -> Question:
         """The question of the library."""
         return Choice(self.said, [Option(own.value, own.description) for own in self.choices])
 
@@ -107,7 +106,7 @@ class ScoreBody(QuestionBody):
     type: Literal["score"]
     levels: list[Annotated[Level, _entry("label", "a level")]] = Field(max_length=10)
 
-    def made(self) -> Question:
+    def question(self) -> Question:
         """The question of the library."""
         return Score(self.said, [Option(own.label, own.description) for own in self.levels])
 
@@ -165,11 +164,9 @@ async def decisions(body: AnyBody, call: ThisCall) -> Response:
     """
     if isinstance(body, GoogleBody):
         return await google_decisions(body, call)
-    named = only(call, body.model, len(body.questions))
+    call.corrector.require_model(body.model)
     text = _input(body.input)
-    asked = {
-        str(i): ask(call, own.question or named, own.made) for i, own in enumerate(body.questions)
-    }
+    asked = {str(i): own.question for i, own in enumerate(body.questions)}
     answered = await answer(call, text, lambda: questions_of(asked), include=body.include)
     told = [
         _answer(answered.answers[str(i)], own.name, answered.reasons[str(i)], body.on_deferred)

@@ -3,8 +3,6 @@
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from functools import partial
 from typing import Any, Literal, cast
 
 from fastapi import Response
@@ -12,10 +10,10 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 from scipy.special import log_softmax
 
-from lastword.decide.answer import MODEL, ChoiceAnswer, MultiAnswer, PredicateAnswer
+from lastword.decide.answer import ChoiceAnswer, MultiAnswer, PredicateAnswer
 from lastword.files.strict_json import to_json
 from lastword.service.call import Call, ThisCall, plain_answer
-from lastword.service.deciding import answer, ask
+from lastword.service.deciding import answer
 from lastword.service.dialect import Dialect, Route
 from lastword.service.dialects.google import GOOGLE
 from lastword.service.dialects.openai.bodies import (
@@ -23,11 +21,9 @@ from lastword.service.dialects.openai.bodies import (
     CompletionBody,
     CompletionOptions,
 )
-from lastword.service.dialects.openai.choices import Choices
 from lastword.service.dialects.openai.decisions import DecisionsAnswer, decisions
 from lastword.service.refusal import Refusal
 from lastword.text.items import Item
-from lastword.text.question import Choice
 from lastword.version import __version__
 
 EVENTS = "text/event-stream"
@@ -128,19 +124,16 @@ def _event(value: dict[str, Any]) -> str:
 async def models(call: ThisCall) -> Response:
     """The model that is served, in OpenAI's form and in TypeSafe's."""
     begin, name = call.service.begin, call.corrector.name
+    own = {"id": name, "object": "model", "created": begin, "owned_by": "lastword"}
     decider = call.corrector.decider
-    names = [name, *(f"{name}:{question}" for question in decider.questions)]
-    own = {"object": "model", "created": begin, "owned_by": "lastword"}
-    method = MODEL if decider.method == "base" else decider.method
     told = {
         "name": name,
-        "description": f"Decisions by {method}, by lastword {__version__}",
+        "description": f"Decisions by {decider.method}, by lastword {__version__}",
         "release_date": time.strftime("%Y-%m-%d", time.gmtime(begin)),
-        "correction": method,
+        "correction": decider.method,
         "certificate": None if decider.certificate is None else decider.certificate.describe(),
     }
-    listed = [{"id": id} | own for id in names]
-    return plain_answer({"object": "list", "data": listed, "models": [told]})
+    return plain_answer({"object": "list", "data": [own], "models": [told]})
 
 
 async def chat_completions(body: ChatBody, call: ThisCall) -> Response:
@@ -149,10 +142,9 @@ async def chat_completions(body: ChatBody, call: ThisCall) -> Response:
     The system's messages are the instructions of the question, the others the text that it is
     about: the same question, and the same answer, as in `/v1/decisions`.
     """
-    name = body.question or call.corrector.require_model(body.model)
-    choices = body.choices if name is None else _served(call, body, name)
-    make = partial(choices.question, body.said)
-    made = await answer(call, body.input, lambda: {_ONLY: ask(call, name, make)()})
+    call.corrector.require_model(body.model)
+    choices = body.choices
+    made = await answer(call, body.input, lambda: {_ONLY: choices.question(body.said)})
     usage = _usage(made.input_tokens, made.output_tokens)
     refuses = body.on_deferred == "refusal"
     if choices.several:  # a yes or no an option, in order; no one token stands for an array
@@ -174,30 +166,13 @@ async def chat_completions(body: ChatBody, call: ThisCall) -> Response:
     return _response(call, body, ("chatcmpl", *_CHAT), form, usage, told)
 
 
-def _served(call: Call, body: ChatBody, name: str) -> Choices:
-    """Return the options of a served question, in the form that the client asks for."""
-    asked = ask(call, name, None)()
-    if not isinstance(asked, Choice):
-        raise Refusal("invalid_body", f"{name!r:.80} is not a choice: ask it at /v1/decisions")
-    values = tuple(option.value for option in asked.options)
-    try:
-        sent = body.choices
-    except Refusal:  # none came
-        return Choices(values)
-    if sent.several:
-        raise Refusal("invalid_body", f"{name!r:.80} has one answer: ask for one, not an array")
-    ask(call, name, partial(sent.question, body.said))()  # refuses other options
-    return replace(sent, values=values)
-
-
 async def completions(body: CompletionBody, call: ThisCall) -> Response:
     """Choose the continuation of a text from a list, in OpenAI's form."""
     call.corrector.require_model(body.model)
     choices = body.choices
     if choices.several:
         raise Refusal("no_choices", "several options can apply in chat alone: ask there")
-    plain = call.corrector.decider.method == "base"
-    decision, encoded = await call.answer(Item(body.prompt, choices.candidates), plain=plain)
+    decision, encoded = await call.answer(Item(body.prompt, choices.candidates))
     index = decision["index"]
     logs = dict(zip(choices.texts, log_softmax(decision["scores"]).tolist(), strict=True))
     form = completion_form(choices.written(index), logs, body.alternatives)
