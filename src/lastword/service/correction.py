@@ -226,15 +226,21 @@ class Corrector:
         """Count an item of a batch that has no answer; whole requests are counted at the guard."""
         self._metrics.refusals.labels(Refusal.of(error).code).inc()
 
-    def require_model(self, name: str | None) -> None:
-        """Refuse a request for another model than the one that is served.
+    def require_model(self, name: str | None, *aliases: str) -> str | None:
+        """Return the served question that a model's name ends with, as `MODEL:QUESTION`.
 
         Raises:
-            Refusal: It names another.
+            Refusal: It names another model than the one that is served, or no question of it.
         """
-        if name is not None and name != self.name:
+        if name is None or name in (names := (self.name, *aliases)):
+            return None
+        questions = self.decider.served.questions
+        found = [question for own in names for question in questions if name == f"{own}:{question}"]
+        if not found:
             what = f"the model {name!r:.80} is not served here; expected {self.name!r}"
-            raise Refusal("unknown_model", what)
+            known = f", or with one of the questions {', '.join(questions)}" if questions else ""
+            raise Refusal("unknown_model", f"{what}{known:.200}")
+        return found[0]
 
     def write(
         self,

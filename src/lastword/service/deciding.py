@@ -1,15 +1,16 @@
 """Questions about one input, answered together for any dialect: within bounds, each by itself."""
 
 import asyncio
+import json
 from bisect import bisect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from lastword.decide.answer import ChoiceAnswer, Probed, ScoreAnswer, SingleAnswer, answer_of
 from lastword.decide.item import Input, candidates_of, text_of
 from lastword.decide.plan import Part, Plan
-from lastword.decide.questionnaire import singles
+from lastword.decide.questionnaire import Questionnaire, singles
 from lastword.errors import InputError, ItemError
 from lastword.files.strict_json import strict
 from lastword.records.decision import Decision
@@ -20,6 +21,7 @@ from lastword.text.question import Question, Single
 from lastword.text.tokens import EncodedItem, count_tokens, token_counts
 
 MOST_QUESTIONS = 400
+_MOST_TOLD = 8  # near misses of a request that the log and the header name
 _FEW = 8  # questions that may have places as single items have
 _REQUEST = 4  # requests of questions may be as large as so many items, in characters and tokens
 _TOKENS_A_CHARACTER = 4  # at most, of the usual tokenizers
@@ -78,6 +80,18 @@ async def answer(
         raise Refusal("invalid_body", str(error)) from error
 
 
+def one_named(name: str | None, count: int) -> str | None:
+    """Return the question that the model's name ends with.
+
+    Raises:
+        Refusal: A request has several, and it is unclear which is meant.
+    """
+    if name is not None and count > 1:
+        what = f"the model's name ends with the question {name!r}, and {count} questions came"
+        raise Refusal("invalid_body", f'{what}: name each by "question" instead')
+    return name
+
+
 def questions_of(asked: Mapping[str, Callable[[], Question]]) -> dict[str, Question]:
     """Make questions, by name; what is wrong with one names it.
 
@@ -102,20 +116,23 @@ async def _answered(
 ) -> Answered:
     corrector, trajectory, view = call.corrector, "trajectory" in include, "view" in include
 
-    def read() -> tuple[Plan, int]:
-        asked, text = singles(make()), text_of(value)
-        require_small(corrector, text, asked, most)
+    def read() -> tuple[Plan, int, dict[str, str]]:
+        asked, text = make(), text_of(value)
+        require_small(corrector, text, singles(asked), most)
+        ready = corrector.decider.prepare(asked, warn=False)
+        near = _heed(call, ready)
         plan = corrector.decider.plan(
             text,
-            asked,
+            replace(ready, questions=ready.singles),
             read="all" if include else "decide",
             blind="all" if view else "none",
         )
         probed = any(part.probe is not None for part in plan.parts)
-        return plan, count_tokens(text, corrector.decider.tracer.tokenizer) if probed else 0
+        tokenizer = corrector.decider.tracer.tokenizer
+        return plan, count_tokens(text, tokenizer) if probed else 0, near
 
     size = int(call.request.headers.get("content-length", LONG + 1))
-    plan, probed_tokens = await corrector.read(call.client, size, read)
+    plan, probed_tokens, near = await corrector.read(call.client, size, read)
     # Few questions with no more options than an item may have wait as an item does.
     items = [part.item for part in plan.parts if part.item is not None and part.probe is None]
     options = sum(len(item.prompt.branches) for item in items)
@@ -136,7 +153,36 @@ async def _answered(
                 told["feedback_id"] = corrector.oversight.probed(answer, part, plan.text)
         answers[part.name] = answer
         reasons[part.name] = _reasons(answer, told, trajectory=trajectory)
+        if part.name in near:
+            reasons[part.name]["warnings"] = [near[part.name]]
     return Answered(answers, reasons, tuple(items), probed_tokens)
+
+
+def _heed(call: Call, ready: Questionnaire) -> dict[str, str]:
+    """Return a warning for each answer to what is almost a served question, and log it.
+
+    Raises:
+        Refusal: There is one, under --strict.
+    """
+    if not ready.near:
+        return {}
+    told = [
+        f"almost the question {json.dumps(miss.served)}: {', '.join(miss.differences)} differ"
+        for miss in ready.near.values()
+    ]
+    call.warn("near_miss", [*dict.fromkeys(told)][:_MOST_TOLD])
+    warnings = {
+        name: f'This is {miss}. Send it exactly, or name it: "question": {json.dumps(miss.served)}'
+        for name, miss in ready.near.items()
+    }
+    if call.corrector.settings.strict:
+        name, warning = next(iter(warnings.items()))
+        raise Refusal("near_miss", f"questions.{name:.80}: {warning}")
+    return {
+        single: warning
+        for name, warning in warnings.items()
+        for single in singles({name: ready.questions[name]})
+    }
 
 
 def _of_model(

@@ -222,7 +222,8 @@ class _Answer:
         self.is_read = scope["method"] != "POST"
         self.code: str | None = None
         self._ended = False
-        scope.setdefault("state", {})["request"] = self.request
+        self._state = scope.setdefault("state", {})
+        self._state["request"] = self.request
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -230,6 +231,8 @@ class _Answer:
             message.setdefault("headers", [])
             headers = MutableHeaders(scope=message)
             headers["x-request-id"] = self.request
+            if "warnings" in self._state:
+                headers["x-lastword-warning"] = self._state["warnings"]
             for name, value in _HEADERS.items():
                 headers.setdefault(name, value)
             if headers.get("content-type", "").startswith("text/html"):

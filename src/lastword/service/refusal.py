@@ -5,6 +5,7 @@ from lastword.errors import InputError, TraceError
 STATUS: dict[str, int] = {
     "invalid_body": 422,  # not what the schema says
     "item": 422,  # text that cannot be answered
+    "near_miss": 422,  # under --strict: almost a served question
     "too_many_candidates": 422,
     "too_many_characters": 413,
     "too_many_tokens": 422,
