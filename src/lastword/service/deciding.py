@@ -3,8 +3,9 @@
 import asyncio
 import json
 from bisect import bisect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 from lastword.decide.answer import ChoiceAnswer, Probed, ScoreAnswer, SingleAnswer, answer_of
@@ -24,6 +25,8 @@ MOST_QUESTIONS = 400
 _MOST_TOLD = 8  # near misses of a request that the log and the header name
 _FEW = 8  # questions that may have places as single items have
 _REQUEST = 4  # requests of questions may be as large as so many items, in characters and tokens
+_CHARACTERS = 2**21  # of one of these items by default: questions are tokenised in pieces
+_PIECE = 2**17  # characters of one
 _TOKENS_A_CHARACTER = 4  # at most, of the usual tokenizers
 
 
@@ -116,23 +119,28 @@ async def _answered(
 ) -> Answered:
     corrector, trajectory, view = call.corrector, "trajectory" in include, "view" in include
 
-    def read() -> tuple[Plan, int, dict[str, str]]:
+    def read() -> tuple[str, Questionnaire, dict[str, str], int]:
         asked, text = make(), text_of(value)
         require_small(corrector, text, singles(asked), most)
         ready = corrector.decider.prepare(asked, warn=False)
-        near = _heed(call, ready)
-        plan = corrector.decider.plan(
-            text,
-            replace(ready, questions=ready.singles),
-            read="all" if include else "decide",
-            blind="all" if view else "none",
-        )
-        probed = any(part.probe is not None for part in plan.parts)
-        tokenizer = corrector.decider.tracer.tokenizer
-        return plan, count_tokens(text, tokenizer) if probed else 0, near
+        near, decider = _heed(call, ready), corrector.decider
+        probed = any(decider.probe_of(own) is not None for own in asked.values())
+        tokens = count_tokens(text, decider.tracer.tokenizer) if probed else 0
+        return text, replace(ready, questions=ready.singles), near, tokens
 
-    size = int(call.request.headers.get("content-length", LONG + 1))
-    plan, probed_tokens, near = await corrector.read(call.client, size, read)
+    size = len(await call.request.body())
+    if size > LONG:
+        texts = await corrector.read(call.client, size, lambda: _texts_of(make(), value))
+        await corrector.require_short(call.client, texts)
+    text, ready, near, probed_tokens = await corrector.read(call.client, size, read)
+    plan = Plan(text, ready.questions, (), trajectory=bool(include))
+    for some, work in _pieces(ready, text):  # others have their turns in between
+        how: dict[str, Any] = {"read": "all" if include else "decide"}
+        how |= {"blind": "all" if view else "none"}
+        made = await corrector.read(
+            call.client, max(size, work), partial(corrector.decider.plan, text, some, **how)
+        )
+        plan = replace(plan, parts=(*plan.parts, *made.parts))
     # Few questions with no more options than an item may have wait as an item does.
     items = [part.item for part in plan.parts if part.item is not None and part.probe is None]
     options = sum(len(item.prompt.branches) for item in items)
@@ -200,6 +208,26 @@ def _of_model(
     return answer, told
 
 
+def _pieces(ready: Questionnaire, text: str) -> Iterator[tuple[Questionnaire, int]]:
+    """Yield the questions in pieces that take a tokenizer a tenth of a second, and their size."""
+    piece, size = dict[str, Question](), 0
+    for name, question in ready.questions.items():
+        work = (len(text) + len(question.instructions)) * (1 + len(question.options))
+        if piece and size + work > _PIECE:
+            yield replace(ready, questions=piece), size
+            piece, size = {}, 0
+        piece[name], size = question, size + work
+    yield replace(ready, questions=piece), size
+
+
+def _texts_of(asked: Mapping[str, Question], value: Input) -> list[str]:
+    """Return every text of a request, each of which is in some prompt."""
+    options = [option for own in asked.values() for option in own.options]
+    described = [option.description or "" for option in options]
+    said = [own.instructions for own in asked.values()]
+    return [text_of(value), *said, *described, *(option.text for option in options)]
+
+
 def keyed(own: SingleAnswer, confidence: float) -> dict[str, Any]:
     """Return a choice or a score in the form that TypeSafe and Google share, keyed by text."""
     shares = own.probabilities.tolist()
@@ -224,7 +252,7 @@ def require_small(
     if len(asked) > most:
         what = f"there are {len(asked)} questions, a request takes {most}"
         raise Refusal("invalid_body", f"{what}: send them in parts")
-    count, limit = 0, _REQUEST * corrector.settings.characters
+    count, limit = 0, _REQUEST * (corrector.settings.characters or _CHARACTERS)
     work = _Work(corrector)
     work.add([text])
     for question in asked.values():

@@ -97,6 +97,8 @@ class Guard:
 
     def _check(self, scope: Scope, route: str) -> None:
         limit, headers = self._settings.header_bytes, Headers(scope=scope)
+        if sum(name == b"host" for name, _ in scope["headers"]) > 1:
+            raise Refusal("two_hosts", "the request has more than one Host header")
         if sum(len(name) + len(value) for name, value in scope["headers"]) > limit:
             raise Refusal("headers_too_large", f"the headers have more than {limit} bytes")
         if route not in self._paths.probes:
