@@ -57,6 +57,7 @@ def scored(question, scores: list[float], temperature: float | None = None):
 def held(**facts):
     """A certificate that lets every decision stand as it is, unless told otherwise."""
     given: dict = {"templates": (), "questions": (), "threshold": None, "calibration": None}
+    given |= {"probe": None}
     given |= {"obey": lambda decision: decision, "check_template": lambda template: None}
     return SimpleNamespace(**given | facts)
 
@@ -115,7 +116,8 @@ def test_an_answer_is_softmax_of_what_the_correction_gives(tracer):
     item = Item(f"Text: {TEXT}\n{blind}", tuple(GOODS), blind_prompt=blind, content_free=free)
     (decision,) = tracer.correct_many([item])
     np.testing.assert_allclose(answer.probabilities, decision.probabilities, atol=1e-5, rtol=0)
-    assert answer.choice == decision.answer and answer.method == tracer.correction.name
+    assert answer.choice == decision.answer
+    assert answer.method == ("model" if decision.operator == "base" else tracer.correction.name)
     for own in tracer.decide(TEXT, QUESTIONS).values():
         assert abs(own.probabilities.sum() - 1) < 1e-9
 
@@ -198,7 +200,8 @@ def test_nothing_corrects_an_answer_unasked(plain):
         asked = {"fact": Choice("", example.candidates)}
         own = plain.decide(example.fields["question"], asked)["fact"]
         trace = named.decide(example.fields["question"], asked)["fact"]
-        assert not own.corrected and own.method == "base" and trace.method == "trace"
+        assert not own.corrected and own.method == "model"
+        assert trace.method == ("model" if trace.decision.operator == "base" else "trace")
         base = own.decision.base_scores
         np.testing.assert_allclose(own.probabilities, softmax(base), atol=1e-12)
         np.testing.assert_allclose(base, trace.decision.base_scores, atol=1e-5)
@@ -215,7 +218,7 @@ def test_answers_as_json_and_as_a_frame(plain):
     assert set(answers.choices) == {"goods", "right"} and set(answers.scores) == {"far"}
     there, plainly = answers.predicates["there"], {"calibrated": False, "deferred": False}
     own = {n: getattr(there, n) for n in ("probability", "confidence", "corrected")}
-    assert told["there"] == {"type": "predicate", "method": "base"} | own | plainly
+    assert told["there"] == {"type": "predicate", "method": "model"} | own | plainly
     frame = to_frame([answers, answers])
     assert len(frame) == 2 and frame["goods"][0] == answers.choices["goods"].choice
     assert frame["far.confidence"][1] == answers["far"].confidence
@@ -252,7 +255,7 @@ def test_several_may_apply_each_by_its_own_predicate(plain):
     assert about.probability == pytest.approx(min(max(p, 1 - p) for p in expected), abs=1e-5)
     near({"goods": answers["goods"]}, plain.decide(TEXT, {"goods": QUESTIONS["goods"]}))
     told = answers.to_dict()["about"]
-    assert told["choices"] == list(about.choices) and told["method"] == "base"
+    assert told["choices"] == list(about.choices) and told["method"] == "model"
     assert [own["value"] for own in told["probabilities"]] == ["lakes", "goods", True]
     frame = to_frame(plain.decide_many([TEXT, "clay"], asked))
     assert len(frame) == 2 and frame["about"].fillna("")[0] == "|".join(map(str, about.choices))

@@ -8,14 +8,18 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
+from typing import Any
 
 import attackers
 import httpx
 import psutil
 import pytest
 from attackers import HEAD
+from families import build
 from served import BODY, Held, connect, running
+from test_decisions import reader
 
+from lastword import Tracer
 from lastword.service import guard, passes, traffic
 
 ASK = {"authorization": "Bearer ask"}
@@ -220,3 +224,64 @@ def test_other_hosts_and_origins_are_refused(plain, headers):
     assert plain.events("failure") == []
     own = {"origin": f"http://{host}"}
     assert plain.client.post("/v1/correct", json=BODY, headers=own).status_code == 200
+
+
+def test_two_hosts_are_refused(plain):
+    """RFC 9112, section 3.2: 400, whichever of the two is ours."""
+    host = plain.url.removeprefix("http://")
+    for first, second in ((host, "evil.example"), (host, host)):
+        with connect(plain) as door:
+            lines = ["GET /v1/model HTTP/1.1", f"Host: {first}", f"Host: {second}", "", ""]
+            door.sendall("\r\n".join(lines).encode())
+            assert door.recv(2**16).startswith(b"HTTP/1.1 400 ")
+
+
+LONG = {
+    "words": "w5 " * 300_000,
+    "letter": "a" * 900_000,
+    "blanks": " " * 900_000 + "w5",
+}
+
+
+@pytest.mark.parametrize("text", LONG)
+@pytest.mark.parametrize("route", ["correct", "batch", "decisions", "instructions"])
+def test_a_long_text_is_refused_before_it_is_tokenised(monkeypatch, text, route):
+    """Of a text of 900,000 characters no more is read than the context may hold."""
+    read: list[int] = []
+    network = build("llama", vocab_size=258, max_position_embeddings=512)
+    with running(Tracer(network, reader(), invariant=2.0), characters=2**21) as served:
+        kind = type(served.service.corrector.decider.tracer.tokenizer)
+        calls = kind.__call__
+
+        def counted(self: Any, texts: Any, *given: Any, **more: Any) -> Any:
+            read.append(sum(map(len, texts)))
+            return calls(self, texts, *given, **more)
+
+        monkeypatch.setattr(kind, "__call__", counted)
+        item = {"prompt": LONG[text], "candidates": ["w6", "w7"]}
+        asked = {"type": "choice", "instructions": "Which?", "choices": ["w6", "w7"]}
+        body = {"model": served.service.corrector.name, "input": "w5", "questions": [asked]}
+        if route == "correct":
+            answer = served.client.post("/v1/correct", json=item)
+        elif route == "batch":
+            answer = served.client.post("/v1/correct/batch", json={"items": [item, BODY]})
+            first, second = map(json.loads, answer.text.splitlines())
+            assert first["error"]["code"] == "too_many_tokens" and "answer" in second
+        else:
+            own: dict[str, Any] = {"input": LONG[text]}
+            if route == "instructions":
+                own = {"questions": [asked | {"instructions": LONG[text]}]}
+            answer = served.client.post("/v1/decisions", json=body | own)
+        if route != "batch":
+            assert answer.headers["x-refusal"] == "too_many_tokens"
+        assert sum(read) < 2**14
+
+
+def test_the_characters_of_an_item_are_those_of_its_context(model):
+    body = {"prompt": "w5 " * 100_000, "candidates": ["w6"]}
+    with running(model) as served:
+        context = model.profile.context
+        longest = max(16, *map(len, model.tokenizer.get_vocab()))
+        answer = served.client.post("/v1/correct", json=body)
+        assert answer.headers["x-refusal"] == "too_many_characters"
+        assert f"the service takes {(context + 1) * longest}" in answer.text

@@ -211,7 +211,7 @@ def test_answers_are_those_of_the_library(plain, model, topic, form):
     answers = told["answers"]
     goods, far, about = [*(answers if form is decide else answers.values())][1:]
     key = "lastword" if form is decide else "x_lastword"
-    assert goods[key]["method"] == "base" and not goods[key]["calibrated"]
+    assert goods[key]["method"] == "model" and not goods[key]["calibrated"]
     assert about[key]["method"] == topic.name and about[key]["calibrated"]
     assert 0 < about[key]["likeness"] <= 1
     shares = own["goods"].probabilities

@@ -86,7 +86,8 @@ def test_without_a_certificate_there_is_nothing_to_judge():
         told = service.client.get("/v1/model").json()
         assert not told["certified"] and told["certificate"] is None
         assert [e["told"] for e in service.events("uncertified")] == [
-            "decisions are the model's own; only /v1/correct corrects, with no guarantee"
+            "No certificate loaded: decisions use the model's answers. /v1/correct applies "
+            "corrections without a guarantee."
         ]
     for settings in (Settings(on_alarm="shadow"), Settings(state=Path("state.db"))):
         with pytest.raises(InputError, match="give --certificate"):

@@ -2,14 +2,14 @@
 
 import json
 from enum import Enum
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 from pydantic import BaseModel, Field
 from scipy.special import log_softmax
 
-from lastword import Choice, Multi, Option
+from lastword import Choice, Item, Multi, Option
 from lastword.decide.decider import Decider
 from lastword.service.dialects.openai.choices import (
     JsonSchema,
@@ -40,14 +40,15 @@ def pieces_of(answer) -> list[dict]:
 # What comes out
 
 
-def test_a_completion_is_the_corrected_choice(plain, model):
-    decision = model.correct(TEXT["prompt"], CHOICES)
+def test_a_completion_is_the_models_choice(plain, model):
+    (whole,) = model.correct_many([Item(TEXT["prompt"], tuple(CHOICES))], "base")
+    decision = whole.as_base()
     told = post(plain, "completions", TEXT).json()
     assert told["object"] == "text_completion" and told["id"].startswith("cmpl-")
     assert told["choices"] == [
         {"index": 0, "finish_reason": "stop", "text": decision.answer, "logprobs": None}
     ]
-    assert told["lastword"] == decision.to_dict()
+    assert told["lastword"] == decision.to_dict() | {"method": "model"}
     assert told["model"] == model.source["model"]
 
 
@@ -62,7 +63,7 @@ def test_a_message_is_the_decision_about_what_the_user_said(plain, model):
     (answer,) = decided["answers"]
     assert told["lastword"]["probabilities"] == answer["probabilities"]
     assert told["lastword"] | answer["lastword"] == told["lastword"]
-    assert told["lastword"]["method"] == "base"
+    assert told["lastword"]["method"] == "model"
     assert told["usage"]["prompt_tokens"] == decided["usage"]["input_tokens"]
 
 
@@ -189,6 +190,24 @@ def test_a_list_of_an_enum_asks_which_apply():
         assert Both.model_validate_json(choices.array(ways)) == Both(ways=ways)
 
 
+def test_true_is_no_1_and_definitions_and_all_of_are_followed():
+    """Pydantic 1 and draft 7 write `definitions`, and a description beside `allOf`."""
+    assert read_choices(None, None, form({"enum": [1, True, 0, False]})).values == (
+        1,
+        True,
+        0,
+        False,
+    )
+    way = {"Way": {"enum": ["north", "south"]}, "Again": {"$ref": "#/definitions/Way"}}
+    own = {"allOf": [{"$ref": "#/definitions/Again"}], "description": "Which way?"}
+    for schema in (of(own, definitions=way), of(own | {"title": "Way"}, definitions=way)):
+        choices = read_choices(None, None, form(schema))
+        assert choices.question([]) == Choice("Which way?", ["north", "south"])
+        assert choices.written(1) == '{"team": "south"}'
+    whole = {"$ref": "#/definitions/T", "definitions": {"T": of({"enum": ["a", "b"]})}}
+    assert read_choices(None, None, form(whole)).values == ("a", "b")
+
+
 def test_constants_are_options_and_the_system_and_the_schema_both_ask():
     for key in ("anyOf", "oneOf"):
         own = {key: NORTH_OR_SOUTH, "description": "Which way?"}
@@ -196,25 +215,40 @@ def test_constants_are_options_and_the_system_and_the_schema_both_ask():
         assert asked == Choice("Look.\nWhich way?", [Option("north", "up"), "south"])
 
 
+def of(value: Any, **more: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": {"team": value}} | more
+
+
 @pytest.mark.parametrize(
-    "schema",
+    ("schema", "said"),
     [
-        {},
-        {"type": "string"},
-        {"enum": []},
-        {"enum": [["a"], ["b"]]},
-        {"enum": [float("nan"), 1]},
-        {"enum": ["\ud800"]},
-        {"properties": {"a": {"enum": ["x"]}, "b": {"enum": ["y"]}}},
-        {"properties": {"\ud800": {"enum": ["x"]}}},
-        {"properties": {"a": {"$ref": "#/$defs/B"}}, "$defs": {"B": {"type": "string"}}},
-        {"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}},
-        {"$ref": "#/$defs/A", "$defs": []},
-        {"anyOf": [{"enum": ["a"]}, {"type": "string"}]},
-        {"enum": [None]},
+        ({}, "schema has no enum and no const"),
+        (of({"type": "string"}), "schema.properties.team has no enum and no const"),
+        (of({"enum": []}), "schema.properties.team.enum is empty"),
+        (of({"enum": "ab"}), "schema.properties.team enum is no list"),
+        ({"enum": ["b", {"x": 1}]}, "schema.enum[1] is {'x': 1}; expected text"),
+        ({"enum": [float("nan"), 1]}, "schema.enum[0] is nan; expected"),
+        ({"enum": ["\ud800"]}, "schema.enum[0] is '\\ud800'; expected text in UTF-8"),
+        (
+            {"properties": {"a": {"enum": ["x"]}, "b": {"enum": ["y"]}}},
+            "schema.properties has 'a', 'b'; expected one property",
+        ),
+        ({"properties": {}}, "schema.properties has none"),
+        ({"properties": {"\ud800": {"enum": ["x"]}}}, "lone surrogate"),
+        (of({"$ref": "#/$defs/B"}, **{"$defs": {"B": {"type": "string"}}}), "team has no enum"),
+        ({"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}}, "refers to itself"),
+        ({"$ref": "#/$defs/A", "$defs": []}, "refers to '#/$defs/A', which is not there"),
+        (of({"$ref": "http://x/y"}), "team refers to 'http://x/y', which is not there"),
+        (of({"allOf": [{"enum": ["a"]}, {"const": "b"}]}), "team.allOf has two enums"),
+        ({"anyOf": [{"enum": ["a"]}, {"type": "string"}]}, "schema.anyOf[1] has no enum"),
+        ({"type": "array", "items": 3}, "schema.items is no object"),
+        ({"enum": [None]}, "null as its only enum value"),
+        ({"enum": [1, 1.0, 2]}, "enum value 1 twice, again as 1.0"),
+        (of({"enum": ["a", "b", "a"]}), 'team has the enum value "a" twice'),
     ],
 )
-def test_a_schema_that_is_no_choice_is_none(schema):
-    with pytest.raises(Refusal, match="enum") as refused:
+def test_a_schema_that_is_no_choice_says_where(schema, said):
+    with pytest.raises(Refusal) as refused:
         read_choices(None, None, form(schema))
+    assert said in str(refused.value) and str(refused.value).startswith("response_format: ")
     assert refused.value.code == "no_choices"

@@ -40,6 +40,19 @@ def ask(served, text, **more):
     return answer
 
 
+def test_beside_its_question_the_model_answers_and_is_named(model):
+    """A certificate of a probe lets no correction through, and decides nothing else."""
+    assert model.method == "base"
+    with running(model) as served:
+        own = ask(served, "a fox at the bank")["lastword"]
+        other = [{"type": "choice", "instructions": "Of what?", "choices": ["fox", "bank"]}]
+        unlike = ask(served, "a fox at the bank", questions=other)["lastword"]
+        (listed,) = served.client.get("/v1/models").json()["models"]
+    assert own["method"] == own["operator"] == model.probes[0].name
+    assert unlike["method"] == "model" and not unlike["corrected"]
+    assert listed["correction"] == "model" and [*listed["questions"]] == ["a"]
+
+
 def test_labels_come_back_as_a_table_that_try_takes(model, tmp_path, run):
     state, table = tmp_path / "state.db", tmp_path / "more.csv"
     texts, labels = texts_of(6, start=200)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lastword.engines.bulk import Bulk
     from lastword.engines.ray import Cluster
     from lastword.files.rows import Row
+    from lastword.text.question import Question
 
 _COLUMNS = ("input", "text")  # where the texts of a file are, unless --column says
 
@@ -116,16 +117,27 @@ def decide(
         if path is not None:
             check_writable(path)
         decider = open_model()
-        _many(decider, decider.prepare(questionnaire, template=template), texts, path)
+        _many(decider, _ready(decider, questionnaire, template), texts, path)
         return
     source = sys.stdin.read().rstrip("\n") if text is None else text
     decider = open_model()
+    ready = _ready(decider, questionnaire, template)
     with waiting("deciding"):
-        answers = decider.decide(source, questionnaire, template=template)
+        answers = decider.decide(source, ready)
     if json:
         typer.echo(to_json(answers.to_dict()))
     else:
         _show(answers)
+
+
+def _ready(
+    decider: "Decider", questions: "Mapping[str, Question]", template: str | None
+) -> "Questionnaire":
+    """Make questions ready, and say which are almost a probe's."""
+    ready = decider.prepare(questions, template=template, warn=False)
+    for name, miss in ready.near.items():
+        say(f"lastword: question {name!r} is {miss}")
+    return ready
 
 
 def _on_ray(
@@ -314,7 +326,7 @@ def _show(answers: "Answers") -> None:
         grid.add_row(*(Text(printable(cell)) for cell in cells))
     show(grid)
     methods = ", ".join(dict.fromkeys(answer.method for answer in answers.values()))
-    who = "the model's own answers" if methods == "base" else f"by {methods}"
+    who = "the model's own answers" if methods == "model" else f"by {methods}"
     calibrated = all(answer.calibrated for answer in answers.values())
     typer.echo(f"{who}; probabilities {'' if calibrated else 'not '}calibrated")
 

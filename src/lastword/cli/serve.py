@@ -25,6 +25,14 @@ def serve(
             help="Questions file. Its questions are prepared at start; /v1/models lists them."
         ),
     ] = None,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict",
+            help="Refuse a question that is almost, but not exactly, a served one. By default it "
+            "is answered with a warning.",
+        ),
+    ] = False,
     template: opt.Template = None,
     probe: opt.Probes = None,
     correction: opt.Correction = None,
@@ -127,6 +135,7 @@ def serve(
         explorer=explorer,
         log_prompts=log_prompts,
         questions=questions,
+        strict=strict,
         template=template,
         **read_pairs("--limits", limits, readers),
     )

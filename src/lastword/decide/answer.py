@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Probabilities = Float[np.ndarray, " options"]
 
+MODEL = "model"  # the method of its unchanged answers
 ERROR = "error"  # the column of what is wrong with a row
 
 
@@ -68,8 +69,9 @@ class _Answered:
 
     @property
     def method(self) -> str:
-        """The correction in force."""
-        return self.decision.method
+        """The correction or probe that answered; `model` if the model's answer is unchanged."""
+        own = self.decision
+        return own.method if isinstance(own, Probed) else answered_by(own.method, own.operator)
 
     @property
     def corrected(self) -> bool:
@@ -206,8 +208,9 @@ class MultiAnswer:
 
     @property
     def method(self) -> str:
-        """The correction in force."""
-        return self.predicates[0].method
+        """The correction that changed an answer; `model` if none did."""
+        methods = [own.method for own in self.predicates]
+        return next((own for own in methods if own != MODEL), MODEL)
 
     @property
     def corrected(self) -> bool:
@@ -275,6 +278,11 @@ class Answers(dict[str, QuestionAnswer]):
     def to_dict(self) -> dict[str, Any]:
         """JSON form."""
         return {name: answer.to_dict() for name, answer in self.items()}
+
+
+def answered_by(method: str, operator: str | None = None) -> str:
+    """Return the method of an answer, `model` if its operator leaves the model's as it is."""
+    return MODEL if "base" in (method, operator) else method
 
 
 def answer_of(question: Single, decision: Answer, temperature: float | None = None) -> SingleAnswer:

@@ -1,5 +1,6 @@
 """Decider: typed questions answered by a model, a correction of it, or probes."""
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,6 +33,7 @@ from lastword.decide.questionnaire import (
     speaks_of,
     without_certificate,
 )
+from lastword.decide.served import NearMissWarning, Served, probe_name
 from lastword.decide.templates import template_in_force
 from lastword.decide.tracer import OnError, Tracer, answered, grouped, not_finite
 from lastword.errors import CertificateError, InputError, ItemError, NonFiniteError
@@ -75,8 +77,8 @@ class Decider:
 
     Raises:
         CertificateError: The certificate cannot be read, or is for another model, Theta or chat.
-        InputError: A probe that cannot be read, or is for another model, or has too few labels
-            for any text to be below `unlike`.
+        InputError: A probe that cannot be read, is for another model, or has too few labels for
+            any text to be below `unlike`; two probes for one question.
     """
 
     def __init__(
@@ -92,7 +94,8 @@ class Decider:
         self.tracer, self.unlike, self.template = tracer, unlike, template
         self.named = correction is not None
         self.correction = _correction_of(correction or "trace", tracer)
-        self.probes = [one if isinstance(one, Probe) else Probe.read(one) for one in probes]
+        self._probes = _read_probes(probes)
+        self.served = Served({}, self._probes)
         if isinstance(certificate, str | Path):
             certificate = Certificate.read(certificate)
         self.certificate = certificate
@@ -101,6 +104,15 @@ class Decider:
         for probe in self.probes:
             probe.check(self.subject)
             _check_unlike(probe, unlike)
+
+    @property
+    def probes(self) -> list[Probe]:
+        """Return the probes, each of which answers its question."""
+        return [probe for _, probe in self._probes]
+
+    def serve(self, questions: Mapping[str, Question]) -> None:
+        """Give names to questions: those of the probes are served too."""
+        self.served = Served(questions, self._probes)
 
     def _obey(self, certificate: Certificate) -> None:
         """Take the method that a certificate allows."""
@@ -161,8 +173,9 @@ class Decider:
 
     @property
     def method(self) -> str:
-        """Return the name of what answers questions: `base` if nothing was named."""
-        return self.correction.name if self.named or self.certificate is not None else "base"
+        """Return the name of what answers questions that no probe does: `base` for the model."""
+        certified = self.certificate is not None and self.certificate.probe is None
+        return self.correction.name if self.named or certified else "base"
 
     @property
     def temperature(self) -> float | None:
@@ -292,7 +305,8 @@ class Decider:
                 f"decide answers about one input, and this is a list of {len(input)} texts: use "
                 "decide_many"
             )
-        answers: Answers = self.answer([self.plan(input, questions, template=template)])[0]
+        ready = self.prepare(questions, template=template)
+        answers: Answers = self.answer([self.plan(input, ready)])[0]
         return answers
 
     def decide_many(
@@ -321,9 +335,18 @@ class Decider:
                 yield next(results) if isinstance(plan, Plan) else plan
 
     def prepare(
-        self, questions: Mapping[str, Question] | Questionnaire, *, template: str | None = None
+        self,
+        questions: Mapping[str, Question] | Questionnaire,
+        *,
+        template: str | None = None,
+        warn: bool = True,
     ) -> Questionnaire:
         """Make questions ready once, for any number of calls of `decide` and `plan`.
+
+        Args:
+            questions: As in `decide`.
+            template: As in `decide`.
+            warn: False to leave what is almost a served question to the caller: `near` has it.
 
         Raises:
             InputError: No questions or no template; a question that may abstain if nothing says
@@ -333,7 +356,9 @@ class Decider:
         template, certificate = template or self.template, self.certificate
         if template is None and certificate is not None:
             template = template_in_force(certificate.templates)
-        ready = prepare(questions, template, chat=self.tracer.chat is not None)
+        ready = questions
+        if not isinstance(ready, Questionnaire):
+            ready = prepare(ready, template, chat=self.tracer.chat is not None)
         if certificate is not None:
             certificate.check_template(ready.template_name)
         if (certificate is None or certificate.threshold is None) and not self.unlike:
@@ -344,7 +369,13 @@ class Decider:
                         "with a threshold (`lastword certify --error 0.1`), or a probe and "
                         "--unlike 0.01"
                     )
-        return ready
+        if ready is questions:
+            return ready
+        misses = {name: self.served.near(own) for name, own in ready.questions.items()}
+        near = {name: miss for name, miss in misses.items() if miss is not None}
+        for name, miss in near.items() if warn else ():
+            warnings.warn(f"question {name!r} is {miss}", NearMissWarning, stacklevel=3)
+        return replace(ready, near=near)
 
     def plan(
         self,
@@ -368,7 +399,7 @@ class Decider:
             InputError: As `decide`.
             ItemError: As `decide`.
         """
-        ready = self.prepare(questions, template=template)
+        ready = self.prepare(questions, template=template, warn=False)
         (plan,) = self.plan_many([(input, None)], ready, read=read, blind=blind)
         if not isinstance(plan, Plan):
             raise plan
@@ -419,11 +450,16 @@ class Decider:
         """Return the questions that a probe answers, each with its probe."""
         found = {}
         for name, question in ready.questions.items():
-            for probe in self.probes:
-                if not isinstance(question, Multi) and probe.answers(question):
-                    probe.check_template(ready.template_name)
-                    found[name] = probe
+            if (probe := self.probe_of(question)) is not None:
+                probe.check_template(ready.template_name)
+                found[name] = probe
         return found
+
+    def probe_of(self, question: Question) -> Probe | None:
+        """Return the probe that answers a question; None if the model does."""
+        if isinstance(question, Multi):
+            return None
+        return next((probe for probe in self.probes if probe.answers(question)), None)
 
     def _parts(
         self,
@@ -712,6 +748,29 @@ def _correction_of(correction: Correction | str, tracer: Tracer) -> Correction:
         return correction
     facts = tracer.facts
     return Trace(facts) if correction == "trace" else correction_of(correction, facts)
+
+
+def _read_probes(probes: Sequence[Probe | str | Path]) -> list[tuple[str, Probe]]:
+    """Return probes with the names of their files; the same one twice is one.
+
+    Raises:
+        InputError: A file that cannot be read, or two probes that answer one question.
+    """
+    found: dict[str, tuple[str, str, Probe]] = {}  # by digest
+    for one in probes:
+        probe = one if isinstance(one, Probe) else Probe.read(one)
+        name, where = "answer", "the one given"
+        if not isinstance(one, Probe):
+            name, where = probe_name(one), str(one)
+        for other, (_, place, known) in found.items():
+            answers = known.answers(probe.question) or probe.answers(known.question)
+            if answers and other != probe.digest:
+                raise InputError(
+                    f"two probes answer the question {probe.question.instructions!r:.80}: {place} "
+                    f"and {where}. Give one; a questions file names one as `probe`"
+                )
+        found.setdefault(probe.digest, (name, where, probe))
+    return [(name, probe) for name, _, probe in found.values()]
 
 
 def _text_or_error(value: Input) -> str | InputError:

@@ -1,9 +1,10 @@
 """Questionnaire: a fixed set of questions made ready once, for any number of texts."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from lastword.decide.item import candidates_of, render
+from lastword.decide.served import NearMiss
 from lastword.decide.templates import CHAT, DEFAULT, TEMPLATES, template_of
 from lastword.errors import InputError
 from lastword.records.decision import Decision
@@ -14,10 +15,11 @@ from lastword.text.question import Multi, Question, Single, question_digest
 
 @dataclass(frozen=True)
 class Questionnaire:
-    """Questions by name, and what writes their prompts."""
+    """Questions by name, what writes their prompts, and which are almost a served question."""
 
     questions: Mapping[str, Question]
     template: Template
+    near: Mapping[str, NearMiss] = field(default_factory=dict)
 
     @property
     def singles(self) -> dict[str, Single]:

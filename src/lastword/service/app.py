@@ -41,7 +41,8 @@ def create_app(
     app = FastAPI(
         title="lastword",
         version=__version__,
-        description="Corrects hallucinations in candidate answers at inference time, by TRACE.",
+        description="A language model that chooses among given options. Answers are corrected "
+        "only if the service has a correction or a certificate, or at /v1/correct.",
         docs_url=None,
         redoc_url=None,
         lifespan=_lifespan,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pydantic_core
 from fastapi import Depends, Request, Response
 
-from lastword.decide.batch import Scope
+from lastword.decide.batch import Read, Scope
 from lastword.service.refusal import Refusal
 from lastword.service.schema import to_bytes
 from lastword.text.items import Item
@@ -47,17 +47,32 @@ class Call:
         """Whose turns it takes: its connection, or whom the proxy in front names (`Guard`)."""
         return self.request.client
 
+    def warn(self, event: str, warnings: list[str]) -> None:
+        """Put warnings into the log and into the answer's header: ASCII, no texts of the client."""
+        self.service.log.event(event, request=self.id, told=warnings)
+        self.request.scope["state"]["warnings"] = "; ".join(warnings)
+
     async def answer(
-        self, item: Item, *, full: bool = False, view: bool = False
+        self, item: Item, *, full: bool = False, view: bool = False, asked: bool = True
     ) -> tuple[dict[str, Any], EncodedItem]:
         """Return the JSON of an item's decision, and the tokens that it was made of.
+
+        Args:
+            item: The item.
+            full: True to read every depth and T.
+            view: True for what the pages draw, too.
+            asked: False if the request does not ask for a correction: the model then answers,
+                unless the service has a correction or a certificate.
 
         Raises:
             Refusal: As `Corrector.decide`.
             TraceError: What the item or the model raised.
         """
-        scope = Scope("all" if full or view else "decide", "all" if view else "base")
+        corrects = asked or self.corrector.decider.method != "base"
+        read: Read = "all" if full or view else "decide" if corrects else "base"
+        scope = Scope(read, "all" if view else "base")
         ((decision, encoded),) = await self.corrector.decide([item], self.client, scope)
+        decision = decision if corrects else decision.as_base()
         told = self.corrector.write(decision, item, full=full, request=self.id)
         if view:
             told["view"] = self.corrector.view(decision, item)

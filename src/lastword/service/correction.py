@@ -1,14 +1,16 @@
 """Corrector: one model's answers, awaited; what the API and the explorer both call."""
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from lastword.decide.answer import Answers
 from lastword.decide.batch import Scope
 from lastword.decide.decider import Decider
 from lastword.decide.plan import Plan
+from lastword.decide.tracer import Tracer
 from lastword.errors import ItemError, TraceError
 from lastword.files.strict_json import strict
 from lastword.model.weights.identity import model_name
@@ -19,13 +21,15 @@ from lastword.service.metrics import Metrics
 from lastword.service.oversight import oversee
 from lastword.service.passes import ItemOrder, ModelOrder, Passes, PlanOrder, ProbeOrder
 from lastword.service.refusal import Refusal
-from lastword.service.settings import Settings
+from lastword.service.settings import MOST_CHARACTERS, Settings
 from lastword.service.worker import Order, ReadJob, Worker, work_off
 from lastword.text.items import Item
-from lastword.text.tokens import EncodedItem
+from lastword.text.tokens import EncodedItem, count_tokens
 
 Read_ = TypeVar("Read_")
 LONG = 2**15  # characters that take a tokenizer a tenth of a second: they wait behind short ones
+_LEAST_TOKEN = 16  # characters of the longest token, of small vocabularies
+_SLICE = 2**12  # characters of a long text that are tokenised at a time, so that others have turns
 _CPU_TOKENS = 1024  # of one pass, for which all others wait
 _LAST_SECONDS = 2.0  # for what hangs when all that is waited for has had its deadline
 
@@ -45,6 +49,7 @@ class Corrector:
             tracer.batch_tokens = min(tracer.batch_tokens, _CPU_TOKENS)
         self.decider, self.settings = decider, settings
         self._metrics, self._log = metrics, log
+        self._branch = settings.characters or _most_characters(tracer)
         self._learned = learned(decider, settings, log)
         watched = settings if self._learned is None else replace(settings, state=None)
         self.oversight = oversee(decider.certificate, watched, metrics, log)
@@ -94,6 +99,32 @@ class Corrector:
         value: Read_ = await asyncio.wrap_future(job.future)
         return value
 
+    async def require_short(self, client: Hashable, texts: Iterable[str]) -> None:
+        """Refuse a text that the model cannot read, before the whole of it is tokenised.
+
+        Long texts are tokenised slice by slice, and other clients have their turns in between. A
+        slice may cut a token, so a text may have a quarter more tokens than the limit.
+
+        Raises:
+            Refusal: A text has too many characters or tokens, or the service is stopping.
+        """
+        tracer, most = self.decider.tracer, self.settings.tokens
+        if tracer.overflow == "error":
+            most = min(most, tracer.profile.context or most)
+        for text in texts:
+            if len(text) <= LONG:
+                continue
+            if len(text) > self._branch:
+                what = f"a text has {len(text)} characters, the model reads {self._branch}"
+                raise Refusal("too_many_characters", f"{what}; shorten it")
+            count = 0
+            for start in range(0, len(text), _SLICE):
+                part = partial(count_tokens, text[start : start + _SLICE], tracer.tokenizer)
+                count += await self.read(client, LONG + 1, part)
+                if count > most + most // 4:
+                    what = f"a text has more than {most} tokens, which is too long"
+                    raise Refusal("too_many_tokens", f"{what}; shorten it")
+
     async def start(
         self,
         entries: "Sequence[tuple[Item, Scope] | ItemError]",
@@ -110,10 +141,16 @@ class Corrector:
         Raises:
             Refusal: The service is stopping.
         """
-        checked = [
+        checked: list[tuple[Item, Scope] | TraceError] = [
             one if isinstance(one, ItemError) else self._checked(*one, bounded=bounded)
             for one in entries
         ]
+        for place, one in enumerate(checked):
+            if not isinstance(one, TraceError) and characters(one[0]) > LONG:
+                try:
+                    await self.require_short(client, _texts(one[0]))
+                except Refusal as refusal:
+                    checked[place] = refusal
         readable = [one for one in checked if not isinstance(one, TraceError)]
         items = [item for item, _ in readable]
         encoded = await self.read(client, sum(map(characters, items)), lambda: self._encoded(items))
@@ -196,9 +233,10 @@ class Corrector:
         if count > limits.candidates:
             what = f"the item has {count} candidates, the service takes {limits.candidates}"
             return Refusal("too_many_candidates", what)
-        if (size := characters(item)) > limits.characters:
+        most = limits.characters or min(MOST_CHARACTERS, count * self._branch)
+        if (size := characters(item)) > most:
             what = f"{size} characters, the prompt counted with every candidate"
-            return Refusal("too_many_characters", f"{what}: the service takes {limits.characters}")
+            return Refusal("too_many_characters", f"{what}: the service takes {most}")
         return item, scope
 
     def _encoded(self, items: Sequence[Item]) -> "list[EncodedItem | TraceError]":
@@ -226,15 +264,21 @@ class Corrector:
         """Count an item of a batch that has no answer; whole requests are counted at the guard."""
         self._metrics.refusals.labels(Refusal.of(error).code).inc()
 
-    def require_model(self, name: str | None) -> None:
-        """Refuse a request for another model than the one that is served.
+    def require_model(self, name: str | None, *aliases: str) -> str | None:
+        """Return the served question that a model's name ends with, as `MODEL:QUESTION`.
 
         Raises:
-            Refusal: It names another.
+            Refusal: It names another model than the one that is served, or no question of it.
         """
-        if name is not None and name != self.name:
+        if name is None or name in (names := (self.name, *aliases)):
+            return None
+        questions = self.decider.served.questions
+        found = [question for own in names for question in questions if name == f"{own}:{question}"]
+        if not found:
             what = f"the model {name!r:.80} is not served here; expected {self.name!r}"
-            raise Refusal("unknown_model", what)
+            known = f", or with one of the questions {', '.join(questions)}" if questions else ""
+            raise Refusal("unknown_model", f"{what}{known:.200}")
+        return found[0]
 
     def write(
         self,
@@ -290,6 +334,24 @@ class Corrector:
             prompt=item.prompt,
             candidates=item.candidates,
         )
+
+
+def _most_characters(tracer: Tracer) -> int:
+    """Return how many characters the context can hold, if every token is the longest.
+
+    A tokenizer that drops blanks may take more; `--limits characters` then says how many.
+    """
+    context = tracer.profile.context
+    vocabulary: Iterable[str] = getattr(tracer.tokenizer, "get_vocab", dict)()
+    if context is None or tracer.overflow != "error":
+        return MOST_CHARACTERS
+    longest = max(map(len, vocabulary), default=0)
+    longest = max(longest, _LEAST_TOKEN)
+    return min(MOST_CHARACTERS, (context + 1) * longest)
+
+
+def _texts(item: Item) -> tuple[str, ...]:
+    return (item.prompt, item.blind_prompt or "", *item.content_free, *item.candidates)
 
 
 def leave(orders: "Sequence[Order | TraceError]") -> None:

@@ -1,15 +1,17 @@
 """Questions about one input, answered together for any dialect: within bounds, each by itself."""
 
 import asyncio
+import json
 from bisect import bisect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 from lastword.decide.answer import ChoiceAnswer, Probed, ScoreAnswer, SingleAnswer, answer_of
 from lastword.decide.item import Input, candidates_of, text_of
 from lastword.decide.plan import Part, Plan
-from lastword.decide.questionnaire import singles
+from lastword.decide.questionnaire import Questionnaire, singles
 from lastword.errors import InputError, ItemError
 from lastword.files.strict_json import strict
 from lastword.records.decision import Decision
@@ -20,8 +22,11 @@ from lastword.text.question import Question, Single
 from lastword.text.tokens import EncodedItem, count_tokens, token_counts
 
 MOST_QUESTIONS = 400
+_MOST_TOLD = 8  # near misses of a request that the log and the header name
 _FEW = 8  # questions that may have places as single items have
 _REQUEST = 4  # requests of questions may be as large as so many items, in characters and tokens
+_CHARACTERS = 2**21  # of one of these items by default: questions are tokenised in pieces
+_PIECE = 2**17  # characters of one
 _TOKENS_A_CHARACTER = 4  # at most, of the usual tokenizers
 
 
@@ -78,6 +83,18 @@ async def answer(
         raise Refusal("invalid_body", str(error)) from error
 
 
+def one_named(name: str | None, count: int) -> str | None:
+    """Return the question that the model's name ends with.
+
+    Raises:
+        Refusal: A request has several, and it is unclear which is meant.
+    """
+    if name is not None and count > 1:
+        what = f"the model's name ends with the question {name!r}, and {count} questions came"
+        raise Refusal("invalid_body", f'{what}: name each by "question" instead')
+    return name
+
+
 def questions_of(asked: Mapping[str, Callable[[], Question]]) -> dict[str, Question]:
     """Make questions, by name; what is wrong with one names it.
 
@@ -102,20 +119,28 @@ async def _answered(
 ) -> Answered:
     corrector, trajectory, view = call.corrector, "trajectory" in include, "view" in include
 
-    def read() -> tuple[Plan, int]:
-        asked, text = singles(make()), text_of(value)
-        require_small(corrector, text, asked, most)
-        plan = corrector.decider.plan(
-            text,
-            asked,
-            read="all" if include else "decide",
-            blind="all" if view else "none",
-        )
-        probed = any(part.probe is not None for part in plan.parts)
-        return plan, count_tokens(text, corrector.decider.tracer.tokenizer) if probed else 0
+    def read() -> tuple[str, Questionnaire, dict[str, str], int]:
+        asked, text = make(), text_of(value)
+        require_small(corrector, text, singles(asked), most)
+        ready = corrector.decider.prepare(asked, warn=False)
+        near, decider = _heed(call, ready), corrector.decider
+        probed = any(decider.probe_of(own) is not None for own in asked.values())
+        tokens = count_tokens(text, decider.tracer.tokenizer) if probed else 0
+        return text, replace(ready, questions=ready.singles), near, tokens
 
-    size = int(call.request.headers.get("content-length", LONG + 1))
-    plan, probed_tokens = await corrector.read(call.client, size, read)
+    size = len(await call.request.body())
+    if size > LONG:
+        texts = await corrector.read(call.client, size, lambda: _texts_of(make(), value))
+        await corrector.require_short(call.client, texts)
+    text, ready, near, probed_tokens = await corrector.read(call.client, size, read)
+    plan = Plan(text, ready.questions, (), trajectory=bool(include))
+    for some, work in _pieces(ready, text):  # others have their turns in between
+        how: dict[str, Any] = {"read": "all" if include else "decide"}
+        how |= {"blind": "all" if view else "none"}
+        made = await corrector.read(
+            call.client, max(size, work), partial(corrector.decider.plan, text, some, **how)
+        )
+        plan = replace(plan, parts=(*plan.parts, *made.parts))
     # Few questions with no more options than an item may have wait as an item does.
     items = [part.item for part in plan.parts if part.item is not None and part.probe is None]
     options = sum(len(item.prompt.branches) for item in items)
@@ -136,7 +161,36 @@ async def _answered(
                 told["feedback_id"] = corrector.oversight.probed(answer, part, plan.text)
         answers[part.name] = answer
         reasons[part.name] = _reasons(answer, told, trajectory=trajectory)
+        if part.name in near:
+            reasons[part.name]["warnings"] = [near[part.name]]
     return Answered(answers, reasons, tuple(items), probed_tokens)
+
+
+def _heed(call: Call, ready: Questionnaire) -> dict[str, str]:
+    """Return a warning for each answer to what is almost a served question, and log it.
+
+    Raises:
+        Refusal: There is one, under --strict.
+    """
+    if not ready.near:
+        return {}
+    told = [
+        f"almost the question {json.dumps(miss.served)}: {', '.join(miss.differences)} differ"
+        for miss in ready.near.values()
+    ]
+    call.warn("near_miss", [*dict.fromkeys(told)][:_MOST_TOLD])
+    warnings = {
+        name: f'This is {miss}. Send it exactly, or name it: "question": {json.dumps(miss.served)}'
+        for name, miss in ready.near.items()
+    }
+    if call.corrector.settings.strict:
+        name, warning = next(iter(warnings.items()))
+        raise Refusal("near_miss", f"questions.{name:.80}: {warning}")
+    return {
+        single: warning
+        for name, warning in warnings.items()
+        for single in singles({name: ready.questions[name]})
+    }
 
 
 def _of_model(
@@ -152,6 +206,26 @@ def _of_model(
     if corrector.shadow:
         answer = answer_of(part.question, decision.as_base(), None)
     return answer, told
+
+
+def _pieces(ready: Questionnaire, text: str) -> Iterator[tuple[Questionnaire, int]]:
+    """Yield the questions in pieces that take a tokenizer a tenth of a second, and their size."""
+    piece, size = dict[str, Question](), 0
+    for name, question in ready.questions.items():
+        work = (len(text) + len(question.instructions)) * (1 + len(question.options))
+        if piece and size + work > _PIECE:
+            yield replace(ready, questions=piece), size
+            piece, size = {}, 0
+        piece[name], size = question, size + work
+    yield replace(ready, questions=piece), size
+
+
+def _texts_of(asked: Mapping[str, Question], value: Input) -> list[str]:
+    """Return every text of a request, each of which is in some prompt."""
+    options = [option for own in asked.values() for option in own.options]
+    described = [option.description or "" for option in options]
+    said = [own.instructions for own in asked.values()]
+    return [text_of(value), *said, *described, *(option.text for option in options)]
 
 
 def keyed(own: SingleAnswer, confidence: float) -> dict[str, Any]:
@@ -178,7 +252,7 @@ def require_small(
     if len(asked) > most:
         what = f"there are {len(asked)} questions, a request takes {most}"
         raise Refusal("invalid_body", f"{what}: send them in parts")
-    count, limit = 0, _REQUEST * corrector.settings.characters
+    count, limit = 0, _REQUEST * (corrector.settings.characters or _CHARACTERS)
     work = _Work(corrector)
     work.add([text])
     for question in asked.values():

@@ -97,6 +97,8 @@ class Guard:
 
     def _check(self, scope: Scope, route: str) -> None:
         limit, headers = self._settings.header_bytes, Headers(scope=scope)
+        if sum(name == b"host" for name, _ in scope["headers"]) > 1:
+            raise Refusal("two_hosts", "the request has more than one Host header")
         if sum(len(name) + len(value) for name, value in scope["headers"]) > limit:
             raise Refusal("headers_too_large", f"the headers have more than {limit} bytes")
         if route not in self._paths.probes:
@@ -222,7 +224,8 @@ class _Answer:
         self.is_read = scope["method"] != "POST"
         self.code: str | None = None
         self._ended = False
-        scope.setdefault("state", {})["request"] = self.request
+        self._state = scope.setdefault("state", {})
+        self._state["request"] = self.request
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -230,6 +233,8 @@ class _Answer:
             message.setdefault("headers", [])
             headers = MutableHeaders(scope=message)
             headers["x-request-id"] = self.request
+            if "warnings" in self._state:
+                headers["x-lastword-warning"] = self._state["warnings"]
             for name, value in _HEADERS.items():
                 headers.setdefault(name, value)
             if headers.get("content-type", "").startswith("text/html"):

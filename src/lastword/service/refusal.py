@@ -3,8 +3,10 @@
 from lastword.errors import InputError, TraceError
 
 STATUS: dict[str, int] = {
+    "two_hosts": 400,  # RFC 9112, section 3.2
     "invalid_body": 422,  # not what the schema says
     "item": 422,  # text that cannot be answered
+    "near_miss": 422,  # under --strict: almost a served question
     "too_many_candidates": 422,
     "too_many_characters": 413,
     "too_many_tokens": 422,

@@ -37,7 +37,9 @@ class Service:
             template_of(settings.template)  # refused now, and not at a request
             decider.template = settings.template
         if settings.questions is not None:
-            decider.prepare(read_questions(settings.questions))  # refused now too
+            questions = read_questions(settings.questions)
+            decider.prepare(questions, warn=False)  # refused now too
+            decider.serve(questions)
         self.corrector = Corrector(decider, settings, self.metrics, self.log)
         self.metrics.served.labels(__version__, self.corrector.name).set(1)
         self.metrics.dropped_lines.set_function(lambda: self.log.dropped)
@@ -52,7 +54,10 @@ class Service:
             decider = self.corrector.decider.method
             what = f"every override by {decider} is allowed, with no guarantee"
             if decider == "base":
-                what = "decisions are the model's own; only /v1/correct corrects, with no guarantee"
+                what = (
+                    "No certificate loaded: decisions use the model's answers. /v1/correct applies "
+                    "corrections without a guarantee."
+                )
             self.log.event("uncertified", told=what)
         else:
             policy, date = asdict(certificate.policy), certificate.date

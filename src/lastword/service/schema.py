@@ -285,10 +285,11 @@ def _where(detail: Mapping[str, Any]) -> str:
     path: Sequence[Any] = detail["loc"]
     if detail["type"] == "json_invalid":
         return f"body, after {path[-1]} characters"
-    return ".".join(str(part) for part in path if part not in _BODIES) or "body"
+    return ".".join(part for part in map(str, path) if not _LABEL.fullmatch(part)) or "body"
 
 
-_BODIES = ("body", "body of a map")
+# What pydantic puts into a path for a member of a union, beside the keys that came.
+_LABEL = re.compile(r"body|body of a map|constrained-\w+|(list|dict|function-\w+)\[.*\]", re.DOTALL)
 
 
 def _wrong(detail: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from lastword.errors import InputError
 
+MOST_CHARACTERS = 2**19  # of an item: others wait while they are tokenised, for half a second
 COUNTS = (
     *("batch_items", "batch_limit", "requests", "body_bytes", "flight_bytes", "candidates"),
     *("characters", "tokens", "connections", "header_bytes", "feedback_items", "entries"),
@@ -34,7 +35,8 @@ class Settings:
         batch_limit: Maximum number of items in a batch.
         candidates: Maximum number of candidates of an item.
         characters: Maximum number of characters of an item: its prompt once per candidate, and
-            the candidates.
+            the candidates. By default as many as the model's context can hold in its longest
+            tokens, for each candidate, and at most `MOST_CHARACTERS`.
         tokens: Maximum number of tokens of an item, prompt and candidates together.
         connections: Maximum number of open connections; others wait.
         header_bytes: Maximum size of a request's headers.
@@ -52,6 +54,7 @@ class Settings:
         explorer: Show the explorer at /.
         log_prompts: Log prompts and candidates.
         questions: Questions file. It is checked, and the probes that it names are loaded, at start.
+        strict: Refuse a question that is almost a served one, in place of a warning.
         template: Template of decisions: decide/plain, decide/listed, decide/chat or a Jinja file.
     """
 
@@ -68,7 +71,7 @@ class Settings:
     entries: int = 65_536
     batch_limit: int = 4096
     candidates: int = 64
-    characters: int = 2**21
+    characters: int | None = None
     tokens: int = 16_384
     connections: int = 4096
     header_bytes: int = 65_536
@@ -83,6 +86,7 @@ class Settings:
     explorer: bool = False
     log_prompts: bool = False
     questions: Path | None = None
+    strict: bool = False
     template: str | None = None
 
     def __post_init__(self) -> None:
@@ -100,8 +104,8 @@ class Settings:
                 "127.0.0.1"
             )
         for name in COUNTS:
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is at least 1, not {getattr(self, name)}")
+            if (count := getattr(self, name)) is not None and count < 1:
+                raise InputError(f"{name} is at least 1, not {count}")
         spans = (self.deadline_seconds, self.header_seconds, self.feedback_seconds)
         positive = all(0 < seconds < math.inf for seconds in spans)
         if not positive or not 0 <= self.drain_seconds < math.inf:

@@ -4,19 +4,21 @@ It posts where OpenAI's client posts; a body whose questions are a map is its ow
 """
 
 import unicodedata
+from functools import partial
 from typing import Any, Literal
 
 from fastapi import Response
 from pydantic import BaseModel, Field
 
 from lastword.decide.answer import PredicateAnswer, ScoreAnswer, SingleAnswer
+from lastword.decide.served import Served
 from lastword.errors import InputError
 from lastword.service.call import Call, plain_answer
-from lastword.service.deciding import answer, keyed, questions_of
+from lastword.service.deciding import answer, keyed, one_named, questions_of
 from lastword.service.dialect import Dialect
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
-from lastword.text.question import Choice, Option, Predicate, Question, Score
+from lastword.text.question import Choice, Option, Predicate, Question, Score, Single
 
 MOST_QUESTIONS = 1000
 _LEAST = 0.01  # and 1 less it: how sure a noul may be told to be
@@ -31,6 +33,8 @@ _STATUSES = {
     504: "DEADLINE_EXCEEDED",
 }
 
+_KINDS: dict[str, type[Single]] = {"noul": Predicate, "choice": Choice, "score": Score}
+
 Said = Text | dict[str, Any] | list[dict[str, Any]]
 
 
@@ -42,19 +46,34 @@ class NoulCriteria(BaseModel, strict=True, extra="ignore"):
 
 
 class GoogleQuestion(BaseModel, strict=True, extra="ignore"):
-    """One question; `criteria` are options by id, levels, or when a statement holds."""
+    """One question; `criteria` are options by id, levels, or when a statement holds.
+
+    One that names a served question may leave instructions and criteria out.
+    """
 
     type: Literal["noul", "choice", "score"]
-    instructions: Said
+    instructions: Said | None = None
+    question: Text | None = Field(None, description="Name of a served question.")
     criteria: dict[Text, Text | None] | list[Text] | None = None
 
-    def question(self) -> Question:
-        """Return the question of the library.
+    def asked(self, served: Served, name: str | None) -> Question:
+        """Return the question, or the served one of that name or of the body's.
 
         Raises:
-            InputError: The criteria are not those of its type.
+            InputError: There is no such question, the criteria are not those of its type, or this
+                contradicts it.
         """
-        instructions, criteria = _text(self.instructions), self.criteria
+        said = "" if self.instructions is None else _text(self.instructions)
+        name = name or self.question
+        if name is not None and not self.criteria:
+            return served.get(name, _KINDS[self.type], said)
+        if name is None and self.instructions is None:
+            raise InputError("instructions are missing")
+        own = self._own(said or "-")
+        return own if name is None else served.get(name, type(own), said, own.options)
+
+    def _own(self, instructions: str) -> Single:
+        criteria = self.criteria
         if self.type == "noul" and not isinstance(criteria, list):
             own = NoulCriteria.model_validate(criteria or {})
             yes, no = own.true_description or None, own.false_description or None
@@ -83,9 +102,10 @@ class GoogleBody(BaseModel, strict=True, extra="forbid"):
 
 async def google_decisions(body: GoogleBody, call: Call) -> Response:
     """Answer questions about an input, in the form of Google's decisions."""
-    call.corrector.require_model(body.model.removeprefix("models/"))
-    text = _text(body.input)
-    asked = {name: own.question for name, own in body.questions.items()}
+    named = call.corrector.require_model(body.model.removeprefix("models/"))
+    named = one_named(named, len(body.questions))
+    text, served = _text(body.input), call.corrector.decider.served
+    asked = {name: partial(own.asked, served, named) for name, own in body.questions.items()}
     answered = await answer(call, text, lambda: questions_of(asked), most=MOST_QUESTIONS)
     told = {
         name: _answer(own) | {"x_lastword": answered.reasons[name]}

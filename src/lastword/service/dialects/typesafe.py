@@ -11,14 +11,15 @@ from typing import Any, Literal
 from fastapi import Response
 from pydantic import BaseModel, Field
 
-from lastword.decide.answer import PredicateAnswer, SingleAnswer
+from lastword.decide.answer import PredicateAnswer, ScoreAnswer, SingleAnswer
+from lastword.decide.served import Served
 from lastword.errors import InputError
 from lastword.service.call import ThisCall, plain_answer
-from lastword.service.deciding import answer, keyed, questions_of
+from lastword.service.deciding import answer, keyed, one_named, questions_of
 from lastword.service.dialect import Dialect, Route
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
-from lastword.text.question import Choice, Option, Predicate, Question, Score
+from lastword.text.question import Choice, Option, Predicate, Question, Score, Single
 
 ALIAS = "jev-latest"  # what its clients ask for where nobody says otherwise
 _EXAMPLE: dict[str, Any] = {
@@ -30,6 +31,7 @@ _EXAMPLE: dict[str, Any] = {
     },
 }
 _MOST_LEVELS = 10
+_KINDS: dict[str, type[Single]] = {"noul": Predicate, "choice": Choice, "score": Score}
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
@@ -58,11 +60,11 @@ class SystemOneAnswer(BaseModel):
 
 async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
     """Answer questions about a state, in the form of TypeSafe's System One."""
-    if body.model != ALIAS:
-        call.corrector.require_model(body.model)
+    named = one_named(call.corrector.require_model(body.model, ALIAS), len(body.questions))
     if body.assets:
         raise Refusal("invalid_body", "assets: this model reads text alone; leave images out")
-    asked = {name: partial(_question, own) for name, own in body.questions.items()}
+    served = call.corrector.decider.served
+    asked = {name: partial(_asked, own, served, named) for name, own in body.questions.items()}
     include = [name for name in body.include if name == "trajectory"]
     answered = await answer(call, body.state, lambda: questions_of(asked), include=include)
     deferred = [f"questions.{name:.80}" for name, own in answered.answers.items() if own.deferred]
@@ -70,16 +72,26 @@ async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
         what = f"{', '.join(deferred[:8])} is deferred by the certificate"
         raise Refusal("item", f"{what}, and this form has no refusal: ask without on_deferred")
     told = {
-        name: _answer(own, body.questions[name]) | {"x_lastword": answered.reasons[name]}
+        name: _answer(own, body.questions[name].get("criteria"))
+        | {"x_lastword": answered.reasons[name]}
         for name, own in answered.answers.items()
     }
     usage = {"input_tokens": answered.input_tokens, "output_tokens": answered.output_tokens}
     return plain_answer({"model": call.corrector.name, "answers": told, "usage": usage})
 
 
-def _question(own: Mapping[str, Any]) -> Question:
-    kind, criteria = own.get("type"), own.get("criteria")
+def _asked(own: Mapping[str, Any], served: Served, name: str | None) -> Question:
+    kind, name = own.get("type"), name or own.get("question")
     instructions = "" if own.get("instructions") is None else _text(own["instructions"])
+    if name is None:
+        return _question(kind, instructions, own.get("criteria"))
+    if not own.get("criteria") and kind in _KINDS:
+        return served.get(_text(name), _KINDS[kind], instructions)
+    made = _question(kind, instructions or "-", own.get("criteria"))
+    return served.get(_text(name), type(made), instructions, made.options)
+
+
+def _question(kind: Any, instructions: str, criteria: Any) -> Single:
     if kind == "noul":
         return _noul(instructions, {} if criteria is None else criteria)
     if kind == "choice":
@@ -129,12 +141,13 @@ def _text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
-def _answer(own: SingleAnswer, question: Mapping[str, Any]) -> dict[str, Any]:
+def _answer(own: SingleAnswer, criteria: Any) -> dict[str, Any]:
     if isinstance(own, PredicateAnswer):
         return {"type": "noul", "noul": own.probability}
     told = keyed(own, own.confidence)
     if told["type"] == "score":
-        told["legend"] = {str(i): level for i, level in enumerate(question["criteria"])}
+        assert isinstance(own, ScoreAnswer)
+        told["legend"] = {str(i): level for i, level in enumerate(criteria or own.labels)}
     return told
 
 

@@ -52,6 +52,12 @@ class CompletionOptions(BaseModel, strict=True, extra="forbid"):
     logit_bias: Unread = None
 
     @property
+    def has_choices(self) -> bool:
+        """True if it has a choice list."""
+        own = self.structured_outputs, self.guided_choice, self.response_format
+        return any(one is not None for one in own)
+
+    @property
     def choices(self) -> Choices:
         """The choice list.
 
@@ -98,6 +104,7 @@ class ChatBody(CompletionOptions, json_schema_extra={"examples": [_CHAT]}):
     top_logprobs: int | None = Field(None, ge=0, le=20)
     metadata: dict[str, Any] | None = None
     store: Literal[False] | None = None
+    question: Text | None = Field(None, description="Name of a served question.")
     tools: Unread = None
     tool_choice: Literal["none"] | None = None
     on_deferred: Literal["answer", "refusal"] = Field(

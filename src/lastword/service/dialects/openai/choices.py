@@ -1,8 +1,8 @@
 """A choice list, from wherever an OpenAI client puts one, and how the choice is written down."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -13,6 +13,7 @@ from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
 from lastword.text.question import Choice, Multi, Option
 
+_MOST_STEPS = 16  # of references and allOf, one after the other
 NO_CHOICES = (
     "this server chooses among answers that it is given, and writes none of its own: give them as"
     ' structured_outputs {"choice": [...]}, as guided_choice [...], or as response_format with a'
@@ -76,6 +77,17 @@ class Choices:
         asked = "\n".join(filter(None, (*said, self.asked)))
         return Multi(asked, options) if self.several else Choice(asked, options, self.nullable)
 
+    def in_order(self, options: Sequence[str | bool], form: Callable[[str], str]) -> "Choices":
+        """Return the choices in the order of a question's options, which may be written otherwise.
+
+        Args:
+            options: The options' values.
+            form: Returns what of a text makes a difference.
+        """
+        places = {form(text): place for place, text in enumerate(self.candidates)}
+        order = [places[form(text)] for text in Choices(tuple(options)).candidates]
+        return replace(self, values=tuple(self.values[place] for place in order))
+
     @property
     def texts(self) -> list[str]:
         """The answers as the client gets them."""
@@ -118,44 +130,112 @@ def read_choices(
 
 
 def _of_schema(schema: Mapping[str, Any]) -> Choices:
-    properties = schema.get("properties")
-    alone = (
-        properties if isinstance(properties, Mapping) and len(properties) == 1 else {None: schema}
-    )
-    ((key, own),) = alone.items()
-    whole = part = _followed(own, schema)
+    where, key, own = "schema", None, _followed(schema, schema, "schema")
+    if isinstance(properties := own.get("properties"), Mapping):
+        if len(properties) != 1:
+            names = ", ".join(map(repr, properties)) or "none"
+            raise _no_choice(f"{where}.properties", f"has {names:.200}; expected one property")
+        ((key, own),) = properties.items()
+        where = f"{where}.properties.{key:.80}"
+        if not _is_plain(key):
+            raise _no_choice(f"{where!a}", "has a lone surrogate in its name")
+    whole = part = _followed(own, schema, where)
     if several := part.get("type") == "array":
-        part = _followed(part.get("items"), schema)
-    forms = part.get("anyOf", part.get("oneOf"))
-    parts = [_followed(own, schema) for own in forms] if isinstance(forms, list) else [part]
-    pairs = [pair for own in parts for pair in _pairs(own)]
+        where += ".items"
+        part = _followed(part.get("items"), schema, where)
+    word = "anyOf" if "anyOf" in part else "oneOf"
+    forms = part.get(word)
+    parts = {where: part}
+    if isinstance(forms, list):
+        places = {f"{where}.{word}[{i}]": one for i, one in enumerate(forms)}
+        parts = {place: _followed(one, schema, place) for place, one in places.items()}
+    pairs = [pair for place, one in parts.items() for pair in _pairs(one, place)]
     choices = [pair for pair in pairs if pair[0] is not None]
+    _require_distinct([value for value, _ in choices], where)
     values = tuple(value for value, _ in choices)
-    if not values or not all(map(_is_plain, (*values, key or ""))):
-        raise Refusal("no_choices", NO_CHOICES)
     described = () if forms is None else tuple(more for _, more in choices)
     asked, nullable = _text(whole.get("description")), len(choices) < len(pairs)
     return Choices(values, True, key, asked or "", described, nullable, several)
 
 
-def _followed(part: Any, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A part of a schema; a reference into `$defs` is followed once."""
+def _no_choice(where: str, what: str) -> Refusal:
+    """Return the refusal of a schema that is no choice: where, and what is wrong there."""
+    form = 'an enum such as {"enum": ["one", "other"]}, or anyOf constants'
+    return Refusal("no_choices", f"response_format: {where} {what}. A choice is {form}")
+
+
+def _followed(part: Any, schema: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """Return a part of a schema with what its `$ref` and its `allOf` say.
+
+    Raises:
+        Refusal: A reference that leads nowhere or to itself, or two enums in an `allOf`.
+    """
     if not isinstance(part, Mapping):
-        return {}
-    definitions, name = schema.get("$defs"), str(part.get("$ref", "")).removeprefix("#/$defs/")
-    target = definitions.get(name) if isinstance(definitions, Mapping) else None
-    return {**target, **part} if isinstance(target, Mapping) else part
+        raise _no_choice(where, "is no object")
+    for _ in range(_MOST_STEPS):
+        if (reference := part.get("$ref")) is not None:
+            part = {**_target(reference, schema, where), **_without(part, "$ref")}
+        elif isinstance(every := part.get("allOf"), list):
+            each = [own for own in every if isinstance(own, Mapping)]
+            if sum("enum" in own or "const" in own for own in each) > 1:
+                raise _no_choice(f"{where}.allOf", "has two enums")
+            part = {
+                key: own for one in (*each, _without(part, "allOf")) for key, own in one.items()
+            }
+        else:
+            return dict(part)
+    raise _no_choice(where, f"refers to itself, or through more than {_MOST_STEPS} steps")
 
 
-def _pairs(part: Mapping[str, Any]) -> list[tuple[Any, str | None]]:
-    """The values of an enum or a constant, each with its description; null where it may be null."""
+def _target(reference: Any, schema: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    for place in ("$defs", "definitions"):
+        definitions, name = schema.get(place), str(reference).removeprefix(f"#/{place}/")
+        if isinstance(definitions, Mapping) and isinstance(own := definitions.get(name), Mapping):
+            return own
+    known = "#/$defs/NAME or #/definitions/NAME of the same schema"
+    raise _no_choice(
+        where, f"refers to {str(reference)!a:.80}, which is not there; expected {known}"
+    )
+
+
+def _without(part: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {name: own for name, own in part.items() if name != key}
+
+
+def _pairs(part: Mapping[str, Any], where: str) -> list[tuple[Any, str | None]]:
+    """Return the values of an enum or a constant, each with its description; null is None.
+
+    Raises:
+        Refusal: There is none, or one that no answer can be.
+    """
     if part.get("type") == "null":
         return [(None, None)]
     if "const" in part:
-        return [(part["const"], _text(part.get("description")))]
-    if not isinstance(part.get("enum"), list):
-        raise Refusal("no_choices", NO_CHOICES)
-    return [(value, None) for value in part["enum"]]
+        pairs, places = [(part["const"], _text(part.get("description")))], [f"{where}.const"]
+    elif isinstance(values := part.get("enum"), list):
+        pairs = [(value, None) for value in values]
+        places = [f"{where}.enum[{i}]" for i in range(len(values))]
+    else:
+        said = "enum is no list" if "enum" in part else "has no enum and no const"
+        raise _no_choice(where, said)
+    for (value, _), place in zip(pairs, places, strict=True):
+        if value is not None and not _is_plain(value):
+            need = "expected text in UTF-8, a finite number, true or false"
+            raise _no_choice(place, f"is {ascii(value):.80}; {need}")
+    if not pairs:
+        raise _no_choice(f"{where}.enum", "is empty")
+    return pairs
+
+
+def _require_distinct(values: Sequence[Any], where: str) -> None:
+    """Refuse no value, and two that are equal in JSON, as 1 and 1.0 are."""
+    if not values:
+        raise _no_choice(where, "has null as its only enum value")
+    seen: dict[tuple[bool, Any], int] = {}  # true is no 1
+    for place, value in enumerate(values):
+        if (first := seen.setdefault((isinstance(value, bool), value), place)) < place:
+            one, other = to_json(values[first]), to_json(value)
+            raise _no_choice(where, f"has the enum value {one:.80} twice, again as {other:.80}")
 
 
 def _text(value: Any) -> str | None:

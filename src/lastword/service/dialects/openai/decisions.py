@@ -3,20 +3,23 @@
 Where its documents leave something open, docs/decisions.md says what is done here.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import Response
 from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
 
 from lastword.decide.answer import PredicateAnswer, SingleAnswer
 from lastword.decide.item import text_of
+from lastword.decide.served import Served
+from lastword.errors import InputError
 from lastword.service.call import ThisCall, plain_answer
-from lastword.service.deciding import Answered, answer, questions_of
+from lastword.service.deciding import Answered, answer, one_named, questions_of
 from lastword.service.dialects.google import GoogleBody, google_decisions
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
-from lastword.text.question import Choice, Option, Predicate, Question, Score
+from lastword.text.question import Choice, Option, Predicate, Question, Score, Single
 
 _EXAMPLE: dict[str, Any] = {
     "model": "lastword/demo-organism",
@@ -68,47 +71,65 @@ class Level(BaseModel, strict=True, extra="ignore"):
 
 
 class QuestionBody(BaseModel, strict=True, extra="ignore"):
-    """What all questions have."""
+    """What all questions have; one that names a served question may leave the rest out."""
 
-    instructions: Text | list[dict[str, Any]]
+    kind: ClassVar[type[Single]]
+    instructions: Text | list[dict[str, Any]] | None = None
     name: Text | None = None
+    question: Text | None = Field(None, description="Name of a served question.")
 
     @property
-    def said(self) -> str:
-        """The instructions as text."""
-        return _content(self.instructions, "instructions")
+    def options(self) -> tuple[list[Option], ...]:
+        """The options that came, if it has any."""
+        return ()
+
+    def asked(self, served: Served, name: str | None) -> Question:
+        """Return the question, or the served one of that name or of the body's.
+
+        Raises:
+            InputError: There is no such question, or this is none or contradicts it.
+        """
+        what = self.instructions
+        said = "" if what is None else _content(what, "instructions")
+        if (name := name or self.question) is not None:
+            return served.get(name, self.kind, said, *self.options)
+        if what is None:
+            raise InputError("instructions are missing")
+        make: Callable[..., Question] = self.kind
+        return make(said, *self.options)
 
 
 class PredicateBody(QuestionBody):
     """How probable it is that a statement holds."""
 
+    kind = Predicate
     type: Literal["predicate"]
-
-    def question(self) -> Question:
-        """The question of the library."""
-        return Predicate(self.said)
 
 
 class ChoiceBody(QuestionBody):
     """Which of 2 to 255 options holds."""
 
+    kind = Choice
     type: Literal["choice"]
-    choices: list[Annotated[ChoiceOption, _entry("value", "an option")]]
+    choices: list[Annotated[ChoiceOption, _entry("value", "an option")]] = []
 
-    def question(self) -> Question:
-        """The question of the library."""
-        return Choice(self.said, [Option(own.value, own.description) for own in self.choices])
+    @property
+    def options(self) -> tuple[list[Option], ...]:
+        """The options that came."""
+        return ([Option(own.value, own.description) for own in self.choices],)
 
 
 class ScoreBody(QuestionBody):
     """Which of 2 to 10 ordered levels it has."""
 
+    kind = Score
     type: Literal["score"]
-    levels: list[Annotated[Level, _entry("label", "a level")]] = Field(max_length=10)
+    levels: list[Annotated[Level, _entry("label", "a level")]] = Field([], max_length=10)
 
-    def question(self) -> Question:
-        """The question of the library."""
-        return Score(self.said, [Option(own.label, own.description) for own in self.levels])
+    @property
+    def options(self) -> tuple[list[Option], ...]:
+        """The levels that came."""
+        return ([Option(own.label, own.description) for own in self.levels],)
 
 
 class DecisionBody(
@@ -164,9 +185,9 @@ async def decisions(body: AnyBody, call: ThisCall) -> Response:
     """
     if isinstance(body, GoogleBody):
         return await google_decisions(body, call)
-    call.corrector.require_model(body.model)
-    text = _input(body.input)
-    asked = {str(i): own.question for i, own in enumerate(body.questions)}
+    named = one_named(call.corrector.require_model(body.model), len(body.questions))
+    text, served = _input(body.input), call.corrector.decider.served
+    asked = {str(i): partial(own.asked, served, named) for i, own in enumerate(body.questions)}
     answered = await answer(call, text, lambda: questions_of(asked), include=body.include)
     told = [
         _answer(answered.answers[str(i)], own.name, answered.reasons[str(i)], body.on_deferred)

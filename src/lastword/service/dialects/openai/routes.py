@@ -10,7 +10,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 from scipy.special import log_softmax
 
-from lastword.decide.answer import ChoiceAnswer, MultiAnswer, PredicateAnswer
+from lastword.decide.answer import ChoiceAnswer, MultiAnswer, PredicateAnswer, answered_by
 from lastword.files.strict_json import to_json
 from lastword.service.call import Call, ThisCall, plain_answer
 from lastword.service.deciding import answer
@@ -21,9 +21,11 @@ from lastword.service.dialects.openai.bodies import (
     CompletionBody,
     CompletionOptions,
 )
+from lastword.service.dialects.openai.choices import Choices
 from lastword.service.dialects.openai.decisions import DecisionsAnswer, decisions
 from lastword.service.refusal import Refusal
 from lastword.text.items import Item
+from lastword.text.question import Choice, Question, question_to
 from lastword.version import __version__
 
 EVENTS = "text/event-stream"
@@ -126,11 +128,18 @@ async def models(call: ThisCall) -> Response:
     begin, name = call.service.begin, call.corrector.name
     own = {"id": name, "object": "model", "created": begin, "owned_by": "lastword"}
     decider = call.corrector.decider
+    method = answered_by(decider.method)
+    questions = {
+        question: question_to(asked) | {"method": method if probe is None else probe.name}
+        for question, asked in decider.served.questions.items()
+        for probe in [decider.probe_of(asked)]
+    }
     told = {
         "name": name,
-        "description": f"Decisions by {decider.method}, by lastword {__version__}",
+        "description": f"Decisions by {method}, by lastword {__version__}",
         "release_date": time.strftime("%Y-%m-%d", time.gmtime(begin)),
-        "correction": decider.method,
+        "correction": method,
+        "questions": questions,
         "certificate": None if decider.certificate is None else decider.certificate.describe(),
     }
     return plain_answer({"object": "list", "data": [own], "models": [told]})
@@ -142,18 +151,34 @@ async def chat_completions(body: ChatBody, call: ThisCall) -> Response:
     The system's messages are the instructions of the question, the others the text that it is
     about: the same question, and the same answer, as in `/v1/decisions`.
     """
-    call.corrector.require_model(body.model)
-    choices = body.choices
-    made = await answer(call, body.input, lambda: {_ONLY: choices.question(body.said)})
+    named, served = call.corrector.require_model(body.model), call.corrector.decider.served
+    named = named or body.question
+    choices = body.choices if named is None or body.has_choices else None
+
+    def make() -> dict[str, Question]:
+        if named is None:
+            assert choices is not None
+            return {_ONLY: choices.question(body.said)}
+        if choices is None:
+            return {_ONLY: served.get(named, Choice, "\n".join(body.said))}
+        own = choices.question(body.said)
+        return {_ONLY: served.get(named, type(own), own.instructions, own.options)}
+
+    made = await answer(call, body.input, make)
+    if choices is None:
+        choices = Choices(cast(ChoiceAnswer, made.answers[_ONLY]).values)
     usage = _usage(made.input_tokens, made.output_tokens)
     refuses = body.on_deferred == "refusal"
     if choices.several:  # a yes or no an option, in order; no one token stands for an array
         each = cast(tuple[PredicateAnswer, ...], tuple(made.answers.values()))
         several = MultiAnswer(values=choices.options, predicates=each)
+        warned = {k: v for k, v in next(iter(made.reasons.values())).items() if k == "warnings"}
         text = choices.array(several.choices)
         form = chat_form(text, {}, None, is_refusal=several.deferred and refuses)
-        return _response(call, body, ("chatcmpl", *_CHAT), form, usage, several.to_dict())
+        return _response(call, body, ("chatcmpl", *_CHAT), form, usage, several.to_dict() | warned)
     own = cast(ChoiceAnswer, made.answers[_ONLY])
+    if named is not None:
+        choices = choices.in_order(own.values, served.normalised)
     index = None if own.choice is None else own.values.index(own.choice)
     logs = [math.log(p) if p > 0 else _NEVER for p in own.probabilities.tolist()]
     form = chat_form(
@@ -167,12 +192,18 @@ async def chat_completions(body: ChatBody, call: ThisCall) -> Response:
 
 
 async def completions(body: CompletionBody, call: ThisCall) -> Response:
-    """Choose the continuation of a text from a list, in OpenAI's form."""
-    call.corrector.require_model(body.model)
+    """Choose the continuation of a text from a list, in OpenAI's form.
+
+    It is the model's choice unless the service has a correction or a certificate.
+    """
+    if call.corrector.require_model(body.model) is not None:
+        raise Refusal("no_choices", "a prompt of your own is no served question: ask it in chat")
     choices = body.choices
     if choices.several:
         raise Refusal("no_choices", "several options can apply in chat alone: ask there")
-    decision, encoded = await call.answer(Item(body.prompt, choices.candidates))
+    item = Item(body.prompt, choices.candidates)
+    decision, encoded = await call.answer(item, asked=False)
+    decision["method"] = answered_by(decision["method"], decision["operator"])
     index = decision["index"]
     logs = dict(zip(choices.texts, log_softmax(decision["scores"]).tolist(), strict=True))
     form = completion_form(choices.written(index), logs, body.alternatives)

@@ -1,0 +1,205 @@
+"""Served questions: those with a name, and questions that are almost one of them.
+
+A probe answers its question only if instructions and options are exactly those that it was fitted
+to. A request that differs by a letter gets the model's answer, and a `NearMiss` says so.
+"""
+
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lastword.errors import InputError
+from lastword.probes.probe import SUFFIX, Probe
+from lastword.probes.trajectory import TrajectoryProbe
+from lastword.text.question import Choice, Option, Predicate, Question, Score, question_digest
+
+_ROOM = 64  # characters that a text may be longer than twice the longest served one
+
+
+class NearMissWarning(UserWarning):
+    """A question is almost a served one, and is answered without it."""
+
+
+@dataclass(frozen=True)
+class NearMiss:
+    """How a question misses a served one.
+
+    Attributes:
+        served: Name of the served question.
+        differences: What differs, in words, by `type`, `instructions`, `options`, `order` or
+            `descriptions`.
+    """
+
+    served: str
+    differences: Mapping[str, str]
+
+    def __str__(self) -> str:
+        """Return the served question, and what differs."""
+        details = "; ".join(self.differences.values())
+        return f"almost the served question {self.served!r}, but answered without it: {details}"
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What of a question makes a difference to a reader."""
+
+    instructions: str
+    options: frozenset[str]
+
+
+class Served:
+    """Questions by name, so that a request can ask one by its name.
+
+    Args:
+        questions: Questions by name, as a questions file has them.
+        probes: Probes with the names of their files. A probe adds its question under that name,
+            unless the question has a name.
+    """
+
+    def __init__(
+        self, questions: Mapping[str, Question], probes: Iterable[tuple[str, Probe]] = ()
+    ) -> None:
+        self.questions = dict(questions)
+        self._free = set[str]()  # questions whose probe takes any options
+        for name, probe in probes:
+            names = [own for own, question in self.questions.items() if probe.answers(question)]
+            if not names:
+                names = [_new_name(name, self.questions)]
+                self.questions[names[0]] = probe.question
+            self._free |= {*names} if isinstance(probe.fit, TrajectoryProbe) else set()
+        texts = [t for q in self.questions.values() for t in (q.instructions, *_texts(q))]
+        self._most = 2 * max(map(len, texts), default=0) + _ROOM
+        self._digests = {question_digest(own) for own in self.questions.values()}
+        self._forms = {name: self._form(own) for name, own in self.questions.items()}
+
+    def get(
+        self,
+        name: str,
+        kind: type[Question],
+        instructions: str = "",
+        options: Sequence[Option] = (),
+    ) -> Question:
+        """Return a served question by its name.
+
+        Args:
+            name: Its name.
+            kind: The type of question that the request asks.
+            instructions: The request's instructions; blank if it leaves them out.
+            options: The request's options; none if it leaves them out.
+
+        Raises:
+            InputError: There is no such question, or the request contradicts it.
+        """
+        if (own := self.questions.get(name)) is None:
+            known = ", ".join(self.questions) or "none"
+            raise InputError(f"no question {name!r:.80} is served here; known: {known:.200}")
+        asked = options or own.options
+        said = instructions if instructions.strip() else own.instructions
+        found = self._differences(own, kind, said, own.options if name in self._free else asked)
+        if found:
+            details = "; ".join(found.values())
+            raise InputError(f"the request contradicts the served question {name!r}: {details}")
+        return (
+            replace(own, choices=asked) if name in self._free and isinstance(own, Choice) else own
+        )
+
+    def near(self, question: Question) -> NearMiss | None:
+        """Return how a question misses a served one; None if it is one, or is near none."""
+        if not self.questions or question_digest(question) in self._digests:
+            return None
+        form, misses = self._form(question), list[NearMiss]()
+        for name, own in self.questions.items():
+            if self._is_near(form, question, name):
+                options = own.options if name in self._free else question.options
+                said = question.instructions
+                found = self._differences(own, type(question), said, options, exact=True)
+                if not found:
+                    return None
+                misses.append(NearMiss(name, found))
+        return min(misses, key=lambda miss: len(miss.differences), default=None)
+
+    def _is_near(self, form: _Form, question: Question, name: str) -> bool:
+        own, served = self.questions[name], self._forms[name]
+        if form.instructions == served.instructions:
+            return name in self._free or bool(form.options & served.options)
+        same = type(question) is type(own) and not isinstance(own, Predicate)
+        return same and form.options == served.options
+
+    def _differences(
+        self,
+        own: Question,
+        kind: type[Question],
+        instructions: str,
+        options: Sequence[Option],
+        *,
+        exact: bool = False,
+    ) -> dict[str, str]:
+        """Return what differs from a served question, in words; normalised unless `exact`."""
+        form: Callable[[str], str] = str if exact else self.normalised
+        found = {}
+        if kind is not type(own):
+            found["type"] = f"it is a {type(own).__name__}, not a {kind.__name__}".lower()
+        if form(instructions) != form(own.instructions):
+            words = f"{_short(own.instructions)}, not {_short(instructions)}"
+            found["instructions"] = f"its instructions are {words}"
+        mine = {form(option.text): option for option in own.options}
+        other = {form(option.text): option for option in options}
+        missing = [option.text for text, option in mine.items() if text not in other]
+        more = [option.text for text, option in other.items() if text not in mine]
+        if missing or more:
+            parts = [f"it has {_names(missing)}"] if missing else []
+            parts += [f"it does not have {_names(more)}"] if more else []
+            found["options"] = ", and ".join(parts)
+        elif isinstance(own, Score) and [*mine] != [*other]:
+            found["order"] = f"the order of its levels is {_names([o.text for o in own.options])}"
+        elif changed := [
+            mine[text].text
+            for text, option in other.items()
+            if (exact or option.description) and mine[text].description != option.description
+        ]:
+            found["descriptions"] = f"its descriptions of {_names(changed)} are others"
+        return found
+
+    def _form(self, question: Question) -> _Form:
+        options = frozenset(map(self.normalised, _texts(question)))
+        return _Form(self.normalised(question.instructions), options)
+
+    def normalised(self, text: str) -> str:
+        """Return a text without what makes no difference to a reader.
+
+        Unicode's form NFKC, casefolded, white space collapsed, and no punctuation at its end. A
+        text far longer than any served one keeps its form: NFKC of a hostile one takes long.
+        """
+        text = " ".join(text.split())
+        if len(text) > self._most:
+            return text
+        text = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+        end = len(text)
+        while end and (text[end - 1] == " " or unicodedata.category(text[end - 1])[0] == "P"):
+            end -= 1
+        return text[:end] or text
+
+
+def probe_name(path: str | Path) -> str:
+    """Return the name that a probe's file gives its question: the file's, without its ending."""
+    return Path(path).name.removesuffix(SUFFIX)
+
+
+def _new_name(name: str, known: Mapping[str, Question]) -> str:
+    """Return the name, with a number if it is taken."""
+    names = [name, *(f"{name}-{i}" for i in range(2, len(known) + 2))]
+    return next(one for one in names if one not in known)
+
+
+def _texts(question: Question) -> list[str]:
+    return [option.text for option in question.options]
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 80 else f"{text[:77]}...")
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return ", ".join(map(_short, names[:4])) + more
