@@ -482,7 +482,7 @@ def test_the_command_says_what_prediction_sets_are_like(tmp_path: Path) -> None:
     # The threshold is on the probabilities by which the probe that runs answers.
     probe = Probe.read(out / "answer.probe.safetensors")
     assert probe.name == sets.method
-    ours = Decider.demo(probes=[out / "answer.probe.safetensors"])
+    ours = Decider.demo(probes=[replace(probe, threshold=None)])
     answers = [ours.decide(row["text"], {"q": probe.question})["q"] for row in rows]
     of_truth = [
         a.probabilities[a.values.index(row["label"])] for a, row in zip(answers, rows, strict=True)

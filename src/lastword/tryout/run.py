@@ -146,7 +146,8 @@ class TryJob:
         contest = self._contest(sample)
         stage("certifying")
         probes = () if contest is None else [one.probe.name for one in contest.entrants]
-        terms = replace(self.terms, methods=(*sample.methods, *probes))
+        test = "unconditional" if probes else None
+        terms = replace(self.terms, methods=(*sample.methods, *probes), test=test)
         certified = self._certify(sample, terms, contest)
         stage("trying other prompts")
         raced = race(self.tracer, self.labels, self.template, self.budget)
