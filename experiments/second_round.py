@@ -26,9 +26,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from probes import SETS, own_scores, read
+from probes import SETS, question, read, rows_of
 
 from lastword import Tracer
+from lastword.decide.item import item_of
+from lastword.decide.questionnaire import prepare
 from lastword.probes import fit_state
 from lastword.probes.state import StateProbe, kept
 from lastword.probes.threshold import answers_by_itself, choose_threshold, of_options
@@ -202,15 +204,27 @@ def nulls(labels: int) -> Iterator[tuple[str, Population]]:
             yield ", ".join(parts), Population(x, truths, base, declared, groups)
 
 
+def model_answers(tracer: Tracer, path: Path, kept: Path) -> dict[str, np.ndarray]:
+    """Return the options of a set, and the place of the model's answer to each text."""
+    if not kept.exists():
+        rows = rows_of(path)
+        made = prepare({"q": question(rows[0])})
+        items = [item_of(row["input"], made.questions["q"], made.template) for row in rows]
+        own = [*tracer.correct_many(items, read="base", blind="none")]
+        np.savez(kept, options=list(own[0].candidates), base=[d.base_index for d in own])
+    return dict(np.load(kept))
+
+
 def real(model: str, data: Path, keep: Path) -> Iterator[tuple[str, Population]]:
     """Yield the real populations, as they are and with their labels permuted."""
     name, tracer = Path(model).name.removesuffix(".gguf"), Tracer.from_pretrained(model)
     for each in SETS:
         path = data / f"{each}.jsonl"
-        states, own = read(tracer, path, keep, name), own_scores(tracer, path, keep, name)
+        states = read(tracer, path, keep, name)
+        own = model_answers(tracer, path, keep / f"{name}-{each}-base.npz")
         options = own["options"].tolist()
         truths = np.array([options.index(truth) for truth in states["y"].tolist()])
-        x, base, alone = states["x"][:, ::5, :1], own["base"].argmax(axis=1), np.arange(len(truths))
+        x, base, alone = states["x"][:, ::5, :1], own["base"], np.arange(len(truths))
         yield f"{name}, {each}", Population(x, truths, base, alone, alone)
         mixed = np.random.default_rng(0).permutation(truths)
         yield f"{name}, {each}, permuted", Population(x, mixed, base, alone, alone)

@@ -67,7 +67,8 @@ COLOURS: list[dict[str, Any]] = [
 def test_columns_are_guessed_where_it_is_plain_and_the_guess_is_said(tmp_path: Path) -> None:
     for name in ("a.csv", "a.tsv"):
         labels = read_labels(written(tmp_path / name, COLOURS))
-        guessed, asks = labels.notes
+        guessed, authors, asks = labels.notes
+        assert "--group" in authors
         assert guessed == "guessed: text is column body, label is column tone"
         assert "asks no question" in asks and "--instructions" in asks
         # A label that is a text is a text, and the options are the labels that occur.
@@ -90,7 +91,7 @@ def test_columns_are_guessed_where_it_is_plain_and_the_guess_is_said(tmp_path: P
         read_labels(COLOURS, Named(label="colour"))
     without = [*COLOURS, {"body": "nobody knows", "tone": None, "n": 5}]
     said = read_labels(without, Named("body", "tone", instructions="Which?")).notes
-    assert said == ("1 row without a label",)
+    assert said[0] == "1 row without a label" and len(said) == 2  # and that no row has a group
     with pytest.raises(InputError, match="one column, 'text:team'.*separated by commas"):
         read_labels([{"text:team": "late:shipping"}])
 

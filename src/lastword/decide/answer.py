@@ -36,6 +36,7 @@ class Probed:
         deferred: True if the text is too unlike them for the answer to be given.
         corrected: True if the model's own answer is known, and is another.
         by: `probe` or `model`, which gave the answer; None if the probe always answers.
+        model: Text of the model's answer, if a threshold made the decider ask for it.
         candidates: Texts of the options that `trajectory` is of.
         trajectory: What each depth up to the probe's would have said, where that was asked for:
             scores by a probe of that depth, or S where the probe weighs every depth
@@ -47,6 +48,7 @@ class Probed:
     deferred: bool = False
     corrected: bool = False
     by: Literal["probe", "model"] | None = None
+    model: str | None = None
     candidates: tuple[str, ...] = ()
     trajectory: Float[np.ndarray, "candidates depths"] | None = None
 

@@ -799,6 +799,7 @@ def _held(
     if decision is None:
         return p, replace(how, by="probe")
     own, best = decision.base_index, int(scores.argmax())
+    how = replace(how, model=decision.candidates[own])
     if best == own or answers_by_itself(scores[None], np.array([own]), threshold)[0]:
         return p, replace(how, by="probe", corrected=best != own)
     shares = softmax(decision.base_scores).tolist()

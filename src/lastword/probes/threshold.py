@@ -38,6 +38,16 @@ def needs_no_model(scores: Table, threshold: float) -> Bool[np.ndarray, " texts"
     return np.asarray(best - second > threshold)
 
 
+def effects(scores: Table, base: Places, truths: Places, threshold: float) -> dict[str, int]:
+    """Return how many of the model's answers are changed, fixed and broken."""
+    stands, answers = answers_by_itself(scores, base, threshold), scores.argmax(axis=1)
+    return {
+        "changed": int(stands.sum()),
+        "fixed": int((stands & (answers == truths) & (base != truths)).sum()),
+        "broken": int((stands & (answers != truths) & (base == truths)).sum()),
+    }
+
+
 def choose_threshold(scores: Table, base: Places, truths: Places) -> float:
     """Return the threshold that maximises (F - K) / sqrt(F + K + 1); the larger of equals.
 
@@ -48,12 +58,9 @@ def choose_threshold(scores: Table, base: Places, truths: Places) -> float:
         base: Place of the model's answer.
         truths: Place of the right option.
     """
-    answers = scores.argmax(axis=1)
 
     def worth(threshold: float) -> float:
-        stands = answers_by_itself(scores, base, threshold)
-        fixed = int((stands & (answers == truths) & (base != truths)).sum())
-        broken = int((stands & (answers != truths) & (base == truths)).sum())
-        return float((fixed - broken) / np.sqrt(fixed + broken + 1))
+        own = effects(scores, base, truths, threshold)
+        return float((own["fixed"] - own["broken"]) / np.sqrt(own["fixed"] + own["broken"] + 1))
 
     return max(THRESHOLDS, key=lambda threshold: (worth(threshold), threshold))

@@ -78,6 +78,15 @@ class DrawnRows:
         _, of_rows = clopper_pearson(self.broken, self.rows, (1 - _OF_SHARE) * level)
         return share * of_rows
 
+    def worth(self, delta: float) -> dict[str, float]:
+        """Return what the policy gains over all texts, as counted and at least."""
+        level, share = self.level(delta), self.differ / self.pool
+        return {
+            "net": share * (self.fixed - self.broken) / self.rows,
+            "net_at_least": self.gain_bound(level),
+            "broken_at_most": self.broken_bound(level),
+        }
+
     def proves(self, promise: Promise, alpha: float, delta: float) -> bool:
         """Return True if the promise is kept at this look's level."""
         level = self.level(delta)

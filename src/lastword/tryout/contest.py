@@ -26,6 +26,7 @@ from lastword.probes.state import POOLINGS, StateFit, StateProbe, fit_state, kep
 from lastword.probes.threshold import (
     answers_by_itself,
     choose_threshold,
+    effects,
     needs_no_model,
     of_options,
 )
@@ -174,6 +175,20 @@ def _by_state(tracer: "Tracer", material: Material, made: Right) -> Contest | No
     return Contest(tuple(entrants), crossed, by_depth, lambda: own.refit(entrants[0].probe), curve)
 
 
+@dataclass(frozen=True)
+class _Held:
+    """The threshold of a probe, and what it does to the labels that chose it."""
+
+    threshold: float
+    effects: dict[str, float]
+
+    @classmethod
+    def of(cls, scores: np.ndarray, base: np.ndarray, truths: np.ndarray) -> "_Held":
+        threshold = choose_threshold(scores, base, truths)
+        counts = effects(scores, base, truths, threshold)
+        return cls(threshold, {name: float(count) for name, count in counts.items()})
+
+
 @dataclass(frozen=True, eq=False)
 class _Known:
     """Labelled texts of one question, and what the model has of each."""
@@ -188,11 +203,11 @@ class _Known:
 
     def fits(
         self, fitted: Sequence[int]
-    ) -> tuple[StateFit, StackedProbe, Right, tuple[float, float]]:
+    ) -> tuple[StateFit, StackedProbe, Right, tuple["_Held", "_Held"]]:
         """Fit a state probe and a stacked one.
 
         Returns:
-            Both, where the second is right on the labels of other folds, and the threshold of each.
+            Both, where the second is right on the labels of other folds, and what holds each.
         """
         own, groups = self.truths[fitted].tolist(), [str(self.material.groups[i]) for i in fitted]
         fit = fit_state(self.states[fitted], own)
@@ -201,11 +216,8 @@ class _Known:
         base = self.base[fitted].argmax(axis=1)
         truths = np.array([*map(self.options.index, own)])
         alone = of_options(fit.scores, fit.probe.classes, self.options)
-        thresholds = (
-            choose_threshold(alone, base, truths),
-            choose_threshold(over.scores / 2, base, truths),
-        )
-        return fit, over.probe, over.scores.argmax(axis=1) == truths, thresholds
+        held = (_Held.of(alone, base, truths), _Held.of(over.scores / 2, base, truths))
+        return fit, over.probe, over.scores.argmax(axis=1) == truths, held
 
     def table(self, fit: Fit, own: Right) -> np.ndarray:
         """Return the scores of all options to some texts, on the ridge's scale."""
@@ -246,8 +258,8 @@ class _Known:
         words = bag_of_words([texts[i] for i in fitted], known)
         depth_0 = fit_state(self.states[fitted, :1, :1], known, poolings=POOLINGS[:1]).probe
         return {
-            ALONE: self.answers(fit.probe, own, alone),
-            STACKED: self.answers(stacked, own, over),
+            ALONE: self.answers(fit.probe, own, alone.threshold),
+            STACKED: self.answers(stacked, own, over.threshold),
             WORDS: words.predict([texts[i] for i in np.flatnonzero(own).tolist()]),
             DEPTH_0: self.answers(depth_0, own),
         }
@@ -255,21 +267,21 @@ class _Known:
     def entrants(self, made: Right) -> tuple[list[Entrant], dict[str, str]]:
         """Return the probe that one part of the labels makes, and the probes' full names."""
         fitted = _kept(self.material.truths, made)
-        fit, stacked, both, thresholds = self.fits(fitted)
+        fit, stacked, both, held = self.fits(fitted)
         alone = np.array(fit.probe.classes)[fit.scores.argmax(axis=1)] == self.truths[fitted]
         better = int(both.sum()) - int(alone.sum()) > np.sqrt((both != alone).sum())
         chosen: Fit = stacked if better else fit.probe
-        entrants = [self.entrant(chosen, thresholds[int(better)], len(fitted), ~made)]
+        entrants = [self.entrant(chosen, held[int(better)].threshold, len(fitted), ~made)]
         return entrants, {ALONE: fit.probe.name, STACKED: stacked.name}
 
     def refit(self, like: Probe) -> Probe:
         """Fit a probe of the same kind to all labels."""
         fitted = _kept(self.material.truths, np.ones(len(self.truths), dtype=bool))
-        fit, stacked, _, thresholds = self.fits(fitted)
+        fit, stacked, _, held = self.fits(fitted)
         better = isinstance(like.fit, StackedProbe)
         chosen = stacked if better else fit.probe
         probe = _probe(self.tracer, self.material, chosen, len(fitted))
-        return replace(probe, threshold=thresholds[better])
+        return replace(probe, threshold=held[better].threshold, figures=held[better].effects)
 
     def entrant(
         self, fit: Fit, threshold: float, labels: int, tested: Right, fraction: float = FRACTION

@@ -17,6 +17,7 @@ class Named:
         instructions: The question about each text.
         id: Column of the row's name; guessed if left out.
         tidy: Join labels that differ only in case or spaces.
+        group: Column of what makes texts depend on each other; `group` if left out.
     """
 
     text: str | None = None
@@ -26,3 +27,4 @@ class Named:
     instructions: str | None = None
     id: str | None = None
     tidy: bool = False
+    group: str | None = None
