@@ -70,7 +70,8 @@ COLOURS: list[dict[str, Any]] = [
 def test_columns_are_guessed_where_it_is_plain_and_the_guess_is_said(tmp_path: Path) -> None:
     for name in ("a.csv", "a.tsv"):
         labels = read_labels(written(tmp_path / name, COLOURS))
-        guessed, asks = labels.notes
+        guessed, authors, asks = labels.notes
+        assert "--group" in authors
         assert guessed == "guessed: text is column body, label is column tone"
         assert "asks no question" in asks and "--instructions" in asks
         # A label that is a text is a text, and the options are the labels that occur.
@@ -93,7 +94,7 @@ def test_columns_are_guessed_where_it_is_plain_and_the_guess_is_said(tmp_path: P
         read_labels(COLOURS, Named(label="colour"))
     without = [*COLOURS, {"body": "nobody knows", "tone": None, "n": 5}]
     said = read_labels(without, Named("body", "tone", instructions="Which?")).notes
-    assert said == ("1 row without a label",)
+    assert said[0] == "1 row without a label" and len(said) == 2  # and that no row has a group
     with pytest.raises(InputError, match="one column, 'text:team'.*separated by commas"):
         read_labels([{"text:team": "late:shipping"}])
 
@@ -527,7 +528,7 @@ def test_the_command_says_what_prediction_sets_are_like(tmp_path: Path) -> None:
     # The threshold is on the probabilities by which the probe that runs answers.
     probe = Probe.read(out / "answer.probe.safetensors")
     assert probe.name == sets.method
-    ours = Decider.demo(probes=[out / "answer.probe.safetensors"])
+    ours = Decider.demo(probes=[replace(probe, threshold=None)])
     answers = [ours.decide(row["text"], {"q": probe.question})["q"] for row in rows]
     of_truth = [
         a.probabilities[a.values.index(row["label"])] for a, row in zip(answers, rows, strict=True)

@@ -1,5 +1,6 @@
 """`lastword try`: a table of labelled examples becomes a verdict on this model and this job."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -29,8 +30,8 @@ def try_(
     choices: Annotated[
         str | None,
         typer.Option(
-            help="Column with each row's options, or a file with the options of all rows. Default: "
-            "the labels that occur."
+            help="Column with each row's options, or the options of all rows: a file, or a,b,c. "
+            "Default: the labels that occur."
         ),
     ] = None,
     describe: Annotated[
@@ -39,6 +40,10 @@ def try_(
     instructions: Annotated[str | None, typer.Option(help="The question about each text.")] = None,
     id: Annotated[
         str | None, typer.Option(help="Column of the row's name; guessed if left out.")
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(help="Column of what texts share: an author, a thread. Default: `group`."),
     ] = None,
     tidy: Annotated[
         bool,
@@ -62,6 +67,10 @@ def try_(
         float | None,
         typer.Option(help="Prediction sets that contain the right option in this share: 0.9."),
     ] = None,
+    next_: Annotated[
+        Path | None,
+        typer.Option("--next", help="Labelled rows that an earlier run wrote to --out."),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for records, certificate, questions.yaml and a page."),
@@ -79,13 +88,22 @@ def try_(
 ) -> None:
     """Test a model on labelled examples, and report what to run and how much it gains."""
     options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
-    table = Named(text, label, choices, describe, instructions, id, tidy, encoding)
+    table = Named(text, label, choices, describe, instructions, id, tidy, encoding, group)
     with waiting("reading the table"):
-        from lastword.tryout.labels import read_labels
+        from lastword.tryout.second_round import FIRST_ROWS, draw_first, finish, read_round
 
-        labels = read_labels(file, table)
+        if next_ is not None and out is None:
+            raise InputError("--next needs --out, the folder that holds the drawn rows")
+        if out is not None and next_ is None and (first := draw_first(file, table, out)):
+            typer.echo(printable(first))
+            return
+        labels = read_round(file, table, next_, out)
         seconds = _seconds(budget)
     decider = load_decider(options)
+    if next_ is not None and out is not None and next_.name != FIRST_ROWS:
+        proof = finish(out, decider.tracer, labels, next_)
+        typer.echo(to_json(asdict(proof.drawn)) if json else printable(proof.words))
+        return
     with waiting("making ready"):
         from lastword.trust.policy import METHODS
         from lastword.trust.terms import Terms

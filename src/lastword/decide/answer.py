@@ -7,7 +7,7 @@ Probabilities are softmax(scores / T) of the correction in force, T the calibrat
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -36,6 +36,8 @@ class Probed:
             reads no state.
         deferred: True if the text is too unlike them for the answer to be given.
         corrected: True if the model's own answer is known, and is another.
+        by: `probe` or `model`, which gave the answer; None if the probe always answers.
+        model: Text of the model's answer, if a threshold made the decider ask for it.
         candidates: Texts of the options that `trajectory` is of.
         trajectory: What each depth up to the probe's would have said, where that was asked for:
             scores by a probe of that depth, or S where the probe weighs every depth
@@ -46,6 +48,8 @@ class Probed:
     likeness: float | None
     deferred: bool = False
     corrected: bool = False
+    by: Literal["probe", "model"] | None = None
+    model: str | None = None
     candidates: tuple[str, ...] = ()
     trajectory: Float[np.ndarray, "candidates depths"] | None = None
 
@@ -85,8 +89,9 @@ class _Answered:
 
     def _told(self) -> dict[str, Any]:
         flags = {"calibrated": self.calibrated, "deferred": self.deferred}
-        like = self.decision.likeness if isinstance(self.decision, Probed) else None
-        more = {} if like is None else {"likeness": like}
+        probed = self.decision if isinstance(self.decision, Probed) else None
+        pairs = {} if probed is None else {"likeness": probed.likeness, "by": probed.by}
+        more = {name: value for name, value in pairs.items() if value is not None}
         return {"method": self.method, "corrected": self.corrected} | flags | more
 
 

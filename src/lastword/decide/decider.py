@@ -1,7 +1,7 @@
 """Decider: typed questions answered by a model, a correction of it, or probes."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -23,7 +23,7 @@ from lastword.decide.answer import (
     by_option,
 )
 from lastword.decide.batch import Read, Scope
-from lastword.decide.item import Input, item_of, render, text_of
+from lastword.decide.item import Input, candidates_of, item_of, render, text_of
 from lastword.decide.options import DecideOptions
 from lastword.decide.plan import Part, Plan
 from lastword.decide.questionnaire import (
@@ -45,6 +45,7 @@ from lastword.model.options import refuse_unknown
 from lastword.probes.probe import Probe
 from lastword.probes.stacked import StackedProbe
 from lastword.probes.state import Pooling, StateProbe
+from lastword.probes.threshold import answers_by_itself, needs_no_model, of_options
 from lastword.probes.trajectory import TrajectoryProbe, features_of
 from lastword.records.decision import Decision
 from lastword.text.items import Blind, Item
@@ -56,6 +57,7 @@ from lastword.trust.certificate import Certificate, Subject
 
 _TOGETHER = 256  # texts of one call of `answer`
 _BASE = Scope("base", "base")  # the model's scores, with the input and without
+_ANSWER = Scope("base", "none")  # the model's scores, with the input alone
 
 # Probabilities of an item's options by their texts, and True if the best is not the model's.
 _Shares = tuple[dict[str, float], bool]
@@ -486,6 +488,8 @@ class Decider:
             part, relatives = replace(part, scope=Scope("all", "all", methods)), (True, True)
         elif isinstance(fit, StackedProbe):
             part, relatives, asked = replace(part, scope=_BASE), (True, False), probe.question
+        elif probe.threshold is not None:
+            part, relatives, asked = replace(part, scope=_ANSWER), (False, False), probe.question
         parts: list[Part | ItemError] = [part] * len(texts)
         if part.scope is not None:
             items: list[Item | ItemError] = []
@@ -521,14 +525,15 @@ class Decider:
             NonFiniteError: States or logits that are not finite.
         """
         parts = [part for plan in plans for part in plan.parts]
-        decisions = self._decisions(parts)
         states = self._states(parts, any(plan.trajectory for plan in plans))
+        every_depth = [plan.trajectory for plan in plans for _ in plan.parts]
+        sure = [i for i in states if not every_depth[i] and _is_sure(parts[i], states[i])]
+        decisions = self._decisions(parts, sure)
         answers = {
             place: self._answer_of(part, decisions[place])
             for place, part in enumerate(parts)
             if part.probe is None
         }
-        every_depth = [plan.trajectory for plan in plans for _ in plan.parts]
         by_probe: dict[int, list[int]] = {}
         for place, part in enumerate(parts):
             if part.probe is not None:
@@ -552,9 +557,12 @@ class Decider:
             results.append(fault or _joined(plan, cast(dict[str, SingleAnswer], named)))
         return results
 
-    def _decisions(self, parts: Sequence[Part]) -> dict[int, Decision | NonFiniteError]:
-        """Return what the model says of the parts that it reads, by place."""
-        waiting = [place for place, part in enumerate(parts) if part.item is not None]
+    def _decisions(
+        self, parts: Sequence[Part], sure: Collection[int]
+    ) -> dict[int, Decision | NonFiniteError]:
+        """Return what the model says of the parts that it reads, by place; not of `sure` ones."""
+        asked = set(range(len(parts))).difference(sure)
+        waiting = [place for place in sorted(asked) if parts[place].item is not None]
         decisions: dict[int, Decision | NonFiniteError] = {}
         while waiting:
             first = parts[waiting[0]]
@@ -617,14 +625,22 @@ class Decider:
             return answers
         fit, state = probe.fit, _state_of(parts[sound[0]])
         rows = np.stack([states[i].at(state.depth) for i in sound]).astype(np.float64)
+        known, options = state.scores(rows), candidates_of(probe.question)
         if isinstance(fit, StackedProbe):
-            shares = _stacked(fit, state.scores(rows), [_decision(decisions[i]) for i in sound])
+            read = [_decision(decisions[i]) for i in sound]
+            known = _stacked(fit, known, read)
+            shares = [_shares(one, u / fit.temperature) for one, u in zip(read, known, strict=True)]
+            table = known / 2  # half of the log odds
         else:
             each = state.probabilities(rows).tolist()
             shares = [(dict(zip(state.classes, p, strict=True)), False) for p in each]
+            table = of_options(known, state.classes, options)
         likeness = state.likeness_p(rows).tolist()
-        for i, (p, corrected), like in zip(sound, shares, likeness, strict=True):
+        for i, (p, corrected), scores, like in zip(sound, shares, table, likeness, strict=True):
             how = Probed(probe.name, like, like < self.unlike, corrected)
+            if probe.threshold is not None:
+                own = None if i not in decisions else _decision(decisions[i])
+                p, how = _held(probe.threshold, scores, own, p, how)
             if every_depth[i]:
                 said = state.by_depth(states[i].rows[: state.depth + 1])
                 if said is not None:
@@ -829,13 +845,53 @@ def _probe_answer(part: Part, p: Mapping[str, float], how: Probed) -> SingleAnsw
     return answer_from(part.question, by_option(part.question, p), how, calibrated=True)
 
 
+def _is_sure(part: Part, states: "_States") -> bool:
+    """Return True if the probe answers whatever the model says, so that it need not be asked."""
+    probe = part.probe
+    if probe is None or probe.threshold is None or not isinstance(probe.fit, StateProbe):
+        return False
+    if states.fault is not None:
+        return True
+    row = states.at(probe.fit.depth)[None].astype(np.float64)
+    options = candidates_of(probe.question)
+    table = of_options(probe.fit.scores(row), probe.fit.classes, options)
+    return bool(needs_no_model(table, probe.threshold)[0])
+
+
+def _held(
+    threshold: float,
+    scores: Float[np.ndarray, " options"],
+    decision: Decision | None,
+    p: dict[str, float],
+    how: Probed,
+) -> tuple[dict[str, float], Probed]:
+    """Return the probabilities and the origin of an answer under a probe's threshold.
+
+    Args:
+        threshold: The probe's.
+        scores: Of the options, on the ridge's scale.
+        decision: The model's; None if it was not asked.
+        p: The probe's probabilities.
+        how: How the probe came to them.
+    """
+    if decision is None:
+        return p, replace(how, by="probe")
+    own, best = decision.base_index, int(scores.argmax())
+    how = replace(how, model=decision.candidates[own])
+    if best == own or answers_by_itself(scores[None], np.array([own]), threshold)[0]:
+        return p, replace(how, by="probe", corrected=best != own)
+    shares = softmax(decision.base_scores).tolist()
+    said = dict(zip(decision.candidates, shares, strict=True))
+    return said, replace(how, by="model", corrected=False)
+
+
 def _stacked(
     fit: StackedProbe, scores: Float[np.ndarray, "texts classes"], read: Sequence[Decision]
-) -> list[_Shares]:
+) -> Float[np.ndarray, "texts options"]:
+    """Return the stack's scores of the options."""
     base = np.stack([one.base_scores for one in read])
     blind = np.stack([one.blind_scores for one in read if one.blind_scores is not None])
-    stacked = fit.scores(scores, read[0].candidates, base, blind)
-    return [_shares(one, u / fit.temperature) for one, u in zip(read, stacked, strict=True)]
+    return fit.scores(scores, read[0].candidates, base, blind)
 
 
 def _trajectory(fit: TrajectoryProbe, decision: Decision, tokens: Sequence[int]) -> _Shares:

@@ -56,6 +56,8 @@ class Probe:
         left_out: Options without enough labels, which it never answers.
         seed: Of the split of its labels; None where all were fitted on.
         figures: What was measured of it, by name.
+        threshold: The model's answer stands unless the best option beats it by more than this
+            (`threshold`); None if the probe always answers.
     """
 
     question: Question
@@ -66,6 +68,7 @@ class Probe:
     left_out: tuple[str, ...] = ()
     seed: int | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
+    threshold: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse classes that are none of the question's options."""
@@ -141,6 +144,8 @@ class Probe:
             "seed": self.seed,
             "figures": dict(self.figures),
         }
+        if self.threshold is not None:
+            facts |= {"threshold": self.threshold}
         arrays: dict[str, np.ndarray] = {}
         if (own := self.state) is not None:
             likeness = own.likeness
@@ -222,7 +227,14 @@ def _probe(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Probe:
         left_out=tuple(map(str, facts["left_out"])),
         seed=seed,
         figures={name: float(value) for name, value in figures.items()},
+        threshold=_threshold(facts.get("threshold")),
     )
+
+
+def _threshold(value: Any) -> float | None:
+    if value is not None and not 0 <= value < np.inf:
+        raise InputError(f"its threshold is {value!r}, expected one from 0")
+    return None if value is None else float(value)
 
 
 def _fit(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Fit:

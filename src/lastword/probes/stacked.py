@@ -12,12 +12,11 @@ import numpy as np
 from jaxtyping import Float
 
 from lastword.probes.state import StateFit, StateProbe
+from lastword.probes.threshold import of_options
 from lastword.probes.trajectory import TrajectoryProbe, fit_trajectory
 
 Table = Float[np.ndarray, "texts classes"]
 Scores = Float[np.ndarray, "texts options"]
-
-_UNSEEN = -1.0  # what a ridge on targets of +1 and -1 says of a class without a label
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +76,4 @@ def fit_stacked(
 def _features(
     known: Table, classes: Sequence[str], options: Sequence[str], base: Scores, blind: Scores
 ) -> Float[np.ndarray, "texts options 3"]:
-    own = np.full(base.shape, _UNSEEN)
-    places = [options.index(name) for name in classes]
-    own[:, places] = known
-    return np.stack([own, base, blind], axis=2)
+    return np.stack([of_options(known, classes, options), base, blind], axis=2)

@@ -23,6 +23,7 @@ from lastword.trust.calibration import Calibration, calibrate
 from lastword.trust.certify import Finding, PolicyTrial, best_of
 from lastword.trust.evidence import GroupEvidence
 from lastword.trust.policy import BATCH, Policy, family, is_probe
+from lastword.trust.second_round import DrawnRows
 from lastword.trust.terms import Terms
 from lastword.trust.testing import at_least
 
@@ -178,6 +179,7 @@ class Certificate:
         means: Of the method that is allowed, where it learned any from the labelled items
             without their labels: its mean probabilities by label set.
         probe: The probe that is allowed; None of a correction.
+        second: The second round that judged it; None if a split or a correction was judged.
     """
 
     subject: Subject
@@ -196,6 +198,7 @@ class Certificate:
     reference: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     means: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     probe: CertifiedProbe | None = None
+    second: DrawnRows | None = None
 
     def __post_init__(self) -> None:
         """Test again everything that was tested, and refuse what does not give the promise."""
@@ -204,8 +207,7 @@ class Certificate:
         self._check_family()
         if self.policy.operators and self.policy not in [own.policy for own in self.tried]:
             raise InputError("its policy is none of those that were tested; certify again")
-        best = best_of([own.trial(self.terms) for own in self.tried])
-        if self.policy.operators and (best is None or best.policy != self.policy):
+        if self.policy.operators and not self._keeps_promise():
             counts = self.counts
             said = f"{counts.broken} broken and {counts.fixed} fixed of {counts.items}"
             raise InputError(f"its counts, {said}, do not give its promise; certify again")
@@ -215,6 +217,15 @@ class Certificate:
             raise InputError(f"it names a probe where it allows {self.policy.method}")
         if self.threshold is not None and not self._keeps_error():
             raise InputError("its counts do not give its threshold; certify again")
+
+    def _keeps_promise(self) -> bool:
+        """True if the counts give the promise when they are tested again."""
+        if (drawn := self.second) is not None:
+            own, terms = self.counts, self.terms
+            same = (own.items, own.fixed, own.broken) == (drawn.rows, drawn.fixed, drawn.broken)
+            return same and drawn.proves(terms.promise, terms.alpha, terms.delta)
+        best = best_of([own.trial(self.terms) for own in self.tried])
+        return best is not None and best.policy == self.policy
 
     def _check_family(self) -> None:
         """Refuse other policies, or other shares of delta, than the methods have."""
@@ -260,6 +271,8 @@ class Certificate:
     @property
     def worth(self) -> dict[str, float]:
         """Return what the policy is worth an answer, in repairs, as counted and at least."""
+        if (drawn := self.second) is not None:
+            return drawn.worth(self.terms.delta)
         return self._own.trial(self.terms).worth(self.terms) if self.policy.operators else {}
 
     def calibrated(self, scores: Sequence[Scores], truths: Sequence[int]) -> "Certificate":
@@ -417,7 +430,7 @@ def _built(kind: type[T], table: Any) -> T:
 def _checked(name: str, value: Any, kind: Any) -> Any:
     if kind is Theta:
         return Theta.from_dict(value)
-    if kind in (Calibration | None, CertifiedProbe | None):
+    if kind in (Calibration | None, CertifiedProbe | None, DrawnRows | None):
         return _built(get_args(kind)[0], value)
     if is_dataclass(kind) and isinstance(kind, type):
         return _built(kind, value)

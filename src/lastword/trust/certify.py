@@ -26,7 +26,7 @@ The procedure was chosen among graphs (Bretz 2009), Holm, chains and this one
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -86,7 +86,7 @@ class PolicyTrial:
         cls, policy: Policy, evidence: GroupEvidence, share: float, terms: Terms
     ) -> "PolicyTrial":
         """Return the trial of a policy under some terms."""
-        certified = bool(evidence.p(terms) <= terms.level * share)
+        certified = bool(evidence.p(terms.of(policy.method)) <= terms.level * share)
         return cls(policy, evidence, certified, share, terms.break_costs)
 
     @property
@@ -105,7 +105,7 @@ class PolicyTrial:
         level = terms.level * self.share
         return {
             "net": self.evidence.net(terms.break_costs),
-            "net_at_least": self.evidence.net_bound(terms.break_costs, level),
+            "net_at_least": self.evidence.gain_bound(terms.of(self.policy.method), level),
             "right_broken_at_most": self.evidence.right_bound(level),
         }
 
@@ -265,11 +265,14 @@ def _tried(claim: Claim, terms: Terms) -> PolicyTrial:
 def needed(trials: Sequence[PolicyTrial], terms: Terms, items: int | None = None) -> int | None:
     """Return about how many items it takes if the rates stay; None where no number would do.
 
+    By the sign test, which takes somewhat more than the unconditional one.
+
     Args:
         trials: The policies, of which one has to pass.
         terms: The promise.
         items: The number of items now; by default those of the trial that has most.
     """
+    terms = replace(terms, test=None)
     items = items or max(trial.evidence.items for trial in trials)
     sizes = np.unique(np.geomspace(items, _LARGEST, _SIZES).astype(int))[1:]
     enough = np.zeros(len(sizes), dtype=bool)

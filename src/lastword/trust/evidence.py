@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from lastword.trust.terms import Terms
-from lastword.trust.testing import at_least, upper_bound
+from lastword.trust.testing import at_least, paired_bound, paired_p, upper_bound
 
 # A count or a share: one number, or an array of many samples, policies or sizes.
 Each = Any
@@ -67,6 +67,10 @@ class GroupEvidence:
         """Return the p-value of: more than this share of the model's right answers are broken."""
         return at_least(share, self.right_rate, self.right_groups, self.exact)
 
+    def unconditional(self, terms: Terms) -> bool:
+        """True if the unconditional test applies: single items, a break for a repair."""
+        return terms.test is not None and terms.break_costs == 1 and self.exact
+
     def gains(self, costs: float) -> np.ndarray:
         """Return the p-value of: what is broken costs at least what is fixed is worth.
 
@@ -88,6 +92,12 @@ class GroupEvidence:
     def net(self, costs: float) -> float:
         """Return what an answer gains, in repairs: the share fixed less c times that broken."""
         return float(self.fixed_rate - costs * self.rate)
+
+    def gain_bound(self, terms: Terms, level: float) -> float:
+        """Return the lower bound of `net` by the test of a gain that the terms name."""
+        if self.unconditional(terms):
+            return paired_bound(self.fixed, self.broken, self.items, level)
+        return self.net_bound(terms.break_costs, level)
 
     def net_bound(self, costs: float, level: float) -> float:
         """Return the one-sided lower bound of `net` that goes with the test of a gain.
@@ -143,7 +153,11 @@ class GroupEvidence:
 
     def p(self, terms: Terms) -> np.ndarray:
         """Return the largest p-value of what is promised (intersection-union)."""
-        p = self.gains(terms.break_costs) if terms.gain else np.zeros(())
+        p = np.zeros(())
+        if terms.gain and self.unconditional(terms):
+            (p,) = paired_p(np.array([self.fixed]), np.array([self.broken]), self.items)
+        elif terms.gain:
+            p = self.gains(terms.break_costs)
         if terms.promise == "breaks":
             p = np.maximum(p, self.breaks(terms.alpha))
         if terms.right is not None:

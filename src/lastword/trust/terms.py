@@ -1,7 +1,7 @@
 """Terms: what a certificate has to promise, and what it may choose among."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lastword.errors import InputError
 from lastword.trust.policy import TRACE, Promise, family, is_probe
@@ -23,6 +23,8 @@ class Terms:
         methods: The methods to choose from.
         promise: `gain`: accuracy higher than the model's. `breaks`: that, and at most alpha of all
             answers broken.
+        test: `unconditional` tests the gain of a probe by McNemar's unconditional test; None, as in
+            earlier certificates, by the sign test.
 
     Raises:
         InputError: A share outside 0 to 1, impossible costs or looks, or an empty promise.
@@ -38,6 +40,7 @@ class Terms:
     look: int = 1
     methods: tuple[str, ...] = (TRACE,)
     promise: Promise = "breaks"
+    test: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be promised."""
@@ -53,8 +56,14 @@ class Terms:
             raise InputError(f"methods are one or more, each once, not {', '.join(self.methods)}")
         if self.promise not in ("gain", "breaks"):
             raise InputError(f"a promise is gain or breaks, not {self.promise}")
+        if self.test not in (None, "unconditional"):
+            raise InputError(f"a test is unconditional or left out, not {self.test}")
         if self.promise == "gain" and not self.gain:
             raise InputError("nothing is promised: --no-gain goes with the promise of few breaks")
+
+    def of(self, method: str) -> "Terms":
+        """Return the terms by which a method is tested: a correction by the sign test."""
+        return self if is_probe(method) or self.test is None else replace(self, test=None)
 
     @property
     def level(self) -> float:

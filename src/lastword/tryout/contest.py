@@ -23,6 +23,13 @@ from lastword.probes.controls import features_of_cell
 from lastword.probes.probe import Fit, Probe
 from lastword.probes.stacked import StackedProbe, fit_stacked
 from lastword.probes.state import POOLINGS, StateFit, StateProbe, fit_state, kept
+from lastword.probes.threshold import (
+    answers_by_itself,
+    choose_threshold,
+    effects,
+    needs_no_model,
+    of_options,
+)
 from lastword.probes.trajectory import Options, TrajectoryProbe, fit_trajectory, without_input
 from lastword.probes.words import bag_of_words
 from lastword.records.cells import Cell
@@ -56,7 +63,7 @@ class Entrant:
         probe: Made of texts that do not test it.
         tested: Texts that do [texts].
         right: Where it is right on these [texts]; no word of the others.
-        cost: What an answer of it takes, in answers of the model.
+        cost: What an answer of it takes, in answers of the model, which it asks where it is unsure.
         fraction: The share of the labelled groups that made it.
         likeness: By it, of the texts that test it; none where it reads no state.
         likely: Of each text that tests it, its options' probabilities and the place of the right
@@ -168,6 +175,20 @@ def _by_state(tracer: "Tracer", material: Material, made: Right) -> Contest | No
     return Contest(tuple(entrants), crossed, by_depth, lambda: own.refit(entrants[0].probe), curve)
 
 
+@dataclass(frozen=True)
+class _Held:
+    """The threshold of a probe, and what it does to the labels that chose it."""
+
+    threshold: float
+    effects: dict[str, float]
+
+    @classmethod
+    def of(cls, scores: np.ndarray, base: np.ndarray, truths: np.ndarray) -> "_Held":
+        threshold = choose_threshold(scores, base, truths)
+        counts = effects(scores, base, truths, threshold)
+        return cls(threshold, {name: float(count) for name, count in counts.items()})
+
+
 @dataclass(frozen=True, eq=False)
 class _Known:
     """Labelled texts of one question, and what the model has of each."""
@@ -180,13 +201,29 @@ class _Known:
     base: np.ndarray
     blind: np.ndarray
 
-    def fits(self, fitted: Sequence[int]) -> tuple[StateFit, StackedProbe, Right]:
-        """A state probe, a stacked one, and where this is right on the labels of other folds."""
+    def fits(
+        self, fitted: Sequence[int]
+    ) -> tuple[StateFit, StackedProbe, Right, tuple["_Held", "_Held"]]:
+        """Fit a state probe and a stacked one.
+
+        Returns:
+            Both, where the second is right on the labels of other folds, and what holds each.
+        """
         own, groups = self.truths[fitted].tolist(), [str(self.material.groups[i]) for i in fitted]
         fit = fit_state(self.states[fitted], own)
         scores = self.base[fitted], self.blind[fitted]
         over = fit_stacked(fit, own, self.options, *scores, groups)
-        return fit, over.probe, np.array(self.options)[over.scores.argmax(axis=1)] == own
+        base = self.base[fitted].argmax(axis=1)
+        truths = np.array([*map(self.options.index, own)])
+        alone = of_options(fit.scores, fit.probe.classes, self.options)
+        held = (_Held.of(alone, base, truths), _Held.of(over.scores / 2, base, truths))
+        return fit, over.probe, over.scores.argmax(axis=1) == truths, held
+
+    def table(self, fit: Fit, own: Right) -> np.ndarray:
+        """Return the scores of all options to some texts, on the ridge's scale."""
+        known, names = self.scored(fit, own)
+        log_odds = isinstance(fit, StackedProbe)
+        return of_options(known / 2 if log_odds else known, names, self.options)
 
     def scored(self, probe: Fit, own: Right) -> tuple[np.ndarray, Sequence[str]]:
         """The scores of a probe of some texts, and whose they are."""
@@ -203,21 +240,26 @@ class _Known:
         rows = self.states[own, fit.depth, POOLINGS.index(fit.pooling)].astype(np.float64)
         return np.asarray(rows)
 
-    def answers(self, probe: Fit, own: Right) -> np.ndarray:
-        """Return the options that a probe answers."""
+    def answers(self, probe: Fit, own: Right, threshold: float | None = None) -> np.ndarray:
+        """Return the options that a probe answers, or the model where its answer stands."""
         known, names = self.scored(probe, own)
-        return np.asarray(np.array(names)[known.argmax(axis=1)])
+        answers = np.array(names)[known.argmax(axis=1)]
+        if threshold is None:
+            return np.asarray(answers)
+        base = self.base[own].argmax(axis=1)
+        stands = answers_by_itself(self.table(probe, own), base, threshold)
+        return np.asarray(np.where(stands, answers, np.array(self.options)[base]))
 
     def contestants(self, rest: Right, own: Right) -> dict[str, np.ndarray]:
         """What each contestant answers to some texts by a fit on the rest."""
         texts, fitted = self.material.texts, _kept(self.material.truths, rest)
-        fit, stacked, _ = self.fits(fitted)
+        fit, stacked, _, (alone, over) = self.fits(fitted)
         known = self.truths[fitted].tolist()
         words = bag_of_words([texts[i] for i in fitted], known)
         depth_0 = fit_state(self.states[fitted, :1, :1], known, poolings=POOLINGS[:1]).probe
         return {
-            ALONE: self.answers(fit.probe, own),
-            STACKED: self.answers(stacked, own),
+            ALONE: self.answers(fit.probe, own, alone.threshold),
+            STACKED: self.answers(stacked, own, over.threshold),
             WORDS: words.predict([texts[i] for i in np.flatnonzero(own).tolist()]),
             DEPTH_0: self.answers(depth_0, own),
         }
@@ -225,23 +267,28 @@ class _Known:
     def entrants(self, made: Right) -> tuple[list[Entrant], dict[str, str]]:
         """Return the probe that one part of the labels makes, and the probes' full names."""
         fitted = _kept(self.material.truths, made)
-        fit, stacked, both = self.fits(fitted)
+        fit, stacked, both, held = self.fits(fitted)
         alone = np.array(fit.probe.classes)[fit.scores.argmax(axis=1)] == self.truths[fitted]
         better = int(both.sum()) - int(alone.sum()) > np.sqrt((both != alone).sum())
         chosen: Fit = stacked if better else fit.probe
-        entrants = [self.entrant(chosen, len(fitted), ~made)]
+        entrants = [self.entrant(chosen, held[int(better)].threshold, len(fitted), ~made)]
         return entrants, {ALONE: fit.probe.name, STACKED: stacked.name}
 
     def refit(self, like: Probe) -> Probe:
         """Fit a probe of the same kind to all labels."""
         fitted = _kept(self.material.truths, np.ones(len(self.truths), dtype=bool))
-        fit, stacked, _ = self.fits(fitted)
-        chosen = stacked if isinstance(like.fit, StackedProbe) else fit.probe
-        return _probe(self.tracer, self.material, chosen, len(fitted))
+        fit, stacked, _, held = self.fits(fitted)
+        better = isinstance(like.fit, StackedProbe)
+        chosen = stacked if better else fit.probe
+        probe = _probe(self.tracer, self.material, chosen, len(fitted))
+        return replace(probe, threshold=held[better].threshold, figures=held[better].effects)
 
-    def entrant(self, fit: Fit, labels: int, tested: Right, fraction: float = FRACTION) -> Entrant:
+    def entrant(
+        self, fit: Fit, threshold: float, labels: int, tested: Right, fraction: float = FRACTION
+    ) -> Entrant:
         """A probe of so many labels, on the texts that test it."""
         probe = _probe(self.tracer, self.material, fit, labels)
+        probe = replace(probe, threshold=threshold)
         assert probe.state is not None
         like = tuple(probe.state.likeness_p(self.rows(probe.state, tested)).tolist())
         known, names = self.scored(fit, tested)
@@ -250,8 +297,10 @@ class _Known:
         p[:, places] = softmax(known / fit.temperature, axis=1)
         truths = map(self.options.index, self.truths[tested].tolist())
         likely = tuple(zip(p, truths, strict=True))
-        right = self.answers(fit, tested | ~tested) == self.truths
+        right = self.answers(fit, tested | ~tested, threshold) == self.truths
         cost = _costs(self.tracer, self.material, probe)
+        if not isinstance(fit, StackedProbe):  # which always asks the model
+            cost += 1 - float(needs_no_model(self.table(fit, tested), threshold).mean())
         return Entrant(probe, tested, right, cost, fraction, like, likely)
 
     def curve(self) -> tuple[np.ndarray, tuple[tuple[int, float], ...]]:

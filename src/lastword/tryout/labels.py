@@ -7,7 +7,7 @@ import tomllib
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from lastword.files.shorten import counted
 from lastword.text.items import Item, rows_of
 from lastword.text.prompt_template import Template
 from lastword.text.question import MOST_CHOICES, Choice, Option
+from lastword.trust.groups import marks, numbers
 from lastword.tryout.copies import near_copies
 from lastword.tryout.named import Named
 
@@ -30,6 +31,7 @@ Row = Mapping[str, Any]
 _TEXTS = ("text", "input", "prompt", "question", "message", "query", "sentence", "body")
 _LABELS = ("label", "truth", "class", "category", "intent", "target", "answer")
 _CHOICES = ("choices", "options", "candidates")
+_GROUP = "group"
 _LISTS = (list, tuple, np.ndarray)
 _WHOLE = re.compile(r"^([+-]?\d+)\.0+$")  # a whole number with a point
 _EXAMPLES_A_LABEL = 3  # a column that repeats its values less often is not taken for the label
@@ -43,17 +45,44 @@ class Labels:
     Attributes:
         rows: Text, question, right answer, id and group of each.
         notes: Guesses about the table and doubts about it, in words.
+        table: Every row of the table by its id, those without a label too.
+        columns: The columns of the table.
     """
 
     name: str
     rows: tuple[tuple[str, Choice, str, str, str | None], ...]
     notes: tuple[str, ...]
+    table: Mapping[str, Row] = field(default_factory=dict, repr=False)
+    columns: Named = Named()
 
     @property
     def question(self) -> Choice | None:
         """The one question, where all texts have the same."""
         first = self.rows[0][1]
         return first if all(row[1] == first for row in self.rows) else None
+
+    @property
+    def pool(self) -> dict[str, str]:
+        """The texts without a label by row, one per group and none of a group with a label."""
+        labelled = {row[3] for row in self.rows}
+        texts = {
+            name: cell_text(row.get(self.columns.text or "")) for name, row in self.table.items()
+        }
+        found = {name: text for name, text in texts.items() if text.strip()}
+        group = self.columns.group or _GROUP
+        shared = [
+            marks(name, text, (), cell_text(self.table[name].get(group)) or None)
+            for name, text in found.items()
+        ]
+        groups = numbers([*shared])
+        taken = {
+            group for name, group in zip(found, groups.tolist(), strict=True) if name in labelled
+        }
+        first: dict[int, str] = {}
+        for name, own in zip(found, groups.tolist(), strict=True):
+            if own not in taken:
+                first.setdefault(own, name)
+        return {name: found[name] for name in first.values()}
 
     @property
     def fingerprint(self) -> str:
@@ -107,13 +136,11 @@ def read_labels(source: Any, named: Named = Named()) -> Labels:  # noqa: B008 - 
     rows = _as_text(rows, notes)
     columns, guesses = _guess(rows, named)
     notes += guesses
-    readable = _readable(dict(zip(_names(rows, columns.id), rows, strict=True)), columns, notes)
-    labelled = {
-        name: row for name, row in readable.items() if row.get(columns.label or "", "") != ""
-    }
+    table = _readable(dict(zip(_names(rows, columns.id), rows, strict=True)), columns, notes)
+    labelled = {name: row for name, row in table.items() if row.get(columns.label or "", "") != ""}
     if not labelled:
         raise InputError(f"no row has a label in the column {columns.label}")
-    if without := len(readable) - len(labelled):
+    if without := len(table) - len(labelled):
         notes.append(f"{counted(without, 'row')} without a label")
     questions = _rows(labelled, columns, notes)
     if not any(row[1].instructions for row in questions):
@@ -122,7 +149,27 @@ def read_labels(source: Any, named: Named = Named()) -> Labels:  # noqa: B008 - 
             'as --instructions "Which team?" often helps'
         )
     name = Path(source).stem if is_path else "labels"
-    return Labels(name, questions, tuple(notes))
+    return Labels(name, questions, tuple(notes), table, columns)
+
+
+def without_labels(source: str, named: Named) -> list[dict[str, Any]]:
+    """Return the rows of a table in which nothing is labelled, or [] if something is.
+
+    The options have to be given as a file or as `a,b,c`; a column of them is no such table.
+
+    Raises:
+        InputError: The table cannot be read.
+    """
+    rows = [dict(row) for row in _file(Path(source), named, [])]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    if named.choices is None or named.choices in columns:
+        return []
+    options = {option.text for option in _read_choices(named.choices)}
+    for column in columns:
+        cells = {cell_text(row.get(column)) for row in rows} - {""}
+        if cells and (column == named.label or cells <= options):
+            return []
+    return rows
 
 
 def _file(path: Path, named: Named, notes: list[str]) -> list[Row]:
@@ -195,7 +242,7 @@ def _item(
 def _guess(rows: Sequence[Row], named: Named) -> tuple[Named, list[str]]:
     """Return the columns, and the guesses among them in words."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    for name in (named.text, named.label, named.id):
+    for name in (named.text, named.label, named.id, named.group):
         if name is not None and name not in columns:
             raise InputError(f"no column {name!r}; the table has {', '.join(columns)}")
     if len(columns) == 1:
@@ -204,7 +251,7 @@ def _guess(rows: Sequence[Row], named: Named) -> tuple[Named, list[str]]:
             f"separated by {', '.join(SEPARATORS.values())}"
         )
     lists = [c for c in columns if _is_list(rows, c)]  # these can only be the options
-    taken = [named.text, named.label, named.choices, *lists]
+    taken = [named.text, named.label, named.choices, named.group, *lists]
     id = named.id or id_column([c for c in columns if c not in taken])
     label = named.label or _label(rows, [c for c in columns if c not in (*taken, id)])
     text = named.text or _longest(rows, [c for c in columns if c not in (*taken, label, id)])
@@ -286,8 +333,13 @@ def _rows(
         )
         if truths[name] not in [option.text for option in question.options]:
             raise InputError(f"row {name}: the label {truths[name]!r} is not one of its choices")
-        group = cell_text(row.get("group")) or None
+        group = cell_text(row.get(columns.group or _GROUP)) or None
         questions.append((texts[name], question, truths[name], name, group))
+    if not any(group for *_, group in questions):
+        notes.append(
+            "no row names a group: if texts share an author or a thread, name its column with "
+            "--group, or the guarantee does not hold"
+        )
     notes += _near({name: text for text, *_, name, group in questions if group is None})
     return tuple(questions)
 
@@ -389,7 +441,11 @@ def _read_choices(path: str) -> list[Option]:
     try:
         lines = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--choices is a column or a file of options: {error}") from error
+        if "," in path:
+            return _listed(path.split(","))
+        raise InputError(
+            f"--choices is a column, a file of options, or options as a,b,c: {error}"
+        ) from error
     return _listed(lines if lines.lstrip().startswith("[") else lines.split("\n"))
 
 

@@ -18,6 +18,7 @@ class Named:
         id: Column of the row's name; guessed if left out.
         tidy: Join labels that differ only in case, spaces, Unicode form, or as 1 and 1.0 do.
         encoding: Of the file's text; UTF-8 if left out.
+        group: Column of what makes texts depend on each other; `group` if left out.
     """
 
     text: str | None = None
@@ -28,3 +29,4 @@ class Named:
     id: str | None = None
     tidy: bool = False
     encoding: str | None = None
+    group: str | None = None

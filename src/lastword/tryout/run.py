@@ -35,6 +35,7 @@ from lastword.tryout.labels import Labels, read_labels
 from lastword.tryout.named import Named
 from lastword.tryout.page import write_page
 from lastword.tryout.prompts import BUDGET, Race, file_of, race
+from lastword.tryout.second_round import begin
 from lastword.tryout.sets import Sets, check_level, prediction_sets
 from lastword.tryout.verdict import FILE, Verdict
 from lastword.tryout.words import advise
@@ -142,7 +143,8 @@ class TryJob:
         contest = self._contest(sample)
         stage("certifying")
         probes = () if contest is None else [one.probe.name for one in contest.entrants]
-        terms = replace(self.terms, methods=(*sample.methods, *probes))
+        test = "unconditional" if probes else None
+        terms = replace(self.terms, methods=(*sample.methods, *probes), test=test)
         certified = self._certify(sample, terms, contest)
         stage("trying other prompts")
         raced = race(self.tracer, self.labels, self.template, self.budget)
@@ -150,10 +152,16 @@ class TryJob:
         notes = self.labels.notes
         verdict = judge(sample, certified, terms, contest, raced, notes=notes, sets=sets)
         commands = self._commands(verdict, out, _unlike(contest, verdict.certificate.method))
+        policy = None if contest is None or out is None else contest.refit()
+        if out is not None and policy is not None:
+            stage("drawing rows for a second round")
+            commands += begin(out, self.tracer, self.labels, policy, self.named, self.terms)
         verdict = replace(verdict, advice=advise(verdict, commands))
         if out is not None:
             stage(f"writing {out}")
             self._write(out, verdict, certified, contest, raced)
+            if policy is not None and verdict.certificate.method is None:
+                policy.write(out / UNCERTIFIED)
         return verdict
 
     def _contest(self, sample: Sample) -> Contest | None:
@@ -232,8 +240,6 @@ class TryJob:
             (out / name).unlink(missing_ok=True)  # of other labels
         if contest is not None:
             contest.entrant(method).probe.write(out / PROBE)
-            if method is None:
-                contest.refit().write(out / UNCERTIFIED)
         if certified is not None and method is not None:
             _write(out / CERTIFICATE, certified.certificate.to_toml())
         if (question := self.labels.question) is not None:

@@ -1,0 +1,256 @@
+"""What a second round proves, and how often that is wrong (section 20).
+
+    OMP_NUM_THREADS=1 python experiments/second_round.py --keep FOLDER [--real MODEL DATA]
+
+Three procedures get the same number of labels, 60, 100 or 200. *Split*: half of them make a probe,
+the other half tests it by the sign test. *Policy*: the same halves, with the probe's threshold and
+the unconditional test (section 17). *Second round*: three fifths are drawn at random and all of
+them make the policy; the rest are drawn where policy and model differ, and are tested at delta/2,
+the level of a first look. *One look* is the second round tested at delta. A promise is *wrong* if
+the true gain, counted on texts of groups that no label is of, is not above 0 or is below the bound.
+
+Populations are synthetic (1,000 texts; Gaussian states or short bags of words; classes even or
+rare; texts alone or in groups of five, with and without their groups declared; labels that tell or
+are permuted). The model is right at random or leans to one class, as often as a pilot of 20 probes
+less 0, 1 or 3 points. With --real they are sets of DATA as MODEL reads them, every fifth depth,
+mean pooling; each also with its labels permuted. The result goes to results/second_round.json,
+cell by cell; cells that are there are not run again. States are kept in FOLDER.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from probes import SETS, question, read, rows_of
+
+from lastword import Tracer
+from lastword.decide.item import item_of
+from lastword.decide.questionnaire import prepare
+from lastword.probes import fit_state
+from lastword.probes.state import StateProbe, kept
+from lastword.probes.threshold import answers_by_itself, choose_threshold, of_options
+from lastword.trust.certify import Claim, judge
+from lastword.trust.policy import Policy
+from lastword.trust.second_round import DrawnRows, deal
+from lastword.trust.terms import Terms
+from lastword.trust.testing import clopper_pearson
+
+OUT = Path(__file__).resolve().parent / "results" / "second_round.json"
+TEXTS, PILOTS, SIZES, DELTA = 1000, 20, (100, 60, 200), 0.05
+EVEN, RARE = (0.4, 0.35, 0.25), (0.9, 0.05, 0.05)
+PROCEDURES = ("split", "policy", "second round", "one look")
+Draw = dict[str, tuple[bool, float, bool]]
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """Texts whose true labels are known.
+
+    Attributes:
+        x: States [texts, depths, 1, width].
+        truths: Place of the right option [texts].
+        base: Place of the model's answer [texts].
+        groups: As they are declared [texts].
+        true_groups: As they are [texts].
+    """
+
+    x: np.ndarray
+    truths: np.ndarray
+    base: np.ndarray
+    groups: np.ndarray
+    true_groups: np.ndarray
+
+    def policy(self, places: np.ndarray, *, held: bool) -> np.ndarray:
+        """Return what a probe of some labels answers to every text, with its threshold or not."""
+        options = [str(i) for i in range(int(max(self.truths.max(), self.base.max())) + 1)]
+        labels = [str(i) for i in self.truths.tolist()]
+        fitted = kept(labels, places.tolist())
+        if len({labels[i] for i in fitted}) < 2:
+            return self.base
+        fit = fit_state(
+            self.x[fitted],
+            [labels[i] for i in fitted],
+            depths=range(self.x.shape[1]),
+            poolings=("mean",),
+        )
+        scores = of_options(self.scores(fit.probe), fit.probe.classes, options)
+        if not held:
+            return scores.argmax(axis=1)
+        own = of_options(fit.scores, fit.probe.classes, options)
+        threshold = choose_threshold(own, self.base[fitted], self.truths[fitted])
+        stands = answers_by_itself(scores, self.base, threshold)
+        return np.where(stands, scores.argmax(axis=1), self.base)
+
+    def scores(self, probe: StateProbe) -> np.ndarray:
+        """Return the classes' scores of every text."""
+        return probe.scores(self.x[:, probe.depth, 0].astype(np.float64))
+
+    def gain(self, answers: np.ndarray, drawn: np.ndarray) -> float:
+        """Return the true gain of answers, on texts of groups that no label is of."""
+        rest = ~np.isin(self.true_groups, self.true_groups[drawn])
+        right = (answers == self.truths).astype(float) - (self.base == self.truths)
+        return float(right[rest].mean()) if rest.any() else 0.0
+
+
+def by_split(own: Population, labels: int, rng: np.random.Generator, *, held: bool) -> Any:
+    """Certify a probe of half of the labels on the other half."""
+    names = rng.permutation(np.unique(own.groups))
+    names = names[: labels * len(names) // len(own.groups)]
+    fit, test = (np.flatnonzero(np.isin(own.groups, names[i::2])) for i in (0, 1))
+    answers = own.policy(fit, held=held)
+    model, right = (a[test] == own.truths[test] for a in (own.base, answers))
+    test_of = "unconditional" if held else None
+    terms = Terms(delta=DELTA, methods=("probe",), promise="gain", test=test_of)
+    claim = Claim(Policy(("probe",), 0.0, "probe"), 1.0, model, right, own.groups[test])
+    finding = judge([claim], terms)
+    bound = finding.worth["net_at_least"] if finding.chosen else 0.0
+    return finding.chosen is not None, bound, own.gain(answers, np.concatenate([fit, test]))
+
+
+def by_rounds(own: Population, labels: int, rng: np.random.Generator) -> Iterator[Any]:
+    """Certify a policy of three fifths of the labels where it differs, at delta/2 and delta."""
+    order = deal(own.groups, int(rng.integers(2**31)))
+    first = 3 * labels // 5
+    answers = own.policy(order[:first], held=True)
+    pool = order[first:]
+    differ = pool[answers[pool] != own.base[pool]]
+    rows = differ[: labels - first]
+    if not len(rows):
+        yield from [(False, 0.0, 0.0)] * 2
+        return
+    right, model = (a[rows] == own.truths[rows] for a in (answers, own.base))
+    counts = int((right & ~model).sum()), int((model & ~right).sum())
+    drawn = DrawnRows(len(pool), len(differ), len(rows), *counts)
+    gain = own.gain(answers, np.concatenate([order[:first], rows]))
+    for delta in (DELTA, 2 * DELTA):
+        proven = drawn.proves("gain", 1.0, delta)
+        yield proven, drawn.gain_bound(drawn.level(delta)) if proven else 0.0, gain
+
+
+def drawn(own: Population, labels: int, seed: int) -> Draw:
+    """Return of each procedure: is it on, the true gain then, is that worse than promised."""
+    split, policy = (
+        by_split(own, labels, np.random.default_rng(seed), held=held) for held in (False, True)
+    )
+    rounds = by_rounds(own, labels, np.random.default_rng(seed))
+    told = zip(PROCEDURES, (split, policy, *rounds), strict=True)
+    return {
+        name: (on, gain * on, on and (gain <= 0 or gain < bound))
+        for name, (on, bound, gain) in told
+    }
+
+
+def summed(draws: list[Draw]) -> dict[str, Any]:
+    """Return how often a procedure is on, what it gains, and how often it is wrong."""
+    cell = {}
+    for name in PROCEDURES:
+        on, gain, worse = np.array([own[name] for own in draws], dtype=float).T
+        ends = clopper_pearson(int(worse.sum()), len(draws), 0.025)
+        shares = {"on": on, "gain": gain, "wrong": worse}
+        cell[name] = {n: float(v.mean()) for n, v in shares.items()} | {"95%": ends}
+    return cell
+
+
+def synthetic(*, words: bool, shares: tuple[float, ...], size: int, tells: bool) -> tuple[Any, ...]:
+    """Return states, truths and groups of a population."""
+    rng = np.random.default_rng(0)
+    groups = np.arange(TEXTS) // size
+    truths = rng.choice(len(shares), TEXTS // size + 1, p=shares)[groups]
+    seen = truths if tells else rng.permutation(truths)
+    if words:
+        p = 1 / np.arange(1, 301) * rng.lognormal(0, 1.0, (len(shares), 300))
+        p /= p.sum(axis=1, keepdims=True)
+        x = np.stack([rng.multinomial(8, p[c]) for c in seen]).astype(float)
+    else:
+        x = rng.normal(0, 0.45, (len(shares), 24))[seen] + rng.normal(size=(TEXTS, 24))
+        x += rng.normal(size=(TEXTS // size + 1, 24))[groups] * (size > 1)
+    return x[:, None, None], truths, groups
+
+
+def answering(right: float, *, leans: bool, truths: np.ndarray) -> np.ndarray:
+    """Return answers that are right so often: at random, or else the most frequent class."""
+    rng = np.random.default_rng(1)
+    other = (truths + rng.integers(1, truths.max() + 1, len(truths))) % (truths.max() + 1)
+    if leans:
+        often = np.bincount(truths).argmax()
+        right, other = max(0.0, 1 - (1 - right) / (truths != often).mean()), often
+    return np.where(rng.random(len(truths)) < right, truths, other)
+
+
+def nulls(labels: int) -> Iterator[tuple[str, Population]]:
+    """Yield the synthetic populations by name, the model's answers set for so many labels."""
+    kinds = [(EVEN, 1, True), (RARE, 1, True), (EVEN, 5, True), (EVEN, 1, False)]
+    for words, (shares, size, tells) in product((False, True), kinds):
+        x, truths, groups = synthetic(words=words, shares=shares, size=size, tells=tells)
+        rng = np.random.default_rng(2)
+        whole = Population(x, truths, truths, groups, groups)
+        some = [
+            deal(groups, int(seed))[: 3 * labels // 5] for seed in rng.integers(2**31, size=PILOTS)
+        ]
+        pilot = np.mean([(whole.policy(s, held=False) == truths).mean() for s in some])
+        gains = (0, 1, 3) if tells else (0, 1)
+        for leans, gain, told in product((False, True), gains, (True, False)[: 1 + (size > 1)]):
+            parts = ["words" if words else "Gaussian", "rare" if shares == RARE else "even"]
+            parts += ["fives" if told else "fives, not declared"] if size > 1 else []
+            parts += [] if tells else ["permuted"]
+            parts += ["leans" if leans else "at random", f"{gain:+d}"]
+            base = answering(pilot - gain / 100, leans=leans, truths=truths)
+            declared = groups if told else np.arange(TEXTS)
+            yield ", ".join(parts), Population(x, truths, base, declared, groups)
+
+
+def model_answers(tracer: Tracer, path: Path, kept: Path) -> dict[str, np.ndarray]:
+    """Return the options of a set, and the place of the model's answer to each text."""
+    if not kept.exists():
+        rows = rows_of(path)
+        made = prepare({"q": question(rows[0])})
+        items = [item_of(row["input"], made.questions["q"], made.template) for row in rows]
+        own = [*tracer.correct_many(items, read="base", blind="none")]
+        np.savez(kept, options=list(own[0].candidates), base=[d.base_index for d in own])
+    return dict(np.load(kept))
+
+
+def real(model: str, data: Path, keep: Path) -> Iterator[tuple[str, Population]]:
+    """Yield the real populations, as they are and with their labels permuted."""
+    name, tracer = Path(model).name.removesuffix(".gguf"), Tracer.from_pretrained(model)
+    for each in SETS:
+        path = data / f"{each}.jsonl"
+        states = read(tracer, path, keep, name)
+        own = model_answers(tracer, path, keep / f"{name}-{each}-base.npz")
+        options = own["options"].tolist()
+        truths = np.array([options.index(truth) for truth in states["y"].tolist()])
+        x, base, alone = states["x"][:, ::5, :1], own["base"], np.arange(len(truths))
+        yield f"{name}, {each}", Population(x, truths, base, alone, alone)
+        mixed = np.random.default_rng(0).permutation(truths)
+        yield f"{name}, {each}, permuted", Population(x, mixed, base, alone, alone)
+
+
+def main() -> None:
+    """Measure what the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--keep", type=Path, required=True, help="folder of the states")
+    parser.add_argument("--draws", type=int, default=40)
+    parser.add_argument("--real", nargs=2, metavar=("MODEL", "DATA"), help="real sets instead")
+    asked = parser.parse_args()
+    for labels in SIZES:
+        found = (
+            real(asked.real[0], Path(asked.real[1]), asked.keep) if asked.real else nulls(labels)
+        )
+        for name, own in found:
+            result = json.loads(OUT.read_text(encoding="utf-8")) if OUT.exists() else {}
+            if (cell := f"{name}, {labels} labels") in result:
+                continue
+            draws = [drawn(own, labels, seed) for seed in range(asked.draws)]
+            result = json.loads(OUT.read_text(encoding="utf-8")) if OUT.exists() else {}
+            result[cell] = {"draws": len(draws)} | summed(draws)
+            OUT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+            print(cell, result[cell], flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Second round: labels of texts on which a frozen policy and the model differ (section 20).
+
+Where both give one answer, a label says nothing about the gain. So the second round labels texts
+drawn at random among those where they differ, and the gain on these carries over to all texts by
+the share of texts where they differ.
+
+    drawn = DrawnRows(pool=240, differ=90, rows=40, fixed=22, broken=6)
+    drawn.p, drawn.level(0.05)  # 0.0016 is at most 0.025: the gain is proven
+    drawn.gain_bound(drawn.level(0.05))  # 0.040: at least 4 points of all texts
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int
+from scipy.stats import multinomial
+
+from lastword.errors import InputError
+from lastword.trust.policy import Promise
+from lastword.trust.testing import clopper_pearson, paired_bound, paired_p
+
+ROWS = 40  # of a look
+FIRST = 60  # labels of round one, of a table without any
+LEAST_POOL = 80  # texts without a label
+_OF_SHARE = 0.2  # of a bound's level; the rest is of the labels
+
+
+@dataclass(frozen=True)
+class DrawnRows:
+    """Counts of a second round.
+
+    Attributes:
+        pool: Texts without a label, one per group.
+        differ: Those on which policy and model differ.
+        rows: Those of these that were drawn for labels, over all looks.
+        fixed: Rows on which the policy alone is right.
+        broken: Rows on which the model alone is right; skipped rows are counted here.
+        skipped: Rows without a label.
+        look: The number of this look; each has half of what delta has left.
+
+    Raises:
+        InputError: Counts that do not fit together.
+    """
+
+    pool: int
+    differ: int
+    rows: int
+    fixed: int
+    broken: int
+    skipped: int = 0
+    look: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse counts that do not fit together."""
+        sizes = self.pool >= self.differ >= self.rows >= max(1, self.fixed + self.broken)
+        if not sizes or self.look < 1 or not 0 <= self.skipped <= self.broken or self.fixed < 0:
+            raise InputError("the counts of its second round do not fit together")
+
+    def level(self, delta: float) -> float:
+        """Return the level of this look: delta / 2, delta / 4, ..."""
+        return float(delta / 2**self.look)
+
+    @property
+    def p(self) -> float:
+        """The p-value of: the policy gains nothing."""
+        return float(paired_p(np.array([self.fixed]), np.array([self.broken]), self.rows)[0])
+
+    def gain_bound(self, level: float) -> float:
+        """Return the lower bound of the gain over all texts, 0 if it is proven without a number."""
+        share, _ = clopper_pearson(self.differ, self.pool, _OF_SHARE * level)
+        of_rows = paired_bound(self.fixed, self.broken, self.rows, (1 - _OF_SHARE) * level)
+        return max(0.0, share * of_rows)
+
+    def broken_bound(self, level: float) -> float:
+        """Return the upper bound of the share of all texts that the policy breaks."""
+        _, share = clopper_pearson(self.differ, self.pool, _OF_SHARE * level)
+        _, of_rows = clopper_pearson(self.broken, self.rows, (1 - _OF_SHARE) * level)
+        return share * of_rows
+
+    def worth(self, delta: float) -> dict[str, float]:
+        """Return what the policy gains over all texts, as counted and at least."""
+        level, share = self.level(delta), self.differ / self.pool
+        return {
+            "net": share * (self.fixed - self.broken) / self.rows,
+            "net_at_least": self.gain_bound(level),
+            "broken_at_most": self.broken_bound(level),
+        }
+
+    def proves(self, promise: Promise, alpha: float, delta: float) -> bool:
+        """Return True if the promise is kept at this look's level."""
+        level = self.level(delta)
+        few = promise == "gain" or self.broken_bound(level) <= alpha
+        return few and self.fixed > self.broken and self.p <= level
+
+
+def deal(groups: Sequence[int], seed: int) -> Int[np.ndarray, " drawn"]:
+    """Return the places of texts in random order, one text per group."""
+    order = np.random.default_rng(seed).permutation(len(groups))
+    _, first = np.unique(np.asarray(groups)[order], return_index=True)
+    return np.asarray(order[np.sort(first)])
+
+
+def chance_of_proof(fixed: int, broken: int, changed: int, rows: int, level: float) -> float:
+    """Return the probability that so many rows prove a gain.
+
+    Args:
+        fixed: Answers that the policy corrected, of `changed` ones with known labels.
+        broken: Answers that it broke.
+        changed: Answers that it changed.
+        rows: To be labelled.
+        level: Of the test.
+    """
+    if rows < 1 or changed < 1:
+        return 0.0
+    tables = np.mgrid[: rows + 1, : rows + 1].reshape(2, -1)
+    f, k = tables[:, tables.sum(axis=0) <= rows]
+    p = (np.array([fixed, broken, changed - fixed - broken]) + 1) / (changed + 3)
+    proven = (f > k) & (paired_p(f, k, rows) <= level)
+    seen = np.stack([f, k, rows - f - k], axis=1)[proven]
+    return float(multinomial.pmf(seen, rows, p).sum()) if proven.any() else 0.0

@@ -1,0 +1,478 @@
+"""Second round of a try: a frozen policy, the rows that test it, and its files (section 20).
+
+second = SecondRound.start(tracer, labels, probe, template)
+rows = second.ask()                      # 40 texts by id, in random order
+second.tell({id: "refund", other: None})  # None: skipped
+proof = second.verdict()
+proof.certificate                        # None if the gain is not proven
+"""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lastword.decide.answer import ChoiceAnswer, Probed
+from lastword.decide.decider import Decider, subject_of
+from lastword.decide.plan import Plan
+from lastword.errors import InputError
+from lastword.files.rows import read_objects
+from lastword.files.shorten import counted
+from lastword.files.strict_json import from_json, to_json
+from lastword.files.writing import open_whole
+from lastword.probes.probe import SUFFIX, Probe
+from lastword.text.question import Choice, question_digest
+from lastword.trust.certificate import Certificate, CertifiedProbe
+from lastword.trust.certify import Finding, PolicyTrial
+from lastword.trust.drift import LIKENESS, rounded
+from lastword.trust.evidence import GroupEvidence
+from lastword.trust.groups import SEED
+from lastword.trust.policy import Promise, family
+from lastword.trust.second_round import FIRST, LEAST_POOL, ROWS, DrawnRows, chance_of_proof, deal
+from lastword.trust.terms import Terms
+from lastword.tryout.labels import Labels, read_labels, without_labels
+from lastword.tryout.named import Named
+
+if TYPE_CHECKING:
+    from lastword.decide.tracer import Tracer
+
+POLICY, STATE, FIRST_ROWS = f"next{SUFFIX}", "next.json", "first.csv"
+_SCHEMA, _QUESTION, _TOGETHER, _REFERENCE = 1, "answer", 64, 1000
+
+
+@dataclass(frozen=True)
+class DifferingRow:
+    """A text on which policy and model differ.
+
+    Attributes:
+        id: The row's id in the table.
+        policy: The policy's answer.
+        model: The model's answer.
+    """
+
+    id: str
+    text: str
+    policy: str
+    model: str
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Verdict of a second round.
+
+    Attributes:
+        drawn: Its counts.
+        certificate: None if the gain is not proven.
+        words: The verdict in words.
+    """
+
+    drawn: DrawnRows
+    certificate: Certificate | None
+    words: str
+
+
+@dataclass
+class SecondRound:
+    """A frozen policy, and the rows that test it.
+
+    Attributes:
+        probe: The policy: a probe with its threshold.
+        pool: Number of texts without a label, one per group.
+        rows: Texts on which policy and model differ, in random order.
+        reference: The probe's likeness values of texts of the pool.
+        benchmarks: Fingerprint of the table by its name.
+        asked: Rows that were given out for labels.
+        labels: Labels by row; None of a skipped row.
+        look: Number of this look.
+    """
+
+    probe: Probe
+    promise: Promise
+    alpha: float
+    delta: float
+    pool: int
+    rows: tuple[DifferingRow, ...]
+    reference: tuple[float, ...] = ()
+    benchmarks: Mapping[str, str] = field(default_factory=dict)
+    asked: int = 0
+    labels: dict[str, str | None] = field(default_factory=dict)
+    look: int = 0
+
+    @classmethod
+    def start(
+        cls, tracer: "Tracer", labels: Labels, probe: Probe, template: str | None, terms: Terms
+    ) -> "SecondRound":
+        """Read every text without a label by policy and model, and deal those that differ.
+
+        Raises:
+            InputError: The probe has no threshold, or is for another model or template.
+        """
+        if probe.threshold is None:
+            raise InputError("a second round needs a probe with a threshold: run `try` again")
+        decider = Decider(tracer, probes=[probe], template=template)
+        ready = decider.prepare({_QUESTION: probe.question})
+        pool = [*labels.pool.items()]
+        read: list[tuple[DifferingRow | None, float]] = []
+        for first in range(0, len(pool), _TOGETHER):
+            some = pool[first : first + _TOGETHER]
+            plans = decider.plan_many([(text, id) for id, text in some], ready, read="all")
+            pairs = [*zip(some, plans, strict=True)]
+            sound = [(own, plan) for own, plan in pairs if isinstance(plan, Plan)]
+            answers = decider.answer([plan for _, plan in sound], "return")
+            for ((id, text), _), answer in zip(sound, answers, strict=True):
+                if not isinstance(answer, Exception):
+                    read.append(_difference(id, text, answer[_QUESTION]))
+        differing = [row for row, _ in read if row is not None]
+        order = deal(range(len(differing)), SEED)
+        likeness = np.random.default_rng(SEED).permutation([like for _, like in read])
+        return cls(
+            probe,
+            terms.promise,
+            terms.alpha,
+            terms.delta,
+            len(read),
+            tuple(differing[i] for i in order),
+            tuple(map(rounded, likeness[:_REFERENCE].tolist())),
+            {labels.digest_name: labels.fingerprint},
+        )
+
+    @property
+    def open_rows(self) -> tuple[DifferingRow, ...]:
+        """Return the rows that were given out and have no label yet."""
+        return tuple(row for row in self.rows[: self.asked] if row.id not in self.labels)
+
+    @property
+    def chance(self) -> float:
+        """The probability that the next rows prove a gain, by the leave-one-out answers."""
+        fixed, broken, changed = (
+            int(self.probe.figures[name]) for name in ("fixed", "broken", "changed")
+        )
+        rows = min(self.asked + ROWS, len(self.rows))
+        return chance_of_proof(fixed, broken, changed, rows, self.delta / 2 ** (self.look + 1))
+
+    def ask(self, k: int = ROWS) -> tuple[DifferingRow, ...]:
+        """Give out the next rows for labels, and begin a look.
+
+        Raises:
+            InputError: Rows are still open, or none is left.
+        """
+        if self.open_rows:
+            raise InputError(f"{counted(len(self.open_rows), 'row')} given out without a label yet")
+        if self.asked >= len(self.rows):
+            raise InputError("every row on which policy and model differ has been given out")
+        self.asked, self.look = min(self.asked + k, len(self.rows)), self.look + 1
+        return self.open_rows
+
+    def tell(self, labels: Mapping[str, str | None]) -> None:
+        """Take labels of rows that were given out; None skips a row.
+
+        Raises:
+            InputError: A row that was not given out or has its label, or an unknown label.
+        """
+        open_ids = {row.id for row in self.open_rows}
+        options = [option.text for option in self.probe.question.options]
+        for id, label in labels.items():
+            if id not in open_ids:
+                raise InputError(f"row {id} was not drawn for this look, or has its label already")
+            if label is not None and label not in options:
+                raise InputError(f"row {id}: {label!r} is not one of {', '.join(options)}")
+        self.labels |= labels
+
+    def verdict(self) -> Proof:
+        """Test the labels of all looks at the level of this one.
+
+        Raises:
+            InputError: A row that was given out has no label and was not skipped.
+        """
+        if self.open_rows or not self.asked:
+            raise InputError("tell the labels of all rows that were given out first")
+        rows = self.rows[: self.asked]
+        truths = [self.labels[row.id] for row in rows]
+        skipped = np.array([truth is None for truth in truths])
+        pairs = [*zip(rows, truths, strict=True)]
+        right = np.array([row.policy == truth for row, truth in pairs])
+        base = np.array([row.model == truth for row, truth in pairs]) | skipped
+        every = np.ones(len(rows), dtype=bool)
+        evidence = GroupEvidence.of(base, right, np.arange(len(rows)), changed=every)
+        drawn = DrawnRows(
+            self.pool,
+            len(self.rows),
+            len(rows),
+            evidence.fixed,
+            evidence.broken,
+            int(skipped.sum()),
+            self.look,
+        )
+        proven = drawn.proves(self.promise, self.alpha, self.delta)
+        certificate = self._certificate(drawn, evidence) if proven else None
+        return Proof(drawn, certificate, self._words(drawn, proven=proven))
+
+    def _certificate(self, drawn: DrawnRows, evidence: GroupEvidence) -> Certificate:
+        probe, state = self.probe, self.probe.state
+        assert state is not None
+        terms = Terms(
+            self.alpha,
+            self.delta,
+            methods=(probe.name,),
+            promise=self.promise,
+            test="unconditional",
+        )
+        ((policy, share),) = family("mix", terms.methods, terms.promise).items()
+        trial = PolicyTrial(policy, evidence, True, share)
+        counts = evidence.items, evidence.groups, evidence.base_right
+        question = question_digest(probe.question)
+        return Certificate.of(
+            probe.subject,
+            Finding(terms, *counts, (trial,), trial, None),
+            benchmarks=dict(self.benchmarks),
+            templates=(probe.template,),
+            questions=(question,),
+            versions={"lastword": version("lastword")},
+            reference={LIKENESS: self.reference},
+            probe=CertifiedProbe(probe.digest, question, SEED, 1.0, state.depth, state.pooling),
+            second=drawn,
+        )
+
+    def _words(self, drawn: DrawnRows, *, proven: bool) -> str:
+        skipped = f", {drawn.skipped} of them skipped" if drawn.skipped else ""
+        counts = (
+            f"of {drawn.rows} labelled rows the policy corrected {drawn.fixed} and broke "
+            f"{drawn.broken}{skipped}; policy and model differ on {drawn.differ} of {drawn.pool} "
+            "texts"
+        )
+        if not proven:
+            return f"Not proven: {counts} (p = {drawn.p:.2g}, level {drawn.level(self.delta):.2g})."
+        least = 100 * drawn.gain_bound(drawn.level(self.delta))
+        return (
+            f"Proven with {100 * (1 - self.delta):g}% confidence: accuracy rises by "
+            f"{f'at least {least:.2g} points' if least else 'more than 0 points'}; {counts}."
+        )
+
+    def to_json(self) -> str:
+        """Return the state as JSON; the probe has a file of its own."""
+        values = {n: v for n, v in vars(self).items() if n not in ("probe", "rows")}
+        rows = [asdict(row) for row in self.rows]
+        return to_json({"schema": _SCHEMA, "policy": self.probe.digest, "rows": rows, **values})
+
+    @classmethod
+    def from_json(cls, text: str, probe: Probe) -> "SecondRound":
+        """Return the second round of a state and its policy.
+
+        Raises:
+            InputError: They do not belong together, or it is no such state.
+        """
+        try:
+            values: dict[str, Any] = from_json(text)
+            schema, policy, rows = (values.pop(n) for n in ("schema", "policy", "rows"))
+            if schema != _SCHEMA:
+                raise InputError(f"its schema is {schema}, expected {_SCHEMA}")
+            if policy != probe.digest:
+                raise InputError("it was drawn for another policy")
+            values["reference"] = tuple(values["reference"])
+            return cls(probe=probe, rows=tuple(DifferingRow(**row) for row in rows), **values)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise InputError(f"this is no second round: {error}") from error
+
+
+def _difference(id: str, text: str, answer: Any) -> tuple[DifferingRow | None, float]:
+    assert isinstance(answer, ChoiceAnswer) and isinstance(answer.decision, Probed)
+    how = answer.decision
+    like = 1.0 if how.likeness is None else how.likeness
+    if not how.corrected or how.model is None:
+        return None, like
+    assert answer.choice is not None
+    return DifferingRow(id, text, str(answer.choice), how.model), like
+
+
+# Files
+
+
+def begin(
+    out: Path,
+    tracer: "Tracer",
+    labels: Labels,
+    probe: Probe,
+    template: str | None,
+    terms: Terms,
+) -> list[str]:
+    """Write the rows to label next, and say what they are for; nothing if there are too few.
+
+    Returns:
+        Lines for the user.
+    """
+    if probe.threshold is None or not isinstance(probe.question, Choice):
+        return []
+    if (waiting := _labelled_file(out, labels)) is not None:
+        return [f"{waiting} has labels and is kept. Finish it with --next, or move it away."]
+    if len(labels.pool) < LEAST_POOL:
+        return []
+    second = SecondRound.start(tracer, labels, probe, template, terms)
+    if not second.rows:
+        return ["No second round: the probe and the model agree on every text without a label."]
+    return _offer(out, second, labels)
+
+
+def _labelled_file(out: Path, labels: Labels) -> Path | None:
+    """Return a file of rows to label that already has labels."""
+    for path in sorted(out.glob("next*.csv")):
+        if any(row.get(_label_column(labels)) for row in read_objects(path)):
+            return path
+    return None
+
+
+def _label_column(labels: Labels) -> str:
+    return labels.columns.label or "label"
+
+
+def _offer(out: Path, second: SecondRound, labels: Labels) -> list[str]:
+    """Write the next rows to label and the state, and say what they are for."""
+    chance, rows = second.chance, second.ask()
+    path = out / _name(second.look)
+    _write_rows(path, [labels.table[row.id] for row in rows], _label_column(labels))
+    second.probe.write(out / POLICY)
+    _write(out / STATE, second.to_json() + "\n")
+    return [
+        f"To prove a gain, label the {counted(len(rows), 'row')} in {path} (column "
+        f"`{_label_column(labels)}`), and run the same command with --next {path}. Probe and model "
+        f"differ on them. This proves a gain with about {100 * chance:.0f}% probability.",
+    ]
+
+
+def _name(look: int) -> str:
+    return "next.csv" if look == 1 else f"next-{look}.csv"
+
+
+def finish(out: Path, tracer: "Tracer", labels: Labels, path: Path) -> Proof:
+    """Test the frozen policy by the labels of a file; write the certificate, or more rows.
+
+    Raises:
+        InputError: No second round was begun here, or a row was edited, added or drawn for another
+            policy. Nothing is written then.
+    """
+    probe = Probe.read(out / POLICY)
+    probe.check(subject_of(tracer))
+    try:
+        second = SecondRound.from_json((out / STATE).read_text(encoding="utf-8"), probe)
+    except OSError as error:
+        raise InputError(f"no second round was begun in {out}: {error.strerror}") from error
+    second.tell(_told(second, labels, path))
+    proof = second.verdict()
+    if proof.certificate is not None:
+        probe.write(out / f"answer{SUFFIX}")
+        _write(out / "certificate.toml", proof.certificate.to_toml())
+        return proof
+    more: Sequence[str] = ["Every row on which they differ is labelled; there are no more."]
+    if second.asked < len(second.rows):
+        _require_table(second, labels)
+        more = _offer(out, second, labels)
+    return Proof(proof.drawn, None, " ".join([proof.words, *more]))
+
+
+def _told(second: SecondRound, labels: Labels, path: Path) -> dict[str, str | None]:
+    """Return the labels of a file by row; drawn rows that it lacks are skipped."""
+    drawn = {row.text: row.id for row in second.open_rows}
+    told: dict[str, str | None] = dict.fromkeys(drawn.values())
+    seen: set[str] = set()
+    columns = labels.columns
+    for place, row in enumerate(read_objects(path), start=1):
+        text, name = row.get(columns.text or ""), row.get(columns.id or "") or f"row {place}"
+        id = drawn.get(text if isinstance(text, str) else "")
+        if id is None:
+            edited = name in told
+            why = "its text was edited" if edited else "it was not drawn for this policy and look"
+            raise InputError(f"{path}, {name}: {why}. Restore the drawn rows and add labels only")
+        if id in seen:
+            raise InputError(f"{path}, {name}: the row is there twice")
+        seen.add(id)
+        told[id] = str(row.get(_label_column(labels)) or "").strip() or None
+    return told
+
+
+def _require_table(second: SecondRound, labels: Labels) -> None:
+    """Refuse a table whose drawn rows are no longer what they were."""
+    for row in second.rows[second.asked : second.asked + ROWS]:
+        there = labels.table.get(row.id, {}).get(labels.columns.text or "")
+        if there != row.text:
+            raise InputError(f"row {row.id} of the table is not what it was when it was drawn")
+
+
+def draw_first(source: str, named: Named, out: Path) -> str | None:
+    """Write the first rows to label of a table without any labels, and say what they are for.
+
+    Returns:
+        None if something in the table is labelled.
+
+    Raises:
+        InputError: The rows were written before and have labels.
+    """
+    rows = without_labels(source, named)
+    if not rows:
+        return None
+    column, path = named.label or "label", out / FIRST_ROWS
+    if path.exists() and any(row.get(column) for row in read_objects(path)):
+        raise InputError(f"{path} has labels: give it by --next {path}, or move it away")
+    out.mkdir(parents=True, exist_ok=True)
+    places = np.random.default_rng(SEED).permutation(len(rows))[:FIRST]
+    _write_rows(path, [rows[i] for i in places.tolist()], column)
+    return (
+        f"Nothing is labelled yet. Label the {counted(len(places), 'row')} in {path} (column "
+        f"`{column}`), drawn at random, and run the same command with --next {path}."
+    )
+
+
+def read_round(source: str, named: Named, path: Path | None, out: Path | None) -> Labels:
+    """Return the labels of round one: of the table, or of its first rows in a file of their own.
+
+    Args:
+        source: The table.
+        named: Its columns and the task.
+        path: A file of labelled rows; None if the table has the labels.
+        out: The folder of the try.
+    """
+    if path is None or out is None or not without_labels(source, named):
+        return read_labels(source, named)
+    return with_first(source, named, path if path.name == FIRST_ROWS else out / FIRST_ROWS)
+
+
+def with_first(source: str, named: Named, path: Path) -> Labels:
+    """Return the labels of a table whose first labels are in a file of their own.
+
+    Raises:
+        InputError: A row of the file is none of the table.
+    """
+    column = named.label or "label"
+    table = [dict(row) for row in read_objects(Path(source))]
+    for row in table:
+        row.setdefault(column, None)
+    places = {_content(row, column): row for row in reversed(table)}
+    for place, row in enumerate(read_objects(path), start=1):
+        own = places.get(_content(row, column))
+        if own is None:
+            raise InputError(f"{path}, row {place}: no row of {source} is like it; was it edited?")
+        own[column] = row.get(column)
+    named = Named(**vars(named) | {"label": column})
+    return Labels(**vars(read_labels(table, named)) | {"name": Path(source).stem})
+
+
+def _content(row: Mapping[str, Any], label: str) -> str:
+    return to_json({name: cell or "" for name, cell in sorted(row.items()) if name != label})
+
+
+def _write_rows(path: Path, rows: Sequence[Mapping[str, Any]], label: str) -> None:
+    """Write rows of the user's table with an empty column for their labels."""
+    columns = list(dict.fromkeys([*(name for row in rows for name in row), label]))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns)
+    writer.writeheader()
+    writer.writerows([{**row, label: ""} for row in rows])
+    _write(path, text.getvalue())
+
+
+def _write(path: Path, text: str) -> None:
+    with open_whole(path) as file:
+        file.write(text.encode())

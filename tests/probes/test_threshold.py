@@ -1,0 +1,84 @@
+"""The threshold of a probe: how it is chosen, and what `Decider` then answers."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lastword import Decider, Tracer
+from lastword.decide.decider import read_states, subject_of
+from lastword.decide.item import candidates_of
+from lastword.decide.templates import template_of
+from lastword.probes.probe import Probe
+from lastword.probes.state import fit_state
+from lastword.probes.threshold import THRESHOLDS, choose_threshold
+from lastword.text.prompt_template import template_name
+from lastword.text.question import Choice
+
+TEMPLATE = template_of("decide/plain")
+QUESTION = Choice("What is it about?", ["animal", "money"])
+TEXTS = ["the red fox runs home", "a cat sleeps here", "dogs bark loudly", "pay the bill today"]
+TEXTS += [
+    "the invoice is late",
+    "send money to the bank",
+    "birds sing in trees",
+    "costs rise a lot",
+]
+LABELS = ["animal"] * 3 + ["money"] * 3 + ["animal", "money"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_threshold_is_the_best_by_its_definition(seed):
+    random = np.random.default_rng(seed)
+    scores = random.normal(scale=0.5, size=(40, 3))
+    base, truths = random.integers(3, size=(2, 40))
+    worth = {}
+    for threshold in THRESHOLDS:
+        fixed = broken = 0
+        for row, own, truth in zip(scores, base, truths, strict=True):
+            best = int(row.argmax())
+            if row[best] > row[own] + threshold:
+                fixed += best == truth != own
+                broken += own == truth != best
+        worth[threshold] = (fixed - broken) / (fixed + broken + 1) ** 0.5
+    best = max(worth.values())
+    chosen = choose_threshold(scores, base, truths)
+    assert chosen == max(t for t, value in worth.items() if value == pytest.approx(best))
+
+
+def test_the_model_is_asked_and_answers_only_where_the_probe_is_unsure(monkeypatch):
+    tracer = Tracer.demo()
+    states = read_states(tracer, TEXTS, QUESTION, TEMPLATE, ("mean",))
+    fit = fit_state(states, LABELS, poolings=("mean",)).probe
+    name = template_name(TEMPLATE.to_dict())
+    probe = Probe(QUESTION, name, subject_of(tracer), fit, len(LABELS))
+    known = fit.scores(states[:, fit.depth, 0].astype(np.float64))
+    margins = np.abs(known[:, 1] - known[:, 0])
+    threshold = float(np.median(margins))
+    held = Probe.from_bytes(replace(probe, threshold=threshold).to_bytes())
+    assert held.threshold == threshold and held.digest != probe.digest
+    questions = {"q": QUESTION}
+    own = [a["q"].choice for a in Decider(tracer).decide_many(TEXTS, questions)]
+    asked: list[str] = []
+    correct = tracer.correct_encoded
+
+    def counted(encoded, scope=None):
+        asked.extend(one.item.prompt for one in encoded)
+        return correct(encoded, scope)
+
+    monkeypatch.setattr(tracer, "correct_encoded", counted)
+    decider = Decider(tracer, probes=[held])
+    answers = [a["q"] for a in decider.decide_many(TEXTS, questions)]
+    unsure = margins <= threshold
+    assert len(asked) == unsure.sum() == len(TEXTS) / 2
+    options = candidates_of(QUESTION)
+    for row, model, answer, open_ in zip(known, own, answers, unsure, strict=True):
+        best = options[fit.classes.index(fit.classes[int(row.argmax())])]
+        assert answer.choice == (model if open_ else best)
+        assert answer.to_dict()["by"] == ("model" if open_ and best != model else "probe")
+    # Where every depth is asked for, the model is asked too, and the answers are the same.
+    plans = [decider.plan(text, questions, read="all") for text in TEXTS]
+    again = [a["q"] for a in decider.answer(plans)]
+    assert [a.choice for a in again] == [a.choice for a in answers]
+    assert [a.corrected for a in again] == [a.choice != m for a, m in zip(again, own, strict=True)]
+    assert "by" not in Decider(tracer, probes=[probe]).decide(TEXTS[0], questions)["q"].to_dict()

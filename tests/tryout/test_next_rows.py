@@ -1,0 +1,165 @@
+"""A second round: rows to label, the verdict of a frozen policy, and what is refused."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from lastword import Choice, Decider, Tracer
+from lastword.cli import app
+from lastword.decide.decider import read_states, subject_of
+from lastword.decide.templates import template_of
+from lastword.errors import CertificateError, InputError
+from lastword.files.rows import read_objects
+from lastword.probes import Probe
+from lastword.probes.state import fit_state
+from lastword.text.prompt_template import template_name
+from lastword.trust.certificate import Certificate
+from lastword.trust.second_round import FIRST, DrawnRows
+from lastword.tryout.labels import read_labels
+from lastword.tryout.named import Named
+from lastword.tryout.second_round import DifferingRow, SecondRound, draw_first, finish, read_round
+
+ANIMALS = "the red fox runs home,a cat sleeps here,dogs bark loudly,birds sing in trees"
+MONEY = "pay the bill today,the invoice is late,send money to the bank,costs rise a lot"
+
+
+def table(count: int) -> list[dict[str, str]]:
+    """Texts of two topics, alternately; no two are near copies."""
+    rows = []
+    for i in range(count):
+        label = ("animal", "money")[i % 2]
+        parts = (ANIMALS if label == "animal" else MONEY).split(",")
+        text = f"{parts[i % 4]} and {parts[(i // 4) % 4]} in {1000 + 7 * i}"
+        rows.append({"text": text, "label": label, "note": f"=n{i}"})
+    return rows
+
+
+def write(path: Path, rows: list[dict[str, str]]) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        out = csv.DictWriter(file, list(rows[0]))
+        out.writeheader()
+        out.writerows(rows)
+    return path
+
+
+def hidden(rows: list[dict[str, str]], labelled: int) -> list[dict[str, str]]:
+    return [row | {"label": row["label"] * (i < labelled)} for i, row in enumerate(rows)]
+
+
+def test_labels_where_policy_and_model_differ_prove_a_gain(tmp_path: Path) -> None:
+    rows = table(150)
+    truths = {row["text"]: row["label"] for row in rows}
+    path, out = write(tmp_path / "topics.csv", hidden(rows, 30)), tmp_path / "out"
+    command = ["try", str(path), "--model", "lastword/demo-organism", "--out", str(out)]
+    done = CliRunner().invoke(app, [*command, "--budget", "0s"])
+    assert done.exit_code == 0, done.output
+    assert f"--next {out / 'next.csv'}" in done.stdout and "probability" in done.stdout
+    drawn = read_objects(out / "next.csv")
+    assert {*drawn[0]} == {"text", "label", "note"} and not any(row["label"] for row in drawn)
+    assert not {row["text"] for row in drawn} & {row["text"] for row in rows[:30]}
+    filled = [row | {"label": truths[row["text"]]} for row in drawn]
+    tracer, labels = Tracer.demo(), read_labels(path)
+    before = {file.name: file.read_bytes() for file in out.iterdir() if file.is_file()}
+    for bad, why in (
+        ([*filled[1:], filled[0] | {"text": "an edited text"}], "was not drawn for this policy"),
+        ([*filled, rows[0]], "was not drawn for this policy"),
+        ([*filled, filled[0]], "twice"),
+        ([filled[0] | {"label": "mony"}, *filled[1:]], "'mony' is not one of animal, money"),
+    ):
+        with pytest.raises(InputError, match=why):
+            finish(out, tracer, labels, write(tmp_path / "bad.csv", bad))
+    assert before == {file.name: file.read_bytes() for file in out.iterdir() if file.is_file()}
+    skipped = [row | {"label": row["label"] * (i > 0)} for i, row in enumerate(filled)]
+    own = write(tmp_path / "labelled.csv", skipped)
+    done = CliRunner().invoke(app, [*command, "--next", str(own)])
+    assert done.exit_code == 0, done.output
+    assert (
+        done.stdout.startswith("Proven with 95% confidence") and "1 of them skipped" in done.stdout
+    )
+    certificate = Certificate.read(out / "certificate.toml")
+    second, probe = certificate.second, Probe.read(out / "answer.probe.safetensors")
+    assert second is not None and second.rows == len(drawn) and second.skipped == 1
+    assert certificate.worth["net_at_least"] == second.gain_bound(0.025)
+    assert certificate.probe is not None and certificate.probe.digest == probe.digest
+    assert probe.labels == 30 and probe.threshold is not None
+    with pytest.raises(InputError, match="do not give its promise"):
+        replace(certificate, second=replace(second, look=30))
+    damaged = tmp_path / "damaged.toml"
+    text = (out / "certificate.toml").read_text()
+    damaged.write_text(text.replace(f"differ = {second.differ}", "differ = 1"))
+    with pytest.raises(CertificateError, match="do not fit together"):
+        Certificate.read(damaged)
+    decider = Decider(tracer, probes=[probe], certificate=certificate)
+    answer = decider.decide(rows[40]["text"], {"q": probe.question})["q"]
+    assert answer.to_dict()["by"] in ("probe", "model")
+
+
+def test_without_proof_the_next_look_has_half_of_what_is_left() -> None:
+    rows = tuple(DifferingRow(str(i), f"text {i}", "animal", "money") for i in range(90))
+    second = SecondRound(_probe(), "gain", 0.05, 0.05, 200, rows)
+    with pytest.raises(InputError, match="tell the labels"):
+        second.verdict()
+    for look, size in enumerate((40, 40, 10), start=1):
+        asked = second.ask()
+        assert [row.id for row in asked] == [row.id for row in rows[40 * look - 40 :][:size]]
+        with pytest.raises(InputError, match="without a label yet"):
+            second.ask()
+        with pytest.raises(InputError, match="not drawn for this look"):
+            second.tell({"89" if look < 3 else "0": "animal"})
+        second.tell({row.id: ("animal", "money")[i % 2] for i, row in enumerate(asked)})
+        again = SecondRound.from_json(second.to_json(), second.probe)
+        proof = again.verdict()
+        half = min(40 * look, 90) // 2
+        assert proof.certificate is None and "Not proven" in proof.words
+        assert proof.drawn == DrawnRows(200, 90, 2 * half, half, half, look=look)
+    with pytest.raises(InputError, match="has been given out"):
+        second.ask()
+    with pytest.raises(InputError, match="another policy"):
+        SecondRound.from_json(second.to_json(), replace(second.probe, labels=7))
+
+
+def _probe() -> Probe:
+    tracer, template = Tracer.demo(), template_of("decide/plain")
+    texts, labels = zip(*[(row["text"], row["label"]) for row in table(8)], strict=True)
+    question, name = Choice("", ["animal", "money"]), template_name(template.to_dict())
+    states = read_states(tracer, texts, question, template, ("mean",))
+    fit = fit_state(states, labels, poolings=("mean",)).probe
+    return Probe(question, name, subject_of(tracer), fit, len(labels), threshold=0.2)
+
+
+def test_a_table_without_labels_gets_its_first_rows_and_takes_their_labels(tmp_path: Path) -> None:
+    rows = table(100)
+    bare = [{"text": row["text"], "note": row["note"]} for row in rows]
+    truths = {row["text"]: row["label"] for row in rows}
+    path, out = write(tmp_path / "texts.csv", bare), tmp_path / "out"
+    named = Named(choices="animal,money")
+    said = draw_first(str(path), named, out)
+    assert said is not None and f"--next {out / 'first.csv'}" in said
+    first = read_objects(out / "first.csv")
+    assert len(first) == FIRST and {*first[0]} == {"text", "note", "label"}
+    filled = [row | {"label": truths[row["text"]]} for row in first]
+    write(out / "first.csv", filled)
+    labels = read_round(str(path), named, out / "first.csv", out)
+    assert {text: truth for text, _, truth, *_ in labels.rows} == {
+        row["text"]: row["label"] for row in filled
+    }
+    assert len(labels.pool) == 40 and labels.name == "texts"
+    with pytest.raises(InputError, match="has labels: give it by --next"):
+        draw_first(str(path), named, out)
+    write(out / "first.csv", [*filled, {"text": "not there", "note": "", "label": "animal"}])
+    with pytest.raises(InputError, match="row 61: no row of"):
+        read_round(str(path), named, out / "first.csv", out)
+    assert draw_first(str(write(tmp_path / "some.csv", rows)), named, out) is None
+
+
+def test_the_pool_has_one_text_of_a_group_and_none_of_a_labelled_one() -> None:
+    rows = [row | {"author": str(i // 4)} for i, row in enumerate(hidden(table(40), 10))]
+    assert len(read_labels(rows).pool) == 30
+    assert [*read_labels(rows, Named(group="author")).pool] == [
+        str(4 * i + 1) for i in range(3, 10)
+    ]
+    assert any("--group" in note for note in read_labels(rows).notes)
+    assert not any("--group" in note for note in read_labels(rows, Named(group="author")).notes)
