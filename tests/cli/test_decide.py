@@ -108,7 +108,7 @@ def test_a_file_of_other_answers_is_left_alone(run, questions, texts, tmp_path):
     other.write_text("lake: {type: predicate, instructions: 'Is there a sea?'}")
     bare = ("--questions", questions)
     probe = (*bare, "--probe", path)
-    pairs = [(bare, ("--questions", other)), (bare, probe), (probe, (*probe, "--unlike", "0.05"))]
+    pairs = [(bare, ("--questions", other)), (bare, probe), (probe, (*probe, "--unlike", "0.25"))]
     for number, (first, second) in enumerate(pairs):
         out = tmp_path / f"{number}.jsonl"
         ask = ("decide", *MODEL, "--input", texts, "--output", out)

@@ -15,7 +15,7 @@ from datetime import date
 from itertools import chain
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-from lastword.errors import InputError, ItemError, ModelError
+from lastword.errors import InputError, ItemError, ModelError, UntrainedError
 from lastword.files.cells import text_fault
 from lastword.files.shorten import shorten
 from lastword.rule.theta import Theta
@@ -190,7 +190,7 @@ def encode(
             check_ids((b.tokens for p in encoded.prompts for b in p.branches), vocabulary)
             results.append(encoded)
         except ItemError as error:
-            results.append(ItemError(str(error), name))
+            results.append(type(error)(str(error), name))
     return results
 
 
@@ -631,11 +631,11 @@ def check_ids(sequences: Iterable[Ids], vocabulary: int | None) -> None:
     """Refuse tokens for which the model has no embedding.
 
     Raises:
-        ItemError: One of them is beyond the vocabulary.
+        UntrainedError: One of them is beyond the vocabulary.
     """
     most = max((max(ids, default=0) for ids in sequences), default=0)
     if vocabulary is not None and most >= vocabulary:
-        raise ItemError(
+        raise UntrainedError(
             f"the tokenizer gives the token {most}, and the model has {vocabulary} tokens: the "
             "tokenizer is another model's, or the text has an added token that was never trained"
         )
