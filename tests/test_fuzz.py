@@ -292,7 +292,7 @@ def test_a_damaged_file_is_read_or_refused_in_one_line(name, column, tmp_path):
     check = TARGETS[name][0]
 
     @settings(
-        max_examples=int(TARGETS[name][column]),  # type: ignore[call-overload]
+        max_examples=int(TARGETS[name][column]),
         deadline=None,
         database=CORPUS,
         suppress_health_check=[*HealthCheck],

@@ -15,7 +15,7 @@ from datetime import date
 from itertools import chain
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-from lastword.errors import InputError, ItemError, ModelError, UntrainedError
+from lastword.errors import InputError, ItemError, ModelError, TraceError, UntrainedError
 from lastword.files.cells import text_fault
 from lastword.files.shorten import shorten
 from lastword.rule.theta import Theta
@@ -284,7 +284,14 @@ def require_settled(tokenizer: Tokenizer, chat: Chat | None = None) -> None:
     if getattr(model, "dropout", None):
         model.dropout = None
     text = " ".join(_PROBES) * 4
-    if len({*_tokenise(tokenizer, [text] * _TRIES)}) > 1:
+    try:
+        read = {*_tokenise(tokenizer, [text] * _TRIES)}
+    except TraceError:
+        raise
+    except Exception as error:  # a stranger's files: whatever they make the library raise
+        why = shorten(f"{type(error).__name__}: {' '.join(str(error).split())}", 300)
+        raise ModelError(f"the tokenizer cannot read a text: {why}") from error
+    if len(read) > 1:
         raise ModelError(
             "the tokenizer splits one text in several ways, at random: take its sampling out of "
             "the tokenizer's files"
