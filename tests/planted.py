@@ -294,6 +294,7 @@ LAYOUTS: dict[str, Layout] = {
         _MHA
         | {
             "model_type": "deepseek_v3",
+            "num_nextn_predict_layers": 1,
             "kv_lora_rank": RANK,
             "qk_rope_head_dim": ROPE,
             "qk_nope_head_dim": NOPE,

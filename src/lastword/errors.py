@@ -5,6 +5,7 @@
     │   ├── CertificateError  a certificate that says nothing, or speaks of something else
     │   ├── ElsewhereError    the model itself is needed, and is in another process
     │   ├── ItemError         one item: names it, and the candidate where there is one
+    │   │   └── UntrainedError    it has a token that the model has no embedding for
     │   └── ThetaError        a constant or switch of Theta
     ├── ModelError            the model or checkpoint
     │   ├── UnsupportedModelError   the check at load failed, or nothing to read was found
@@ -48,6 +49,10 @@ class ItemError(InputError):
         """Prefix the message with the item where one is known."""
         super().__init__(message if item is None else f"item {item}: {message}")
         self.item, self.reason = item, message
+
+
+class UntrainedError(ItemError):
+    """An item with a token that the tokenizer has and the model does not."""
 
 
 class ThetaError(InputError):

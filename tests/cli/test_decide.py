@@ -53,6 +53,20 @@ def test_standard_input_and_a_table(run, questions, monkeypatch):
     assert ("yes" in out) or ("no " in out)
 
 
+def test_a_run_that_goes_on_writes_the_same_bytes(run, questions, texts, tmp_path, monkeypatch):
+    monkeypatch.setattr("lastword.decide.decider.TOGETHER", 3)
+    texts.write_text(texts.read_text().replace("=t2", "\0") + '"long","' + "word " * 3000 + '"\n')
+    whole, cut = tmp_path / "whole.jsonl", tmp_path / "cut.jsonl"
+    ask = ("decide", *MODEL, "--questions", questions, "--input", texts, "--output")
+    run(*ask, whole)
+    lines = whole.read_bytes().splitlines(keepends=True)
+    assert len(lines) == 6
+    for kept in range(1, 6):
+        cut.write_bytes(b"".join(lines[:kept]))
+        run(*ask, cut)
+        assert cut.read_bytes() == whole.read_bytes()
+
+
 @pytest.mark.parametrize("ending", ["jsonl", "csv"])
 def test_a_file_of_answers_is_taken_up_where_it_ends(run, questions, texts, tmp_path, ending):
     asked = read_questions(questions)
@@ -94,7 +108,7 @@ def test_a_file_of_other_answers_is_left_alone(run, questions, texts, tmp_path):
     other.write_text("lake: {type: predicate, instructions: 'Is there a sea?'}")
     bare = ("--questions", questions)
     probe = (*bare, "--probe", path)
-    pairs = [(bare, ("--questions", other)), (bare, probe), (probe, (*probe, "--unlike", "0.05"))]
+    pairs = [(bare, ("--questions", other)), (bare, probe), (probe, (*probe, "--unlike", "0.25"))]
     for number, (first, second) in enumerate(pairs):
         out = tmp_path / f"{number}.jsonl"
         ask = ("decide", *MODEL, "--input", texts, "--output", out)

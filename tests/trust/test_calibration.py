@@ -25,7 +25,7 @@ def test_the_temperature_of_the_population_comes_out(temperature):
     assert found.items == 1000 and found.ece_after < 0.06
     if temperature == 3.0:  # too sure by far
         assert found.ece > 0.2 and found.brier > found.brier_after + 0.05
-    with pytest.raises(InputError, match="a temperature is above 0"):
+    with pytest.raises(InputError, match="a temperature is between"):
         replace(found, temperature=0.0)
 
 

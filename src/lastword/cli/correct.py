@@ -15,7 +15,7 @@ from lastword.cli.engine import loader, read_engine
 from lastword.cli.model import load_options
 from lastword.cli.output import check_writable, printable, say, show, write_lines
 from lastword.cli.progress import tracked, waiting
-from lastword.errors import InputError, ItemError, NonFiniteError
+from lastword.errors import InputError, ItemError, NonFiniteError, UntrainedError
 from lastword.files.strict_json import to_json
 
 if TYPE_CHECKING:
@@ -181,6 +181,10 @@ def _many(
         check_writable(output)
     decider = load()
     encoded = _encode(decider, parsed)
+    if not skip_invalid:  # a token that only this model lacks is an error in its row
+        read = [e for e in encoded if not isinstance(e, UntrainedError)]
+        if read:
+            require_items([e if isinstance(e, ItemError) else e.item for e in read], path)
     _say_merges(encoded)
     _say_skipped(encoded)
     tally = Counter[str]()

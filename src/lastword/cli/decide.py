@@ -219,7 +219,7 @@ def _many(
         with output.open("ab") as file:
             if table and file.tell() == 0:
                 file.write(csv_line(["id", "work", *columns, ERROR]).encode())
-            for name, own in _answers(decider, ready, texts[count:]):
+            for name, own in _answers(decider, ready, texts, count):
                 if table:
                     cells = {ERROR: own} if isinstance(own, str) else row_of(own)
                     line = csv_line([name, work, *(cells.get(key) for key in (*columns, ERROR))])
@@ -238,12 +238,23 @@ def _many(
 
 
 def _answers(
-    decider: "Decider", ready: "Questionnaire", texts: Sequence[tuple[str, Any]]
+    decider: "Decider", ready: "Questionnaire", texts: Sequence[tuple[str, Any]], done: int = 0
 ) -> "Iterator[tuple[str, Answers | str]]":
-    """Return each text's name, and the answers about it or what is wrong with it, in order."""
-    readable = (value for _, value in texts if not isinstance(value, InputError))
-    answers = decider.decide_many(readable, ready, on_error="return")
-    for name, value in tracked(texts, "deciding", len(texts)):
+    """Return each text's name, and the answers about it or what is wrong with it, in order.
+
+    Texts that are done are passed over. The piece that the next one is in is computed whole, as it
+    is without an interruption: who shares a pass moves the last digits.
+    """
+    from lastword.decide.decider import TOGETHER
+
+    readable = [value for _, value in texts if not isinstance(value, InputError)]
+    before = sum(not isinstance(value, InputError) for _, value in texts[:done])
+    again = before % TOGETHER
+    answers = decider.decide_many(readable[before - again :], ready, on_error="return")
+    for _ in range(again):
+        next(answers)
+    rest = texts[done:]
+    for name, value in tracked(rest, "deciding", len(rest)):
         own = value if isinstance(value, InputError) else next(answers)
         yield name, reason(own) if isinstance(own, TraceError) else own
 

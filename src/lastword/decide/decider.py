@@ -55,7 +55,7 @@ from lastword.text.question import Choice, Multi, Question, Single
 from lastword.text.tokens import EncodedItem
 from lastword.trust.certificate import Certificate, Subject
 
-_TOGETHER = 256  # texts of one call of `answer`
+TOGETHER = 256  # texts of one call of `answer`
 _BASE = Scope("base", "base")  # the model's scores, with the input and without
 _ANSWER = Scope("base", "none")  # the model's scores, with the input alone
 
@@ -326,7 +326,7 @@ class Decider:
         """
         ready = self.prepare(questions, template=template)
         rest = ((value, str(place)) for place, value in enumerate(inputs))
-        while piece := list(islice(rest, _TOGETHER)):
+        while piece := list(islice(rest, TOGETHER)):
             plans = self.plan_many(piece, ready)
             if on_error == "raise":
                 for plan in plans:

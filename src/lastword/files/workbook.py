@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from zipfile import BadZipFile, ZipFile
 
 from lastword.files.cells import cell_text, unique_names
@@ -22,26 +22,12 @@ def workbook(path: Path, say: Callable[[str], None]) -> Iterator[tuple[int, dict
         ValueError: No workbook, a damaged one, one beyond the limits, or two columns of one name.
     """
     try:
-        from openpyxl import load_workbook
+        import openpyxl  # noqa: F401 - one line if it is not there
     except ImportError as error:
         raise ValueError("openpyxl is missing: pip install 'lastword[xlsx]'") from error
     try:
-        with ZipFile(path) as archive:
-            size = sum(part.file_size for part in archive.infolist())
-        if size > _BYTES:
-            raise ValueError(
-                f"it unpacks to {size >> 20:,} MiB, and at most {_BYTES >> 20} are read: save it "
-                "as CSV"
-            )
-        book = load_workbook(path, read_only=True, data_only=True)
-        try:
-            sheets = book.worksheets
-            if len(sheets) > 1:
-                first = sheets[0].title
-                say(f"guessed: the table is the sheet {first}, the first of {len(sheets)}")
-            yield from _rows(sheets[0], path, say)
-        finally:
-            book.close()
+        with path.open("rb") as file:  # whose end is certain, whatever openpyxl leaves open
+            yield from _sheet(file, say)
     except (ValueError, OSError, MemoryError):
         raise
     except BadZipFile as error:
@@ -53,8 +39,23 @@ def workbook(path: Path, say: Callable[[str], None]) -> Iterator[tuple[int, dict
         ) from error
 
 
+def _sheet(file: IO[bytes], say: Callable[[str], None]) -> Iterator[tuple[int, dict[str, str]]]:
+    from openpyxl import load_workbook
+
+    with ZipFile(file) as archive:
+        size = sum(part.file_size for part in archive.infolist())
+    if size > _BYTES:
+        raise ValueError(
+            f"it unpacks to {size >> 20:,} MiB, and at most {_BYTES >> 20} are read: save it as CSV"
+        )
+    sheets = load_workbook(file, read_only=True, data_only=True).worksheets
+    if len(sheets) > 1:
+        say(f"guessed: the table is the sheet {sheets[0].title}, the first of {len(sheets)}")
+    yield from _rows(sheets[0], file, say)
+
+
 def _rows(
-    sheet: Any, path: Path, say: Callable[[str], None]
+    sheet: Any, file: IO[bytes], say: Callable[[str], None]
 ) -> Iterator[tuple[int, dict[str, str]]]:
     sheet.reset_dimensions()  # what the file says of its size is not to be believed
     rows = enumerate(_bounded(sheet.iter_rows(max_col=_COLUMNS)), start=1)
@@ -72,7 +73,7 @@ def _rows(
             yield n - start, dict(zip(names, values, strict=True))
     if right:
         say(f"left out: {counted(right, 'cell')} to the right of the named columns")
-    if empty and (places := _without_value(path, empty)):
+    if empty and (places := _without_value(file, empty)):
         shown = ", ".join(places[:_SHOWN]) + (", ..." if len(places) > _SHOWN else "")
         say(
             f"{counted(len(places), 'formula cell')} without a stored value read as empty "
@@ -102,21 +103,17 @@ def _text(value: Any, kind: str) -> str:
     return str(value) if isinstance(value, bool) else cell_text(value)
 
 
-def _without_value(path: Path, empty: Sequence[tuple[int, int]]) -> list[str]:
+def _without_value(file: IO[bytes], empty: Sequence[tuple[int, int]]) -> list[str]:
     """Return the places of formulas among empty cells, as a spreadsheet names them."""
     from openpyxl import load_workbook
     from openpyxl.utils import get_column_letter
 
     among, width = set(empty), max(column for _, column in empty)
-    book = load_workbook(path, read_only=True)
-    try:
-        sheet = book.worksheets[0]
-        sheet.reset_dimensions()
-        return [
-            f"{get_column_letter(c)}{r}"
-            for r, row in enumerate(_bounded(sheet.iter_rows(max_col=width)), start=1)
-            for c, cell in enumerate(row, start=1)
-            if cell.data_type in ("f", "e") and (r, c) in among
-        ]
-    finally:
-        book.close()
+    sheet = load_workbook(file, read_only=True).worksheets[0]
+    sheet.reset_dimensions()
+    return [
+        f"{get_column_letter(c)}{r}"
+        for r, row in enumerate(_bounded(sheet.iter_rows(max_col=width)), start=1)
+        for c, cell in enumerate(row, start=1)
+        if cell.data_type in ("f", "e") and (r, c) in among
+    ]

@@ -15,7 +15,7 @@ from datetime import date
 from itertools import chain
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-from lastword.errors import InputError, ItemError, ModelError
+from lastword.errors import InputError, ItemError, ModelError, TraceError, UntrainedError
 from lastword.files.cells import text_fault
 from lastword.files.shorten import shorten
 from lastword.rule.theta import Theta
@@ -190,7 +190,7 @@ def encode(
             check_ids((b.tokens for p in encoded.prompts for b in p.branches), vocabulary)
             results.append(encoded)
         except ItemError as error:
-            results.append(ItemError(str(error), name))
+            results.append(type(error)(str(error), name))
     return results
 
 
@@ -284,7 +284,14 @@ def require_settled(tokenizer: Tokenizer, chat: Chat | None = None) -> None:
     if getattr(model, "dropout", None):
         model.dropout = None
     text = " ".join(_PROBES) * 4
-    if len({*_tokenise(tokenizer, [text] * _TRIES)}) > 1:
+    try:
+        read = {*_tokenise(tokenizer, [text] * _TRIES)}
+    except TraceError:
+        raise
+    except Exception as error:  # a stranger's files: whatever they make the library raise
+        why = shorten(f"{type(error).__name__}: {' '.join(str(error).split())}", 300)
+        raise ModelError(f"the tokenizer cannot read a text: {why}") from error
+    if len(read) > 1:
         raise ModelError(
             "the tokenizer splits one text in several ways, at random: take its sampling out of "
             "the tokenizer's files"
@@ -631,11 +638,11 @@ def check_ids(sequences: Iterable[Ids], vocabulary: int | None) -> None:
     """Refuse tokens for which the model has no embedding.
 
     Raises:
-        ItemError: One of them is beyond the vocabulary.
+        UntrainedError: One of them is beyond the vocabulary.
     """
     most = max((max(ids, default=0) for ids in sequences), default=0)
     if vocabulary is not None and most >= vocabulary:
-        raise ItemError(
+        raise UntrainedError(
             f"the tokenizer gives the token {most}, and the model has {vocabulary} tokens: the "
             "tokenizer is another model's, or the text has an added token that was never trained"
         )

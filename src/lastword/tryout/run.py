@@ -22,6 +22,7 @@ from lastword.probes.probe import SUFFIX
 from lastword.probes.state import POOLINGS
 from lastword.text.prompt_template import Template
 from lastword.text.question import question_digest
+from lastword.text.tokens import EncodedItem
 from lastword.trust.certification import Outcome, Sample, outcome, sample_of
 from lastword.trust.certify import claims
 from lastword.trust.certify import judge as judge_claims
@@ -97,17 +98,7 @@ class TryJob:
 
     def _seconds(self) -> float:
         """Estimate the time of all items and the contest's fits, from a few items and one fit."""
-        rows = self.labels.rows[:_SAMPLE]
-        # Without content-free prompts: all rows of a question share them.
-        items = [
-            item_of(text, question, self.template, id=id, blind=True)
-            for text, question, _, id, _ in rows
-        ]
-        results = self.tracer.encode(items)
-        encoded = [e for e in results if not isinstance(e, ItemError)]
-        texts = [r[0] for r, e in zip(rows, results, strict=True) if not isinstance(e, ItemError)]
-        if not encoded:
-            raise InputError(f"the first {len(items)} examples cannot be read: {results[0]}")
+        texts, encoded = self._sample()
         start = time.perf_counter()
         self.tracer.decide_group(encoded, Scope("all", "all", self.methods))
         if (question := self.labels.question) is None:
@@ -115,6 +106,31 @@ class TryJob:
         read_states(self.tracer, texts, question, self.template, POOLINGS)
         each = (time.perf_counter() - start) / len(encoded)
         return each * self.items + fitting(self.tracer, self.items, len(question.options))
+
+    def _sample(self) -> tuple[list[str], list[EncodedItem]]:
+        """Return the texts of the first few examples that can be read, and their items encoded.
+
+        Raises:
+            InputError: None of all can be.
+        """
+        results: list[EncodedItem | ItemError] = []
+        for start in range(0, self.items, _SAMPLE):
+            rows = self.labels.rows[start : start + _SAMPLE]
+            # Without content-free prompts: all rows of a question share them.
+            results = self.tracer.encode(
+                [
+                    item_of(text, question, self.template, id=id, blind=True)
+                    for text, question, _, id, _ in rows
+                ]
+            )
+            pairs = [
+                (row[0], own)
+                for row, own in zip(rows, results, strict=True)
+                if not isinstance(own, ItemError)
+            ]
+            if pairs:
+                return [text for text, _ in pairs], [own for _, own in pairs]
+        raise InputError(f"no example can be read; the last one: {results[-1]}")
 
     def run(
         self,
