@@ -4,8 +4,8 @@
 
 DATA is a folder of JSON lines, each `{"input", "instructions", "choices", "truth"}`. Of each set
 the first 250 texts are read once, by the model and by MiniLM and mpnet (`lastword get`), and their
-states are kept in FOLDER. A draw shuffles a set: 100 labels fit, the other texts judge. The study is
-described in dev/LOG.md (*Sentence encoders*). It goes on where it was stopped, and the table has
+states are kept in FOLDER. A draw shuffles a set: 100 labels fit, the other texts judge. The study
+is described in dev/LOG.md (*Sentence encoders*). It goes on where it was stopped, and the table has
 what is finished.
 """
 

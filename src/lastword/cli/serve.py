@@ -27,6 +27,7 @@ def serve(
     ] = None,
     template: opt.Template = None,
     probe: opt.Probes = None,
+    reader: opt.Readers = None,
     correction: opt.Correction = None,
     certificate: opt.Certificate = None,
     unlike: opt.Unlike = 0.0,
@@ -137,7 +138,12 @@ def serve(
 
         probes += named_probes(questions)
     options = replace(
-        options, certificate=certificate, correction=correction, probes=probes, unlike=unlike
+        options,
+        certificate=certificate,
+        correction=correction,
+        probes=probes,
+        readers=reader or (),
+        unlike=unlike,
     )
     _, vllm = read_engine(engine, engine_options)
     with waiting("loading the server"):

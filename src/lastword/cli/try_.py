@@ -1,7 +1,7 @@
 """`lastword try`: a table of labelled examples becomes a verdict on this model and this job."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from lastword.cli.progress import counting, waiting
 from lastword.errors import InputError
 from lastword.files.strict_json import to_json
 from lastword.tryout.named import Named
+
+if TYPE_CHECKING:
+    from lastword.model.encoder import Encoder
 
 
 def try_(
@@ -58,6 +61,14 @@ def try_(
         float | None,
         typer.Option(help="Prediction sets that contain the right option in this share: 0.9."),
     ] = None,
+    reader: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Sentence encoder that takes part: hub name, folder, minilm or mpnet. Repeatable. "
+            "Default: minilm, if `lastword get minilm` has fetched it.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for records, certificate, questions.yaml and a page."),
@@ -85,10 +96,21 @@ def try_(
         from lastword.tryout.run import ready
 
         terms = Terms(alpha=alpha, delta=delta, methods=METHODS, promise=promise)
-        job = ready(decider.tracer, labels, terms, template=template, budget=seconds, sets=sets)
+        readers = _readers(reader, device)
+        job = ready(
+            decider.tracer,
+            labels,
+            terms,
+            template=template,
+            budget=seconds,
+            sets=sets,
+            readers=readers,
+        )
         plan = job.plan()
     for line in plan:
         say(line)
+    if not readers:
+        say("No sentence encoder takes part: `lastword get minilm` fetches one (83 MB)")
     with counting(f"{labels.name} on {options.label}", job.items) as countdown:
         verdict = job.run(out, countdown.advance, countdown.stage)
     if out is not None:
@@ -103,6 +125,14 @@ def try_(
         typer.echo(printable(line))
     if out is not None:
         typer.echo(printable(f"All of this and every item, on a page: {page}"))
+
+
+def _readers(names: list[str] | None, device: str) -> "list[Encoder]":
+    """Return the encoders that a user named; else MiniLM, if it was fetched."""
+    from lastword.model.encoder import Encoder, installed
+
+    default = ["minilm"] if installed("minilm") else []
+    return [Encoder(name, device) for name in names or default]
 
 
 def _seconds(budget: str) -> float:

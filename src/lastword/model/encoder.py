@@ -92,17 +92,21 @@ class Encoder:
 
     @property
     def name(self) -> str:
-        """Return its name without the owner: of a folder, the folder's."""
-        return self.describe()["model"].rsplit("/", 1)[-1]
+        """Return its name on the hub, or its folder's name."""
+        folder = Path(self.place)
+        return folder.resolve().name if folder.is_dir() else self.place
+
+    def __sklearn_clone__(self) -> "Encoder":
+        """Return itself: clones of a scikit-learn estimator share the encoder."""
+        return self
 
     def describe(self) -> dict[str, Any]:
         """Return what a probe's file names: the model and digests of its files, or the commit."""
-        folder = Path(self.place)
-        digests = folder_digests(folder) or {}
+        digests = folder_digests(Path(self.place)) or {}
         pooling = json.dumps(asdict(self.setup), sort_keys=True)
         digests["pooling"] = hashlib.sha256(pooling.encode()).hexdigest()
         return {
-            "model": folder.resolve().name if folder.is_dir() else self.place,
+            "model": self.name,
             "revision": getattr(self._model.config, "_commit_hash", None),
             "weights": digests,
         }
@@ -166,6 +170,12 @@ class Encoder:
         return torch.nn.functional.normalize(one, dim=1) if self.setup.normalised else one
 
 
+def is_encoder(name: str) -> bool:
+    """Return True for an encoder that lastword knows by name."""
+    model = named.published(name)
+    return model is not None and model.zipped
+
+
 def installed(name: str) -> bool:
     """Return True if `lastword get` has fetched the encoder of that name."""
     model = named.published(name)
@@ -191,7 +201,7 @@ def _place(name: str) -> str:
     """Return the folder of an encoder that is here, or its name on the hub."""
     path = Path(name).expanduser()
     model = named.published(name)
-    if model is not None and model.zipped and not path.is_dir():
+    if model is not None and is_encoder(name) and not path.is_dir():
         return str(named.locate(model.name))
     if name.startswith((".", "/", "~")) and not (path / "config.json").is_file():
         raise ModelError(f"no encoder at {path}: expected a folder with config.json")
@@ -230,10 +240,11 @@ def _pool_of(place: str, pooling: Mapping[str, Any]) -> Pool:
     chosen = [mode for mode in chosen if mode != "include_prompt"]
     if isinstance(mode := pooling.get("pooling_mode"), str):
         chosen = [mode]
-    for known in get_args(Pool):
-        if [known] == (chosen or ["mean"]):
-            return known
-    names = ", ".join(get_args(Pool))
+    ways: tuple[Pool, ...] = get_args(Pool)
+    for way in ways:
+        if [way] == (chosen or ["mean"]):
+            return way
+    names = ", ".join(ways)
     raise UnsupportedModelError(f"{place} pools by {' and '.join(chosen)}; expected one of {names}")
 
 

@@ -26,6 +26,7 @@ Way = Literal["sum", "side"]  # of two probes together
 LEAST = 2  # labels a class
 MOST_EARLIER = 2**26  # bytes of the weights of earlier depths that a probe keeps
 
+Block = Float[np.ndarray, "texts _width"]  # of one source
 _STANDARDS = ("mean", "scale")
 
 States = Float[np.ndarray, "texts depths poolings width"]
@@ -157,7 +158,7 @@ def fit_state(
 def fit_beside(
     model: StateFit,
     reader: StateFit,
-    rows: tuple[Rows, Rows],
+    rows: tuple[Block, Block],
     labels: Sequence[str],
     ways: Sequence[Way] = get_args(Way),
 ) -> StateFit:
@@ -175,7 +176,7 @@ def fit_beside(
     from threadpoolctl import threadpool_limits
 
     classes, one, other = model.probe.classes, model.probe, reader.probe
-    order = _order(rows[0][:, None], labels)
+    order = _order(rows[0][:, None, None], labels)
     x, widths = np.concatenate(rows, axis=1)[order], tuple(own.shape[1] for own in rows)
     truths = np.array([classes.index(labels[i]) for i in order])
     with threadpool_limits(1):

@@ -1,7 +1,7 @@
 """Run a trial: answer labelled items, fit probes, certify, and write the verdict."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from lastword.files.strict_json import to_json
 from lastword.files.writing import open_whole
 from lastword.methods import resolve
 from lastword.methods.contract import Method
+from lastword.model.encoder import Encoder, installed
 from lastword.probes.probe import SUFFIX
 from lastword.probes.state import POOLINGS
 from lastword.records.info import cell_folder
@@ -54,6 +55,7 @@ class TryJob:
         template: Writes the prompts.
         sets: Level of prediction sets; None for no sets.
         named: The template as the user named it; None if it was left out.
+        readers: Sentence encoders that take part.
     """
 
     tracer: "Tracer"
@@ -63,6 +65,7 @@ class TryJob:
     budget: float = BUDGET
     sets: float | None = None
     named: str | None = None
+    readers: tuple[Encoder, ...] = ()
 
     @property
     def items(self) -> int:
@@ -166,7 +169,7 @@ class TryJob:
         counting = [rows[str(id)] for id in cell.items["id"].iloc[cell.mc1_places]]
         texts, questions, truths = zip(*counting, strict=True)
         labelled = texts, questions, truths, sample.items.groups, cell
-        return hold(self.tracer, Material(*labelled, self.template))
+        return hold(self.tracer, Material(*labelled, self.template, self.readers))
 
     def _certify(self, sample: Sample, terms: Terms, contest: Contest | None) -> Outcome | None:
         """Test the corrections on all labels, and each probe on those that it was not made of."""
@@ -193,6 +196,7 @@ class TryJob:
         source = self.tracer.source
         asked = f"--model {source.get('path', source['model'])}"
         asked += "" if self.named is None else f" --template {self.named}"
+        asked += "".join(f" --reader {r.place}" for r in self.readers if not installed(r.name))
         contest, certificate = verdict.contest, verdict.certificate
         if out is None:
             return ["Run it again with --out FOLDER to get the files that serve the result."]
@@ -267,6 +271,7 @@ def ready(
     template: str | None = None,
     budget: float = BUDGET,
     sets: float | None = None,
+    readers: Sequence[Encoder] = (),
 ) -> TryJob:
     """Return labelled examples that are ready to be run on a model.
 
@@ -275,7 +280,7 @@ def ready(
     """
     check_level(sets)
     written_by = template_of(template or (DEFAULT if tracer.chat is None else CHAT))
-    return TryJob(tracer, labels, written_by, terms, budget, sets, template)
+    return TryJob(tracer, labels, written_by, terms, budget, sets, template, tuple(readers))
 
 
 def try_labels(
@@ -294,6 +299,7 @@ def try_labels(
     promise: Promise = "gain",
     alpha: float = 0.05,
     delta: float = 0.05,
+    readers: Sequence[Encoder | str | Path] = (),
 ) -> Verdict:
     """Test a model on labelled examples: what to run, how much it gains, and how certain that is.
 
@@ -314,6 +320,8 @@ def try_labels(
             answers broken.
         alpha: Maximum share of answers broken, for `breaks`.
         delta: Maximum probability that the guarantee does not hold.
+        readers: Sentence encoders that take part: an `Encoder`, a hub name, a folder, `minilm` or
+            `mpnet`.
 
     Raises:
         InputError: The table cannot be read, or a column cannot be guessed.
@@ -322,7 +330,8 @@ def try_labels(
     columns = Named(text, label, choices, described, instructions)
     terms = Terms(alpha, delta, methods=METHODS, promise=promise)
     read = read_labels(source, columns)
-    job = ready(tracer, read, terms, template=template, budget=budget, sets=sets)
+    encoders = [one if isinstance(one, Encoder) else Encoder(one) for one in readers]
+    job = ready(tracer, read, terms, template=template, budget=budget, sets=sets, readers=encoders)
     return job.run(None if out is None else Path(out))
 
 
