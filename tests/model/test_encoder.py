@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from encoders import DEPTH, write_encoder
 from hypothesis import given
 from hypothesis import strategies as st
+from small_encoders import DEPTH, write_encoder
 from transformers import AutoModel, AutoTokenizer
 
 from lastword.errors import ModelError, UnsupportedModelError

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from encoders import DEPTH, write_encoder
+from small_encoders import DEPTH, write_encoder
 
 from lastword import Decider, ProbeClassifier, Tracer
 from lastword.decide.decider import read_states, subject_of

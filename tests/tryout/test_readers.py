@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from encoders import write_encoder
+from small_encoders import write_encoder
 from typer.testing import CliRunner
 
 from lastword.cli import app
