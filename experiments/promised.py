@@ -34,7 +34,8 @@ from scipy.stats import beta
 
 from lastword.probes import fit_state
 from lastword.probes.controls import features_of_cell
-from lastword.probes.state import PENALTIES, few
+from lastword.probes.linear import PENALTIES
+from lastword.probes.state import few
 from lastword.probes.trajectory import Options, fit_trajectory
 from lastword.trust.certification import Sample
 from lastword.trust.certify import Claim, judge

@@ -5,6 +5,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -34,6 +35,14 @@ torch.set_num_threads(1)
 # An example's time tells of the machine's other work; CI's machines have some.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+
+@pytest.fixture(autouse=True)
+def no_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the encoder that a user may have fetched: `try` includes it by default."""
+    from lastword.model.named import PUBLISHED
+
+    monkeypatch.setitem(PUBLISHED, "minilm", replace(PUBLISHED["minilm"], name="not-fetched"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -92,7 +92,7 @@ def test_fp8_on_a_gpu_takes_what_it_becomes_there(capability, has_kernels, tmp_p
     save(tmp_path / "model", "llama", hidden_size=128, intermediate_size=256, head_dim=32)
     formats.write_fp8(tmp_path / "model", tmp_path / "stored", tmp_path / "twin")
     cuda = torch.device("cuda")
-    monkeypatch.setattr(forecasts, "device_of_name", lambda _: cuda)
+    monkeypatch.setattr(forecasts, "device_of", lambda _: cuda)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     monkeypatch.setattr(memory, "available", lambda _: None)
     monkeypatch.setattr(memory, "default_batch_tokens", lambda *_: 64)
@@ -101,7 +101,7 @@ def test_fp8_on_a_gpu_takes_what_it_becomes_there(capability, has_kernels, tmp_p
     )
     options = LoadOptions(str(tmp_path / "stored"), dtype="bfloat16")
     on_gpu = forecast(options)
-    monkeypatch.setattr(forecasts, "device_of_name", lambda _: torch.device("cpu"))
+    monkeypatch.setattr(forecasts, "device_of", lambda _: torch.device("cpu"))
     dense = forecast(options)
     assert on_gpu.missing == () and on_gpu.need is not None and dense.need is not None
     if has_kernels:  # a byte a weight, and the scales

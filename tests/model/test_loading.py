@@ -232,7 +232,7 @@ def test_weights_that_need_kernels_on_a_gpu_are_refused_before_they_are_read(
     method, copy, monkeypatch
 ):
     # No GPU is here: one stands in that has kernels for both, and none of it is reached.
-    monkeypatch.setattr(loading, "device_of_name", lambda _: torch.device("cuda"))
+    monkeypatch.setattr(loading, "device_of", lambda _: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     without(monkeypatch, "kernels")
     message = refusal(rewrite(copy, quantization_config={"quant_method": method}))

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -192,6 +193,33 @@ def test_another_part_is_refused(parted, shelf):
     with pytest.raises(ModelError, match="the wheel that came is another"):
         download.fetch(parted.name, accept_terms=True)
     assert not parted.kept.exists()
+
+
+@pytest.mark.parametrize("within", ["", "small/"])
+def test_a_zip_in_parts_becomes_a_folder(shelf, tmp_path, monkeypatch, within):
+    """Some zips hold the folder, others its files; another zip leaves nothing behind."""
+    with zipfile.ZipFile(archive := tmp_path / "small.zip", "w") as whole:
+        whole.writestr(f"{within}config.json", "{}")
+        whole.writestr(f"{within}1_Pooling/config.json", "{}")
+    content = archive.read_bytes()
+    pieces = content[:100], content[100:]
+    wheels = tuple(
+        write_wheel(shelf, piece, f"small_part{i}", f"small.zip.{i}")
+        for i, piece in enumerate(pieces)
+    )
+    right = Published(
+        "mpnet", "small.zip", len(content), hashlib.sha256(content).hexdigest(), wheels
+    )
+    for model in (replace(right, digest="0" * 64), right):
+        monkeypatch.setitem(named.PUBLISHED, model.name, model)
+        if model is not right:
+            with pytest.raises(ModelError, match="the file that came is another"):
+                download.fetch("mpnet")
+            continue
+        assert download.fetch("mpnet") == named.locate("mpnet") == model.kept
+    files = [p.relative_to(right.kept).as_posix() for p in right.kept.rglob("*.json")]
+    assert sorted(files) == ["1_Pooling/config.json", "config.json"]
+    assert [*right.kept.parent.iterdir()] == [right.kept]
 
 
 def test_unknown_names():

@@ -5,7 +5,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from lastword.errors import InputError
-from lastword.probes.state import PENALTIES, few, fit_state
+from lastword.probes.linear import PENALTIES
+from lastword.probes.state import few, fit_state
 from lastword.probes.unlike import Likeness
 
 

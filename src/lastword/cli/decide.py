@@ -73,6 +73,7 @@ def decide(
     template: opt.Template = None,
     json: opt.Json = False,
     probe: opt.Probes = None,
+    reader: opt.Readers = None,
     correction: opt.Correction = None,
     certificate: opt.Certificate = None,
     unlike: opt.Unlike = 0.0,
@@ -96,7 +97,12 @@ def decide(
     options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
     probes = (*(probe or ()), *named_probes(questions))
     options = replace(
-        options, certificate=certificate, correction=correction, probes=probes, unlike=unlike
+        options,
+        certificate=certificate,
+        correction=correction,
+        probes=probes,
+        readers=reader or (),
+        unlike=unlike,
     )
     questionnaire = read_questions(questions)
     prepare(questionnaire, template, chat=True)  # a bad template fails before the model is loaded

@@ -10,7 +10,10 @@ from lastword.cli.output import printable
 
 def get(
     name: Annotated[
-        str, typer.Argument(help="smollm2-135m or gemma3-270m, with or without lastword/.")
+        str,
+        typer.Argument(
+            help="smollm2-135m, gemma3-270m, minilm or mpnet, with or without lastword/."
+        ),
     ],
     accept_terms: Annotated[
         bool, typer.Option("--accept-terms", help="Accept the model's terms (gemma3-270m).")

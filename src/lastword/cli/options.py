@@ -82,6 +82,13 @@ Probes = Annotated[
     list[Path] | None,
     _answers(help="Probe file of `lastword try`; it answers its question. Repeatable."),
 ]
+Readers = Annotated[
+    list[str] | None,
+    _answers(
+        metavar="MODEL",
+        help="Sentence encoder: hub name, folder, minilm or mpnet. Repeatable.",
+    ),
+]
 Unlike = Annotated[
     float,
     _answers(

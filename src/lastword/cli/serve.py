@@ -35,6 +35,7 @@ def serve(
     ] = False,
     template: opt.Template = None,
     probe: opt.Probes = None,
+    reader: opt.Readers = None,
     correction: opt.Correction = None,
     certificate: opt.Certificate = None,
     unlike: opt.Unlike = 0.0,
@@ -146,7 +147,12 @@ def serve(
 
         probes += named_probes(questions)
     options = replace(
-        options, certificate=certificate, correction=correction, probes=probes, unlike=unlike
+        options,
+        certificate=certificate,
+        correction=correction,
+        probes=probes,
+        readers=reader or (),
+        unlike=unlike,
     )
     _, vllm = read_engine(engine, engine_options)
     with waiting("loading the server"):

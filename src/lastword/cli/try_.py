@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from lastword.cli.progress import counting, waiting
 from lastword.errors import InputError
 from lastword.files.strict_json import to_json
 from lastword.tryout.named import Named
+
+if TYPE_CHECKING:
+    from lastword.model.encoder import Encoder
 
 
 def try_(
@@ -71,6 +74,14 @@ def try_(
         Path | None,
         typer.Option("--next", help="Labelled rows that an earlier run wrote to --out."),
     ] = None,
+    reader: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Sentence encoder that takes part: hub name, folder, minilm or mpnet. Repeatable. "
+            "Default: minilm, if `lastword get minilm` has fetched it.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for records, certificate, questions.yaml and a page."),
@@ -110,10 +121,21 @@ def try_(
         from lastword.tryout.run import ready
 
         terms = Terms(alpha=alpha, delta=delta, methods=METHODS, promise=promise)
-        job = ready(decider.tracer, labels, terms, template=template, budget=seconds, sets=sets)
+        readers = _readers(reader, device)
+        job = ready(
+            decider.tracer,
+            labels,
+            terms,
+            template=template,
+            budget=seconds,
+            sets=sets,
+            readers=readers,
+        )
         plan = job.plan()
     for line in plan:
         say(line)
+    if not readers:
+        say("No sentence encoder takes part: `lastword get minilm` fetches one (83 MB)")
     with counting(f"{labels.name} on {options.label}", job.items) as countdown:
         verdict = job.run(out, countdown.advance, countdown.stage)
     if json:
@@ -123,6 +145,14 @@ def try_(
         typer.echo(printable(line))
     if out is not None:
         typer.echo(f"\nAll results, with every row: {printable(str(out / 'index.html'))}")
+
+
+def _readers(names: list[str] | None, device: str) -> "list[Encoder]":
+    """Return the encoders that a user named; else MiniLM, if it was fetched."""
+    from lastword.model.encoder import Encoder, installed
+
+    default = ["minilm"] if installed("minilm") else []
+    return [Encoder(name, device) for name in names or default]
 
 
 def _seconds(budget: str) -> float:

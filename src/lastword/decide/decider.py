@@ -41,13 +41,16 @@ from lastword.methods import certified, correction_of, entry, resolve
 from lastword.methods.contract import Method
 from lastword.methods.correction import Correction, Scored, lacks
 from lastword.methods.trace import Trace
+from lastword.model.encoder import Encoder, installed
+from lastword.model.named import published
 from lastword.model.options import refuse_unknown
 from lastword.probes.probe import Probe
 from lastword.probes.stacked import StackedProbe
-from lastword.probes.state import Pooling, StateProbe
+from lastword.probes.state import OWN, Pooling, StateProbe
 from lastword.probes.threshold import answers_by_itself, needs_no_model, of_options
 from lastword.probes.trajectory import TrajectoryProbe, features_of
 from lastword.records.decision import Decision
+from lastword.rule.theta import Theta
 from lastword.text.items import Blind, Item
 from lastword.text.passages import Passage, encode_passages
 from lastword.text.prompt_template import Template
@@ -73,6 +76,8 @@ class Decider:
             certificate names a method.
         certificate: Which overrides may be applied, or its file; all of them without one.
         probes: Probes, or their files. Each answers its question.
+        readers: Sentence encoders that probes read: an `Encoder`, or what it takes. `minilm` and
+            `mpnet` are found without being named.
         unlike: A probe's answer is deferred if the text's p-value of being like the labelled texts
             is below this.
         template: Prompt template of questions; chosen by certificate and chat if left out.
@@ -90,6 +95,7 @@ class Decider:
         correction: Correction | str | None = None,
         certificate: Certificate | str | Path | None = None,
         probes: Sequence[Probe | str | Path] = (),
+        readers: Sequence[Encoder | str | Path] = (),
         unlike: float = 0.0,
         template: str | None = None,
     ) -> None:
@@ -106,6 +112,7 @@ class Decider:
         for probe in self.probes:
             probe.check(self.subject)
             _check_unlike(probe, unlike)
+        self.readers = _readers_of(self.probes, readers)
 
     @property
     def probes(self) -> list[Probe]:
@@ -158,13 +165,17 @@ class Decider:
             correction=options.correction,
             certificate=options.certificate,
             probes=options.probes,
+            readers=[
+                one if isinstance(one, Encoder) else Encoder(one, options.device)
+                for one in options.readers
+            ],
             unlike=options.unlike,
         )
 
     @classmethod
     def demo(cls, name: str = "organism", **options: Any) -> "Decider":
         """Load an embedded model, as `Tracer.demo` does."""
-        names = ("correction", "certificate", "probes", "unlike", "template")
+        names = ("correction", "certificate", "probes", "readers", "unlike", "template")
         rest = {key: value for key, value in options.items() if key not in names}
         return cls(Tracer.demo(name, **rest), **{k: options[k] for k in names if k in options})
 
@@ -508,10 +519,17 @@ class Decider:
             encoded = iter(self.encode(there) if probe is None else self.tracer.encode(there))
             results = [next(encoded) if isinstance(one, Item) else one for one in items]
             parts = [r if isinstance(r, ItemError) else replace(part, item=r) for r in results]
-        if probe is not None and probe.state is not None:
-            pooling, asked = probe.state.pooling, probe.question
-            passages = read_passages(self.tracer, texts, asked, ready.template, pooling)
+        if probe is None or probe.state is None:
+            return parts
+        if (pooling := probe.state.pooling) != OWN:
+            passages = read_passages(self.tracer, texts, probe.question, ready.template, pooling)
             parts = [_with_passage(*pair) for pair in zip(parts, passages, strict=True)]
+        if probe.reader is not None:
+            sentences = self.readers[probe.reader.model].encode([text for text, _ in texts])
+            parts = [
+                p if isinstance(p, ItemError) else replace(p, sentence=s)
+                for p, s in zip(parts, sentences, strict=True)
+            ]
         return parts
 
     def answer(self, plans: Sequence[Plan], on_error: OnError = "raise") -> list[Any]:
@@ -575,25 +593,21 @@ class Decider:
         return decisions
 
     def _states(self, parts: Sequence[Part], every: bool) -> dict[int, "_States"]:
-        """Return the states that probes read, by place.
-
-        Probes that pool the same tokens share one reading, to the deepest of their depths: a deeper
-        reading leaves the states above it as they are.
-        """
-        shared: dict[Passage, list[int]] = {}
-        for place, part in enumerate(parts):
-            if part.passage is not None:
-                shared.setdefault(part.passage, []).append(place)
-        readings: dict[tuple[int, ...], dict[Passage, list[int]]] = {}
-        for passage, places in shared.items():
-            depths = {_state_of(parts[i]).depth for i in places}
-            chosen = tuple(range(max(depths) + 1) if every else sorted(depths))
-            readings.setdefault(chosen, {})[passage] = places
-        states: dict[int, _States] = {}
-        for chosen, passages in readings.items():
-            pooled = self.tracer.pooled([*passages], chosen)
-            for rows, places in zip(pooled, passages.values(), strict=True):
-                states |= {place: _States(rows, chosen) for place in places}
+        """Return the states that probes read, by place: the model's, then the encoder's."""
+        passages = {
+            i: (part.passage, _state_of(part).depth)
+            for i, part in enumerate(parts)
+            if part.passage is not None
+        }
+        states = _read_shared(self.tracer, passages, every)
+        for name, encoder in self.readers.items():
+            sentences = {
+                i: (part.sentence, _state_of(part).reader_depth or 0)
+                for i, part in enumerate(parts)
+                if part.sentence is not None and _reader_of(part) == name
+            }
+            for i, read in _read_shared(encoder, sentences, every).items():
+                states[i] = replace(states[i], encoded=read) if i in states else read
         return states
 
     def _answer_of(
@@ -624,7 +638,7 @@ class Decider:
         if not (sound := [i for i in places if faults[i] is None]):
             return answers
         fit, state = probe.fit, _state_of(parts[sound[0]])
-        rows = np.stack([states[i].at(state.depth) for i in sound]).astype(np.float64)
+        rows = np.stack([states[i].row(state) for i in sound]).astype(np.float64)
         known, options = state.scores(rows), candidates_of(probe.question)
         if isinstance(fit, StackedProbe):
             read = [_decision(decisions[i]) for i in sound]
@@ -677,23 +691,81 @@ class Decider:
 
 @dataclass(frozen=True)
 class _States:
-    """The mean states of one text at some depths."""
+    """The pooled states of one text at some depths, and an encoder's if a probe reads both."""
 
     rows: Float[np.ndarray, "depths width"]
     depths: tuple[int, ...]
+    encoded: "_States | None" = None
 
     @property
     def fault(self) -> NonFiniteError | None:
-        return not_finite(self.rows, self.depths)
+        own = not_finite(self.rows, self.depths)
+        return own if own is not None or self.encoded is None else self.encoded.fault
+
+    def row(self, state: StateProbe) -> Float[np.ndarray, " width"]:
+        """Return what a probe reads."""
+        own = self.at(state.depth)
+        if self.encoded is None or state.beside is None:
+            return own
+        return np.concatenate([own, self.encoded.at(state.beside)])
 
     def at(self, depth: int) -> Float[np.ndarray, " width"]:
         row: Float[np.ndarray, " width"] = self.rows[self.depths.index(depth)]
         return row
 
 
-def subject_of(tracer: Tracer) -> Subject:
-    """Return what a certificate or a probe of a model names."""
-    return Subject.of(tracer.describe() | {"weights": tracer.digests})
+def subject_of(source: Tracer | Encoder) -> Subject:
+    """Return what a certificate or a probe of a model or an encoder names."""
+    described = source.describe()
+    if isinstance(source, Encoder):
+        return Subject.of(described | {"theta": Theta().to_dict()})
+    return Subject.of(described | {"weights": source.digests})
+
+
+def _readers_of(
+    probes: Sequence[Probe], given: Sequence[Encoder | str | Path]
+) -> dict[str, Encoder]:
+    """Return the encoders that probes read, by name.
+
+    A probe's file is a stranger's: of itself it makes load only what lastword knows by name.
+    """
+    readers = [one if isinstance(one, Encoder) else Encoder(one) for one in given]
+    by_name = {subject_of(reader).model: reader for reader in readers}
+    for probe in probes:
+        if probe.reader is None:
+            continue
+        if (name := probe.reader.model) not in by_name:
+            if not installed(name):
+                model = published(name)
+                how = "name it too (--reader)" if model is None else model.advice
+                raise InputError(f"the probe reads the encoder {name!r}, which is not here: {how}")
+            by_name[name] = Encoder(name)
+        probe.check_reader(subject_of(by_name[name]))
+    return by_name
+
+
+def _read_shared(
+    source: Tracer | Encoder, wanted: Mapping[int, tuple[Passage, int]], every: bool
+) -> dict[int, _States]:
+    """Return the states of passages, by place.
+
+    Probes that pool the same tokens share one reading, to the deepest of their depths: a deeper
+    reading leaves the states above it as they are.
+    """
+    shared: dict[Passage, list[int]] = {}
+    for place, (passage, _) in wanted.items():
+        shared.setdefault(passage, []).append(place)
+    readings: dict[tuple[int, ...], dict[Passage, list[int]]] = {}
+    for passage, places in shared.items():
+        depths = {wanted[i][1] for i in places}
+        chosen = tuple(range(max(depths) + 1) if every else sorted(depths))
+        readings.setdefault(chosen, {})[passage] = places
+    states: dict[int, _States] = {}
+    for chosen, passages in readings.items():
+        pooled = source.pooled([*passages], chosen)
+        for rows, places in zip(pooled, passages.values(), strict=True):
+            states |= {place: _States(rows, chosen) for place in places}
+    return states
 
 
 def read_passages(
@@ -825,6 +897,10 @@ def _check_unlike(probe: Probe, level: float) -> None:
             f"{len(likeness.distances)} labelled texts allow no p-value below "
             f"{likeness.least_p:.3g}. Use --unlike {likeness.level(level):g}, or label more texts"
         )
+
+
+def _reader_of(part: Part) -> str | None:
+    return None if part.probe is None or part.probe.reader is None else part.probe.reader.model
 
 
 def _state_of(part: Part) -> StateProbe:

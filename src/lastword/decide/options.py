@@ -21,6 +21,8 @@ class DecideOptions(LoadOptions):
             such as pmi@0.5. By default items are corrected by trace, and questions get the
             model's answers. A certificate names its method, and is refused beside another.
         probes: Probes, or their files; each answers its question.
+        readers: Sentence encoders that probes read: a hub name or a folder each. `minilm` and
+            `mpnet` are found without being named.
         unlike: Defer a probe's answer if the text's p-value of being like the labelled texts is
             below this.
 
@@ -32,12 +34,14 @@ class DecideOptions(LoadOptions):
     certificate: "Certificate | str | Path | None" = None
     correction: str | None = None
     probes: Sequence[Any] = ()
+    readers: Sequence[Any] = ()
     unlike: float = 0.0
 
     def __post_init__(self) -> None:
         """Read the certificate's file, and accept any sequence of probes."""
         super().__post_init__()
         object.__setattr__(self, "probes", tuple(self.probes))
+        object.__setattr__(self, "readers", tuple(self.readers))
         if isinstance(self.certificate, str | Path):
             from lastword.trust.certificate import Certificate  # imports numpy and scipy
 

@@ -20,7 +20,8 @@ class Part:
         probe: The probe that answers; None if the model does.
         item: The prompt with its options, if the model's scores are read.
         scope: How `item` is read.
-        passage: The text whose state the probe reads, if it reads one.
+        passage: The text whose state the probe reads, if it reads one of the model.
+        sentence: The text whose state the probe reads, if it reads one of an encoder.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Part:
     item: EncodedItem | None = None
     scope: Scope | None = None
     passage: Passage | None = None
+    sentence: Passage | None = None
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,8 @@ class Plan:
     def tokens(self) -> int:
         """Return the tokens of work: of every prompt with its options, and of every text."""
         items = sum(part.item.tokens for part in self.parts if part.item is not None)
-        return items + sum(len(part.passage.tokens) for part in self.parts if part.passage)
+        texts = (text for part in self.parts for text in (part.passage, part.sentence))
+        return items + sum(len(text.tokens) for text in texts if text is not None)
 
     def split(self) -> Iterator["Plan"]:
         """Yield plans that can be answered apart: probes together, other questions one by one.

@@ -19,9 +19,10 @@ from lastword.decide.item import item_of, text_of
 from lastword.decide.questionnaire import Questionnaire, prepare
 from lastword.decide.tracer import Tracer, not_finite
 from lastword.errors import InputError, ItemError
+from lastword.model.encoder import Encoder, is_encoder
 from lastword.model.options import LoadOptions
-from lastword.probes.probe import Probe
-from lastword.probes.state import Pooling, StateProbe, classes_of, fit_state
+from lastword.probes.probe import Probe, reader_name
+from lastword.probes.state import OWN, Pooling, StateProbe, classes_of, fit_state
 from lastword.rule.geometry import tied_first
 from lastword.text.passages import Passage
 from lastword.text.prompt_template import Template
@@ -40,7 +41,7 @@ _TOGETHER = 256  # texts that are read in one plan
 _MOST_BYTES = 2**30  # of a tracer's states
 
 # States [depths, width] that a tracer has read, by passage, the oldest first.
-_STATES: WeakKeyDictionary[Tracer, dict[Passage, np.ndarray]] = WeakKeyDictionary()
+_STATES: WeakKeyDictionary[Tracer | Encoder, dict[Passage, np.ndarray]] = WeakKeyDictionary()
 
 Texts = Any  # array-like of one axis, as scikit-learn has it: a list, a column, an array
 Table = Float[np.ndarray, "texts classes"]
@@ -53,9 +54,11 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Clones share the model.
 
     Args:
-        model: A tracer, or what `Tracer.from_pretrained` takes: a name, a folder, a `LoadOptions`.
+        model: A tracer, or what `Tracer.from_pretrained` takes: a name, a folder, a `LoadOptions`;
+            an `Encoder`, `minilm` or `mpnet`, which need neither instructions nor a template.
         instructions: The question, for prompts whose last token is read.
         poolings: Among these the fit chooses: the `mean` over a text's tokens, the prompt's `last`.
+            An encoder has its own.
         template: As `Tracer.decide` takes it.
         promise: What a certificate is to say of the probe, as `lastword try` takes it. Half of the
             texts then make the probe, and the other half judges it beside the model's own answers.
@@ -73,7 +76,7 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        model: Tracer | LoadOptions | str,
+        model: Tracer | Encoder | LoadOptions | str,
         instructions: str | None = None,
         *,
         poolings: Sequence[Pooling] = ("mean", "last"),
@@ -112,17 +115,24 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         own = [name for name, here in zip(names, made, strict=True) if here]
         classes_of(own)  # refuses before anything is read
         question = Choice(self.instructions or "", options)
-        tracer = _tracer(self.model)
-        ready = prepare({"q": question}, self.template, chat=tracer.chat is not None)
-        states = [
-            _read(tracer, _passages(tracer, read, question, ready.template, pooling))
-            for pooling in self.poolings
-        ]
-        fit = fit_state(np.stack(states, axis=2)[made], own, poolings=self.poolings)
+        tracer = _source(self.model)
+        ready, subject = self._prepare(question), subject_of(tracer)
+        encoder = isinstance(tracer, Encoder)
+        if encoder and self.promise is not None:
+            raise InputError("a promise is about a model's answers, and an encoder gives none")
+        poolings: Sequence[Pooling] = (OWN,) if encoder else self.poolings
+        states = [_read(tracer, self._passages(read, question, own)) for own in poolings]
+        fit = fit_state(np.stack(states, axis=2)[made], own, poolings=poolings)
         self.classes_ = values
-        self.probe_ = Probe(question, ready.template_name, subject_of(tracer), fit.probe, len(own))
+        probe = fit.probe
+        if isinstance(tracer, Encoder):
+            probe = replace(probe, reader=reader_name(tracer.name))
+        reader = subject if encoder else None
+        count = len(own)
+        self.probe_ = Probe(question, ready.template_name, subject, probe, count, reader=reader)
         if self.promise is not None:
             self.probe_ = replace(self.probe_, seed=SEED)
+            assert isinstance(tracer, Tracer)
             tested = np.flatnonzero(~made).tolist()
             some = [read[i] for i in tested]
             self.certificate_ = self._certified(
@@ -197,15 +207,29 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _states(self, texts: Texts) -> Float[np.ndarray, "texts width"]:
         check_is_fitted(self)
-        fit, question, tracer = self._fit(), self.probe_.question, _tracer(self.model)
-        ready = prepare({"q": question}, self.template, chat=tracer.chat is not None)
+        fit, question, tracer = self._fit(), self.probe_.question, _source(self.model)
         read = _texts(texts)
         states = np.empty((len(read), len(fit.mean)))
         for first in range(0, len(read), _TOGETHER):
             some = slice(first, first + _TOGETHER)
-            passages = _passages(tracer, read[some], question, ready.template, fit.pooling)
+            passages = self._passages(read[some], question, fit.pooling)
             states[some] = _read(tracer, passages)[:, fit.depth]
         return states
+
+    def _prepare(self, question: Choice) -> Questionnaire:
+        tracer = _source(self.model)
+        chat = isinstance(tracer, Tracer) and tracer.chat is not None
+        return prepare({"q": question}, self.template, chat=chat)
+
+    def _passages(
+        self, texts: Sequence[str], question: Question, pooling: Pooling
+    ) -> list[Passage]:
+        source = _source(self.model)
+        if isinstance(source, Encoder):
+            return source.encode(texts)
+        assert isinstance(question, Choice)
+        template = self._prepare(question).template
+        return _passages(source, texts, question, template, pooling)
 
     def __sklearn_tags__(self) -> Any:
         """Return the tags: texts go in."""
@@ -216,12 +240,14 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 @lru_cache(maxsize=1)
-def _opened(model: LoadOptions | str) -> Tracer:
+def _opened(model: LoadOptions | str) -> Tracer | Encoder:
+    if isinstance(model, str) and is_encoder(model):
+        return Encoder(model)
     return Tracer.from_pretrained(model)
 
 
-def _tracer(model: Tracer | LoadOptions | str) -> Tracer:
-    return model if isinstance(model, Tracer) else _opened(model)
+def _source(model: Tracer | Encoder | LoadOptions | str) -> Tracer | Encoder:
+    return model if isinstance(model, Tracer | Encoder) else _opened(model)
 
 
 def _passages(
@@ -252,7 +278,9 @@ def _options(values: np.ndarray) -> list[Option]:
     return [Option(value if isinstance(value, str | bool) else str(value)) for value in plain]
 
 
-def _read(tracer: Tracer, passages: Sequence[Passage]) -> Float[np.ndarray, "texts depths width"]:
+def _read(
+    tracer: Tracer | Encoder, passages: Sequence[Passage]
+) -> Float[np.ndarray, "texts depths width"]:
     """Read every depth of some passages; the tracer keeps those that it has read."""
     kept = _STATES.setdefault(tracer, {})
     if new := [passage for passage in dict.fromkeys(passages) if passage not in kept]:

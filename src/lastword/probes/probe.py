@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from safetensors import SafetensorError
@@ -19,7 +19,7 @@ from lastword.errors import InputError
 from lastword.files.strict_json import from_json, to_json
 from lastword.files.writing import open_whole
 from lastword.probes.stacked import StackedProbe
-from lastword.probes.state import POOLINGS, StateProbe
+from lastword.probes.state import OWN, Pooling, StateProbe
 from lastword.probes.trajectory import TrajectoryProbe
 from lastword.probes.unlike import Likeness
 from lastword.text.question import Question, question_digest, question_from, question_to
@@ -58,6 +58,7 @@ class Probe:
         figures: What was measured of it, by name.
         threshold: The model's answer stands unless the best option beats it by more than this
             (`threshold`); None if the probe always answers.
+        reader: The sentence encoder whose states it reads; None if it reads the model's alone.
     """
 
     question: Question
@@ -69,6 +70,7 @@ class Probe:
     seed: int | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
     threshold: float | None = None
+    reader: Subject | None = None
 
     def __post_init__(self) -> None:
         """Refuse classes that are none of the question's options."""
@@ -76,6 +78,8 @@ class Probe:
             texts = {option.text for option in self.question.options}
             if strange := [name for name in self.state.classes if name not in texts]:
                 raise InputError(f"its class {strange[0]!r} is no option of its question")
+        if (self.reader is None) == bool(self.state is not None and self.state.reader):
+            raise InputError("it does not say which encoder it reads")
 
     @property
     def name(self) -> str:
@@ -88,6 +92,11 @@ class Probe:
         if isinstance(self.fit, StackedProbe):
             return self.fit.state
         return self.fit if isinstance(self.fit, StateProbe) else None
+
+    @property
+    def needs_model(self) -> bool:
+        """True if it was fitted beside a model; False if it is an encoder's alone."""
+        return self.reader is None or self.subject.digest != self.reader.digest
 
     @property
     def digest(self) -> str:
@@ -115,14 +124,17 @@ class Probe:
         Raises:
             InputError: They differ; the message names what does.
         """
-        marks = dict.fromkeys([*self.subject.marks, *subject.marks])
-        pairs = {
-            "model": (self.subject.model, subject.model),
-            **{n: (self.subject.marks.get(n), subject.marks.get(n)) for n in marks},
-            "chat template": (self.subject.chat, subject.chat),
-        }
-        for what, (mine, other) in pairs.items():
-            _require_same(what, mine, other)
+        if self.needs_model:
+            _require_same_model(self.subject, subject, "model")
+
+    def check_reader(self, subject: Subject) -> None:
+        """Refuse another sentence encoder than the fit's.
+
+        Raises:
+            InputError: They differ; the message names what does.
+        """
+        assert self.reader is not None
+        _require_same_model(self.reader, subject, "encoder")
 
     def check_template(self, template: str) -> None:
         """Refuse another prompt template than the fit's.
@@ -130,7 +142,8 @@ class Probe:
         Raises:
             InputError: They differ; the message names both.
         """
-        _require_same("prompt template", self.template, template)
+        if self.needs_model:
+            _require_same("prompt template", self.template, template)
 
     def to_bytes(self) -> bytes:
         """Return the file's bytes."""
@@ -138,7 +151,7 @@ class Probe:
             "schema": SCHEMA,
             "question": question_to(self.question),
             "template": self.template,
-            "subject": {n: v for n, v in asdict(self.subject).items() if n != "theta"},
+            "subject": _without_theta(self.subject),
             "labels": self.labels,
             "left_out": list(self.left_out),
             "seed": self.seed,
@@ -155,6 +168,8 @@ class Probe:
             facts |= {"temperature": own.temperature, "floor": likeness.floor}
             if own.earlier is not None:
                 arrays[_EARLIER] = own.earlier
+        if self.reader is not None and own is not None:
+            facts |= {"reader": _without_theta(self.reader), "beside": own.beside}
         if (over := self._over) is not None:
             arrays |= {f"over.{name}": getattr(over, name) for name in _OVER}
             facts |= {"over_temperature": over.temperature}
@@ -217,17 +232,17 @@ def _probe(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Probe:
     figures = facts["figures"]
     if not isinstance(figures, Mapping) or not all(map(_is_number, figures.values())):
         raise InputError("its figures are no numbers by name")
-    own = facts["subject"]
     return Probe(
         question=question_from(facts["question"], "answer"),
         template=str(facts["template"]),
-        subject=Subject(str(own["model"]), dict(own["marks"]), str(own["chat"])),
+        subject=_subject(facts["subject"]),
         fit=_fit(facts, arrays),
         labels=labels,
         left_out=tuple(map(str, facts["left_out"])),
         seed=seed,
         figures={name: float(value) for name, value in figures.items()},
         threshold=_threshold(facts.get("threshold")),
+        reader=_subject(facts["reader"]) if "reader" in facts else None,
     )
 
 
@@ -235,6 +250,14 @@ def _threshold(value: Any) -> float | None:
     if value is not None and not 0 <= value < np.inf:
         raise InputError(f"its threshold is {value!r}, expected one from 0")
     return None if value is None else float(value)
+
+
+def _subject(own: Mapping[str, Any]) -> Subject:
+    return Subject(str(own["model"]), dict(own["marks"]), str(own["chat"]))
+
+
+def _without_theta(subject: Subject) -> dict[str, Any]:
+    return {name: value for name, value in asdict(subject).items() if name != "theta"}
 
 
 def _fit(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Fit:
@@ -259,10 +282,16 @@ def _state(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> StateP
         distances=(texts,),
     )
     named = all(isinstance(name, str) for name in classes)
-    if not named or count < 2 or len(set(classes)) < count or pooling not in POOLINGS:
+    if not named or count < 2 or len(set(classes)) < count or pooling not in get_args(Pooling):
         raise InputError("its classes or its pooling are none")
-    if type(depth) is not int or depth < 0 or not (arrays["scale"] >= _LEAST).all():
+    reader = reader_name(_subject(facts["reader"]).model) if "reader" in facts else ""
+    beside = facts.get("beside")
+    depths = [depth] if beside is None else [depth, beside]
+    whole = all(type(d) is int and d >= 0 for d in depths)
+    if not whole or not (arrays["scale"] >= _LEAST).all():
         raise InputError("its depth or its scale is none")
+    if bool(reader) != (pooling == OWN or beside is not None):
+        raise InputError("its encoder is none")
     if not _is_number(facts["floor"]) or not _LEAST <= facts["floor"] <= _MOST:
         raise InputError(f"its floor is {facts['floor']!r:.40}, expected a number above 0")
     if not texts or (np.diff(arrays["distances"]) < 0).any():
@@ -281,6 +310,8 @@ def _state(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> StateP
         temperature=temperature,
         likeness=likeness,
         earlier=earlier,
+        reader=reader,
+        beside=beside,
     )
 
 
@@ -300,6 +331,22 @@ def _temperature(value: Any) -> float:
 
 def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) <= _FAR
+
+
+def reader_name(model: str) -> str:
+    """Return an encoder's name without its owner, as a probe's name has it."""
+    return model.rsplit("/", 1)[-1]
+
+
+def _require_same_model(own: Subject, used: Subject, kind: str) -> None:
+    marks = dict.fromkeys([*own.marks, *used.marks])
+    pairs = {
+        kind: (own.model, used.model),
+        **{n: (own.marks.get(n), used.marks.get(n)) for n in marks},
+        "chat template": (own.chat, used.chat),
+    }
+    for what, (mine, other) in pairs.items():
+        _require_same(what, mine, other)
 
 
 def _require_same(what: str, mine: str | None, other: str | None) -> None:

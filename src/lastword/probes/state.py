@@ -8,28 +8,28 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import softmax
 
 from lastword.errors import InputError
+from lastword.probes.linear import LeaveOneOut, LinearMap, Rows, Table, fit_linear, leave_one_out
 from lastword.probes.unlike import Likeness
 from lastword.trust.calibration import fit_temperature
 
-Pooling = Literal["mean", "last"]
-POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
+Pooling = Literal["mean", "last", "own"]
+POOLINGS: tuple[Pooling, ...] = ("mean", "last")  # of a decoder
+OWN: Pooling = "own"  # of an encoder
+Way = Literal["sum", "side"]  # of two probes together
 LEAST = 2  # labels a class
 MOST_EARLIER = 2**26  # bytes of the weights of earlier depths that a probe keeps
 
-# Penalties of the ridge a feature; features have a variance of 1, so that these reach from next to
-# no shrinkage to next to nothing but the classes' shares.
-PENALTIES = 10.0 ** np.arange(-3, 2.1, 0.5)
+Block = Float[np.ndarray, "texts _width"]  # of one source
+_STANDARDS = ("mean", "scale")
 
 States = Float[np.ndarray, "texts depths poolings width"]
-Rows = Float[np.ndarray, "texts width"]
-Table = Float[np.ndarray, "texts classes"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,13 +39,15 @@ class StateProbe:
     Attributes:
         classes: In Unicode's order.
         depth: Of the state it reads.
-        pooling: The mean over the input's tokens, or the prompt's last token.
+        pooling: The mean over the input's tokens, or the prompt's last token; an encoder's own.
         scale: Deviation of each feature over the fit's texts [width].
         temperature: T, by the fit's leave-one-out log loss.
         likeness: How far the fit's texts lie from one another.
         earlier: What a probe of each depth before it would be, of the same pooling: weights of the
             state itself, the intercept in the last row [depth, width + 1, classes]; None where the
             fit did not see all of them, or they are too large to keep.
+        reader: Name of the encoder whose state it reads; empty if it reads the model's alone.
+        beside: Depth of that encoder's state, if that stands behind the model's in a row.
     """
 
     classes: tuple[str, ...]
@@ -58,11 +60,20 @@ class StateProbe:
     temperature: float
     likeness: Likeness
     earlier: Float[np.ndarray, "_earlier width_1 classes"] | None = None
+    reader: str = ""
+    beside: int | None = None
 
     @property
     def name(self) -> str:
-        """`probe@DEPTH`, as answers have it for their method."""
-        return f"probe@{self.depth}"
+        """`probe@DEPTH`, `probe@READER:DEPTH`, or `probe@DEPTH+READER:DEPTH` of both."""
+        if self.beside is not None:
+            return f"probe@{self.depth}+{self.reader}:{self.beside}"
+        return f"probe@{self.reader}:{self.depth}" if self.reader else f"probe@{self.depth}"
+
+    @property
+    def reader_depth(self) -> int | None:
+        """The depth of the encoder that is read; None if none is."""
+        return self.beside if self.beside is not None or not self.reader else self.depth
 
     def scores(self, states: Rows) -> Table:
         """Return the classes' scores; their softmax at the temperature are the probabilities."""
@@ -128,21 +139,77 @@ def fit_state(
     every = depths is None
     depths = range(x.shape[1]) if depths is None else depths
     with threadpool_limits(1):  # small products, whose bits then depend on no other thread
-        candidates = [
-            _fit_one(x[:, d, p], truths, len(classes), (d, p))
+        fits = {
+            (d, p): leave_one_out(x[:, d, p], truths, len(classes))
             for d in range(x.shape[1])
             for p in range(x.shape[2])
-        ]
-        best = max(candidates, key=lambda own: own.right)  # the first of equals: the shallower
-        d, p = best.place
-        probe = _probe(best, x[:, d, p], truths, classes, depths[d], poolings[p])
+        }
+        d, p = max(fits, key=lambda place: fits[place].right)  # of equals the shallower
+        best = fits[d, p]
+        fitted = fit_linear(best, x[:, d, p], truths, len(classes))
+        probe = _probe(best.scores, fitted, truths, classes, depths[d], poolings[p])
         if every and d * x.shape[-1] * len(classes) * 4 <= MOST_EARLIER:
-            before = [own for own in candidates if own.place[0] < d and own.place[1] == p]
+            before = [fits[depth, p] for depth in range(d)]
             probe = replace(probe, earlier=_earlier(before, x[:, :, p], truths, len(classes)))
-    scores = np.empty_like(best.scores)
-    scores[order] = best.scores
-    right = np.reshape([own.right for own in candidates], x.shape[1:3])
-    return StateFit(probe, scores, right)
+    right = np.reshape([own.right for own in fits.values()], x.shape[1:3])
+    return StateFit(probe, _in_order(best.scores, order), right)
+
+
+def fit_beside(
+    model: StateFit,
+    reader: StateFit,
+    rows: tuple[Block, Block],
+    labels: Sequence[str],
+    ways: Sequence[Way] = get_args(Way),
+) -> StateFit:
+    """Fit a probe over a model's state and an encoder's (method, section 22).
+
+    The way with the best leave-one-out accuracy is taken; of equals the first.
+
+    Args:
+        model: The probe of the model's states alone.
+        reader: The probe of the encoder's states alone.
+        rows: The states that each of the two reads, of the texts of the fits.
+        labels: The right class of each text.
+        ways: `sum` adds the scores of the two probes; `side` fits one linear map to both states.
+    """
+    from threadpoolctl import threadpool_limits
+
+    classes, one, other = model.probe.classes, model.probe, reader.probe
+    order = _order(rows[0][:, None, None], labels)
+    x, widths = np.concatenate(rows, axis=1)[order], tuple(own.shape[1] for own in rows)
+    truths = np.array([classes.index(labels[i]) for i in order])
+    with threadpool_limits(1):
+        fits: list[tuple[Table, LinearMap]] = []
+        if "sum" in ways:
+            scores = (model.scores + reader.scores)[order]
+            fits.append((scores, _summed(one, other, x, widths)))
+        if "side" in ways:
+            both = leave_one_out(x, truths, len(classes), widths)
+            fits.append((both.scores, fit_linear(both, x, truths, len(classes), widths)))
+        right = [float((scores.argmax(axis=1) == truths).mean()) for scores, _ in fits]
+        scores, fitted = fits[int(np.argmax(right))]
+        probe = _probe(scores, fitted, truths, classes, one.depth, one.pooling)
+    probe = replace(probe, reader=other.reader, beside=other.depth)
+    return StateFit(probe, _in_order(scores, order), np.array([[max(right)]]))
+
+
+def _summed(one: StateProbe, other: StateProbe, x: Rows, widths: Sequence[int]) -> LinearMap:
+    """Return the map whose scores are the sum of two probes' over their rows side by side.
+
+    It is scaled as one map over both blocks is, so that likeness weighs them alike.
+    """
+    roots = np.repeat(np.sqrt(widths), widths)
+    mean, scale = (np.concatenate([getattr(own, n) for own in (one, other)]) for n in _STANDARDS)
+    weights = np.concatenate([one.weights, other.weights]) * roots[:, None]
+    rows = (x - mean) / (scale * roots)
+    return LinearMap(mean, scale * roots, weights, one.intercept + other.intercept, rows)
+
+
+def _in_order(scores: Table, order: Int[np.ndarray, " texts"]) -> Table:
+    own = np.empty_like(scores)
+    own[order] = scores
+    return own
 
 
 def few(labels: Sequence[str]) -> list[str]:
@@ -171,95 +238,43 @@ def classes_of(labels: Sequence[str]) -> tuple[str, ...]:
     return classes
 
 
-@dataclass(frozen=True, eq=False)
-class _Candidate:
-    """The best penalty of one depth and pooling, by leave-one-out."""
-
-    place: tuple[int, int]
-    penalty: float
-    scores: Table
-    right: float
-
-
 def _order(states: States, labels: Sequence[str]) -> Int[np.ndarray, " texts"]:
     """Places of the texts in an order that is theirs alone."""
     digests = [blake2b(np.ascontiguousarray(own).tobytes()).digest() for own in states]
     return np.array(sorted(range(len(labels)), key=lambda i: (labels[i], digests[i])))
 
 
-def _standards(x: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation of each feature; a thousandth of the largest deviation at least."""
-    deviation = x.std(axis=0, dtype=np.float64)
-    scale = np.maximum(deviation, deviation.max() / 1000 or 1.0)
-    return x.mean(axis=0, dtype=np.float64), scale
-
-
-def _targets(truths: Int[np.ndarray, " texts"], classes: int) -> Table:
-    return np.asarray(2.0 * np.eye(classes)[truths] - 1.0)
-
-
-def _fit_one(
-    x: Rows, truths: Int[np.ndarray, " texts"], classes: int, place: tuple[int, int]
-) -> _Candidate:
-    """Return the leave-one-out answers of one depth and pooling at its best penalty."""
-    from sklearn.linear_model import RidgeCV
-
-    mean, scale = _standards(x)
-    z, targets = (x - mean) / scale, _targets(truths, classes)
-    penalties = PENALTIES * z.shape[1]
-    # With a scorer its `cv_results_` are the exact leave-one-out predictions.
-    ridge = RidgeCV(penalties, scoring="neg_mean_squared_error", store_cv_results=True)
-    answers = ridge.fit(z, targets).cv_results_  # [texts, classes, penalties]
-    errors = np.square(answers - targets[:, :, None]).mean(axis=(0, 1))
-    best = int(errors.argmin())
-    scores = answers[:, :, best]
-    right = float((scores.argmax(axis=1) == truths).mean())
-    return _Candidate(place, float(penalties[best]), scores, right)
-
-
-def _ridge(
-    x: Rows, truths: Int[np.ndarray, " texts"], classes: int, penalty: float
-) -> tuple[np.ndarray, np.ndarray, Rows, Any]:
-    """Return mean, scale and standardised features, and the ridge that is fitted to them."""
-    from sklearn.linear_model import Ridge
-
-    mean, scale = _standards(x)
-    z = (x - mean) / scale
-    return mean, scale, z, Ridge(penalty).fit(z, _targets(truths, classes))
-
-
 def _earlier(
-    before: Sequence[_Candidate],
+    before: Sequence[LeaveOneOut],
     x: Float[np.ndarray, "texts depths width"],
     truths: Int[np.ndarray, " texts"],
     classes: int,
 ) -> Float[np.ndarray, "_earlier width_1 classes"]:
-    """Weights of unscaled states, with the intercept as their last row, of some depths."""
+    """Weights of unscaled states, with the intercept as their last row, of the first depths."""
     each = np.empty((len(before), x.shape[-1] + 1, classes), dtype=np.float32)
-    for own, told in zip(before, each, strict=True):
-        mean, scale, _, ridge = _ridge(x[:, own.place[0]], truths, classes, own.penalty)
-        weights = ridge.coef_.T / scale[:, None]
-        told[:-1], told[-1] = weights, ridge.intercept_ - mean @ weights
+    for depth, (fit, told) in enumerate(zip(before, each, strict=True)):
+        own = fit_linear(fit, x[:, depth], truths, classes)
+        weights = own.weights / own.scale[:, None]
+        told[:-1], told[-1] = weights, own.intercept - own.mean @ weights
     return each
 
 
 def _probe(
-    best: _Candidate,
-    x: Rows,
+    scores: Table,
+    fitted: LinearMap,
     truths: Int[np.ndarray, " texts"],
     classes: tuple[str, ...],
     depth: int,
     pooling: Pooling,
 ) -> StateProbe:
-    mean, scale, z, ridge = _ridge(x, truths, len(classes), best.penalty)
     return StateProbe(
         classes=classes,
         depth=depth,
         pooling=pooling,
-        mean=mean,
-        scale=scale,
-        weights=np.ascontiguousarray(ridge.coef_.T),
-        intercept=ridge.intercept_,
-        temperature=fit_temperature(best.scores, truths.tolist()),
-        likeness=Likeness.of(z),
+        mean=fitted.mean,
+        scale=fitted.scale,
+        weights=fitted.weights,
+        intercept=fitted.intercept,
+        temperature=fit_temperature(scores, truths.tolist()),
+        likeness=Likeness.of(fitted.rows),
     )

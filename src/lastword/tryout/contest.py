@@ -8,7 +8,7 @@ costs more has to gain more there than chance would.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,11 +18,22 @@ from scipy.special import softmax
 
 from lastword.decide.decider import read_passages, read_states, subject_of
 from lastword.decide.item import candidates_of, item_of
+from lastword.decide.tracer import not_finite
 from lastword.errors import ItemError
+from lastword.model.backend import Profile
+from lastword.model.encoder import Encoder, EncoderProfile
 from lastword.probes.controls import features_of_cell
-from lastword.probes.probe import Fit, Probe
+from lastword.probes.probe import Fit, Probe, reader_name
 from lastword.probes.stacked import StackedProbe, fit_stacked
-from lastword.probes.state import POOLINGS, StateFit, StateProbe, fit_state, kept
+from lastword.probes.state import (
+    OWN,
+    POOLINGS,
+    StateFit,
+    StateProbe,
+    fit_beside,
+    fit_state,
+    kept,
+)
 from lastword.probes.threshold import (
     answers_by_itself,
     choose_threshold,
@@ -47,6 +58,7 @@ if TYPE_CHECKING:
 
 ALONE, STACKED = "probe", "probe+model"
 WORDS, DEPTH_0, LARGEST = "bag of words", "words' embeddings", "largest class"
+_SOURCE = "of "  # before the name of what one source of states is called until it has a probe
 UNREAD = "fitted without the text"
 FOLDS = 5
 _COUNTED = 16  # texts whose cost is counted
@@ -119,6 +131,7 @@ class Material:
         groups: Of each text; texts of one group are never on both sides of a fit.
         cell: The records of the texts; each is an item that counts.
         template: Writes the prompts.
+        readers: Sentence encoders that take part, alone and beside the model's probe.
     """
 
     texts: Sequence[str]
@@ -127,6 +140,7 @@ class Material:
     groups: Groups
     cell: Cell
     template: Template
+    readers: Sequence[Encoder] = ()
 
     @property
     def folds(self) -> Folds:
@@ -163,7 +177,8 @@ def _by_state(tracer: "Tracer", material: Material, made: Right) -> Contest | No
     frame = material.cell.mc1_items
     base, blind = (np.stack([*frame[name]]) for name in ("base_scores", "blind_scores"))
     options, truths = candidates_of(question), np.array(labels)
-    own = _Known(tracer, material, options, truths, states, base, blind)
+    encoded = {reader.name: _encode(reader, material.texts) for reader in material.readers}
+    own = _Known(tracer, material, options, truths, states, encoded, base, blind)
     entrants, names = own.entrants(made)
     crossed = {
         names.get(name, name): answers
@@ -198,26 +213,55 @@ class _Known:
     options: tuple[str, ...]
     truths: np.ndarray
     states: np.ndarray
+    encoded: Mapping[str, np.ndarray]
     base: np.ndarray
     blind: np.ndarray
 
+    def each(self, fitted: Sequence[int]) -> dict[str, StateFit]:
+        """Return the probe of the model's states, of each encoder's, and of both together.
+
+        What reads less comes first.
+        """
+        labels, some = self.truths[fitted].tolist(), np.isin(np.arange(len(self.truths)), fitted)
+        model = fit_state(self.states[fitted], labels)
+        alone: dict[str, StateFit] = {}
+        both: dict[str, StateFit] = {}
+        for name, states in self.encoded.items():
+            fit = fit_state(states[fitted], labels, poolings=(OWN,))
+            probe = replace(fit.probe, reader=reader_name(name))
+            alone[name] = fit = replace(fit, probe=probe)
+            rows = self.rows(model.probe, some), self.rows(probe, some)
+            both[f"{ALONE}+{name}"] = fit_beside(model, fit, rows, labels)
+        singles = {ALONE: model} | alone
+        work = {name: self.work(fit.probe) for name, fit in singles.items()}
+        return {name: singles[name] for name in sorted(singles, key=work.__getitem__)} | both
+
+    def work(self, probe: StateProbe) -> int:
+        """Return the weights that a state of one source takes per token."""
+        profiles = {reader_name(r.name): r.profile for r in self.material.readers}
+        if probe.reader:
+            return _weights(profiles[probe.reader], profiles[probe.reader].depth)
+        return _weights(self.tracer.profile, probe.depth)
+
     def fits(
         self, fitted: Sequence[int]
-    ) -> tuple[StateFit, StackedProbe, Right, tuple["_Held", "_Held"]]:
-        """Fit a state probe and a stacked one.
+    ) -> tuple[StateFit, StackedProbe, Right, dict[str, StateFit], tuple["_Held", "_Held"]]:
+        """Fit state probes, and a stacked one over the best by leave-one-out.
 
         Returns:
-            Both, where the second is right on the labels of other folds, and what holds each.
+            The best and the stacked one, where this is right on the labels of other folds, all
+            state probes, and what holds each of the first two.
         """
+        each = self.each(fitted)
         own, groups = self.truths[fitted].tolist(), [str(self.material.groups[i]) for i in fitted]
-        fit = fit_state(self.states[fitted], own)
+        fit = max(each.values(), key=lambda one: one.right.max())  # of equals the cheaper
         scores = self.base[fitted], self.blind[fitted]
         over = fit_stacked(fit, own, self.options, *scores, groups)
         base = self.base[fitted].argmax(axis=1)
         truths = np.array([*map(self.options.index, own)])
         alone = of_options(fit.scores, fit.probe.classes, self.options)
         held = (_Held.of(alone, base, truths), _Held.of(over.scores / 2, base, truths))
-        return fit, over.probe, over.scores.argmax(axis=1) == truths, held
+        return fit, over.probe, over.scores.argmax(axis=1) == truths, each, held
 
     def table(self, fit: Fit, own: Right) -> np.ndarray:
         """Return the scores of all options to some texts, on the ridge's scale."""
@@ -237,8 +281,13 @@ class _Known:
 
     def rows(self, fit: StateProbe, own: Right) -> np.ndarray:
         """The states that a probe reads of some texts [texts, width]."""
+        names = {reader_name(name): states for name, states in self.encoded.items()}
+        if fit.pooling == OWN:
+            return np.asarray(names[fit.reader][own, fit.depth, 0].astype(np.float64))
         rows = self.states[own, fit.depth, POOLINGS.index(fit.pooling)].astype(np.float64)
-        return np.asarray(rows)
+        if fit.beside is None:
+            return np.asarray(rows)
+        return np.concatenate([rows, names[fit.reader][own, fit.beside, 0]], axis=1)
 
     def answers(self, probe: Fit, own: Right, threshold: float | None = None) -> np.ndarray:
         """Return the options that a probe answers, or the model where its answer stands."""
@@ -253,11 +302,11 @@ class _Known:
     def contestants(self, rest: Right, own: Right) -> dict[str, np.ndarray]:
         """What each contestant answers to some texts by a fit on the rest."""
         texts, fitted = self.material.texts, _kept(self.material.truths, rest)
-        fit, stacked, _, (alone, over) = self.fits(fitted)
+        fit, stacked, _, each, (alone, over) = self.fits(fitted)
         known = self.truths[fitted].tolist()
         words = bag_of_words([texts[i] for i in fitted], known)
         depth_0 = fit_state(self.states[fitted, :1, :1], known, poolings=POOLINGS[:1]).probe
-        return {
+        return {_SOURCE + name: self.answers(one.probe, own) for name, one in each.items()} | {
             ALONE: self.answers(fit.probe, own, alone.threshold),
             STACKED: self.answers(stacked, own, over.threshold),
             WORDS: words.predict([texts[i] for i in np.flatnonzero(own).tolist()]),
@@ -267,17 +316,18 @@ class _Known:
     def entrants(self, made: Right) -> tuple[list[Entrant], dict[str, str]]:
         """Return the probe that one part of the labels makes, and the probes' full names."""
         fitted = _kept(self.material.truths, made)
-        fit, stacked, both, held = self.fits(fitted)
+        fit, stacked, both, each, held = self.fits(fitted)
         alone = np.array(fit.probe.classes)[fit.scores.argmax(axis=1)] == self.truths[fitted]
         better = int(both.sum()) - int(alone.sum()) > np.sqrt((both != alone).sum())
         chosen: Fit = stacked if better else fit.probe
         entrants = [self.entrant(chosen, held[int(better)].threshold, len(fitted), ~made)]
-        return entrants, {ALONE: fit.probe.name, STACKED: stacked.name}
+        names = {_SOURCE + name: one.probe.name for name, one in each.items()}
+        return entrants, names | {ALONE: fit.probe.name, STACKED: stacked.name}
 
     def refit(self, like: Probe) -> Probe:
         """Fit a probe of the same kind to all labels."""
         fitted = _kept(self.material.truths, np.ones(len(self.truths), dtype=bool))
-        fit, stacked, _, held = self.fits(fitted)
+        fit, stacked, _, _, held = self.fits(fitted)
         better = isinstance(like.fit, StackedProbe)
         chosen = stacked if better else fit.probe
         probe = _probe(self.tracer, self.material, chosen, len(fitted))
@@ -367,11 +417,32 @@ def _by_trajectory(tracer: "Tracer", material: Material, made: Right) -> Contest
 
 def _probe(tracer: "Tracer", material: Material, fit: Fit, labels: int) -> Probe:
     name = template_name(material.template.to_dict())
-    probe = Probe(material.questions[0], name, subject_of(tracer), fit, labels, seed=SEED)
-    if (state := probe.state) is None:
-        return probe
-    options = [option.text for option in probe.question.options]
-    return replace(probe, left_out=tuple(o for o in options if o not in state.classes))
+    question, subject = material.questions[0], subject_of(tracer)
+    state = fit.state if isinstance(fit, StackedProbe) else fit
+    if isinstance(state, TrajectoryProbe):
+        return Probe(question, name, subject, fit, labels, seed=SEED)
+    readers = [r for r in material.readers if reader_name(r.name) == state.reader]
+    reader = subject_of(readers[0]) if readers else None
+    left_out = tuple(o.text for o in question.options if o.text not in state.classes)
+    return Probe(question, name, subject, fit, labels, left_out, SEED, reader=reader)
+
+
+def _encode(reader: Encoder, texts: Sequence[str]) -> np.ndarray:
+    """Return an encoder's states of some texts [texts, depths, 1, width].
+
+    Raises:
+        NonFiniteError: States that are not finite.
+    """
+    depths = range(reader.profile.depth + 1)
+    states = reader.pooled(reader.encode(texts), depths)
+    if (fault := not_finite(states, depths)) is not None:
+        raise fault
+    return states[:, :, None]
+
+
+def _weights(profile: EncoderProfile | Profile, depth: int) -> int:
+    """Return the weights of some blocks, each used once a token: about 12 d^2 a block."""
+    return 12 * profile.width**2 * depth
 
 
 def _kept(labels: Sequence[str], among: Right) -> list[int]:
@@ -406,8 +477,14 @@ def _costs(tracer: "Tracer", material: Material, probe: Probe) -> float:
             whole += trunk + rows * (1 if place > 1 else profile.depth + 1)
     if (state := probe.state) is None:
         return whole / model
-    named: list[tuple[str, str | None]] = [(text, None) for text in texts]
-    passages = read_passages(tracer, named, questions[0], template, state.pooling)
-    tokens = sum(len(p.tokens) for p in passages if isinstance(p, Passage))
-    read = tokens * block * state.depth / model
-    return read + isinstance(probe.fit, StackedProbe)
+    read = 0
+    if state.pooling != OWN:
+        named: list[tuple[str, str | None]] = [(text, None) for text in texts]
+        passages = read_passages(tracer, named, questions[0], template, state.pooling)
+        tokens = sum(len(p.tokens) for p in passages if isinstance(p, Passage))
+        read += tokens * block * state.depth
+    for reader in material.readers:
+        if reader_name(reader.name) == state.reader:
+            tokens = sum(len(own.tokens) for own in reader.encode(texts))
+            read += tokens * _weights(reader.profile, reader.profile.depth)
+    return read / model + isinstance(probe.fit, StackedProbe)

@@ -1,7 +1,7 @@
 """Run a trial: answer labelled items, fit probes, certify, and write the verdict."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from lastword.files.strict_json import to_json
 from lastword.files.writing import open_whole
 from lastword.methods import resolve
 from lastword.methods.contract import Method
+from lastword.model.encoder import Encoder, installed
 from lastword.probes.probe import SUFFIX
 from lastword.probes.state import POOLINGS
 from lastword.text.prompt_template import Template
@@ -58,6 +59,7 @@ class TryJob:
         template: Writes the prompts.
         sets: Level of prediction sets; None for no sets.
         named: The template as the user named it; None if it was left out.
+        readers: Sentence encoders that take part.
     """
 
     tracer: "Tracer"
@@ -67,6 +69,7 @@ class TryJob:
     budget: float = BUDGET
     sets: float | None = None
     named: str | None = None
+    readers: tuple[Encoder, ...] = ()
 
     @property
     def items(self) -> int:
@@ -187,7 +190,7 @@ class TryJob:
         counting = [rows[str(id)] for id in cell.items["id"].iloc[cell.mc1_places]]
         texts, questions, truths = zip(*counting, strict=True)
         labelled = texts, questions, truths, sample.items.groups, cell
-        return hold(self.tracer, Material(*labelled, self.template))
+        return hold(self.tracer, Material(*labelled, self.template, self.readers))
 
     def _certify(self, sample: Sample, terms: Terms, contest: Contest | None) -> Outcome | None:
         """Test the corrections on all labels, and each probe on those that it was not made of."""
@@ -214,6 +217,7 @@ class TryJob:
         source = self.tracer.source
         asked = f"--model {source.get('path', source['model'])}"
         asked += "" if self.named is None else f" --template {self.named}"
+        asked += "".join(f" --reader {r.place}" for r in self.readers if not installed(r.name))
         contest, certificate = verdict.contest, verdict.certificate
         if out is None:
             return ["Run it again with --out FOLDER to get the files that serve the result."]
@@ -297,6 +301,7 @@ def ready(
     template: str | None = None,
     budget: float = BUDGET,
     sets: float | None = None,
+    readers: Sequence[Encoder] = (),
 ) -> TryJob:
     """Return labelled examples that are ready to be run on a model.
 
@@ -305,7 +310,7 @@ def ready(
     """
     check_level(sets)
     written_by = template_of(template or (DEFAULT if tracer.chat is None else CHAT))
-    return TryJob(tracer, labels, written_by, terms, budget, sets, template)
+    return TryJob(tracer, labels, written_by, terms, budget, sets, template, tuple(readers))
 
 
 def try_labels(
@@ -324,6 +329,7 @@ def try_labels(
     promise: Promise = "gain",
     alpha: float = 0.05,
     delta: float = 0.05,
+    readers: Sequence[Encoder | str | Path] = (),
 ) -> Verdict:
     """Test a model on labelled examples: what to run, how much it gains, and how certain that is.
 
@@ -343,6 +349,8 @@ def try_labels(
             answers broken.
         alpha: Maximum share of answers broken, for `breaks`.
         delta: Maximum probability that the guarantee does not hold.
+        readers: Sentence encoders that take part: an `Encoder`, a hub name, a folder, `minilm` or
+            `mpnet`.
 
     Raises:
         InputError: The table cannot be read, or a column cannot be guessed.
@@ -351,7 +359,8 @@ def try_labels(
     columns = Named(text, label, choices, described, instructions)
     terms = Terms(alpha, delta, methods=METHODS, promise=promise)
     read = read_labels(source, columns)
-    job = ready(tracer, read, terms, template=template, budget=budget, sets=sets)
+    encoders = [one if isinstance(one, Encoder) else Encoder(one) for one in readers]
+    job = ready(tracer, read, terms, template=template, budget=budget, sets=sets, readers=encoders)
     return job.run(None if out is None else Path(out))
 
 

@@ -107,14 +107,21 @@ def _if_useless(verdict: Verdict) -> str:
 
 
 def in_words(name: str) -> str:
-    """Return `probe@19`, `probe@19+model` or `probe@trajectory` as people say it."""
+    """Return a probe's name (`probe@19+minilm:6+model`) as people say it."""
     if not is_probe(name):
         return name
     if name == TrajectoryProbe.name:
         return "the probe of all layers"
-    kind, _, rest = name.partition("@")
-    layer, _, model = rest.partition("+")
-    return f"the probe on layer {layer}{' combined with the model' if model else ''}"
+    first, *others = map(_source, name.partition("@")[2].split("+"))
+    return f"the probe on {first}" + (f" combined with {' and '.join(others)}" if others else "")
+
+
+def _source(part: str) -> str:
+    """Return `19`, `minilm:6` or `model` as people say it."""
+    if part == "model":
+        return "the model"
+    reader, _, layer = part.rpartition(":")
+    return f"layer {layer} of {reader}" if reader else f"layer {layer}"
 
 
 def _warning(verdict: Verdict) -> Iterator[str]:

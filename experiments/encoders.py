@@ -1,0 +1,136 @@
+"""What 100 labels buy from a model's states, from sentence encoders, and from both.
+
+    OMP_NUM_THREADS=1 python experiments/encoders.py MODEL DATA --keep FOLDER
+
+DATA is a folder of JSON lines, each `{"input", "instructions", "choices", "truth"}`. Of each set
+the first 250 texts are read once, by the model and by MiniLM and mpnet (`lastword get`), and their
+states are kept in FOLDER. A draw shuffles a set: 100 labels fit, the other texts judge. The study
+is described in dev/LOG.md (*Sentence encoders*). It goes on where it was stopped, and the table has
+what is finished.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from probes import question, rows_of
+
+from lastword import Tracer
+from lastword.decide.decider import read_states
+from lastword.decide.questionnaire import prepare
+from lastword.model.encoder import Encoder
+from lastword.probes import bag_of_words, fit_state
+from lastword.probes.state import OWN, StateFit, few, fit_beside
+
+RESULTS = Path(__file__).resolve().parent / "results" / "probes"
+SETS = ("trec", "sst2", "agnews", "emotion", "banking77", "clinc150")
+READERS = ("minilm", "mpnet")
+TEXTS, LABELS = 250, 100
+
+Data = dict[str, np.ndarray]
+
+
+def read(path: Path, keep: Path, source: str, model: str) -> np.ndarray:
+    """Return the states of a set's texts [texts, depths, 1, width], by mean or own pooling."""
+    kept = keep / f"encoders-{source}-{path.stem}.npy"
+    if not kept.exists():
+        rows = rows_of(path)[:TEXTS]
+        texts = [row["input"] for row in rows]
+        if source in READERS:
+            encoder = Encoder(source)
+            depths = range(encoder.profile.depth + 1)
+            states = encoder.pooled(encoder.encode(texts), depths)[:, :, None]
+        else:
+            made = prepare({"q": question(rows[0])})
+            tracer = Tracer.from_pretrained(model)
+            states = read_states(tracer, texts, made.questions["q"], made.template, ("mean",))
+        np.save(kept, states)
+        print(f"{path.stem} by {source}", flush=True)
+    return np.load(kept)
+
+
+def draw(texts: np.ndarray, y: np.ndarray, states: Data, seed: int) -> dict[str, float]:
+    """Return the accuracy of each contestant on the texts past the labels."""
+    order = np.random.default_rng(seed).permutation(len(y))
+    fit, test = order[:LABELS], order[LABELS:]
+    fit = fit[~np.isin(y[fit], few(y[fit].tolist()))]
+    labels = y[fit].tolist()
+    fits: dict[str, StateFit] = {}
+    rows: Data = {}
+    for name, x in states.items():
+        fits[name] = fit_state(x[fit], labels, poolings=("mean" if name == "probe" else OWN,))
+        rows[name] = x[:, fits[name].probe.depth, 0].astype(float)
+    for name in [own for own in states if own != "probe"]:
+        pair = rows["probe"], rows[name]
+        for way in ("side", "sum"):
+            both = fit_beside(
+                fits["probe"], fits[name], (pair[0][fit], pair[1][fit]), labels, (way,)
+            )
+            fits[f"probe and {name}, {way}"] = both
+            rows[f"probe and {name}, {way}"] = np.concatenate(pair, axis=1)
+
+    def right(name: str) -> float:
+        probe = fits[name].probe
+        told = np.array(probe.classes)[probe.scores(rows[name][test]).argmax(axis=1)]
+        return float((told == y[test]).mean())
+
+    words = bag_of_words(texts[fit].tolist(), labels).predict(texts[test].tolist())
+    chosen = max(fits, key=lambda name: fits[name].right.max())
+    picked = {"chosen": right(chosen)} if len(states) == 1 + len(READERS) else {}
+    return (
+        {name: right(name) for name in fits} | picked | {"words": float((words == y[test]).mean())}
+    )
+
+
+def table(model: str, results: dict[str, list[dict[str, float]]]) -> str:
+    """Return the Markdown table of all sets."""
+    names = [*dict.fromkeys(name for draws in results.values() for own in draws for name in own)]
+    lines = [f"| set | draws | {' | '.join(names)} |", f"|---|--:|{'--:|' * len(names)}"]
+    for each, draws in results.items():
+        means = [
+            f"{100 * np.mean([own[n] for own in draws]):.1f}" if n in draws[0] else "–"
+            for n in names
+        ]
+        lines.append(f"| {each} | {len(draws)} | {' | '.join(means)} |")
+    return (
+        "\n".join([*lines, "", f"{model}; {LABELS} labels, {TEXTS - LABELS} texts judge."]) + "\n"
+    )
+
+
+def measure(asked: Any, each: str, sources: Sequence[str]) -> list[dict[str, float]]:
+    """Return the draws of one set with some sources of states."""
+    path = asked.data / f"{each}.jsonl"
+    rows = rows_of(path)[:TEXTS]
+    texts, y = (np.array([row[name] for row in rows]) for name in ("input", "truth"))
+    states = {source: read(path, asked.keep, source, asked.model) for source in sources}
+    return [draw(texts, y, states, seed) for seed in range(asked.draws)]
+
+
+def main() -> None:
+    """Read, measure and write the table, set by set; sets with mpnet last."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--keep", type=Path, required=True, help="folder of the states")
+    parser.add_argument("--sets", nargs="+", default=SETS)
+    parser.add_argument("--draws", type=int, default=10)
+    asked = parser.parse_args()
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    out = RESULTS / f"encoders-{Path(asked.model).name}.json"
+    results = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
+    for sources in (("probe", "minilm"), ("probe", *READERS)):
+        for each in asked.sets:
+            have = results.get(each, [])
+            if len(have) >= asked.draws and all(name in have[0] for name in sources):
+                continue
+            results[each] = measure(asked, each, sources)
+            out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+            out.with_suffix(".md").write_text(table(asked.model, results), encoding="utf-8")
+            print(f"{each}: {', '.join(sources)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

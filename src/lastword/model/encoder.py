@@ -1,0 +1,259 @@
+"""Sentence encoders: models that read a text both ways and pool one state of it (section 22).
+
+A folder of sentence-transformers says itself how its states are pooled, how many tokens it takes
+and what it puts before a text. These files are read here; the library itself is not needed.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from transformers import AutoConfig, AutoModel, AutoTokenizer
+from transformers.utils import cached_file
+
+from lastword.errors import ModelError, UnsupportedModelError
+from lastword.model import named
+from lastword.model.loading import device_of, in_one_line
+from lastword.model.options import LoadOptions
+from lastword.model.weights.identity import folder_digests
+from lastword.text.passages import Passage
+
+Pool = Literal["mean", "cls", "max", "lasttoken"]
+_MODULES = ("Transformer", "Pooling", "Normalize")  # in this order, the last one optional
+_TOKENS = 8192  # of a batch, padding included
+_WASTE = 1.1  # most of a batch's longest text over its shortest
+
+
+@dataclass(frozen=True)
+class EncoderSetup:
+    """How an encoder's files say that a text is read.
+
+    Attributes:
+        pool: How the states of the tokens become one.
+        normalised: True if that one is divided by its length.
+        prompt: Text before every text.
+        prompt_pooled: True if the prompt's tokens are pooled too.
+        lower: True if texts are put into lower case.
+        context: Maximum number of tokens; what is longer is cut at its end.
+    """
+
+    pool: Pool
+    normalised: bool
+    prompt: str
+    prompt_pooled: bool
+    lower: bool
+    context: int
+
+
+@dataclass(frozen=True)
+class EncoderProfile:
+    """The size of an encoder: its blocks, and the width of a state."""
+
+    depth: int
+    width: int
+
+
+class Encoder:
+    """A sentence encoder as a source of states, one per text and depth.
+
+    Depth 0 is the embeddings' output and depth L the last block's, both pooled as the encoder's
+    files say. Weights run in float32.
+
+    Args:
+        model: Hub name, folder, or `minilm` or `mpnet`, which `lastword get` fetches.
+        device: As in `LoadOptions`.
+
+    Raises:
+        ModelError: The encoder is missing, was not fetched or cannot be read.
+        UnsupportedModelError: It is not an encoder, or has a module that is not known here.
+    """
+
+    def __init__(self, model: str | Path, device: str = "auto") -> None:
+        place = _place(str(model))
+        options = LoadOptions(place, device=device)
+        with in_one_line(options, "the encoder "):
+            config = AutoConfig.from_pretrained(place)
+            if config.is_encoder_decoder:
+                raise UnsupportedModelError(f"{model} is an encoder with a decoder, not an encoder")
+            self.tokenizer = AutoTokenizer.from_pretrained(place)
+            self.setup = _setup(place, config, self.tokenizer)
+            self._device = device_of(device)
+            loaded = AutoModel.from_pretrained(place, config=config, dtype=torch.float32)
+        self._model = loaded.eval().to(self._device)
+        self.place = place
+        self.profile = EncoderProfile(config.num_hidden_layers, config.hidden_size)
+
+    @property
+    def name(self) -> str:
+        """Return its name on the hub, or its folder's name."""
+        folder = Path(self.place)
+        return folder.resolve().name if folder.is_dir() else self.place
+
+    def __sklearn_clone__(self) -> "Encoder":
+        """Return itself: clones of a scikit-learn estimator share the encoder."""
+        return self
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a probe's file names: the model and digests of its files, or the commit."""
+        digests = folder_digests(Path(self.place)) or {}
+        pooling = json.dumps(asdict(self.setup), sort_keys=True)
+        digests["pooling"] = hashlib.sha256(pooling.encode()).hexdigest()
+        return {
+            "model": self.name,
+            "revision": getattr(self._model.config, "_commit_hash", None),
+            "weights": digests,
+        }
+
+    def encode(self, texts: Sequence[str]) -> list[Passage]:
+        """Return the tokens of each text; a control token in a text is text."""
+        setup = self.setup
+        whole = [f"{setup.prompt}{text.strip()}" for text in texts]
+        if setup.lower:
+            whole = [text.lower() for text in whole]
+        options = {"truncation": True, "max_length": setup.context, "split_special_tokens": True}
+        ids = self.tokenizer(whole, **options)["input_ids"] if whole else []
+        start = 0
+        if setup.prompt and not setup.prompt_pooled:
+            start = len(self.tokenizer(setup.prompt)["input_ids"]) - 1  # without the end's token
+        return [Passage(tuple(own), min(start, len(own) - 1)) for own in ids]
+
+    @torch.inference_mode()
+    def pooled(
+        self, passages: Sequence[Passage], depths: Sequence[int]
+    ) -> Float[np.ndarray, "passages depths width"]:
+        """Return the pooled state of each passage at some depths, in float32.
+
+        Passages of about the same length are read together, so that little is padded. A state may
+        be NaN or infinite.
+        """
+        out = np.empty((len(passages), len(depths), self.profile.width), dtype=np.float32)
+        for places in batches([len(passage.tokens) for passage in passages]):
+            out[places] = self._batch([passages[i] for i in places], depths).cpu().numpy()
+        return out
+
+    def _batch(self, passages: Sequence[Passage], depths: Sequence[int]) -> Tensor:
+        lengths = torch.tensor([len(passage.tokens) for passage in passages])
+        ids = torch.full((len(passages), int(lengths.max())), self.tokenizer.pad_token_id or 0)
+        for row, passage in zip(ids, passages, strict=True):
+            row[: len(passage.tokens)] = torch.tensor(passage.tokens)
+        place = torch.arange(ids.shape[1])
+        present = (place < lengths[:, None]).to(self._device)
+        starts = torch.tensor([passage.start for passage in passages])
+        pooled = present & (place >= starts[:, None]).to(self._device)
+        hidden = self._model(
+            input_ids=ids.to(self._device),
+            attention_mask=present.long(),
+            output_hidden_states=True,
+        ).hidden_states
+        return torch.stack([self._pool(hidden[depth], pooled) for depth in depths], dim=1)
+
+    def _pool(self, states: Tensor, pooled: Tensor) -> Tensor:
+        """Return one state [width] per text of the states of its tokens [texts, tokens, width]."""
+        mask = pooled[:, :, None]
+        rows = torch.arange(len(states), device=states.device)
+        match self.setup.pool:
+            case "mean":
+                one = (states * mask).sum(dim=1) / mask.sum(dim=1)
+            case "max":
+                one = states.masked_fill(~mask, -torch.inf).amax(dim=1)
+            case "cls":
+                one = states[rows, pooled.int().argmax(dim=1)]
+            case "lasttoken":
+                one = states[rows, states.shape[1] - 1 - pooled.flip(1).int().argmax(dim=1)]
+        return torch.nn.functional.normalize(one, dim=1) if self.setup.normalised else one
+
+
+def is_encoder(name: str) -> bool:
+    """Return True for an encoder that lastword knows by name."""
+    model = named.published(name)
+    return model is not None and model.zipped
+
+
+def installed(name: str) -> bool:
+    """Return True if `lastword get` has fetched the encoder of that name."""
+    model = named.published(name)
+    return model is not None and model.zipped and named.find(model) is not None
+
+
+def batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Yield places of texts that are read together: of about one length, within the budget."""
+    batch: list[int] = []
+    for place in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and (
+            lengths[place] > _WASTE * lengths[batch[0]]
+            or (len(batch) + 1) * lengths[place] > _TOKENS
+        ):
+            yield batch
+            batch = []
+        batch.append(place)
+    if batch:
+        yield batch
+
+
+def _place(name: str) -> str:
+    """Return the folder of an encoder that is here, or its name on the hub."""
+    path = Path(name).expanduser()
+    model = named.published(name)
+    if model is not None and is_encoder(name) and not path.is_dir():
+        return str(named.locate(model.name))
+    if name.startswith((".", "/", "~")) and not (path / "config.json").is_file():
+        raise ModelError(f"no encoder at {path}: expected a folder with config.json")
+    return str(path) if path.is_dir() else name
+
+
+def _setup(place: str, config: Any, tokenizer: Any) -> EncoderSetup:
+    """Read what the folder says of itself: the mean over all tokens if it says nothing."""
+    modules = _json(place, "modules.json") or []
+    kinds = [str(own["type"]).rsplit(".", 1)[-1] for own in modules]
+    if kinds and kinds not in (list(_MODULES), list(_MODULES[:2])):
+        raise UnsupportedModelError(
+            f"{place} has the modules {', '.join(kinds)}; expected {', '.join(_MODULES)}"
+        )
+    pooling = _json(place, f"{modules[1]['path']}/config.json") if kinds else {}
+    root = f"{modules[0]['path']}/" if kinds and modules[0]["path"] else ""
+    bert = _json(place, f"{root}sentence_bert_config.json") or {}
+    more = _json(place, "config_sentence_transformers.json") or {}
+    prompt = (more.get("prompts") or {}).get(more.get("default_prompt_name") or "", "")
+    most = min(getattr(config, "max_position_embeddings", 2**30), tokenizer.model_max_length)
+    return EncoderSetup(
+        pool=_pool_of(place, pooling or {}),
+        normalised="Normalize" in kinds,
+        prompt=str(prompt or ""),
+        prompt_pooled=bool((pooling or {}).get("include_prompt", True)),
+        lower=bool(bert.get("do_lower_case", False)),
+        context=int(bert.get("max_seq_length") or most),
+    )
+
+
+def _pool_of(place: str, pooling: Mapping[str, Any]) -> Pool:
+    """Return the one way of pooling that a Pooling module's file names; the mean if it has none."""
+    prefix = "pooling_mode_"
+    modes = [name.removeprefix(prefix) for name, on in pooling.items() if on is True]
+    chosen = [mode.removesuffix("_tokens").removesuffix("_token") for mode in modes]
+    chosen = [mode for mode in chosen if mode != "include_prompt"]
+    if isinstance(mode := pooling.get("pooling_mode"), str):
+        chosen = [mode]
+    ways: tuple[Pool, ...] = get_args(Pool)
+    for way in ways:
+        if [way] == (chosen or ["mean"]):
+            return way
+    names = ", ".join(ways)
+    raise UnsupportedModelError(f"{place} pools by {' and '.join(chosen)}; expected one of {names}")
+
+
+def _json(place: str, file: str) -> Any:
+    """Return the content of a JSON file of the model; None if it has no such file."""
+    path = cached_file(
+        place,
+        file,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    return None if path is None else json.loads(Path(path).read_text(encoding="utf-8"))

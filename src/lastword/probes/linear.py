@@ -1,0 +1,172 @@
+"""Linear fits of labelled rows, each with its leave-one-out scores (method, sections 19 and 22).
+
+Ridge on targets of +1 and -1. With many classes, class means under one shrunk covariance (Ledoit
+and Wolf) are tried beside it. Rows of several blocks have each block divided by the root of its
+width, so that a wide block does not drown a narrow one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+# Penalties of the ridge a feature; features have a variance of 1, so that these reach from next to
+# no shrinkage to next to nothing but the classes' shares.
+PENALTIES = 10.0 ** np.arange(-3, 2.1, 0.5)
+MANY = 20  # classes from which class means are tried
+
+Rows = Float[np.ndarray, "texts width"]
+Table = Float[np.ndarray, "texts classes"]
+Truths = Int[np.ndarray, " texts"]
+
+
+@dataclass(frozen=True, eq=False)
+class LeaveOneOut:
+    """How rows are fitted best, by leave-one-out.
+
+    Attributes:
+        penalty: Of the ridge; None if class means are the fit.
+        scores: Of each text by the fit without it [texts, classes].
+        right: Their accuracy.
+    """
+
+    penalty: float | None
+    scores: Table
+    right: float
+
+
+@dataclass(frozen=True, eq=False)
+class LinearMap:
+    """Scores (x - mean) / scale @ weights + intercept, and the standardised rows of the fit."""
+
+    mean: Float[np.ndarray, " width"]
+    scale: Float[np.ndarray, " width"]
+    weights: Float[np.ndarray, "width classes"]
+    intercept: Float[np.ndarray, " classes"]
+    rows: Rows
+
+
+def leave_one_out(x: Rows, truths: Truths, classes: int, widths: Sequence[int] = ()) -> LeaveOneOut:
+    """Return the leave-one-out scores of the ridge's best penalty, or of class means.
+
+    Args:
+        x: The rows.
+        truths: The class of each row.
+        classes: The number of classes.
+        widths: Widths of the blocks of a row; one block if left out.
+    """
+    from sklearn.linear_model import RidgeCV
+
+    mean, scale = _standards(x, widths)
+    z, targets = (x - mean) / scale, _targets(truths, classes)
+    penalties = PENALTIES * (len(widths) or z.shape[1])
+    # With a scorer its `cv_results_` are the exact leave-one-out predictions.
+    ridge = RidgeCV(penalties, scoring="neg_mean_squared_error", store_cv_results=True)
+    answers = ridge.fit(z, targets).cv_results_  # [texts, classes, penalties]
+    errors = np.square(answers - targets[:, :, None]).mean(axis=(0, 1))
+    best = int(errors.argmin())
+    ridges = _judged(float(penalties[best]), answers[:, :, best], truths)
+    if classes < MANY:
+        return ridges
+    means = _judged(None, _ClassMeans.of(z, truths, classes).without, truths)
+    return means if means.right > ridges.right else ridges
+
+
+def fit_linear(
+    fit: LeaveOneOut, x: Rows, truths: Truths, classes: int, widths: Sequence[int] = ()
+) -> LinearMap:
+    """Return the map that is fitted to all rows; arguments as in `leave_one_out`."""
+    from sklearn.linear_model import Ridge
+
+    mean, scale = _standards(x, widths)
+    z = (x - mean) / scale
+    if fit.penalty is None:
+        means = _ClassMeans.of(z, truths, classes)
+        return LinearMap(mean, scale, means.weights, means.intercept, z)
+    ridge: Any = Ridge(fit.penalty).fit(z, _targets(truths, classes))
+    weights = np.ascontiguousarray(ridge.coef_.T)
+    return LinearMap(mean, scale, weights, ridge.intercept_, z)
+
+
+def _judged(penalty: float | None, scores: Table, truths: Truths) -> LeaveOneOut:
+    return LeaveOneOut(penalty, scores, float((scores.argmax(axis=1) == truths).mean()))
+
+
+def _standards(x: Rows, widths: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and scale of each feature.
+
+    The scale is the deviation, at least a thousandth of its block's largest, times the root of the
+    block's width if there are several blocks.
+    """
+    deviation = x.std(axis=0, dtype=np.float64)
+    blocks = np.split(deviation, np.cumsum(widths)[:-1]) if widths else [deviation]
+    roots = [np.sqrt(width) for width in widths] or [1.0]
+    scale = np.concatenate(
+        [
+            np.maximum(own, own.max() / 1000 or 1.0) * root
+            for own, root in zip(blocks, roots, strict=True)
+        ]
+    )
+    return x.mean(axis=0, dtype=np.float64), scale
+
+
+def _targets(truths: Truths, classes: int) -> Table:
+    return np.asarray(2.0 * np.eye(classes)[truths] - 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class _ClassMeans:
+    """Linear discriminants of equal priors, on the scale of a ridge's targets.
+
+    Attributes:
+        without: Leave-one-out scores. A text leaves its class mean and the covariance; how much
+            this is shrunk stays as it is [texts, classes].
+    """
+
+    weights: Float[np.ndarray, "width classes"]
+    intercept: Float[np.ndarray, " classes"]
+    without: Table
+
+    @classmethod
+    def of(cls, z: Rows, truths: Truths, classes: int) -> "_ClassMeans":
+        """Fit centred rows, with at least two of each class."""
+        from sklearn.covariance import ledoit_wolf_shrinkage
+
+        n = len(z)
+        counts = np.bincount(truths, minlength=classes)
+        u, singular, directions = np.linalg.svd(z, full_matrices=False)
+        x = u * singular  # in the span of the rows, where all of the means and residuals lie
+        means = np.stack([x[truths == c].mean(axis=0) for c in range(classes)])
+        residuals = x - means[truths]
+        shrinkage = ledoit_wolf_shrinkage(residuals @ directions, assume_centered=True)
+        shrinkage = float(np.clip(shrinkage, 1e-3, 1.0))
+        floor = max(shrinkage * float(np.square(residuals).sum()) / (n * z.shape[1]), 1e-12)
+        spread = (1 - shrinkage) * residuals.T @ residuals / n
+        inverse = np.linalg.inv(spread + floor * np.eye(len(spread)))
+        # Without text i of class k its mean moves by -r / (n_k - 1), and the covariance loses
+        # n_k / (n_k - 1) r r': a rank-one update of the inverse.
+        own = counts[truths]
+        left = means[truths] - residuals / (own - 1)[:, None]
+        lost = (1 - shrinkage) * own / ((own - 1) * n)
+        turned = residuals @ inverse
+        gain = lost / np.maximum(1 - lost * np.einsum("ir,ir->i", turned, residuals), 1e-12)
+        along = gain * np.einsum("ir,ir->i", turned, x)
+
+        def scores(metric: np.ndarray, ahead: np.ndarray, u: np.ndarray) -> np.ndarray:
+            updated = metric + gain[:, None] * u**2
+            return np.asarray(ahead + along[:, None] * u - updated / 2)
+
+        metric = np.einsum("cr,rs,cs->c", means, inverse, means)
+        without = scores(metric, x @ inverse @ means.T, turned @ means.T)
+        moved = left @ inverse
+        of_own = scores(
+            np.einsum("ir,ir->i", moved, left)[:, None],
+            np.einsum("ir,ir->i", moved, x)[:, None],
+            np.einsum("ir,ir->i", turned, left)[:, None],
+        )
+        without[np.arange(n), truths] = of_own[:, 0]
+        slope, shift = np.polyfit(without.ravel(), _targets(truths, classes).ravel(), 1)
+        weights = np.ascontiguousarray(slope * directions.T @ (inverse @ means.T))
+        return cls(weights, shift - slope * metric / 2, slope * without + shift)

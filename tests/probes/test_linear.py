@@ -1,0 +1,124 @@
+"""Class means and blocks side by side, against plain formulas and scikit-learn."""
+
+import numpy as np
+import pytest
+from sklearn.covariance import ledoit_wolf_shrinkage
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import Ridge
+
+from lastword.probes.linear import PENALTIES, LeaveOneOut, _ClassMeans, fit_linear, leave_one_out
+from lastword.probes.state import OWN, fit_beside, fit_state
+
+CLASSES, WIDTH = 20, 30
+
+
+def rows(spread: float = 1.0, width: int = WIDTH) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    truths = np.repeat(np.arange(CLASSES), 4)
+    shape = rng.normal(size=(width, width))  # directions that say nothing are wide
+    return rng.normal(size=(CLASSES, width))[truths] + spread * rng.normal(
+        size=(len(truths), width)
+    ) @ shape, truths
+
+
+class Shrunk:
+    """The covariance within all classes, shrunk by a share that is fixed beforehand."""
+
+    def __init__(self, covariance: np.ndarray) -> None:
+        self.covariance = covariance
+
+    def fit(self, x: np.ndarray) -> None:
+        self.covariance_ = self.covariance
+
+
+def discriminant(
+    z: np.ndarray, truths: np.ndarray, shrinkage: float, floor: float, n: int
+) -> LinearDiscriminantAnalysis:
+    means = np.stack([z[truths == c].mean(axis=0) for c in range(CLASSES)])
+    residuals = z - means[truths]
+    spread = (1 - shrinkage) * residuals.T @ residuals / n + floor * np.eye(z.shape[1])
+    priors = np.full(CLASSES, 1 / CLASSES)
+    lda = LinearDiscriminantAnalysis("lsqr", covariance_estimator=Shrunk(spread), priors=priors)
+    return lda.fit(z, truths)
+
+
+@pytest.mark.parametrize("width", [WIDTH, 120])
+def test_class_means_are_scikit_learns_discriminants_without_each_text(width: int) -> None:
+    x, truths = rows(width=width)
+    n = len(x)
+    fitted = fit_linear(LeaveOneOut(None, np.empty((1, 1)), 0.0), x, truths, CLASSES)
+    z = fitted.rows
+    residuals = z - np.stack([z[truths == c].mean(axis=0) for c in range(CLASSES)])[truths]
+    shrinkage = ledoit_wolf_shrinkage(residuals, assume_centered=True)
+    floor = shrinkage * np.square(residuals).sum() / (n * width)
+    whole = discriminant(z, truths, shrinkage, floor, n)
+    ours = z @ fitted.weights + fitted.intercept
+    theirs = whole.decision_function(z)
+    # Ours are on the scale of a ridge's targets: one slope and one shift for all classes.
+    differences = [own[:, :1] - own[:, 1:] for own in (ours, theirs)]
+    slope = (differences[0] * differences[1]).sum() / np.square(differences[1]).sum()
+    np.testing.assert_allclose(differences[0], slope * differences[1], atol=1e-8)
+    without = _ClassMeans.of(z, truths, CLASSES).without
+    for i in (0, 5, 17):
+        rest = np.arange(n) != i
+        one = discriminant(z[rest], truths[rest], shrinkage, floor, n).decision_function(z[[i]])
+        np.testing.assert_allclose(
+            without[i, :1] - without[i, 1:], slope * (one[0, :1] - one[0, 1:]), atol=1e-8
+        )
+
+
+def test_class_means_are_taken_where_they_are_right_more_often() -> None:
+    x, truths = rows(spread=0.3)
+    many = leave_one_out(x, truths, CLASSES)
+    few = leave_one_out(x[truths < 4], truths[truths < 4], 4)
+    assert many.penalty is None and many.right > 0.5
+    assert few.penalty is not None
+
+
+def pair() -> tuple[list[np.ndarray], list[str]]:
+    """States of two sources that each know one half of what the label says."""
+    rng = np.random.default_rng(1)
+    bits = rng.integers(2, size=(60, 2))
+    sources = []
+    for bit, width in zip(bits.T, (40, 8), strict=True):
+        x = rng.normal(size=(60, 1, 1, width))
+        x[:, 0, 0, 0] += 6 * bit
+        sources.append(x)
+    return sources, [f"{a}{b}" for a, b in bits]
+
+
+def test_blocks_side_by_side_are_one_ridge_over_both_divided_by_the_root_of_their_widths() -> None:
+    (x, y), labels = pair()
+    one = fit_state(x, labels, poolings=("mean",))
+    other = fit_state(y, labels, poolings=(OWN,))
+    blocks = x[:, 0, 0], y[:, 0, 0]
+    side = fit_beside(one, other, blocks, labels, ("side",))
+    both = np.concatenate(blocks, axis=1)
+    z = [(own - own.mean(0)) / own.std(0) / np.sqrt(own.shape[1]) for own in blocks]
+    truths = np.array([side.probe.classes.index(label) for label in labels])
+    targets = 2.0 * np.eye(4)[truths] - 1
+    rest = np.arange(60) != 7
+    scaled = np.concatenate(z, axis=1)
+    plain = [
+        Ridge(penalty).fit(scaled[rest], targets[rest]).predict(scaled[[7]])[0]
+        for penalty in 2 * PENALTIES
+    ]
+    assert min(np.abs(own - side.scores[7]).max() for own in plain) < 1e-8
+    whole = [Ridge(p).fit(scaled, targets).predict(scaled) for p in 2 * PENALTIES]
+    assert min(np.abs(own - side.probe.scores(both)).max() for own in whole) < 1e-8
+    assert side.right.max() > max(one.right.max(), other.right.max())
+
+
+def test_the_sum_is_the_sum_of_both_probes_scores_and_the_better_way_is_taken() -> None:
+    (x, y), labels = pair()
+    one = fit_state(x, labels, poolings=("mean",))
+    other = fit_state(y, labels, poolings=(OWN,))
+    blocks = x[:, 0, 0], y[:, 0, 0]
+    added = fit_beside(one, other, blocks, labels, ("sum",))
+    both = np.concatenate(blocks, axis=1)
+    expected = one.probe.scores(blocks[0]) + other.probe.scores(blocks[1])
+    np.testing.assert_allclose(added.probe.scores(both), expected, atol=1e-10)
+    np.testing.assert_allclose(added.scores, one.scores + other.scores, atol=1e-12)
+    side = fit_beside(one, other, blocks, labels, ("side",))
+    best = fit_beside(one, other, blocks, labels)
+    assert best.right.max() == max(added.right.max(), side.right.max())

@@ -1,0 +1,145 @@
+"""Probes of a sentence encoder's states, alone, beside the model's and under a stack."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_encoders import DEPTH, write_encoder
+
+from lastword import Decider, ProbeClassifier, Tracer
+from lastword.decide.decider import read_states, subject_of
+from lastword.decide.item import item_of
+from lastword.decide.templates import template_of
+from lastword.errors import InputError
+from lastword.model.encoder import Encoder
+from lastword.probes.probe import Probe
+from lastword.probes.stacked import fit_stacked
+from lastword.probes.state import OWN, fit_beside, fit_state
+from lastword.text.prompt_template import template_name
+from lastword.text.question import Choice
+
+TEMPLATE = template_of("decide/plain")
+NAME = template_name(TEMPLATE.to_dict())
+QUESTION = Choice("What is it about?", ["animal", "money"])
+ANIMALS = ["the red fox runs home", "a cat sleeps here", "dogs bark loudly", "birds sing in trees"]
+MONEY = ["pay the bill today", "the invoice is late", "send money to the bank", "costs rise a lot"]
+TEXTS, LABELS = [*ANIMALS, *MONEY], ["animal"] * 4 + ["money"] * 4
+NEW = ["a horse eats hay", "the price of bread", "a much longer text about bills and horses"]
+
+
+@pytest.fixture(scope="module")
+def tracer() -> Tracer:
+    return Tracer.demo()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_encoder(tmp_path_factory.mktemp("readers") / "letters")
+
+
+@pytest.fixture(scope="module")
+def encoder(folder: Path) -> Encoder:
+    return Encoder(folder, "cpu")
+
+
+def encoded(encoder: Encoder, texts: list[str]) -> np.ndarray:
+    return encoder.pooled(encoder.encode(texts), range(DEPTH + 1))[:, :, None]
+
+
+@pytest.fixture(scope="module")
+def probes(tracer: Tracer, encoder: Encoder) -> dict[str, Probe]:
+    """Probes of each kind, and the states that they read."""
+    x, y = read_states(tracer, TEXTS, QUESTION, TEMPLATE, ("mean",)), encoded(encoder, TEXTS)
+    model, own = fit_state(x, LABELS, poolings=("mean",)), fit_state(y, LABELS, poolings=(OWN,))
+    own = replace(own, probe=replace(own.probe, reader="letters"))
+    rows = x[:, model.probe.depth, 0], y[:, own.probe.depth, 0]
+    both = fit_beside(model, own, (rows[0].astype(float), rows[1].astype(float)), LABELS)
+    items = [item_of(text, QUESTION, TEMPLATE, blind=True) for text in TEXTS]
+    read = [*tracer.correct_many(items, read="base", blind="base")]
+    base, blind = (np.stack([getattr(d, n) for d in read]) for n in ("base_scores", "blind_scores"))
+    over = fit_stacked(both, LABELS, ["animal", "money"], base, blind, [*map(str, range(8))])
+    subject, reader = subject_of(tracer), subject_of(encoder)
+    return {
+        name: Probe(QUESTION, NAME, subject, fit, 8, reader=reader)
+        for name, fit in (("own", own.probe), ("both", both.probe), ("stacked", over.probe))
+    }
+
+
+def test_a_decider_answers_by_the_states_of_both(
+    tracer: Tracer, encoder: Encoder, probes: dict[str, Probe], tmp_path: Path
+) -> None:
+    x, y = read_states(tracer, NEW, QUESTION, TEMPLATE, ("mean",)), encoded(encoder, NEW)
+    for name, probe in probes.items():
+        probe.write(path := tmp_path / f"{name}.probe.safetensors")
+        assert Probe.read(path).digest == probe.digest and Probe.read(path).name == probe.name
+        decider = Decider(tracer, probes=[path], readers=[encoder])
+        together = [one["q"] for one in decider.decide_many(NEW, {"q": QUESTION})]
+        alone = [decider.decide(text, {"q": QUESTION})["q"] for text in NEW]
+        for one, other in zip(together, alone, strict=True):
+            assert one.method == probe.name
+            np.testing.assert_allclose(one.probabilities, other.probabilities, atol=1e-5)
+        if (state := probe.fit) is not probe.state:
+            continue
+        rows = y[:, state.reader_depth, 0]
+        if state.beside is not None:
+            rows = np.concatenate([x[:, state.depth, 0], rows], axis=1)
+        expected = state.probabilities(rows.astype(float))
+        for one, p in zip(together, expected, strict=True):
+            assert state.classes == tuple(one.values)
+            np.testing.assert_allclose(one.probabilities, p, atol=1e-5)
+
+
+def test_the_work_of_a_plan_counts_what_each_of_the_two_reads(
+    tracer: Tracer, encoder: Encoder, probes: dict[str, Probe]
+) -> None:
+    tokens = {
+        name: Decider(tracer, probes=[probe], readers=[encoder]).plan(NEW[0], {"q": QUESTION})
+        for name, probe in probes.items()
+        if name != "stacked"
+    }
+    (sentence,) = encoder.encode(NEW[:1])
+    assert tokens["own"].tokens == len(sentence.tokens)
+    assert tokens["both"].tokens > tokens["own"].tokens
+
+
+def test_another_encoder_and_none_are_refused_by_name(
+    tracer: Tracer, probes: dict[str, Probe], tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=r"reads the encoder 'letters'.*--reader"):
+        Decider(tracer, probes=[probes["own"]])
+    other = Encoder(write_encoder(tmp_path / "letters", seed=1), "cpu")
+    with pytest.raises(InputError, match="fitted with the weights"):
+        Decider(tracer, probes=[probes["both"]], readers=[other])
+
+
+@pytest.mark.parametrize(
+    "change", [{"beside": -1}, {"beside": "2"}, {"reader": {"model": 3}}, {"pooling": "own"}]
+)
+def test_damage_is_one_line(probes: dict[str, Probe], change: dict[str, Any]) -> None:
+    raw = probes["both"].to_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8 : 8 + length])
+    facts = json.loads(header["__metadata__"]["lastword"]) | change
+    if change == {"pooling": "own"}:
+        del facts["reader"]
+    header["__metadata__"]["lastword"] = json.dumps(facts)
+    text = json.dumps(header).encode()
+    with pytest.raises(InputError) as refusal:
+        Probe.from_bytes(len(text).to_bytes(8, "little") + text + raw[8 + length :])
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_classifier_of_an_encoder_and_its_file(
+    tracer: Tracer, encoder: Encoder, tmp_path: Path
+) -> None:
+    classifier = ProbeClassifier(encoder, QUESTION.instructions).fit(TEXTS, LABELS)
+    classifier.probe_.write(path := tmp_path / "own.probe.safetensors")
+    answers = Decider(tracer, probes=[path], readers=[encoder]).decide_many(NEW, {"q": QUESTION})
+    for answer, p in zip(answers, classifier.predict_proba(NEW), strict=True):
+        assert [*classifier.classes_] == [*answer["q"].values]
+        np.testing.assert_allclose(answer["q"].probabilities, p, atol=1e-5)
+    with pytest.raises(InputError, match="an encoder gives none"):
+        ProbeClassifier(encoder, promise="gain").fit(TEXTS, LABELS)

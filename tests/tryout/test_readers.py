@@ -1,0 +1,67 @@
+"""Sentence encoders in a try: they take part alone and beside the model's probe."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_encoders import write_encoder
+from typer.testing import CliRunner
+
+from lastword.cli import app
+from lastword.model.encoder import Encoder
+from lastword.probes.probe import Probe
+from lastword.trust.certificate import Certificate
+
+MODEL = ["--model", "lastword/demo-organism"]
+
+
+def told_by(reader: Encoder, path: Path, count: int = 160) -> tuple[Path, str, str]:
+    """Write texts whose label is a direction of the encoder's states; return one and its label."""
+    rng = np.random.default_rng(0)
+    words = ["".join(rng.choice([*"abcdefgh"], 3)) for _ in range(200)]
+    texts = [" ".join(rng.choice(words, 4)) for _ in range(count)]
+    states = reader.pooled(reader.encode(texts), [2])[:, 0, 0]
+    labels = np.where(states > np.median(states), "high", "low")
+    rows = [f"{text},{label}" for text, label in zip(texts, labels, strict=True)]
+    path.write_text("\n".join(["text,label", *rows]))
+    furthest = int(states.argmax())
+    return path, texts[furthest], labels[furthest]
+
+
+def test_a_reader_takes_part_alone_and_beside_the_probe_and_can_be_served(tmp_path: Path) -> None:
+    reader = write_encoder(tmp_path / "letters")
+    table, text, label = told_by(Encoder(reader, "cpu"), tmp_path / "t.csv")
+    command = ["try", str(table), *MODEL, "--budget", "0s", "--reader", str(reader), "--json"]
+    done = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    figures = json.loads(done.stdout)
+    names = [line["name"] for line in figures["contest"]["lines"]]
+    assert any(name.startswith("probe@letters:") for name in names)
+    assert any("+letters:" in name and not name.endswith("+model") for name in names)
+    assert len(set(names)) == len(names)
+    probe = Probe.read(tmp_path / "out" / "answer.probe.safetensors")
+    assert probe.name in names and figures["contest"]["best"] == probe.name
+    assert probe.reader is not None and probe.reader.model == "letters"
+    certificate = Certificate.read(tmp_path / "out" / "certificate.toml")
+    assert certificate.probe.digest == probe.digest
+    assert figures["contest"]["cost"] > 0
+    commands = figures["advice"]["commands"]
+    assert all(f"--reader {reader}" in line for line in commands if line.startswith("lastword"))
+    asked = ["decide", *MODEL, "--certificate", str(tmp_path / "out" / "certificate.toml")]
+    asked += ["--questions", str(tmp_path / "out" / "questions.yaml"), "--json"]
+    answer = CliRunner().invoke(app, [*asked, "--reader", str(reader), "--text", text])
+    assert answer.exit_code == 0, answer.output
+    told = json.loads(answer.stdout)["answer"]
+    assert (told["choice"], told["method"]) == (label, probe.name)
+    with pytest.raises(Exception, match="reads the encoder 'letters'"):
+        CliRunner().invoke(app, [*asked, "--text", text], catch_exceptions=False)
+
+
+def test_without_an_encoder_one_line_says_how_to_get_it(tmp_path: Path) -> None:
+    rows = [f"{'the red fox' if i % 2 else 'pay the bill'} {i},{i % 2}" for i in range(24)]
+    (table := tmp_path / "t.csv").write_text("\n".join(["text,label", *rows]))
+    done = CliRunner().invoke(app, ["try", str(table), *MODEL, "--budget", "0s", "--json"])
+    assert done.exit_code == 0, done.output
+    assert done.stderr.count("`lastword get minilm`") == 1
+    assert "minilm" not in done.stdout
