@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from small_encoders import DEPTH, write_encoder
 from transformers import AutoModel, AutoTokenizer
 
+from lastword import Tracer
 from lastword.errors import ModelError, UnsupportedModelError
 from lastword.model.encoder import Encoder, batches
 
@@ -85,6 +86,8 @@ def test_an_encoder_that_is_not_here(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path))
     with pytest.raises(ModelError, match="`lastword get mpnet` fetches it once"):
         Encoder("mpnet")
+    with pytest.raises(ModelError, match="is a sentence encoder: name it by --reader"):
+        Tracer.from_pretrained("lastword/mpnet")
     with pytest.raises(ModelError, match="no encoder at"):
         Encoder(tmp_path / "none")
 

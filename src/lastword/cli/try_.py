@@ -121,7 +121,7 @@ def try_(
         from lastword.tryout.run import ready
 
         terms = Terms(alpha=alpha, delta=delta, methods=METHODS, promise=promise)
-        readers = _readers(reader, device)
+        readers = [] if labels.question is None else _readers(reader, device)
         job = ready(
             decider.tracer,
             labels,
@@ -134,7 +134,9 @@ def try_(
         plan = job.plan()
     for line in plan:
         say(line)
-    if not readers:
+    if reader and labels.question is None:
+        say("Options differ by row, so no sentence encoder takes part")
+    elif not readers and labels.question is not None:
         say("No sentence encoder takes part: `lastword get minilm` fetches one (83 MB)")
     with counting(f"{labels.name} on {options.label}", job.items) as countdown:
         verdict = job.run(out, countdown.advance, countdown.stage)

@@ -68,7 +68,7 @@ def _files(options: LoadOptions) -> str | None:
     if options.name.startswith(named.OWN):
         model = named.published(options.name)
         file = None if model is None else named.find(model)
-        return None if file is None else files_digest([file])
+        return None if file is None or file.is_dir() else files_digest([file])
     if path.is_dir():
         if options.gguf is not None:
             return files_digest([path / options.gguf])

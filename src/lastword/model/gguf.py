@@ -46,7 +46,7 @@ def find(options: LoadOptions) -> LoadOptions | None:
     Raises:
         CheckpointError: There is no such file.
         InputError: A name of lastword's own is not known.
-        ModelError: A model that lastword can fetch was not fetched.
+        ModelError: A model that lastword can fetch was not fetched, or is a sentence encoder.
     """
     path = Path(options.name).expanduser()
     if options.gguf is not None:
@@ -54,6 +54,8 @@ def find(options: LoadOptions) -> LoadOptions | None:
             return options
         path /= options.gguf
     elif options.name.startswith(named.OWN):
+        if named.entry(options.name).zipped:
+            raise ModelError(f"{options.name} is a sentence encoder: name it by --reader")
         path = named.locate(options.name)
     elif not is_gguf(path) or path.is_dir():
         return None
