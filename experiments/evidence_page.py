@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 
 from lastword.files.strict_json import to_json
 from lastword.lab.evaluation.statistics import Interval, Judgement, judge
@@ -43,6 +43,7 @@ HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
 README = HERE.parent / "README.md"
 RESULTS = HERE / "results" / "evidence.json"
+FURTHER = HERE / "results" / "evidence.md"
 PROMISED = HERE / "results" / "promised.json"  # of promised.py
 POWER = HERE / "results" / "power.json"  # of a script that the history keeps
 PROBES = HERE / "results" / "probes"  # of probes.py
@@ -152,6 +153,7 @@ def write(kept: Path) -> None:
     (DOCS / "evidence.md").write_text(render(kept, shown, bounds), encoding="utf-8")
     README.write_text(in_readme(README.read_text(encoding="utf-8"), shown), encoding="utf-8")
     RESULTS.write_text(numbers([*shown, *bounds]), encoding="utf-8")
+    FURTHER.write_text(further(kept, shown, bounds), encoding="utf-8")
     with TemporaryDirectory() as folder:
         for figure in (depths(shown), gains(shown)):
             paths = draw.save(figure, Path(folder))
@@ -201,10 +203,6 @@ def _brief(one: Shown | None) -> str:
 
 def render(kept: Path, shown: Sequence[Shown], bounds: Sequence[Shown]) -> str:
     """The page of cells in hand."""
-    compared = read_comparisons(kept / "peers", cells_of(kept / "peers"))
-    compared += read_comparisons(
-        kept / "own", [c for c in cells_of(kept / "own") if not is_bound(c)]
-    )
     promised = json.loads(PROMISED.read_text(encoding="utf-8"))
     power = json.loads(POWER.read_text(encoding="utf-8"))
     tables = [
@@ -213,28 +211,41 @@ def render(kept: Path, shown: Sequence[Shown], bounds: Sequence[Shown]) -> str:
         verdicts_table(shown),
         changes_table(shown),
         corrections_table(shown),
+    ]
+    return _template("evidence.md.jinja").render(
+        tables={table.name: body(table) for table in tables},
+        shown=shown,
+        bounds={one.cell.model.removeprefix(EMBEDDED): one for one in bounds},
+        counts=counts(shown),
+        percent=lambda share: f"{100 * share:.1f}",
+        promises=_promises(promised),
+        unproved=_unproved(promised),
+        run=read_run(next(cell for cell in find_cells(kept) if cell.name == "truthfulqa")),
+    )
+
+
+def further(kept: Path, shown: Sequence[Shown], bounds: Sequence[Shown]) -> str:
+    """Return the tables that the page leaves out, as Markdown."""
+    compared = read_comparisons(kept / "peers", cells_of(kept / "peers"))
+    compared += read_comparisons(
+        kept / "own", [c for c in cells_of(kept / "own") if not is_bound(c)]
+    )
+    tables = [
         controls_table([*shown, *bounds]),
         wordings_table([*shown, *bounds]),
         needs_table(shown),
         choices_table(shown),
         peers_table(compared),
     ]
+    template = _template("evidence_tables.md.jinja")
+    return template.render({table.name: body(table) for table in tables})
+
+
+def _template(name: str) -> Template:
     environment = Environment(
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
-    template = environment.from_string((HERE / "evidence.md.jinja").read_text(encoding="utf-8"))
-    return template.render(
-        tables={table.name: body(table) for table in tables},
-        shown=shown,
-        bounds={one.cell.model.removeprefix(EMBEDDED): one for one in bounds},
-        counts=counts(shown),
-        models=list(MODELS.values()),
-        percent=lambda share: f"{100 * share:.1f}",
-        promises=_promises(promised),
-        unproved=_unproved(promised),
-        run=read_run(next(cell for cell in find_cells(kept) if cell.name == "truthfulqa")),
-        later=read_run(next(cell for cell in find_cells(kept / "jobs"))),
-    )
+    return environment.from_string((HERE / name).read_text(encoding="utf-8"))
 
 
 def _promises(promised: dict[str, Any]) -> dict[str, int]:

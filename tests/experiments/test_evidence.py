@@ -19,6 +19,7 @@ def test_the_page_is_what_its_records_say(script):
     page = script("evidence_page")
     shown, bounds = page.read(KEPT)
     assert page.render(KEPT, shown, bounds) == told
+    assert page.further(KEPT, shown, bounds) == page.FURTHER.read_text(encoding="utf-8")
     assert page.in_readme(readme, shown) == readme
     assert page.numbers([*shown, *bounds]) == page.RESULTS.read_text(encoding="utf-8")
 
