@@ -18,7 +18,7 @@ class Operator(Protocol):
     """The contract of a module in this folder."""
 
     def needs(self, trajectory: Trajectory, theta: Theta) -> Step | None:
-        """Return what must still be read before `correct`, or None."""
+        """Return the reading that `correct` still needs, or None."""
 
     def correct(self, trajectory: Trajectory, theta: Theta) -> OperatorScores:
         """Return gates and scores; the base's scores where a gate fails."""
