@@ -19,7 +19,7 @@ from lastword.rule.theta import depth_of
 
 
 def own_answer(facts: Facts, aggregation: Aggregation = "mean") -> Plain:
-    """Return the model's own answer: depth L."""
+    """Return the scores at depth L, the model's answer."""
     return _mean_over([facts.depth], aggregation)
 
 

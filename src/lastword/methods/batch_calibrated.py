@@ -28,7 +28,7 @@ from lastword.rule.operators import Step
 from lastword.rule.router import Ruling
 
 LEAST = 20  # items of a label set before its mean says anything
-MOST = 4096  # label sets whose running means are kept
+MOST = 4096  # maximum number of label sets with a stored running mean
 
 Means = Mapping[str, tuple[float, ...]]
 
@@ -89,11 +89,11 @@ def calibrated(b: Scores, mean: Scores, *, log: bool) -> Scores:
 class Running:
     """Batch calibration while items come: the mean is that of a label set's items so far.
 
-    The answer to an item depends on those before it: each tells by the gate `seen` of how many. The
+    An answer depends on the items before it; its gate `seen` holds how many there were. The
     base stands until a label set has had 20. What was least used goes first where there are many.
 
     Args:
-        most: Label sets whose means are kept.
+        most: Maximum number of label sets with a stored mean.
     """
 
     def __init__(self, name: str, facts: Facts, *, log: bool = False, most: int = MOST) -> None:
@@ -108,7 +108,7 @@ class Running:
         return Needs(frozenset([self.facts.depth]))
 
     def next(self, evidence: Evidence) -> Step | Ruling:
-        """Ask for depth L, then give the item less the mean so far, itself among it."""
+        """Read depth L, then return the scores minus the mean so far, which includes this item."""
         base = evidence.trajectory.base
         if np.isnan(base).any():
             return Step(self.needs.depths)
@@ -130,7 +130,7 @@ class Running:
         with self._lock:
             names, self._changed = self._changed, {}
             sums = {name: self._sums.get(name) for name in names}
-        return {n: None if own is None else [own[0], own[1].tolist()] for n, own in sums.items()}
+        return {n: None if s is None else [s[0], s[1].tolist()] for n, s in sums.items()}
 
     def restore(self, learned: Mapping[str, Any]) -> None:
         """Go on from what `changes` gave, the least used first."""

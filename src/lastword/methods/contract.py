@@ -42,7 +42,7 @@ class Needs:
         t: Whether T's second reading is needed.
         blind: Depths of the trajectory without the question.
         content_free: Whether depth L after the content-free prompts is needed.
-        scorer: A token scorer of the method's own, which rides on the tiles of the readout.
+        scorer: The method's token scorer, which is computed on the tiles of the readout.
     """
 
     depths: frozenset[int] = frozenset()
@@ -53,7 +53,7 @@ class Needs:
 
     @property
     def normed(self) -> frozenset[int]:
-        """Return depths to read through the final norm; T's own not among them."""
+        """The depths to read through the final norm, without those that T reads."""
         return self.depths | frozenset(() if self.scorer is None else self.scorer.depths)
 
     @property
@@ -111,15 +111,15 @@ def aggregate(
 
 @runtime_checkable
 class Method(Protocol):
-    """The value that a module of this folder, or a user's own, provides."""
+    """A method as a module of this folder, or a user's module, provides it."""
 
     @property
     def aggregation(self) -> Aggregation:
-        """Return how its scores of tokens become a score of a candidate."""
+        """How token scores are aggregated to a score per candidate."""
 
     @property
     def needs(self) -> Needs:
-        """Return what must be read."""
+        """The readings that the method needs."""
 
     def scores(self, evidence: Evidence) -> Scores | None:
         """Return a score a candidate, the higher the better; None where it does not apply.

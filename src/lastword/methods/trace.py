@@ -32,5 +32,5 @@ class Trace:
         return verdict.correction.scores
 
     def next(self, evidence: Evidence) -> Step | Ruling:
-        """Return what Algorithm 1 still needs read, or its verdict."""
+        """Return the next reading that Algorithm 1 needs, or its verdict."""
         return next_step(evidence.trajectory, self.facts.invariant, self.facts.theta)
