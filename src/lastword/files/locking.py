@@ -36,7 +36,7 @@ class Lease:
         self._end, self._renewal = Event(), Thread(target=self._renew, name="lease", daemon=True)
 
     def __str__(self) -> str:
-        """Return where it is."""
+        """Return the location of the lock."""
         return str(self.path)
 
     def acquire(self, timeout: int = -1) -> None:
