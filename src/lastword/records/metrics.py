@@ -62,7 +62,7 @@ def of_items(
     truthful: Lists,
     items: Places | None = None,
 ) -> PerItem:
-    """A metric of many items: `mc1_rows`, `mc2_rows` or `mc3_rows`; nan where it is undefined.
+    """Return a metric per item (`mc1_rows`, `mc2_rows`, `mc3_rows`); nan if undefined.
 
     Raises:
         InputError: As `mc1`.
@@ -136,14 +136,14 @@ def pair_accuracy(ids: Sequence[str], corrects: Numbers) -> float:
         A share in [0, 1]; nan without a pair.
     """
     right = dict(zip(ids, np.asarray(corrects, dtype=float) == 1, strict=True))
-    pairs = dict.fromkeys(name for own in right if (name := pair_name(own)) is not None)
+    pairs = dict.fromkeys(name for item in right if (name := pair_name(item)) is not None)
     sides = [[right.get(f"{name}{end}") for end in PAIR_ENDS] for name in pairs]
     both = [all(pair) for pair in sides if None not in pair]
     return float(np.mean(both)) if both else float("nan")
 
 
 def pair_name(name: str) -> str | None:
-    """The name of the pair that an item's id is of: `pair/017` of `pair/017/a`; None of others."""
+    """Return the pair that an id belongs to: `pair/017` for `pair/017/a`, otherwise None."""
     return name[:-2] if name.endswith(PAIR_ENDS) else None
 
 
