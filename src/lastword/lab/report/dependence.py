@@ -88,12 +88,12 @@ class Dependence:
 
 
 def dependence(cell: Cell, theta: Theta, *, sighted: Readings | None = None) -> Dependence | None:
-    """The cell's rule beside itself without the question; None where nothing was read blind.
+    """Return the rule compared with itself without the question; None without blind readings.
 
     Args:
         cell: The cell, of `lastword eval --blind all`; the rule is run without a certificate.
         theta: Theta of the run.
-        sighted: What was read of the cell with the question; None reads it here.
+        sighted: The cell's readings with the question; None reads them here.
 
     Raises:
         RecordError: The run did not read every depth and T.
