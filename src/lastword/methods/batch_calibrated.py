@@ -1,9 +1,9 @@
-"""Batch calibration: what the model says on average of a label set is taken off, or divided out.
+"""Batch calibration: subtract, or divide by, the mean probability of each label over many items.
 
-Applies to many items over one set of labels: their mean probability of each label is what it likes
-whatever comes. Hurts where one label truly dominates, for then that mean is the truth: labels
-decide. A frozen mean is part of the method and makes it a pure function of the item; without one
-the mean is that of the items that came before (`Running`). A label set of fewer than 20 has none.
+Applies to many items with one label set: the mean shows which labels the model prefers for any
+input. It hurts if one label is truly frequent, because the mean then reflects the truth; labelled
+items show which is the case. With a frozen mean the method is a pure function of the item. Without
+one, the mean is over the items so far (`Running`). It needs at least 20 items of a label set.
 
 Source: Zhou et al., 'Batch calibration' (ICLR 2024), softmax(b) less its mean, as its paper writes
 it; `batch-calibrated-log` divides by the mean, as contextual calibration does.
@@ -27,7 +27,7 @@ from lastword.rule.geometry import Scores
 from lastword.rule.operators import Step
 from lastword.rule.router import Ruling
 
-LEAST = 20  # items of a label set before its mean says anything
+LEAST = 20  # minimum number of items of a label set before its mean is used
 MOST = 4096  # maximum number of label sets with a stored running mean
 
 Means = Mapping[str, tuple[float, ...]]
@@ -90,7 +90,8 @@ class Running:
     """Batch calibration while items come: the mean is that of a label set's items so far.
 
     An answer depends on the items before it; its gate `seen` holds how many there were. The
-    base stands until a label set has had 20. What was least used goes first where there are many.
+    base stands until a label set has had 20. Beyond `most` label
+    sets, the least recently used mean is dropped.
 
     Args:
         most: Maximum number of label sets with a stored mean.

@@ -1,7 +1,7 @@
-"""The contract of `lastword.methods`: what a method needs read of an item, and what it is given.
+"""The contract of `lastword.methods`: the readings that a method requests, and gets.
 
-A method is made from facts of the model alone, says once what it needs, and then scores items. It
-never runs a model: one pass reads what all methods of a comparison need together.
+A method is made from facts of the model alone, declares once what it needs, and then scores items.
+It never runs a model: one pass reads what all methods of a comparison need together.
 """
 
 from collections.abc import Iterable
@@ -122,7 +122,7 @@ class Method(Protocol):
         """The readings that the method needs."""
 
     def scores(self, evidence: Evidence) -> Scores | None:
-        """Return a score a candidate, the higher the better; None where it does not apply.
+        """Return one score per candidate, higher is better; None if the method does not apply.
 
         The answer is the candidate with the highest score. It must not depend on the order of the
         candidates.

@@ -1,7 +1,7 @@
-"""A correction is a value that a tracer is given: what it needs of an item, and what it decides.
+"""Corrections: each requests readings of an item and then decides its answer.
 
-TRACE is one (`trace.Trace`), and reads as little as its rule allows. A method that only scores is
-made one by `Scored`. Each stands in a file of its own in this folder, or in a user's package.
+TRACE (`trace.Trace`) reads as little as its rule allows. `Scored` turns a method that only scores
+into a correction. Each correction is in a separate file in this folder, or in a user's package.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""TRACE itself, by its router: one operator an item, chosen by geometry and I(M) (Algorithm 1).
+"""TRACE itself, by its router: one operator per item, chosen by geometry and I(M) (Algorithm 1).
 
 Applies everywhere and corrects only where its gates hold. Its scores are those of the operator:
 mean log-probabilities a token, or candidate-restricted ones where the decisive layer answers.
