@@ -50,12 +50,12 @@ _ESSENTIALS = (
 class CellCounts:
     """Counts of a cell's items, computed once so that every page shows the same numbers.
 
-    An item is one that counts for MC1; the others are named beside it. No record is in two.
+    Every record is in exactly one of the counts.
 
     Attributes:
-        items: Answered, with a truthful and a false candidate: what MC1 is a mean over.
-        mc2: Answered, and of use to MC2 alone.
-        unlabelled: Answered, and judged by neither.
+        items: Answered, with a truthful and a false candidate, so that they count for MC1.
+        mc2: Answered, and counted by MC2 only.
+        unlabelled: Answered, and counted by neither.
         failed: Not answered.
     """
 

@@ -1,14 +1,14 @@
-"""Columns: what many items hold, as flat arrays with the places where each item's begin.
+"""Columns: lists or matrices of many items as flat arrays, with the start of each item.
 
-A list an item, and a matrix an item, without a Python object for any of them. Items of one shape
-are stacked and reduced together; what is stacked at once is bounded. Three items with lists
+There is no Python object per item. Items of one shape are stacked and reduced together, in steps
+of bounded size. Three items with lists
 [a b], none and [c d e] are held as
 
     values   a b c d e
     starts   0   2 2        lengths   2 0 3
 
-Arrow's list arrays hold the same, and are what is read. What stands here is what Arrow has not:
-items of one length gathered as a rectangle, and a result written back to its places.
+Columns are read from Arrow's list arrays, which have this layout too. This module adds what Arrow
+lacks: it gathers items of one length as a rectangle, and writes results back to their places.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,8 +1,8 @@
-"""Derived: what methods score from records alone, without a model.
+"""Derived: scores of methods from records alone, without a model.
 
-A record holds every depth with the question and, where it was read, without it: what a method
-computes from these needs no second run. A mean over a cell's items (`batch-calibrated`) is taken
-here, over those that share a label set.
+A record holds every depth with the question and, if the run read it, without the question. Methods
+that need only these do not need a second run. A mean over a cell's items (`batch-calibrated`) is
+computed here, over the items that share a label set.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""The disk under the records: what stands whole, who may write, and one line where it refuses."""
+"""The records' disk: files written whole, one writer at a time, errors in one line."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

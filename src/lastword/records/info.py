@@ -1,7 +1,7 @@
-"""Info: what the `run.json` of a cell says, and when two runs are one.
+"""Info: the contents of a cell's `run.json`, and the test whether two runs are the same.
 
-`OUT/<model>/<benchmark>[@template]/` is a cell. Its `run.json` says what is run, with the plan,
-which grows as the run comes to its items.
+`OUT/<model>/<benchmark>[@template]/` is a cell. Its `run.json` describes the run, with the plan,
+which grows while the run reaches more items.
 """
 
 import json

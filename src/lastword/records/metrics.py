@@ -1,8 +1,8 @@
 """Metrics of one item and of many: MC1, MC2-style, MC3, calibration error (method, section 10).
 
-Everything here is numpy in float64 and knows scores and truth labels only. Scores are what decides
-(u, b or any other reading): mean log-probability a token in nats. A metric of an item with no
-truthful or no false candidate is undefined: nan.
+Everything here is numpy in float64, and is computed from scores and truth labels only. Scores are
+u, b or another reading: mean log-probability per token in nats. A metric is nan (undefined) for an
+item with no truthful or no false candidate.
 """
 
 from collections.abc import Callable, Sequence

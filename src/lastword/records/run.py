@@ -1,8 +1,8 @@
-"""Run: one folder of a cell, locked and open for writing, that outlives a kill and a full disk.
+"""Run: one folder of a cell, locked and open for writing, that survives a kill and a full disk.
 
 `--shard i/n` writes into `shard-i-of-n/` of the cell; `merge` joins those. A folder has one writer
-at a time. All of it may lie on object storage (`files.folder`), where an object is there whole or
-not at all by itself.
+at a time. All of it may lie on object storage (`files.folder`), which always stores
+objects whole.
 """
 
 import re
