@@ -1,10 +1,10 @@
 """Runner: a model over a benchmark, group by group, into the store.
 
-`prepare` says what is to be done. The items are read as tokens and planned a window at a time
+`prepare` determines the missing work. The items are read as tokens and planned a window at a time
 (`encode`, `plan_groups`), so that no more than two windows are in memory. `part` does one group, or
 a piece of one that takes long, and touches no disk; `collect` keeps the parts that are missing as
 they come. `execute` is all of it in one process; an engine that spreads the work calls the others
-in its workers and `collect` where the records are kept.
+in its workers and `collect` on the machine that stores the records.
 """
 
 import time

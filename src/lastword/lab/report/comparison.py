@@ -1,8 +1,8 @@
 """Comparison of corrections: every method's answers on the same items, judged one way.
 
-Judged from records whose run was asked for methods (`lastword compare`). A method is held against
-the base of its own aggregation, so that a correction never gains by summing where the base took
-means; and against TRACE on the same items.
+It uses the records of runs with methods (`lastword compare`). A method is compared with the base of
+the same aggregation, so that a correction never gains by taking sums instead of means, and with
+TRACE on the same items.
 """
 
 import math

@@ -1,8 +1,8 @@
-"""Dependence on the question: the rule beside itself, run blind (method, section 14).
+"""Dependence on the question: the rule compared with itself, run blind (method, section 14).
 
-A method can gain by liking how a candidate is worded. The blind trajectory reads the same
-candidates at the same depths with the question left out of the template; what the same rule, run
-whole on that, adds to the blind base needs no question.
+A method can gain by preferring some wordings of candidates. The blind trajectory reads the same
+candidates at the same depths, with the question left out of the template. The gain of the same rule
+on this trajectory over the blind base therefore does not need the question.
 """
 
 from collections.abc import Iterable, Sequence
