@@ -1,7 +1,7 @@
-"""The check at load: is what the worker reads what vLLM itself says, and what transformers says.
+"""The check at load that the worker's scores agree with those of vLLM and of transformers.
 
-At depth L a few random texts are read twice, by the worker and as vLLM's own log-probabilities of a
-prompt. At every depth they are read by the same checkpoint in this process, where that is small.
+The scores of a few random texts at depth L are compared with vLLM's log-probabilities of a prompt.
+For small checkpoints, the scores at every depth are compared with transformers in this process.
 """
 
 import math
