@@ -1,7 +1,7 @@
 """The correction operators: one file each, one table.
 
-An operator says what it still needs to read, and then corrects: it gives its scores where its gates
-hold and the base's where one of them fails.
+An operator first returns the readings that it still needs, and then corrects: it returns its
+scores if all its gates hold, and the base's scores if one of them fails.
 """
 
 from typing import Protocol
