@@ -5,7 +5,10 @@ from typing import Any
 from unittest.mock import ANY
 
 import pytest
+from pydantic import ValidationError
 from served import BODY, code_of, running
+
+from lastword.service.schema import FeedbackBody, invalid
 
 NAME = "LlamaForCausalLM"
 WORDS = BODY["candidates"]
@@ -223,3 +226,13 @@ def test_a_route_that_is_none_and_a_method_that_is_none(served):
     answer = served.client.get("/v1/correct")
     assert answer.status_code == 405 and answer.headers["allow"] == "POST"
     assert served.client.options("/v1/correct").status_code == 405
+
+
+def test_a_path_names_no_member_of_a_union():
+    """`right` is a place or a list of places; pydantic adds `constrained-int` to the path."""
+    for right, where in ((-1, "right: "), ([0, -1], "right.1: "), ("x", "right: ")):
+        with pytest.raises(ValidationError) as refused:
+            FeedbackBody.model_validate({"id": "a", "right": right})
+        told = str(invalid(refused.value.errors()))
+        assert told.startswith("right") and where in told
+        assert "constrained" not in told and "list[" not in told
