@@ -928,7 +928,7 @@ def _is_sure(part: Part, states: "_States") -> bool:
         return False
     if states.fault is not None:
         return True
-    row = states.at(probe.fit.depth)[None].astype(np.float64)
+    row = states.row(probe.fit)[None].astype(np.float64)
     options = candidates_of(probe.question)
     table = of_options(probe.fit.scores(row), probe.fit.classes, options)
     return bool(needs_no_model(table, probe.threshold)[0])
