@@ -1,4 +1,4 @@
-"""Answer: what is known of one answered item, and every reason for it."""
+"""Answer: the scores and decision of one item, and every reason for them."""
 
 import math
 from collections.abc import Mapping
@@ -59,7 +59,7 @@ class Withheld:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON form."""
-        return {own.name: strict(getattr(self, own.name)) for own in fields(self)}
+        return {field.name: strict(getattr(self, field.name)) for field in fields(self)}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -153,12 +153,12 @@ class Answer:
 
     @property
     def answer(self) -> str:
-        """Return the corrected answer."""
+        """The corrected answer."""
         return self.candidates[self.index]
 
     @property
     def base_answer(self) -> str:
-        """Return the model's own answer."""
+        """The model's own answer."""
         return self.candidates[self.base_index]
 
     @property

@@ -50,7 +50,7 @@ class Trajectory:
         return self.scores[:, self.depth]
 
     def has(self, depths: Iterable[int]) -> bool:
-        """True if all of these depths have been read."""
+        """Return True if all of these depths have been read."""
         return not np.isnan(self.scores[:, list(depths)]).any()
 
 

@@ -70,7 +70,7 @@ def choose(d_eff: float, invariant: float, theta: Theta) -> str:
 
 
 def next_step(trajectory: Trajectory, invariant: float, theta: Theta) -> Step | Ruling:
-    """Return what must still be read, or the verdict."""
+    """Return the next reading that is needed, or the verdict."""
     # Each stage needs more read than the one before, and returns the step if that is not there yet:
     # 1. one candidate: depth L, and there is nothing to correct;
     # 2. the geometry of the window, d_eff; of two candidates it is 1 whatever they score, so that
@@ -101,12 +101,12 @@ def settle(
     ask: Callable[[int], Step | T],
     read: Callable[[Sequence[int], Step], None],
 ) -> list[T]:
-    """Ask what each item needs, read that with whoever needs the same, repeat; return verdicts.
+    """Read for all items, step by step, until each has a verdict; return the verdicts.
 
     Args:
         count: Number of items.
-        ask: What must still be read of an item, or its verdict (`next_step`) or error.
-        read: Reads a step for some items, for the next asking to see.
+        ask: Function that returns an item's next step (`next_step`), its verdict or an error.
+        read: Function that reads a step for some items, before `ask` is called for them again.
     """
     verdicts: dict[int, T] = {}
     pending = list(range(count))
@@ -118,7 +118,7 @@ def settle(
                 steps.setdefault(answer, []).append(item)
             else:
                 verdicts[item] = answer
-        for step, those in steps.items():
-            read(those, step)
+        for step, items in steps.items():
+            read(items, step)
         pending = [item for item in pending if item not in verdicts]
     return [verdicts[item] for item in range(count)]

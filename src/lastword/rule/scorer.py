@@ -140,7 +140,7 @@ def top_k(logits: Logits, k: int) -> Bool[Tensor, "rows vocab"]:
 
 
 def answers_at_once(tensor: Tensor) -> bool:
-    """True if a tensor's values are known without waiting for a device's queue: on the CPU."""
+    """Return True if a tensor is on the CPU, so that reading it waits for no device."""
     return tensor.device.type == "cpu"
 
 

@@ -108,7 +108,7 @@ class Theta:
         return window
 
     def anchor_depths(self, depth: int) -> tuple[int, ...]:
-        """A: the anchor depths of the scorer, ascending, without repeats (method, section 5)."""
+        """Return A, the scorer's anchor depths, ascending, without repeats (method, section 5)."""
         return tuple(sorted({depth_of(f, depth) for f in self.scorer.anchors}))
 
     def feature_depths(self, depth: int) -> tuple[int, ...]:
@@ -165,10 +165,10 @@ def _check(holds: bool, expected: str) -> None:
 
 def _build(cls: type[T], values: dict[str, Any], prefix: str) -> T:
     hints = get_type_hints(cls)
-    known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
+    names = [f.name for f in fields(cls)]  # type: ignore[arg-type]
     for name in values:
-        if name not in known:
-            raise ThetaError(f"unknown name {prefix}{name} in Theta; known: {', '.join(known)}")
+        if name not in names:
+            raise ThetaError(f"unknown name {prefix}{name} in Theta; known: {', '.join(names)}")
     return cls(**{k: _convert(hints[k], v, prefix + k) for k, v in values.items()})
 
 

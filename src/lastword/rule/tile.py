@@ -23,7 +23,7 @@ STRIP_LOGITS_CUDA = 2**24
 
 @dataclass(frozen=True)
 class Tile:
-    """Everything that is known of a few rows while their logits exist.
+    """The logits of a few rows and values derived from them.
 
     Attributes:
         logits: z_l by depth, float32.
@@ -42,7 +42,7 @@ class Tile:
     notes: dict[Hashable, Any] = field(default_factory=dict)
 
     def once(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """Return what `compute` gives for this tile; scorers with equal keys share it."""
+        """Return the result of `compute` for this tile, shared by scorers with equal keys."""
         if key not in self.notes:
             self.notes[key] = compute()
         result: T = self.notes[key]
@@ -75,11 +75,11 @@ class TokenScorer(Protocol):
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """Return depths whose logits it needs."""
+        """Depths whose logits the scorer needs."""
 
     @property
     def raw_depths(self) -> tuple[int, ...]:
-        """Return depths whose logits it needs without the final norm."""
+        """Depths whose logits the scorer needs without the final norm."""
 
     def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
         """Return its score of each predicted token of a tile, in nats."""

@@ -1,7 +1,7 @@
 """The correction operators: one file each, one table.
 
-An operator says what it still needs to read, and then corrects: it gives its scores where its gates
-hold and the base's where one of them fails.
+An operator first returns the readings that it still needs, and then corrects: it returns its
+scores if all its gates hold, and the base's scores if one of them fails.
 """
 
 from typing import Protocol
@@ -18,7 +18,7 @@ class Operator(Protocol):
     """The contract of a module in this folder."""
 
     def needs(self, trajectory: Trajectory, theta: Theta) -> Step | None:
-        """Return what must still be read before `correct`, or None."""
+        """Return the reading that `correct` still needs, or None."""
 
     def correct(self, trajectory: Trajectory, theta: Theta) -> OperatorScores:
         """Return gates and scores; the base's scores where a gate fails."""

@@ -1,4 +1,4 @@
-"""The model's own answer: b = S[:, L]. Applies everywhere; what every failed gate falls back to."""
+"""The model's answer: b = S[:, L]. It always applies and is the fallback if any gate fails."""
 
 from lastword.rule.geometry import Trajectory
 from lastword.rule.operators.correction import OperatorScores, Step, unread

@@ -46,6 +46,6 @@ class OperatorScores:
 
 
 def unread(trajectory: Trajectory, depths: Iterable[int]) -> Step | None:
-    """Return the step that reads those of `depths` that are missing; None where none is."""
+    """Return the step that reads the missing ones of `depths`, or None if none is missing."""
     gaps = frozenset(d for d in depths if not trajectory.has([d]))
     return Step(gaps) if gaps else None

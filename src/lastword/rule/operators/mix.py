@@ -11,12 +11,12 @@ from lastword.rule.theta import Theta
 
 
 def needs(trajectory: Trajectory, theta: Theta) -> Step | None:
-    """Return T, whose own reading includes depth L."""
+    """Return the depths that T reads, among them depth L, and T itself."""
     if trajectory.t is not None:
         return None
     depth = trajectory.depth
-    own = {*theta.anchor_depths(depth), *theta.feature_depths(depth), depth}
-    return Step(frozenset(own), scorer=True)
+    read = {*theta.anchor_depths(depth), *theta.feature_depths(depth), depth}
+    return Step(frozenset(read), scorer=True)
 
 
 def correct(trajectory: Trajectory, theta: Theta) -> OperatorScores:
