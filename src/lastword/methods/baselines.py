@@ -1,11 +1,11 @@
-"""Baselines: what every correction is held against, most of them single readings of S.
+"""Baselines that every correction is compared with, most of them single readings of S.
 
 `base-sum` is what lm-evaluation-harness calls accuracy and favours short answers, `base-mean` is
-TRACE's own b, `base-bytes` divides the sum by the candidate's UTF-8 bytes and does not depend on
+TRACE's b, `base-bytes` divides the sum by the candidate's UTF-8 bytes and does not depend on
 the tokenizer's cut. An earlier depth (the logit lens) fails wherever late layers add knowledge; the
 mean over the interior window, where it agrees on wording. `decisive-only` is TRACE's component
 without its gates: an early layer may be sharp about the wording and wrong (Eqs. 6-7). Two never
-read the question: where one of them comes close, the benchmark can be answered without it.
+read the question: if one of them comes close, the benchmark can be answered without it.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ from lastword.rule.theta import depth_of
 
 
 def own_answer(facts: Facts, aggregation: Aggregation = "mean") -> Plain:
-    """Return the model's own answer: depth L."""
+    """Return the scores at depth L, the model's answer."""
     return _mean_over([facts.depth], aggregation)
 
 

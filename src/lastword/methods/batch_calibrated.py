@@ -1,9 +1,9 @@
-"""Batch calibration: what the model says on average of a label set is taken off, or divided out.
+"""Batch calibration: subtract, or divide by, the mean probability of each label over many items.
 
-Applies to many items over one set of labels: their mean probability of each label is what it likes
-whatever comes. Hurts where one label truly dominates, for then that mean is the truth: labels
-decide. A frozen mean is part of the method and makes it a pure function of the item; without one
-the mean is that of the items that came before (`Running`). A label set of fewer than 20 has none.
+Applies to many items with one label set: the mean shows which labels the model prefers for any
+input. It hurts if one label is truly frequent, because the mean then reflects the truth; labelled
+items show which is the case. With a frozen mean the method is a pure function of the item. Without
+one, the mean is over the items so far (`Running`). It needs at least 20 items of a label set.
 
 Source: Zhou et al., 'Batch calibration' (ICLR 2024), softmax(b) less its mean, as its paper writes
 it; `batch-calibrated-log` divides by the mean, as contextual calibration does.
@@ -27,8 +27,8 @@ from lastword.rule.geometry import Scores
 from lastword.rule.operators import Step
 from lastword.rule.router import Ruling
 
-LEAST = 20  # items of a label set before its mean says anything
-MOST = 4096  # label sets whose running means are kept
+LEAST = 20  # minimum number of items of a label set before its mean is used
+MOST = 4096  # maximum number of label sets with a stored running mean
 
 Means = Mapping[str, tuple[float, ...]]
 
@@ -89,11 +89,12 @@ def calibrated(b: Scores, mean: Scores, *, log: bool) -> Scores:
 class Running:
     """Batch calibration while items come: the mean is that of a label set's items so far.
 
-    The answer to an item depends on those before it: each tells by the gate `seen` of how many. The
-    base stands until a label set has had 20. What was least used goes first where there are many.
+    An answer depends on the items before it; its gate `seen` holds how many there were. The
+    base stands until a label set has had 20. Beyond `most` label
+    sets, the least recently used mean is dropped.
 
     Args:
-        most: Label sets whose means are kept.
+        most: Maximum number of label sets with a stored mean.
     """
 
     def __init__(self, name: str, facts: Facts, *, log: bool = False, most: int = MOST) -> None:
@@ -108,7 +109,7 @@ class Running:
         return Needs(frozenset([self.facts.depth]))
 
     def next(self, evidence: Evidence) -> Step | Ruling:
-        """Ask for depth L, then give the item less the mean so far, itself among it."""
+        """Read depth L, then return the scores minus the mean so far, which includes this item."""
         base = evidence.trajectory.base
         if np.isnan(base).any():
             return Step(self.needs.depths)
@@ -130,7 +131,7 @@ class Running:
         with self._lock:
             names, self._changed = self._changed, {}
             sums = {name: self._sums.get(name) for name in names}
-        return {n: None if own is None else [own[0], own[1].tolist()] for n, own in sums.items()}
+        return {n: None if s is None else [s[0], s[1].tolist()] for n, s in sums.items()}
 
     def restore(self, learned: Mapping[str, Any]) -> None:
         """Go on from what `changes` gave, the least used first."""

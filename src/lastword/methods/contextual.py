@@ -1,8 +1,8 @@
-"""Contextual calibration: what the model says of an input that says nothing is divided out.
+"""Contextual calibration: divide by the probabilities that content-free inputs give.
 
-Applies where the candidates are fixed labels and the frame around the input, not the input, makes
-the model prefer some. Needs content-free prompts: the item's own with "N/A", nothing and "[MASK]"
-in the place of the input. Fails where such an input is no input of the job at all.
+Applies if the candidates are fixed labels, and the text around the input makes the model prefer
+some of them. Needs content-free prompts: the item's prompt with "N/A", nothing and "[MASK]" in
+place of the input. It fails if such inputs are not valid inputs of the task.
 
 Source: Zhao et al., 'Calibrate before use' (ICML 2021). The release divides by the mean of the
 probabilities as they are, in which the input under which labels are likeliest counts most; here

@@ -1,7 +1,7 @@
-"""The contract of `lastword.methods`: what a method needs read of an item, and what it is given.
+"""The contract of `lastword.methods`: the readings that a method requests, and gets.
 
-A method is made from facts of the model alone, says once what it needs, and then scores items. It
-never runs a model: one pass reads what all methods of a comparison need together.
+A method is made from facts of the model alone, declares once what it needs, and then scores items.
+It never runs a model: one pass reads what all methods of a comparison need together.
 """
 
 from collections.abc import Iterable
@@ -42,7 +42,7 @@ class Needs:
         t: Whether T's second reading is needed.
         blind: Depths of the trajectory without the question.
         content_free: Whether depth L after the content-free prompts is needed.
-        scorer: A token scorer of the method's own, which rides on the tiles of the readout.
+        scorer: The method's token scorer, which is computed on the tiles of the readout.
     """
 
     depths: frozenset[int] = frozenset()
@@ -53,7 +53,7 @@ class Needs:
 
     @property
     def normed(self) -> frozenset[int]:
-        """Return depths to read through the final norm; T's own not among them."""
+        """The depths to read through the final norm, without those that T reads."""
         return self.depths | frozenset(() if self.scorer is None else self.scorer.depths)
 
     @property
@@ -111,18 +111,18 @@ def aggregate(
 
 @runtime_checkable
 class Method(Protocol):
-    """The value that a module of this folder, or a user's own, provides."""
+    """A method as a module of this folder, or a user's module, provides it."""
 
     @property
     def aggregation(self) -> Aggregation:
-        """Return how its scores of tokens become a score of a candidate."""
+        """How token scores are aggregated to a score per candidate."""
 
     @property
     def needs(self) -> Needs:
-        """Return what must be read."""
+        """The readings that the method needs."""
 
     def scores(self, evidence: Evidence) -> Scores | None:
-        """Return a score a candidate, the higher the better; None where it does not apply.
+        """Return one score per candidate, higher is better; None if the method does not apply.
 
         The answer is the candidate with the highest score. It must not depend on the order of the
         candidates.

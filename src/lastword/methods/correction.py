@@ -1,7 +1,7 @@
-"""A correction is a value that a tracer is given: what it needs of an item, and what it decides.
+"""Corrections: each requests readings of an item and then decides its answer.
 
-TRACE is one (`trace.Trace`), and reads as little as its rule allows. A method that only scores is
-made one by `Scored`. Each stands in a file of its own in this folder, or in a user's package.
+TRACE (`trace.Trace`) reads as little as its rule allows. `Scored` turns a method that only scores
+into a correction. Each correction is in a separate file in this folder, or in a user's package.
 """
 
 from collections.abc import Mapping
@@ -23,14 +23,14 @@ class Correction(Protocol):
 
     @property
     def name(self) -> str:
-        """Return its name in decisions and records."""
+        """Name in decisions and records."""
 
     @property
     def needs(self) -> Needs:
-        """Return all that it may ask for."""
+        """All readings that it may need."""
 
     def next(self, evidence: Evidence) -> Step | Ruling:
-        """Return what must still be read of an item, or the verdict.
+        """Return the next reading that an item needs, or the verdict.
 
         Raises:
             ItemError: The item lacks what the correction reads.
@@ -39,16 +39,16 @@ class Correction(Protocol):
 
 @runtime_checkable
 class Learning(Correction, Protocol):
-    """A correction that learns of the items that come: an answer depends on those before it."""
+    """A correction that learns from the items it answers, so that their order matters."""
 
     def changes(self) -> dict[str, Any]:
-        """Return what it has learned since it was last asked, by name as JSON has it.
+        """Return what was learned since the last call, by name, as JSON values.
 
-        None stands where it has forgotten.
+        The value is None for a name that was forgotten.
         """
 
     def restore(self, learned: Mapping[str, Any]) -> None:
-        """Go on from what `changes` gave, the oldest first."""
+        """Restore what `changes` returned, the oldest first."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,12 @@ class Scored:
 
     @property
     def needs(self) -> Needs:
-        """Return the method's, and depth L: the base's answer stands beside every other."""
+        """The method's, and depth L: the base's answer stands beside every other."""
         needs = self.method.needs
         return replace(needs, depths=needs.depths | {self.facts.depth})
 
     def next(self, evidence: Evidence) -> Step | Ruling:
-        """Ask for everything at once, then give the method's scores."""
+        """Request every reading at once, then return the method's scores."""
         needs, trajectory, blind = self.needs, evidence.trajectory, evidence.blind
         if lacking := lacks(needs, blind=blind is not None, free=evidence.content_free is not None):
             raise ItemError(f"{self.name} reads {lacking}, and the item has none")
@@ -104,7 +104,7 @@ def require_pure(correction: Correction) -> None:
 
 
 def lacks(needs: Needs, *, blind: bool, free: bool) -> str | None:
-    """Return what an item lacks of the prompts that are needed, or None."""
+    """Return a description of the needed prompts that an item lacks, or None."""
     if needs.blind and not blind:
         return "a blind_prompt"
     return "content_free prompts" if needs.content_free and not free else None

@@ -48,8 +48,8 @@ class Extrapolation:
     def vocabulary_scores(self, tile: Tile) -> Logits:
         """Return yhat of every token."""
         last = self.facts.depth
-        *earlier, own = self.weights
-        yhat = tile.logits[last] * own
+        *earlier, final = self.weights
+        yhat = tile.logits[last] * final
         for depth, weight in zip(self.depths, earlier, strict=False):
             yhat.add_(tile.logits[depth], alpha=weight)
         return yhat

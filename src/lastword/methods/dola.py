@@ -1,4 +1,4 @@
-"""DoLa: the last layer's log-probabilities against those of the earlier layer most unlike it.
+"""DoLa: log-probabilities of the last layer minus those of the most different earlier layer.
 
 Applies where facts settle late: what an early layer already says of a token is taken off. Fails on
 tokens that early layers know as well as the last one (function words, repeated names), and its
@@ -20,7 +20,7 @@ the paper, and it selects other layers. The release reads early layers without t
     dola-eq4           the paper's equation: s is -1000 where p_L < 0.1 max p_L, and then softmax
     dola-eq4-released  lm_score by default (dola.py:210-215): softmax over all of V, and then
                        exactly -1000 where p_L < 0.1 max p_L
-    dola-static        l* fixed: floor(L/2), the first of the candidates, unless told otherwise
+    dola-static        l* fixed: floor(L/2), the first of the candidates by default
 """
 
 import math
@@ -57,7 +57,7 @@ class Contrast:
 
     @property
     def raw_depths(self) -> tuple[int, ...]:
-        """Return the premature layers where they are not."""
+        """The premature layers where they are not."""
         return () if self.normed else self.premature
 
     def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
@@ -121,12 +121,12 @@ class Plausible:
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """Return the contrast's."""
+        """The contrast's."""
         return self.contrast.depths
 
     @property
     def raw_depths(self) -> tuple[int, ...]:
-        """Return the contrast's."""
+        """The contrast's."""
         return self.contrast.raw_depths
 
     def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
@@ -142,7 +142,7 @@ class Plausible:
         return F.log_softmax(s, dim=-1)
 
     def implausible(self, tile: Tile) -> Bool[Tensor, "rows vocab"]:
-        """Return where p_L is below a tenth of its largest."""
+        """Return a mask of tokens with p_L below a tenth of its maximum."""
         z_L = tile.logits[self.contrast.last]
         return z_L < z_L.amax(dim=-1, keepdim=True) + math.log(PLAUSIBLE)
 

@@ -1,4 +1,4 @@
-"""TRACE with a gate more: an override has to come from the question.
+"""TRACE with one more gate: an override has to come from the question.
 
 An override of o by e, decided at depth l (l* for decisive, 0 for early, L for mix), stands iff
 

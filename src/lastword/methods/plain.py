@@ -13,7 +13,7 @@ class Plain:
     """The scores of a function, aggregated.
 
     Attributes:
-        score: Gives a score a candidate, over its tokens; None where it does not apply.
+        score: Function that returns one score per candidate; None if it does not apply.
     """
 
     needs: Needs

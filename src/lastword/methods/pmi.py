@@ -2,7 +2,7 @@
 
 Applies where the candidates are fixed labels that the model likes unequally whatever it is asked:
 topics, tools, options. Needs a blind prompt. LAMBDA between 0 and 1 keeps some of that liking, and
-no LAMBDA is best everywhere: the labels of one's own task decide.
+no LAMBDA is best for every task: choose it with labels of your task.
 
 Source: Holtzman et al., 'Surface form competition' (EMNLP 2021), with sums at LAMBDA = 1 (`dcpmi`);
 context-aware decoding with alpha is LAMBDA = alpha / (1 + alpha) up to its normaliser.

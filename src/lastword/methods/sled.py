@@ -91,7 +91,7 @@ class Evolution:
 
     @property
     def raw_depths(self) -> tuple[int, ...]:
-        """Return the premature layers."""
+        """The premature layers."""
         return self.premature
 
     def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:

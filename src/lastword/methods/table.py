@@ -1,4 +1,4 @@
-"""The table of methods: by name, with users' own."""
+"""The table of methods by name, including those that users register."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -187,7 +187,7 @@ _BY_NAME = (
     *("pmi", "dcpmi", "contextual", "contextual-released"),
     *("batch-calibrated", "batch-calibrated-log", "trace-gated"),
 )
-# What a comparison holds unless told otherwise; early exit at three quarters.
+# The methods that are compared by default; early exit at three quarters.
 COMPARED = tuple(
     "early-exit@0.75" if name == "early-exit" else name for name in METHODS if name not in _BY_NAME
 )
@@ -230,14 +230,14 @@ def resolve(names: Sequence[str], facts: Facts) -> dict[str, Method]:
 
 
 def correction_of(name: str, facts: Facts) -> Correction:
-    """Return the correction of a method: its own, or the answer with its highest score.
+    """Return a method's correction, or one that picks its highest-scoring candidate.
 
     Raises:
         InputError: No such method, or one that scores by whole vocabularies.
     """
-    method, own = _make(name, facts), entry(name).correction
-    if own is not None:
-        return own(name, facts)
+    method, correction = _make(name, facts), entry(name).correction
+    if correction is not None:
+        return correction(name, facts)
     if isinstance(method, Correction):
         return method
     if method.needs.scorer is not None:

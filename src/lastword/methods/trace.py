@@ -1,4 +1,4 @@
-"""TRACE itself, by its router: one operator an item, chosen by geometry and I(M) (Algorithm 1).
+"""TRACE itself, by its router: one operator per item, chosen by geometry and I(M) (Algorithm 1).
 
 Applies everywhere and corrects only where its gates hold. Its scores are those of the operator:
 mean log-probabilities a token, or candidate-restricted ones where the decisive layer answers.
@@ -32,5 +32,5 @@ class Trace:
         return verdict.correction.scores
 
     def next(self, evidence: Evidence) -> Step | Ruling:
-        """Return what Algorithm 1 still needs read, or its verdict."""
+        """Return the next reading that Algorithm 1 needs, or its verdict."""
         return next_step(evidence.trajectory, self.facts.invariant, self.facts.theta)
