@@ -69,10 +69,10 @@ def failures(*others: type[Exception]) -> tuple[type[Exception], ...]:
 
 
 def inside(root: Folder, path: Folder) -> str:
-    """Return where a path is, from a folder above it."""
+    """Return a path relative to a folder above it."""
     return "/".join(path.parts[len(root.parts) :])
 
 
 def reason(error: Exception) -> str:
-    """Return what a failure says, in one line."""
+    """Return the message of a failure in one line."""
     return " ".join(str(getattr(error, "strerror", None) or error).split())

@@ -1,10 +1,10 @@
 """One writer at a time: a file that the system locks, or an object that its holder renews.
 
-Where a process ends, the system lets its files go; on object storage nobody does. There the holder
+When a process ends, the system releases its file locks; object storage does not. There the holder
 renews its object every few seconds, and one that stays the same for `LIFE` is free to be taken. The
-object is made on the condition that there is none, which the storage decides. A holder that was
-out of reach for longer and comes back then writes beside the next one: a part is written whole by
-either, so this costs work and no records.
+object is created only if none exists, and the storage decides this. A holder that was unreachable
+for longer may come back and write at the same time as the next one. Both write whole parts, so this
+costs work but loses no records.
 """
 
 import logging
@@ -36,7 +36,7 @@ class Lease:
         self._end, self._renewal = Event(), Thread(target=self._renew, name="lease", daemon=True)
 
     def __str__(self) -> str:
-        """Return where it is."""
+        """Return the location of the lock."""
         return str(self.path)
 
     def acquire(self, timeout: int = -1) -> None:

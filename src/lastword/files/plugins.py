@@ -24,7 +24,7 @@ def _entries(group: str, noun: str, own: frozenset[str]) -> dict[str, tuple[Any,
 
 
 def plugins(group: str, noun: str, own: Collection[str]) -> dict[str, tuple[Any, str]]:
-    """Return what installed packages add to a table: each with the name of its package.
+    """Return the entries that installed packages add to a table, each with its package's name.
 
     Raises:
         InputError: A package takes a name that is taken, or one that is no name here, or does not

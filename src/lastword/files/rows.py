@@ -45,7 +45,7 @@ def read_rows(path: Path, say: Callable[[str], None] = lambda line: None) -> lis
     """Return every row of a file, by its ending; what is no table or Parquet is JSON, `-` is stdin.
 
     Blank lines are passed over, and a byte-order mark. A cell of a table is text, or None. A
-    line of JSON beyond 16 MiB is an error of its own, and never all in memory.
+    line of JSON beyond 16 MiB is an error, and is never held in memory whole.
 
     Raises:
         InputError: The file cannot be read.
@@ -65,7 +65,7 @@ def read_rows(path: Path, say: Callable[[str], None] = lambda line: None) -> lis
 
 
 def is_table(path: Path) -> bool:
-    """True if all that a row of the file holds is text."""
+    """Return True if every value in the file is text, by the file's suffix (CSV, TSV, Excel)."""
     return path.suffix.lower() in (*_DELIMITERS, _EXCEL)
 
 
@@ -159,7 +159,7 @@ def _decoded(raw: bytes) -> tuple[str, str]:
 def _delimiter(text: str, usual: str) -> str:
     """Return the separator that the first line has; of several, what `csv.Sniffer` finds."""
     first = text.lstrip("\r\n").partition("\n")[0]
-    there = [own for own in SEPARATORS if own in first]
+    there = [mark for mark in SEPARATORS if mark in first]
     if len(there) > 1:
         with suppress(csv.Error):
             return csv.Sniffer().sniff(text, "".join(there)).delimiter

@@ -1,4 +1,4 @@
-"""Strict JSON: no bare NaN or Infinity, which Python writes and few others read."""
+"""Strict JSON: no bare NaN or Infinity, which Python writes and most other readers reject."""
 
 import json
 import math
