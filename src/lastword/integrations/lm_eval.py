@@ -46,7 +46,7 @@ from lastword.text.items import Item
 from lastword.text.tokens import Encoded, EncodedItem
 
 NAME = "lastword"
-BASE = "base-sum"  # the harness's own number
+BASE = "base-sum"  # the same number as the harness's
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
     """A language model for lm-evaluation-harness whose choices are corrected.
 
     Args:
-        pretrained: A tracer, a hub name, a folder, a GGUF file, or a name of lastword's own.
+        pretrained: A tracer, a hub name, a folder, a GGUF file, or one of lastword's model names.
         method: `trace`, which is what the tracer decides by (its correction, its certificate), or
             another of `lastword compare --list`.
         theta: TOML file that overrides constants of the method.
@@ -137,15 +137,15 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
     def _pair(self, context: str, continuation: str, name: str) -> tuple[Ids, Ids]:
         """Split context and continuation as the harness's `hf` does: by count of tokens."""
         if context:
-            head, own = self.harness._encode_pair(context, continuation)
+            head, tail = self.harness._encode_pair(context, continuation)
         else:
-            own = self.harness.tok_encode(continuation, add_special_tokens=False)
+            tail = self.harness.tok_encode(continuation, add_special_tokens=False)
             head = [self.harness.prefix_token_id]
-            if own[:1] == head:
-                own = own[1:]
-        if not head or not own:
+            if tail[:1] == head:
+                tail = tail[1:]
+        if not head or not tail:
             raise ItemError(f"context or continuation has no token: {continuation!r}", name)
-        return tuple(head), tuple(own)
+        return tuple(head), tuple(tail)
 
     def _documents(
         self, requests: Sequence[Instance], tokens: Sequence[tuple[Ids, Ids]]
@@ -190,7 +190,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         keeps BOS and drops the same tokens for all choices of a document (method, section 2).
         """
         limit = self.harness.max_length + 1  # the last token is never fed
-        excess = [max(0, len(head) + len(own) - limit) for head, own in pairs]
+        excess = [max(0, len(head) + len(tail) - limit) for head, tail in pairs]
         bos = 0
         if len(pairs) > 1 and self.method != BASE:
             excess = [max(excess)] * len(pairs)
@@ -199,20 +199,20 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
             raise ItemError(f"a choice fills the context of {limit - 1} tokens alone", name)
         heads = [head[:bos] + head[bos + n :] for n, (head, _) in zip(excess, pairs, strict=True)]
         joined = zip(heads, pairs, strict=True)
-        return tuple(Branch(head + own, len(head)) for head, (_, own) in joined), max(excess)
+        return tuple(Branch(head + tail, len(head)) for head, (_, tail) in joined), max(excess)
 
     def _answers(
         self, work: Sequence["_Choices"], methods: Mapping[str, Method]
     ) -> Iterator[tuple[int, Answer]]:
         """Yield place and answer of every request."""
-        for choices, own, greedy in self._read(work, methods):
-            for places, score, miss in zip(choices.places, own, greedy, strict=True):
+        for choices, scores, greedy in self._read(work, methods):
+            for places, score, miss in zip(choices.places, scores, greedy, strict=True):
                 yield from ((p, (float(score), bool(miss == 0))) for p in places)
 
     def _read(
         self, work: Sequence["_Choices"], methods: Mapping[str, Method]
     ) -> Iterator[tuple["_Choices", Scores, Scores]]:
-        """Yield choices with a method's scores, or the tracer's own, and greedy's, by batches."""
+        """Yield choices with scores [candidates] and greedy decoding's misses (0 if it agrees)."""
         scorers = {
             **methods,
             "greedy": by_tokens(FirstChoice(self.decider.tracer.facts.depth), "mean"),
@@ -226,9 +226,9 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
                 answers = [{"trace": d.scores, **d.methods} for d in map(sound, decisions)]
             for i, scores in zip(group, answers, strict=True):
                 greedy = scores.pop("greedy")
-                (own,) = scores.values()
-                assert own is not None and greedy is not None
-                yield work[i], own, greedy
+                (values,) = scores.values()
+                assert values is not None and greedy is not None
+                yield work[i], values, greedy
 
     def _say(self, counts: Mapping[str, int]) -> None:
         """Log what was not corrected, and what was cut, so that no table hides it."""
@@ -273,7 +273,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         return str(self.harness.tokenizer_name)
 
     def set_cache_hook(self, cache_hook: CacheHook) -> None:
-        """Let the harness cache answers, where an answer depends on its own choice alone.
+        """Let the harness cache answers if each answer depends on its choice alone.
 
         Raises:
             InputError: The harness's key is one choice, and the method looks at all of them.
@@ -286,7 +286,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         super().set_cache_hook(cache_hook)
 
     def get_model_info(self) -> dict[str, Any]:
-        """Return what the harness writes beside its results."""
+        """Return the facts that the harness writes beside its results."""
         uncorrected = {f"{task}: {reason}": n for (task, reason), n in self.uncorrected.items()}
         return {
             "lastword": {

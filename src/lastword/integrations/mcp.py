@@ -1,4 +1,4 @@
-"""The Model Context Protocol: each set of questions is a tool, which an agent asks by itself."""
+"""The Model Context Protocol: each set of questions is a tool that an agent can call."""
 
 import re
 from collections.abc import Callable, Coroutine, Iterable

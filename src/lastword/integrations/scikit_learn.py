@@ -35,7 +35,7 @@ from lastword.trust.groups import FRACTION, SEED, fit_part, marks, numbers
 from lastword.trust.policy import Promise, family
 from lastword.trust.terms import Terms
 
-ALPHA = 0.05  # of all answers, where few breaks are promised
+ALPHA = 0.05  # maximum share of answers broken, if the promise limits breaks
 _TOGETHER = 256  # texts that are read in one plan
 _MOST_BYTES = 2**30  # of a tracer's states
 
@@ -49,7 +49,7 @@ Table = Float[np.ndarray, "texts classes"]
 class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Classify texts by a probe of a model's states, fitted to labels (method, section 19).
 
-    Every depth of a text is read once and kept on the model, so that folds read nothing twice.
+    Every depth of a text is read once and cached per model, so that folds share the states.
     Clones share the model.
 
     Args:
@@ -109,8 +109,8 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.promise is not None:  # copies of a text are on one side
             groups = numbers([marks(None, text, (), None) for text in read])
             made = fit_part(groups, FRACTION, SEED)
-        own = [name for name, here in zip(names, made, strict=True) if here]
-        classes_of(own)  # refuses before anything is read
+        fitted = [name for name, here in zip(names, made, strict=True) if here]
+        classes_of(fitted)  # refuses before anything is read
         question = Choice(self.instructions or "", options)
         tracer = _tracer(self.model)
         ready = prepare({"q": question}, self.template, chat=tracer.chat is not None)
@@ -118,9 +118,11 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             _read(tracer, _passages(tracer, read, question, ready.template, pooling))
             for pooling in self.poolings
         ]
-        fit = fit_state(np.stack(states, axis=2)[made], own, poolings=self.poolings)
+        fit = fit_state(np.stack(states, axis=2)[made], fitted, poolings=self.poolings)
         self.classes_ = values
-        self.probe_ = Probe(question, ready.template_name, subject_of(tracer), fit.probe, len(own))
+        self.probe_ = Probe(
+            question, ready.template_name, subject_of(tracer), fit.probe, len(fitted)
+        )
         if self.promise is not None:
             self.probe_ = replace(self.probe_, seed=SEED)
             tested = np.flatnonzero(~made).tolist()
@@ -138,13 +140,13 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         truths: Sequence[str],
         groups: Groups,
     ) -> Certificate | None:
-        """Hold the probe against the model's own answers on texts that did not make it."""
+        """Compare the probe with the model's answers on texts that were not used to fit it."""
         assert self.promise is not None
         fit, probe, states = self._fit(), self.probe_, self._states(texts)
         items = [item_of(text, probe.question, ready.template) for text in texts]
         decided = tracer.correct_many(items, "base", blind="none")
         tops = [{d.candidates[i] for i in tied_first(d.base_scores).tolist()} for d in decided]
-        base = np.array([truth in own for truth, own in zip(truths, tops, strict=True)])
+        base = np.array([truth in top for truth, top in zip(truths, tops, strict=True)])
         shown = np.array(fit.classes)[fit.scores(states).argmax(axis=1)] == np.array(truths)
         terms = Terms(ALPHA, methods=(probe.name,), promise=self.promise)
         (policy,) = family("mix", terms.methods, terms.promise)
@@ -227,7 +229,7 @@ def _tracer(model: Tracer | LoadOptions | str) -> Tracer:
 def _passages(
     tracer: Tracer, texts: Sequence[str], question: Question, template: Template, pooling: Pooling
 ) -> list[Passage]:
-    """Return what a probe reads of each text.
+    """Return the passage that a probe reads of each text.
 
     Raises:
         ItemError: A text that cannot be read.
@@ -253,15 +255,15 @@ def _options(values: np.ndarray) -> list[Option]:
 
 
 def _read(tracer: Tracer, passages: Sequence[Passage]) -> Float[np.ndarray, "texts depths width"]:
-    """Read every depth of some passages; the tracer keeps those that it has read."""
-    kept = _STATES.setdefault(tracer, {})
-    if new := [passage for passage in dict.fromkeys(passages) if passage not in kept]:
+    """Return the states of every depth of some passages, from the cache if they are there."""
+    cache = _STATES.setdefault(tracer, {})
+    if new := [passage for passage in dict.fromkeys(passages) if passage not in cache]:
         depths = range(tracer.profile.depth + 1)
         states = tracer.pooled(new, depths)
         if (fault := not_finite(states, depths)) is not None:
             raise fault
-        kept.update(zip(new, states, strict=True))
-    read = np.stack([kept[passage] for passage in passages])
-    for passage in [*kept][: len(kept) - _MOST_BYTES // read[0].nbytes]:
-        del kept[passage]
+        cache.update(zip(new, states, strict=True))
+    read = np.stack([cache[passage] for passage in passages])
+    for passage in [*cache][: len(cache) - _MOST_BYTES // read[0].nbytes]:
+        del cache[passage]
     return read
