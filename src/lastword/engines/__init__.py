@@ -38,7 +38,7 @@ class Engine(AbstractContextManager["Engine"]):
 
     @abstractmethod
     def assign(self, work: "Work") -> Assignment:
-        """Return what a cell needs computed, as `lastword.lab.evaluation.runner.prepare` says."""
+        """Return the missing work of a cell, as `lastword.lab.evaluation.runner.prepare` does."""
 
     def cell(
         self, dataset: "Dataset", template: "Template", *, blind: "Blind" = "base"

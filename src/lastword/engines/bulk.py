@@ -1,6 +1,6 @@
 """Many texts decided on Ray Data: Parquet in, Parquet out, a copy of the model in each actor.
 
-Reading, spreading, writing and going on after a restart are Ray Data's own; a checkpoint beside the
+Ray Data reads, distributes, writes and resumes after a restart; a checkpoint beside the
 output says which ids are done. A text that cannot be read is a row with its error.
 """
 
@@ -60,8 +60,8 @@ class Bulk:
 
     @property
     def digest(self) -> str:
-        """Return a digest of the questions and of what answers them."""
-        parts = {name: question_to(own) for name, own in self.questions.items()}
+        """A digest of the questions and of what answers them."""
+        parts = {name: question_to(q) for name, q in self.questions.items()}
         template = self.template and prepare(self.questions, self.template, chat=True).template.text
         return hashlib.sha256(to_json([parts, template, self.by]).encode()).hexdigest()[:12]
 
@@ -69,10 +69,10 @@ class Bulk:
         """Return the columns that are written."""
         kinds = {Predicate: pa.bool_(), Score: pa.float64()}
         fields = [(name, id)]
-        for own, question in self.questions.items():
+        for key, question in self.questions.items():
             kind = kinds.get(type(question), pa.string())
-            numbers = [(column, pa.float64()) for column in columns_of([own])[1:3]]
-            fields += [(own, kind), *numbers, (f"{own}.deferred", pa.bool_())]
+            numbers = [(column, pa.float64()) for column in columns_of([key])[1:3]]
+            fields += [(key, kind), *numbers, (f"{key}.deferred", pa.bool_())]
         return pa.schema([*fields, (ERROR, pa.string())])
 
 
@@ -87,10 +87,10 @@ def asked(
 
     `engine` is what describes it where it is not of transformers.
     """
-    probes = [Probe.read(own) for own in model.probes]
+    probes = [Probe.read(path) for path in model.probes]
     certificate: Any = model.certificate
     promise = None if certificate is None else certificate.to_dict()
-    by = [model.label, model.correction, promise, [own.digest for own in probes], model.unlike]
+    by = [model.label, model.correction, promise, [probe.digest for probe in probes], model.unlike]
     by += [] if engine is None else [engine]
     return Bulk(partial(load, replace(model, probes=probes)), questions, template, to_json(by))
 
@@ -110,16 +110,16 @@ class Actor:
         answers = self._decider.decide_many(texts, self._ready, on_error="return")
         each = [_row(one) for one in answers]
         schema = self._bulk.schema(self._id, names.type)
-        own = zip(names.to_pylist(), each, strict=True)
-        return pa.Table.from_pylist([{self._id: name} | row for name, row in own], schema)
+        pairs = zip(names.to_pylist(), each, strict=True)
+        return pa.Table.from_pylist([{self._id: name} | row for name, row in pairs], schema)
 
 
-def _row(own: Answers | TraceError) -> dict[str, Any]:
-    if isinstance(own, TraceError):
-        return {ERROR: reason(own)}
-    row = row_of(own)
+def _row(answers: Answers | TraceError) -> dict[str, Any]:
+    if isinstance(answers, TraceError):
+        return {ERROR: reason(answers)}
+    row = row_of(answers)
     numbers = PredicateAnswer | ScoreAnswer
-    words = {name: row[name] for name, answer in own.items() if not isinstance(answer, numbers)}
+    words = {name: row[name] for name, answer in answers.items() if not isinstance(answer, numbers)}
     return row | {name: value if value is None else str(value) for name, value in words.items()}
 
 
@@ -132,7 +132,7 @@ def decide_files(
     text: str | None = None,
     id: str | None = None,
 ) -> tuple[int, int]:
-    """Decide the texts of Parquet files, or those that an earlier run left.
+    """Decide the texts of Parquet files, or the ones that an earlier run did not finish.
 
     Returns how many there are, and how many of them could not be read.
 
@@ -150,7 +150,7 @@ def decide_files(
     """
     beside = f"{output.rstrip('/')}.checkpoint"
     folder = locate(beside)
-    if folder.exists() and [own.name for own in folder.iterdir()] != [bulk.digest]:
+    if folder.exists() and [path.name for path in folder.iterdir()] != [bulk.digest]:
         raise InputError(
             f"{output} has answers to other questions, or of another model: give another --output, "
             f"or remove it with {beside}"
@@ -194,6 +194,6 @@ def decide_files(
 def _one_of(columns: Sequence[str], *names: str | None, option: str) -> str:
     """Return the column that somebody named, or the first that it may be."""
     named = names[:1] if names[0] is not None else names
-    if (own := next((name for name in named if name in columns), None)) is None:
+    if (column := next((name for name in named if name in columns), None)) is None:
         raise InputError(f"{option} has to name one of the columns {', '.join(columns)}")
-    return own
+    return column

@@ -29,7 +29,7 @@ class LocalEngine(Engine):
         self._decider = None
 
     def assign(self, work: Work) -> Assignment:
-        """Return what a cell needs computed."""
+        """Return the missing work of a cell."""
         assert self._decider is not None, "the engine is not open"
         job = runner.prepare(self._decider, work)
         return Assignment(job.info, partial(runner.execute, self._decider, job))

@@ -4,7 +4,7 @@ A worker prepares a cell as a local run does and computes one group at a time, o
 down to the bytes of its part: states never leave it. The driver holds the folder's lock, has a
 worker plan the next window of items before the last one is done, hands out what the groups of the
 plan lack, and keeps what comes back. A worker that is lost is replaced and its group goes back into
-the queue; no answer of a lost worker is waited for, so that nothing is kept twice.
+the queue; the driver drops a lost worker's answers, so that nothing is stored twice.
 
 Plain actors and not Ray Data's `map_batches`, tried in Ray 2.60: that starts its actors anew for
 each data set, so that every benchmark would load every copy of the model again; its actors cannot
@@ -47,7 +47,7 @@ Ref = Any
 
 @dataclass(frozen=True)
 class Cluster:
-    """Which Ray, and what is taken of it.
+    """A Ray cluster, and the resources to use on it.
 
     Attributes:
         address: Of a running cluster (`auto` for this machine's, `ray://host:10001`); `local`
@@ -76,7 +76,7 @@ class Cluster:
 
     @property
     def share(self) -> dict[str, float]:
-        """Return what one worker takes, as Ray's options name it."""
+        """The resources of one worker, as options of Ray."""
         return {"num_cpus": self.cpus_per_worker, "num_gpus": self.gpus_per_worker}
 
 
@@ -126,7 +126,7 @@ def hide_gpus() -> None:
 
 
 class RayWorker:
-    """One copy of the model, in a process of its own.
+    """One copy of the model, in a separate process.
 
     Args:
         load: Makes the tracer, when the first cell is taken.
@@ -151,7 +151,7 @@ class RayWorker:
         return self._job.info
 
     def plan(self, places: Sequence[int]) -> list[list[int]]:
-        """Groups of a window of the cell that was taken."""
+        """Return the groups of places to compute together, for a window of the current cell."""
         assert self._decider is not None and self._job is not None
         return plan_groups(self._decider, runner.encode(self._decider, self._job, places))
 
@@ -199,7 +199,7 @@ class Dispatch:
         return runner.collect(self.info, out, self._parts, *how, **more)
 
     def _parts(self, run: Run) -> Iterator[runner.RecordPart]:
-        """Yield what a run lacks, part by part, in the order in which they are done."""
+        """Yield a run's missing records, part by part, in the order of completion."""
         self._todo = deque(run.gaps)
         while not run.whole:
             self._hand_out(run)
@@ -217,10 +217,10 @@ class Dispatch:
                     self._todo.appendleft(task.group)
 
     def _hand_out(self, run: Run) -> None:
-        """Give idle workers something to do: the next window's plan before the groups run out."""
+        """Assign work to idle workers, planning the next window before the groups run out."""
         planning = any(task.window is not None for task in self._tasks.values())
-        few = len(self._todo) <= len(self._pool.workers)
-        if self._idle and few and not planning and run.plan_size < self.info["items"]:
+        nearly_done = len(self._todo) <= len(self._pool.workers)
+        if self._idle and nearly_done and not planning and run.plan_size < self.info["items"]:
             worker, window = self._idle.popleft(), window_from(run.plan_size, self.info["items"])
             self._tasks[worker.plan.remote(window)] = Task(worker, window=window)
         while self._todo and self._idle:
@@ -232,7 +232,7 @@ class Dispatch:
         self._tasks[worker.take.remote(self._work)] = Task(worker)
 
     def _next(self) -> tuple[Task, Any]:
-        """Give the next answer; workers that are lost before it are replaced."""
+        """Return the next answer; replace workers that are lost meanwhile."""
         while True:
             ref = self._wait()
             task = self._tasks.pop(ref)

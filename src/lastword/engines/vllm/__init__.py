@@ -1,4 +1,4 @@
-"""vLLM: the model where it is served, in a process and an environment of vLLM's own.
+"""vLLM: a model that vLLM runs, in a separate process and environment.
 
 `side` and `worker` run there and import neither transformers nor anything that lastword pins:
 token ids go in, log-probabilities and mean states come out; `compiled` has vLLM itself. `process`

@@ -1,4 +1,4 @@
-"""A model that vLLM has in a process of its own, as a source of states.
+"""A model that vLLM runs in a separate process, as a source of states.
 
 It is asked as a model in this process is, so that everything that decides is what it is for every
 model; what it is asked for is done by the side process. States stay there, those of one group.
@@ -101,7 +101,7 @@ class Vllm:
 
     @property
     def profile(self) -> Profile:
-        """Return the model's profile, as the side says."""
+        """The model's profile, as the side says."""
         return Profile(
             model_type=text_config(self._checkpoint.config).model_type,
             depth=self.depth,
@@ -151,13 +151,13 @@ class Vllm:
         return Reading(dict(zip(depths, numbers, strict=False)), scores, faults.astype(int))
 
     def own_scores(self, branches: Sequence[Branch]) -> Float[np.ndarray, " targets"]:
-        """Return vLLM's own log-probabilities of what the branches read."""
+        """Return vLLM's log-probabilities of the tokens that the branches read."""
         answer = self.process.call("own", [[*b.tokens] for b in branches])
         pairs = zip(answer, branches, strict=True)
-        return np.concatenate([np.array(own[b.boundary - 1 :]) for own, b in pairs])
+        return np.concatenate([np.array(row[b.boundary - 1 :]) for row, b in pairs])
 
     def transact(self, compute: Callable[[], T]) -> T:
-        """Give what `compute` gives, one group at a time; a side that ends meanwhile is replaced.
+        """Return the result of `compute`, one group at a time; replace a side that ends.
 
         Raises:
             SideLostError: The group ended one side after the other.
@@ -204,9 +204,10 @@ class Vllm:
 
 
 def requests(forest: Forest) -> list[dict[str, Any]]:
-    """A request a leaf of the forest, in its order: every node lies on the way to one.
+    """Return one request per leaf of the forest, in the forest's order.
 
-    Each says which of its positions are read, whoever of those that share them computes them.
+    Every node is on the path to some leaf, so the requests cover all nodes. Each request lists the
+    positions to read; of the requests that share a position, any may compute it.
     """
     row_of = np.full(len(forest), -1)
     row_of[forest.reads.rows] = np.arange(len(forest.reads.rows))

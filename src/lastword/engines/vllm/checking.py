@@ -1,7 +1,7 @@
-"""The check at load: is what the worker reads what vLLM itself says, and what transformers says.
+"""The check at load that the worker's scores agree with those of vLLM and of transformers.
 
-At depth L a few random texts are read twice, by the worker and as vLLM's own log-probabilities of a
-prompt. At every depth they are read by the same checkpoint in this process, where that is small.
+The scores of a few random texts at depth L are compared with vLLM's log-probabilities of a prompt.
+For small checkpoints, the scores at every depth are compared with transformers in this process.
 """
 
 import math
@@ -38,12 +38,12 @@ class VllmCheck:
 
 
 def check(side: Any, kind: str, reference: Any = None) -> VllmCheck:
-    """Compare, and refuse a model that is not read right.
+    """Compare the worker's scores with references, and reject a model that differs.
 
     Args:
         side: The model in the side, a `backend.Vllm`.
-        kind: Name of vLLM's class, which is refused by it.
-        reference: The same checkpoint as a transformers model; None where there is none.
+        kind: Name of vLLM's class, for the error message.
+        reference: The same checkpoint as a transformers model; None if there is none.
 
     Raises:
         UnsupportedModelError: A score differs by more than the dtype rounds.
@@ -51,9 +51,9 @@ def check(side: Any, kind: str, reference: Any = None) -> VllmCheck:
     profile: Profile = side.profile
     branches, depths = random_texts(profile.vocabulary), range(profile.depth + 1)
     scores = _scores(side.states, side.read, branches, depths)
-    own = side.own_scores(branches)
-    tolerance = 2 * rounding(profile.dtype, own)
-    differs = {"vLLM's own log-probabilities": np.abs(scores[profile.depth] - own).max()}
+    from_vllm = side.own_scores(branches)
+    tolerance = 2 * rounding(profile.dtype, from_vllm)
+    differs = {"vLLM's own log-probabilities": np.abs(scores[profile.depth] - from_vllm).max()}
     if reference is not None:
         plain = Backbone(reference)
         with plain.lock, evaluating(reference):

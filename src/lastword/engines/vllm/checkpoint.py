@@ -31,7 +31,7 @@ _LOCAL = {
 
 @dataclass(frozen=True)
 class VllmCheckpoint:
-    """A checkpoint that vLLM can load, and what is known of it before it does.
+    """A checkpoint that vLLM can load, and its properties that need no loading.
 
     Attributes:
         dtype: What its weights become, unless vLLM's device has another.
@@ -53,7 +53,7 @@ class VllmCheckpoint:
     source: Mapping[str, Any] = field(default_factory=dict)
 
     def arguments(self, options: LoadOptions, settings: VllmSettings) -> dict[str, Any]:
-        """The arguments of `vllm.LLM`."""
+        """Return the keyword arguments for `vllm.LLM`."""
         context = context_length(self.config)
         head = {"hf_overrides": {"head_dtype": "float32"}}
         return {
@@ -70,11 +70,11 @@ class VllmCheckpoint:
 
 
 def find(options: LoadOptions) -> VllmCheckpoint:
-    """The checkpoint that the options name.
+    """Return the checkpoint that the options name.
 
     Raises:
-        InputError: An option that says how transformers runs a model.
-        ModelError: It is missing or unreadable.
+        InputError: An option applies only to transformers.
+        ModelError: The checkpoint is missing or unreadable.
     """
     for name, default in _LOCAL.items():
         if getattr(options, name) != default:

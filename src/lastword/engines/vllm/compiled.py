@@ -1,4 +1,4 @@
-"""vLLM's own worker, whose model gives its states from a compiled graph.
+"""vLLM's worker with a model that returns its states from a compiled graph.
 
 Runs in vLLM's environment. An extension's calls come only after compilation.
 """

@@ -1,4 +1,4 @@
-"""Which vLLM, and how it is started; read before anything heavy is imported."""
+"""Settings of vLLM and of its start, read before anything heavy is imported."""
 
 import subprocess
 import sys
@@ -51,7 +51,7 @@ class VllmSettings:
             )
 
     def describe(self) -> dict[str, Any]:
-        """Return what a run records of the engine: its name, its version, how it was started.
+        """Return the engine's part of a run's record: name, version and settings.
 
         Raises:
             ModelError: The interpreter is none, or has no vLLM.

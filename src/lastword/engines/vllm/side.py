@@ -60,7 +60,7 @@ class Side:
         self._salt = 0
 
     def facts(self) -> dict[str, Any]:
-        """Return what is known of the model only where it is loaded."""
+        """Return the facts that only the loaded model shows."""
         import vllm
 
         return {**self._llm.collective_rpc("lastword_watch")[0], "version": vllm.__version__}
@@ -79,7 +79,7 @@ class Side:
         Args:
             requests: Each with its token `ids`, and `positions` that are `rows` of the batch.
             rows: Rows of the batch.
-            depths: Depths whose states are kept.
+            depths: Depths whose states are stored.
             salt: What requests must have in common to share prefixes; of this call alone if not
                 given.
 
@@ -132,7 +132,7 @@ class Side:
         return means
 
     def own(self, sequences: list[list[int]]) -> list[list[float]]:
-        """Return vLLM's own log-probabilities of sequences' tokens, from the second on."""
+        """Return vLLM's log-probabilities of each sequence's tokens, from the second on."""
         from vllm import SamplingParams
 
         sampling = SamplingParams(
@@ -170,7 +170,7 @@ def _answer(pipe: Connection) -> None:
 
 
 def _die_with(parent: int, folders: tuple[str, ...]) -> None:
-    """End this process and those of vLLM's workers once the parent is gone, however it went.
+    """End this process and those of vLLM's workers once the parent has ended for any reason.
 
     A parent that was killed has not removed its temporary folders.
     """

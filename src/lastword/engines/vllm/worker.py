@@ -1,4 +1,4 @@
-"""A vLLM worker that keeps the states of rows beside its own work, and reads them out.
+"""A vLLM worker that also stores the states of rows, and reads them out.
 
 Runs in vLLM's environment. Rows are followed by (request, position): a request says in its
 `extra_args` which of its positions are which rows of the batch in hand, so that neither chunked
@@ -27,14 +27,14 @@ class Extension:
     """Mixed into vLLM's worker, which is asked by name on every rank."""
 
     def lastword_watch(self, compiled: bool = False) -> dict[str, Any]:
-        """Hook the model unless that was done, and say what it is."""
+        """Install the hooks on the first call, and return the model's facts."""
         if not hasattr(self, "_lastword"):
             runner = self.model_runner  # type: ignore[attr-defined]
             self._lastword = Watch(runner, compiled=compiled)
         return self._lastword.facts()
 
     def lastword_call(self, name: str, *arguments: Any) -> Any:
-        """Return what a method of `Watch` does."""
+        """Return the result of a method of `Watch`."""
         return getattr(self._lastword, name)(*arguments)
 
 
@@ -71,7 +71,7 @@ class Watch:
         last.register_forward_hook(self._after(depth, takes_residual(last)))
 
     def facts(self) -> dict[str, Any]:
-        """Return what is known of the model only where it is loaded."""
+        """Return the facts that only the loaded model shows."""
         runner = self._runner
         return {
             "depth": len(self._blocks),
@@ -91,7 +91,7 @@ class Watch:
         self._coverage = np.zeros(rows, dtype=bool)
 
     def gaps(self) -> list[int]:
-        """Rows that no request has computed: they lay in a prefix that vLLM had kept."""
+        """Return the rows that no request has computed, because vLLM had cached their prefix."""
         return np.flatnonzero(~self._coverage).tolist()
 
     def read(
@@ -142,8 +142,8 @@ class Watch:
 
         def hook(_: nn.Module, __: Any, output: tuple[Tensor, list[Tensor]]) -> Tensor:
             state, states = output
-            for own in self._hidden:
-                self._keep(own, states[own], None)
+            for hidden in self._hidden:
+                self._keep(hidden, states[hidden], None)
             return state
 
         model.register_forward_hook(hook)
@@ -177,7 +177,7 @@ class Watch:
             self._hidden[depth].index_copy_(0, rows, states)
 
     def _lay_out(self) -> tuple[Tensor, Tensor]:
-        """Give where in a step rows of the batch are computed, and which rows they are."""
+        """Return places in a step at which rows of the batch are computed, and these rows."""
         parts = [np.zeros((2, 0), dtype=np.int64), *self._row_places()]
         places, rows = np.concatenate(parts, axis=1)
         self._coverage[rows] = True
@@ -222,10 +222,10 @@ class VllmHead:
 
 
 def locate(model: nn.Module, depth: int) -> tuple[nn.Module, nn.ModuleList]:
-    """The module that holds the blocks, and the blocks.
+    """Return the module that holds the `depth` blocks, and the list of blocks.
 
     Raises:
-        ValueError: There are none, or several such lists.
+        ValueError: No list has this many blocks, or several have.
     """
     stacks = [
         (parent, child)
@@ -242,5 +242,5 @@ def locate(model: nn.Module, depth: int) -> tuple[nn.Module, nn.ModuleList]:
 
 
 def takes_residual(block: nn.Module) -> bool:
-    """True if a block takes the residual beside its input; only then does it return it apart."""
+    """Return True if a block takes, and returns, the residual separately from its input."""
     return "residual" in inspect.signature(block.forward).parameters
