@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 SLICE = 1 << 15  # records that are read at once
 
-# What is counted and judged over all items at once; the rest of a record is read when asked.
+# Columns that are counted and judged over all items at once. The others are read when needed.
 COUNT_COLUMNS = (
     *("id", "error", "withheld", "invariant", "regime", "operator", "index", "base_index"),
     *("truthful", "base_scores", "scores", "t_scores", "blind_scores", "blind_t_scores"),
@@ -48,14 +48,14 @@ _ESSENTIALS = (
 
 @dataclass(frozen=True)
 class CellCounts:
-    """Count the items of a cell once, so that every place says the same number.
+    """Counts of a cell's items, computed once so that every page shows the same numbers.
 
-    An item is one that counts for MC1; the others are named beside it. No record is in two.
+    Every record is in exactly one of the counts.
 
     Attributes:
-        items: Answered, with a truthful and a false candidate: what MC1 is a mean over.
-        mc2: Answered, and of use to MC2 alone.
-        unlabelled: Answered, and judged by neither.
+        items: Answered, with a truthful and a false candidate, so that they count for MC1.
+        mc2: Answered, and counted by MC2 only.
+        unlabelled: Answered, and counted by neither.
         failed: Not answered.
     """
 
@@ -71,16 +71,16 @@ class CellCounts:
 
 @runtime_checkable
 class RecordSource(Protocol):
-    """Give the records of a cell from where they lie."""
+    """A source that reads the records of one cell."""
 
     def slices(self, names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
-        """Give some columns of some records at a time, with the records' places in the cell.
+        """Yield slices of the records: their places in the cell, and a frame of the columns.
 
         Every record comes once, in any order; a column that is nowhere is left out.
         """
 
     def whole(self, places: Places) -> "pd.DataFrame":
-        """Give everything about some records as `load_records` does, in the order of the places."""
+        """Return whole records, as `load_records` does, in the order of the places."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +105,7 @@ class Cell:
 
     @property
     def failed(self) -> int:
-        """Count the records of items that failed."""
+        """The records of items that failed."""
         return len(self.records) - len(self.answer_places)
 
     @cached_property
@@ -149,23 +149,23 @@ class Cell:
 
     def _gains(self, metric: str, places: Places) -> PerItem:
         gains = column(self.items, metric) - column(self.items, f"{metric}_base")
-        own: PerItem = gains[places]
-        return own
+        values: PerItem = gains[places]
+        return values
 
     @cached_property
     def chance(self) -> float:
         """Mean share of truths among the candidates: what a draw gets."""
         truthful = Lists.of(self.items["truthful"])
-        return mean(truthful.each(lambda own: own.mean(axis=1), items=self.mc1_places))
+        return mean(truthful.each(lambda truth: truth.mean(axis=1), items=self.mc1_places))
 
     @cached_property
     def characters(self) -> Lists:
-        """Count the characters of each candidate of each item."""
+        """The characters of each candidate of each item."""
         counts = np.zeros(len(self.items), dtype=np.int64)
         pieces = []
         for items, frame in self.slices("candidates"):
-            pieces.append((items, own := Lists.characters(frame["candidates"])))
-            counts[items] = own.lengths
+            pieces.append((items, lists := Lists.characters(frame["candidates"])))
+            counts[items] = lists.lengths
         blank = Lists(np.empty(counts.sum()), np.cumsum(counts) - counts, counts)
         return blank.filled(pieces)
 
@@ -183,16 +183,16 @@ class Cell:
             blind = Lists.of(self.items["blind_scores"])
             scores |= {"question-blind": (blind, 1.0), "anti-blind": (blind, -1.0)}
         truthful = Lists.of(self.items["truthful"])
-        for name, (own, sign) in scores.items():
-            u = replace(own, values=sign * own.values)
+        for name, (numbers, sign) in scores.items():
+            u = replace(numbers, values=sign * numbers.values)
             shares[name] = mean(of_items(mc1_rows, u, truthful, self.mc1_places))
         return MappingProxyType(shares)
 
     def slices(self, *names: str) -> "Iterator[tuple[Places, pd.DataFrame]]":
-        """Some columns of some of the items at a time, with the items' places; each item once.
+        """Yield slices of the items: their places, and a frame of the columns; each item once.
 
         Args:
-            names: Columns of records; one that is nowhere is left out.
+            names: Columns of records; a column that no record has is left out.
         """
         item = np.full(len(self.records), -1)
         item[self.answer_places] = np.arange(len(self.answer_places))
@@ -207,7 +207,7 @@ class Cell:
 
 
 def _held(records: "pd.DataFrame", names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
-    """Give some columns of records that are in memory whole, as a `RecordSource` gives them."""
+    """Yield the columns of records in memory as one slice, like `RecordSource.slices`."""
     there = records[[name for name in names if name in records.columns]]
     for start in range(0, len(there), SLICE):
         some = there.iloc[start : start + SLICE]
@@ -273,10 +273,10 @@ class Summary:
 
 
 def cells(records: "pd.DataFrame") -> list[Cell]:
-    """Records parted by model and benchmark, in the order in which they first come.
+    """Return one cell per model and benchmark, in the order of their first records.
 
     Raises:
-        RecordError: No records, a column is missing, or a cell is in several runs.
+        RecordError: There are no records, a column is missing, or a cell is in several runs.
     """
     if not len(records):
         raise RecordError("no records; run `lastword eval` first")
@@ -313,12 +313,12 @@ def require_counted(cells: Sequence[Cell]) -> None:
 
 
 def benchmark_of(name: str) -> str:
-    """The benchmark of a cell's name without the template (`truthfulqa@own6`)."""
+    """Return the benchmark in a name, without its template (`truthfulqa@own6`: `truthfulqa`)."""
     return name.split("@", 1)[0]
 
 
 def summarise(cell: Cell) -> Summary:
-    """Return what the records of one cell say, as one line."""
+    """Return the summary of a cell, one line of the report's tables."""
     items, first, second = cell.items, cell.mc1_places, cell.mc2_places
     gains_mc1, gains_mc2 = cell.gains_mc1, cell.gains_mc2
     fixed, broken = fixed_and_broken(gains_mc1)
@@ -374,7 +374,7 @@ def _pairs(items: "pd.DataFrame", places: Places, name: str) -> float:
 
 
 def column(items: "pd.DataFrame", name: str) -> PerItem:
-    """A column as float64, null as nan."""
+    """Return a column as float64 [items], with null as nan."""
     return items[name].astype(float).to_numpy(dtype=float)
 
 
@@ -402,7 +402,7 @@ def _by_operator(
     others = [n for n in operators.unique() if isinstance(n, str) and n not in OPERATORS]
     names = [n for n in OPERATORS if n != "base"] + sorted(others)
     fires = {n: (operators == n).to_numpy(float)[places] for n in names}
-    return MappingProxyType({name: value(own) for name, own in fires.items()})
+    return MappingProxyType({name: value(fired) for name, fired in fires.items()})
 
 
 def _per_item(

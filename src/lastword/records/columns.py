@@ -1,14 +1,14 @@
-"""Columns: what many items hold, as flat arrays with the places where each item's begin.
+"""Columns: lists or matrices of many items as flat arrays, with the start of each item.
 
-A list an item, and a matrix an item, without a Python object for any of them. Items of one shape
-are stacked and reduced together; what is stacked at once is bounded. Three items with lists
+There is no Python object per item. Items of one shape are stacked and reduced together, in steps
+of bounded size. Three items with lists
 [a b], none and [c d e] are held as
 
     values   a b c d e
     starts   0   2 2        lengths   2 0 3
 
-Arrow's list arrays hold the same, and are what is read. What stands here is what Arrow has not:
-items of one length gathered as a rectangle, and a result written back to its places.
+Columns are read from Arrow's list arrays, which have this layout too. This module adds what Arrow
+lacks: it gathers items of one length as a rectangle, and writes results back to their places.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,7 +46,7 @@ class Lists:
 
     @classmethod
     def of(cls, column: "pd.Series[Any]") -> "Lists":
-        """A column of lists or of arrays, as Arrow or as Python holds them."""
+        """Return a column of lists or arrays, held by Arrow or by Python, as `Lists`."""
         return cls._of_arrow(_arrow(column))
 
     @classmethod
@@ -58,12 +58,12 @@ class Lists:
 
     @classmethod
     def characters(cls, column: "pd.Series[Any]") -> "Lists":
-        """A column of lists of texts, as how many characters each text has."""
+        """Return the number of characters of each text in a column of lists of texts."""
         return cls._of_texts(column, "utf8_length")
 
     @classmethod
     def sizes(cls, column: "pd.Series[Any]") -> "Lists":
-        """A column of lists of texts, as how many bytes of UTF-8 each text has."""
+        """Return the number of UTF-8 bytes of each text in a column of lists of texts."""
         return cls._of_texts(column, "binary_length")
 
     @classmethod
@@ -77,57 +77,59 @@ class Lists:
 
     @classmethod
     def by_name(cls, column: "pd.Series[Any]") -> "dict[str, Lists]":
-        """A column of lists by name, as Arrow's pairs or as dictionaries; names that all have."""
+        """Return a column of named lists as one `Lists` per name that every item has."""
         import pyarrow.compute as pc
 
         items = _pairs(column)
         pairs = pc.list_flatten(items)
         names, lists = (pc.struct_field(pairs, part) for part in ("key", "value"))
-        own = {name: lists.filter(pc.equal(names, name)) for name in pc.unique(names).to_pylist()}
-        return {n: cls._of_arrow(some) for n, some in own.items() if len(some) == len(items)}
+        by_key = {
+            name: lists.filter(pc.equal(names, name)) for name in pc.unique(names).to_pylist()
+        }
+        return {n: cls._of_arrow(some) for n, some in by_key.items() if len(some) == len(items)}
 
     def __len__(self) -> int:
         """Count the items."""
         return len(self.starts)
 
     def at(self, items: Places) -> "Lists":
-        """The lists of some of the items."""
+        """Return the lists of the items at these places."""
         return replace(self, starts=self.starts[items], lengths=self.lengths[items])
 
     def stack(self, items: Places) -> np.ndarray:
-        """The lists of items that have equally many [items, candidates]."""
+        """Return lists of equal length as an array [items, candidates]."""
         count = int(self.lengths[items[0]]) if len(items) else 0
         stacked: np.ndarray = self.values[self.starts[items][:, None] + np.arange(count)]
         return stacked
 
     @property
     def places(self) -> Places:
-        """Return where the values stand, item by item."""
+        """The indices of the values, item by item."""
         before = np.cumsum(self.lengths) - self.lengths
         within = np.arange(self.lengths.sum()) - np.repeat(before, self.lengths)
         where: Places = np.repeat(self.starts, self.lengths) + within
         return where
 
     def filled(self, pieces: "Iterable[tuple[Places, Lists]]") -> "Lists":
-        """Lists of the same items in this one's layout; none where no piece has one.
+        """Return the pieces' lists in this layout; an item in no piece has an empty list.
 
         Raises:
-            InputError: A list of another length than this one's.
+            InputError: A list differs in length from the one that is here.
         """
         values, lengths = np.full(len(self.values), np.nan), np.zeros_like(self.lengths)
         for items, lists in pieces:
             if (lists.lengths != self.lengths[items])[lists.lengths > 0].any():
                 raise InputError("an item has another number of scores than of candidates")
-            own = replace(self, starts=self.starts[items], lengths=lists.lengths)
-            values[own.places] = lists.values[lists.places]
+            target = replace(self, starts=self.starts[items], lengths=lists.lengths)
+            values[target.places] = lists.values[lists.places]
             lengths[items] = lists.lengths
         return replace(self, values=values, lengths=lengths)
 
     def of_rows(self, rows: "Sequence[np.ndarray | None]") -> "Lists":
-        """Lists of the same items in this one's layout, one a row; none where it is None.
+        """Return one list per row in this layout; a row that is None gives an empty list.
 
         Raises:
-            InputError: A list of another length than this one's.
+            InputError: A list differs in length from the one that is here.
         """
         there = [np.empty(0) if row is None else row for row in rows]
         lengths = np.array([len(row) for row in there], dtype=np.int64)
@@ -137,24 +139,24 @@ class Lists:
         )
 
     def padded(self, width: int) -> np.ndarray:
-        """The lists side by side, filled with 0 [items, width]."""
+        """Return the lists as an array [items, width], padded with 0."""
         filled = np.zeros((len(self), width), dtype=self.values.dtype)
         filled[np.arange(width) < self.lengths[:, None]] = self.values[self.places]
         return filled
 
     def alike(self, items: Places | None = None) -> Iterator[Places]:
-        """Places of items that have equally many, those without a list left out."""
+        """Yield places of items with equally long lists; skip items without a list."""
         yield from _alike(self.lengths, self.lengths, items)
 
     def each(
         self, value: Callable[..., PerItem], *others: "Lists", items: Places | None = None
     ) -> PerItem:
-        """A value an item, computed of stacks; nan where this or another has no list.
+        """Return one value per item; nan if its list is empty here or in another.
 
         Args:
-            value: Of this and of the others, each stacked [items, candidates].
+            value: Function of these and the other lists, each stacked [items, candidates].
             others: Lists of the same items.
-            items: Of which; None for all.
+            items: Places of the items to compute; None for all.
         """
         among = np.arange(len(self)) if items is None else items
         complete = among[np.all([other.lengths[among] > 0 for other in (self, *others)], axis=0)]
@@ -178,13 +180,13 @@ class Matrices:
 
     @classmethod
     def of(cls, column: "pd.Series[Any]") -> "Matrices":
-        """A column of lists of equal lists, as Arrow holds them, or of arrays."""
+        """Return a column of arrays, or of Arrow's lists of equally long lists, as `Matrices`."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         held = hasattr(column.dtype, "pyarrow_dtype")
         # A frame has nan for no matrix.
-        plain = [list(own) if np.iterable(own) else None for own in ([] if held else column)]
+        plain = [list(row) if np.iterable(row) else None for row in ([] if held else column)]
         lists = _arrow(column if held else plain, pa.list_(pa.float64()))
         inner = pc.list_flatten(lists)
         first, rows = _spans(lists)
@@ -193,18 +195,18 @@ class Matrices:
         return cls(Lists(values, ends[first], ends[first + rows] - ends[first]), rows)
 
     def stack(self, items: Places) -> Float[np.ndarray, "items candidates depths"]:
-        """The matrices of items that have one shape."""
+        """Return matrices of one shape as an array."""
         return self.numbers.stack(items).reshape(len(items), int(self.rows[items[0]]), -1)
 
     def alike(self, items: Places | None = None) -> Iterator[Places]:
-        """Places of items of one shape, those without a matrix left out."""
+        """Yield places of items with one shape; skip items without a matrix."""
         # One number for the pair (rows, size): matrices of one size may have other shapes.
         sizes = self.numbers.lengths
         yield from _alike(self.rows * (sizes.max(initial=0) + 1) + sizes, sizes, items)
 
 
 def _alike(keys: np.ndarray, sizes: np.ndarray, items: Places | None) -> Iterator[Places]:
-    """Yield places of equal keys, as many at once as are stacked; those of size 0 left out."""
+    """Yield places of equal keys, in steps small enough to stack; skip items of size 0."""
     among = np.arange(len(keys)) if items is None else items
     among = among[sizes[among] > 0]
     # Sorted by key, and stably: equal keys stand side by side, each run in the items' own order.
@@ -216,7 +218,7 @@ def _alike(keys: np.ndarray, sizes: np.ndarray, items: Places | None) -> Iterato
 
 
 def _arrow(column: "pd.Series[Any] | list[Any]", of: "pa.DataType | None" = None) -> "pa.Array":
-    """Read the column's lists; where it has none, empty ones of a type, of numbers by default."""
+    """Return the column as Arrow lists; an all-null column becomes lists of type `of`."""
     import pyarrow as pa
 
     array = pa.array(column, from_pandas=True)
@@ -226,18 +228,18 @@ def _arrow(column: "pd.Series[Any] | list[Any]", of: "pa.DataType | None" = None
 
 
 def _pairs(column: "pd.Series[Any]") -> "pa.Array":
-    """Turn lists by name into what Arrow holds: pairs of a name and a list."""
+    """Return a column of named lists as Arrow's pairs of a name and a list."""
     if hasattr(column.dtype, "pyarrow_dtype"):
         return _arrow(column)
     import pyarrow as pa
 
     pair = pa.struct([("key", pa.string()), ("value", pa.list_(pa.float64()))])
-    rows = [[{"key": name, "value": value} for name, value in own.items()] for own in column]
+    rows = [[{"key": name, "value": value} for name, value in row.items()] for row in column]
     return pa.array(rows, pa.list_(pair))
 
 
 def _spans(lists: "pa.Array") -> tuple[Int[np.ndarray, " items"], Int[np.ndarray, " items"]]:
-    """Find where each list begins among the flattened, and how long it is."""
+    """Return where each list begins among the flattened values, and its length."""
     import pyarrow.compute as pc
 
     counts = pc.fill_null(pc.list_value_length(lists), 0)

@@ -1,8 +1,8 @@
-"""Derived: what methods score from records alone, without a model.
+"""Derived: scores of methods from records alone, without a model.
 
-A record holds every depth with the question and, where it was read, without it: what a method
-computes from these needs no second run. A mean over a cell's items (`batch-calibrated`) is taken
-here, over those that share a label set.
+A record holds every depth with the question and, if the run read it, without the question. Methods
+that need only these do not need a second run. A mean over a cell's items (`batch-calibrated`) is
+computed here, over the items that share a label set.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,7 +27,7 @@ _WHOLE = ("trajectory", "t_scores", "blind_trajectory")
 
 
 def facts_of(run: Mapping[str, Any]) -> "Facts":
-    """Return what methods are made from, as `run.json` has it."""
+    """Return the model's facts that methods need, from `run.json`."""
     from lastword.methods.contract import Facts
 
     theta = Theta.from_dict(run["theta"])
@@ -35,7 +35,7 @@ def facts_of(run: Mapping[str, Any]) -> "Facts":
 
 
 def fitted_methods(names: Iterable[str], run: Mapping[str, Any]) -> "dict[str, Method]":
-    """Those of a run's methods that learn from a cell's items."""
+    """Return the methods of a run that learn from a cell's items, by name."""
     from lastword.methods import METHODS, resolve
     from lastword.methods.contract import Fitted
 
@@ -45,7 +45,7 @@ def fitted_methods(names: Iterable[str], run: Mapping[str, Any]) -> "dict[str, M
 
 
 def fit(cell: Cell, methods: "Mapping[str, Method]") -> "dict[str, Method]":
-    """The methods, those that learn a mean from unlabelled items with that of the cell's."""
+    """Return the methods; those that need a mean over unlabelled items get the cell's."""
     from lastword.methods.contract import Fitted
 
     return {
@@ -99,21 +99,21 @@ def _rows(
     }
     for at, (place, candidates) in enumerate(zip(places, frame["candidates"], strict=True)):
         here = np.array([at])
-        own: dict[str, Any] = {n: v.stack(here)[0] for n, v in lists.items() if v.lengths[at]}
-        own |= {n: v.stack(here)[0] for n, v in tables.items() if v.rows[at]}
-        S, blind = own.get("trajectory") if whole else None, None
-        end = Trajectory.at_end(own["base_scores"], depth)
-        if "blind_scores" in own:
-            blind_end = Trajectory.at_end(own["blind_scores"], depth)
-            blind = Trajectory(own.get("blind_trajectory", blind_end.scores))
+        row: dict[str, Any] = {n: v.stack(here)[0] for n, v in lists.items() if v.lengths[at]}
+        row |= {n: v.stack(here)[0] for n, v in tables.items() if v.rows[at]}
+        S, blind = row.get("trajectory") if whole else None, None
+        end = Trajectory.at_end(row["base_scores"], depth)
+        if "blind_scores" in row:
+            blind_end = Trajectory.at_end(row["blind_scores"], depth)
+            blind = Trajectory(row.get("blind_trajectory", blind_end.scores))
         yield (
             int(place),
             Evidence(
                 candidates=tuple(candidates),
-                tokens=own["candidate_tokens"].astype(int),
-                trajectory=Trajectory(end.scores if S is None else S, own.get("t_scores")),
+                tokens=row["candidate_tokens"].astype(int),
+                trajectory=Trajectory(end.scores if S is None else S, row.get("t_scores")),
                 blind=blind,
-                blind_tokens=own.get("blind_tokens"),
-                content_free=own.get("content_free_scores"),
+                blind_tokens=row.get("blind_tokens"),
+                content_free=row.get("content_free_scores"),
             ),
         )

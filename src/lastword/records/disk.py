@@ -1,4 +1,4 @@
-"""The disk under the records: what stands whole, who may write, and one line where it refuses."""
+"""The records' disk: files written whole, one writer at a time, errors in one line."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from lastword.files.locking import Lock
 
 @contextmanager
 def reported(path: Folder) -> Iterator[None]:
-    """An error of the file system as a `RecordError` in one line."""
+    """Raise file system errors in the block as a `RecordError` of one line."""
     try:
         yield
     except failures() as error:
@@ -24,36 +24,36 @@ def reported(path: Folder) -> Iterator[None]:
 
 
 def write_durably(path: Folder, content: bytes) -> None:
-    """A file that is there whole or not at all, also after a crash.
+    """Write a file so that it exists whole or not at all, even after a crash.
 
     Raises:
-        RecordError: The disk is full or refuses.
+        RecordError: The disk is full or cannot be written.
     """
     with reported(path):
         write_whole(path, content)
 
 
 def lock(folder: Folder) -> Lock:
-    """The folder's lock, held; it is free soon after the process ends, however it ends.
+    """Acquire and return the folder's lock; it is freed soon after the process ends.
 
     Raises:
         RunLockedError: Another process holds it.
     """
-    own = locking.lock(folder / ".lock")
+    file_lock = locking.lock(folder / ".lock")
     try:
-        own.acquire(timeout=0)
+        file_lock.acquire(timeout=0)
     except Timeout as error:
         raise RunLockedError(
             f"another process writes to {folder}; wait for it, or share the work by --shard i/n"
         ) from error
-    return own
+    return file_lock
 
 
 @contextmanager
 def locked(folder: Folder) -> Iterator[None]:
-    """A block in which nobody else writes to the folder."""
-    own = lock(folder)
+    """Hold the folder's lock during the block, so that no other process writes there."""
+    file_lock = lock(folder)
     try:
         yield
     finally:
-        own.release()
+        file_lock.release()

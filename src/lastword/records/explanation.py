@@ -1,4 +1,4 @@
-"""An answer told in words: the same sentences in the terminal, on every page and in a report."""
+"""An answer explained in words, the same in the terminal, on every page and in a report."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -7,7 +7,7 @@ from lastword.files.shorten import counted, shorten
 from lastword.rule.answer import Answer, Gate
 from lastword.rule.theta import Theta
 
-# What each gate asks, in a few words.
+# The quantity that each gate tests, in a few words.
 GATE_NAMES = {
     "changes": "ℓ* prefers another answer",
     "log_margin_ratio": "log margin ratio",
@@ -27,7 +27,7 @@ _GISTS = {
     "mix": "The scorer T tells the candidates apart better than the model, and is mixed in.",
     "early": "The model is not confident; depth 0, which has not read the question, decides.",
 }
-# What the scores of a correction that reads the question are, by its name without options.
+# Descriptions of the scores of corrections that read the question, by name without options.
 _SCORES = {
     "pmi": "the model's own, less {number} of what it says of each candidate without the question",
     "dcpmi": "the model's own, less what it says of each candidate without the question, summed",
@@ -36,7 +36,7 @@ _SCORES = {
     "batch-calibrated": "the model's probabilities, less their mean over items with these labels",
     "batch-calibrated-log": "the model's own, over their mean over items with these labels",
 }
-# What of an answer no sentence tells: a field that is added is told, or stands here.
+# Fields of an answer that no sentence mentions. A new field is either mentioned or listed here.
 UNTOLD = {
     *("id", "invariant", "scores", "base_scores", "trajectory", "t_scores"),
     *("blind_scores", "blind_trajectory", "blind_t_scores", "content_free_scores", "methods"),
@@ -44,17 +44,17 @@ UNTOLD = {
 
 
 def explain(decision: Answer, theta: Theta | None = None) -> str:
-    """Tell why this answer: the regime, the gates that were asked, the operator, the change.
+    """Explain an answer: its regime, the gates that were checked, the operator, the change.
 
     Args:
-        decision: What is told; what was not needed is passed over.
+        decision: The answer to explain; values that were not needed are left out.
         theta: Constants of the decision; with them d_eff stands beside its threshold.
     """
     return " ".join(_sentences(decision, theta))
 
 
 def gist(decision: Answer) -> str:
-    """The reason in one line without a number, for where the whole of it opens from there."""
+    """Return the reason in one line without numbers, as a heading for the explanation."""
     if decision.method not in _BY_THE_RULE:
         return _unripe(decision) or f"The scores of {decision.method} decide."
     if len(decision.candidates) == 1:
@@ -93,7 +93,7 @@ def _sentences(decision: Answer, theta: Theta | None) -> Iterator[str]:
 
 
 def _by_scores(decision: Answer) -> Iterator[str]:
-    """Say whose scores decide, and what they are."""
+    """Return sentences that name the method whose scores decide, and describe its scores."""
     if (unripe := _unripe(decision)) is not None:
         yield unripe
         return
@@ -106,7 +106,7 @@ def _by_scores(decision: Answer) -> Iterator[str]:
 
 
 def _unripe(decision: Answer) -> str | None:
-    """Say why a mean of too few items says nothing yet; None where it does, or there is none."""
+    """Return why the running mean is not used yet; None if it is used, or there is none."""
     gate = decision.gates.get("seen")
     if gate is None or gate.holds:
         return None

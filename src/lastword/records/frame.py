@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def to_frame(table: pa.Table, info: RunInfo) -> "pd.DataFrame":
-    """The records of a cell, with the model and template that its run names."""
+    """Return the records of a cell as a frame, with its run's model and template."""
     import pandas as pd
 
     columns: dict[str, Any] = {
@@ -29,7 +29,7 @@ def to_frame(table: pa.Table, info: RunInfo) -> "pd.DataFrame":
 
 
 def to_columns(table: pa.Table) -> "pd.DataFrame":
-    """Records with their lists as Arrow holds them."""
+    """Return records as a frame whose lists stay in Arrow."""
     import pandas as pd
 
     columns: dict[str, Any] = {}
@@ -100,7 +100,7 @@ def load_records(path: str | Folder) -> "pd.DataFrame":
 
 
 def _cell_table(cell: Folder) -> pa.Table:
-    """Read the records of a cell from its own folder and its shards, by place, each place once."""
+    """Read the records of a cell from its folder and its shards, by place, each place once."""
     tables = [read_part(path) for path in part_files(cell)]
     table = pa.concat_tables(tables or [COLUMNS.empty_table()])
     _, first = np.unique(table["place"].to_numpy(), return_index=True)

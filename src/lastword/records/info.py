@@ -1,7 +1,7 @@
-"""Info: what the `run.json` of a cell says, and when two runs are one.
+"""Info: the contents of a cell's `run.json`, and the test whether two runs are the same.
 
-`OUT/<model>/<benchmark>[@template]/` is a cell. Its `run.json` says what is run, with the plan,
-which grows as the run comes to its items.
+`OUT/<model>/<benchmark>[@template]/` is a cell. Its `run.json` describes the run, with the plan,
+which grows while the run reaches more items.
 """
 
 import json
@@ -21,11 +21,11 @@ from lastword.records.disk import reported, write_durably
 SCHEMA = 1
 RUN_FILE = "run.json"
 
-# What may differ between two starts of one run: when, where, how it was asked for, from which copy
-# of the data, and the noise that the check at load measured.
+# Fields that may differ between two starts of one run: time, machine, options, copy of the data,
+# and the noise that the check at load measured.
 _CIRCUMSTANCE = ("created", "asked", "device", "machine", "check", "dataset.source")
 
-# Versions on which numbers depend: records of different ones do not stand in one cell.
+# Packages whose versions affect the numbers: a cell never mixes records of two versions.
 _PACKAGES = ("lastword", "torch", "transformers", "tokenizers")
 
 RunInfo = dict[str, Any]
@@ -47,7 +47,7 @@ def cell_folder(out: Folder, model: str, benchmark: str) -> Folder:
 
 
 def folder_name(name: str) -> str:
-    """A name that every file system takes: `/` is `--`, what is not a word is `-`."""
+    """Return a name valid in every file system: `/` becomes `--`, other symbols `-`."""
     safe = re.sub(r"[^\w.@+=-]", "-", name.replace("/", "--"))
     return safe if safe.strip(".") else f"-{safe}"
 
@@ -82,7 +82,7 @@ def read_run(folder: Folder) -> RunInfo:
 
 
 def run_name(root: Folder, cell: Folder) -> str:
-    """The folder of a cell's run from a root on, `own` of `own/MODEL/BENCHMARK`."""
+    """Return the run's folder relative to the root: `own` for `own/MODEL/BENCHMARK`."""
     return "/".join(cell.parts[len(root.parts) : -2])
 
 
@@ -109,12 +109,12 @@ def read_runs(path: Folder, *, apart: bool = False) -> dict[Folder, RunInfo]:
 
 
 def plan_of(info: RunInfo) -> list[list[int]]:
-    """The plan that a run records: a line of places a group."""
+    """Return the plan in a run's record: the places of each group."""
     return [[int(place) for place in line.split()] for line in info["plan"]]
 
 
 def plan_lines(groups: Iterable[Sequence[int]]) -> list[str]:
-    """A plan as a run records it."""
+    """Return a plan as a run records it: one line of places per group."""
     return [" ".join(map(str, group)) for group in groups]
 
 
@@ -131,9 +131,9 @@ def differences(old: RunInfo, new: RunInfo) -> list[str]:
 
 
 def agree(cell: Folder, info: RunInfo) -> RunInfo:
-    """The run that a cell holds: the first comer's, which later ones must be, but for the plan.
+    """Return the run of a cell: the first process writes it, later ones must match it.
 
-    A plan may depend on the memory that was free; the first one stands, so that all pack the same.
+    The plan may differ, because it depends on the free memory. The first plan is used by all.
     """
     with reported(cell), locking.lock(cell / ".run-lock"):
         if not (cell / RUN_FILE).exists():

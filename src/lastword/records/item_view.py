@@ -22,12 +22,12 @@ Block = dict[str, Any]
 
 
 def text(record: Record) -> Block:
-    """Return what was asked, and what is true of it where that is known."""
+    """Return the item's text, with the truth of its candidates if it is labelled."""
     return {"prompt": record.prompt, "candidates": record.candidates, "truthful": record.truthful}
 
 
 def item(record: Record, theta: Theta) -> Block:
-    """Return what the page shows of one item, beside its text."""
+    """Return the fields that the page shows of one item, without its text."""
     if record.answer is None:
         words = f"This item failed and counts nowhere: {record.error}."
         return {"words": words, "error": True}

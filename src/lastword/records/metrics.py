@@ -1,8 +1,8 @@
 """Metrics of one item and of many: MC1, MC2-style, MC3, calibration error (method, section 10).
 
-Everything here is numpy in float64 and knows scores and truth labels only. Scores are what decides
-(u, b or any other reading): mean log-probability a token in nats. A metric of an item with no
-truthful or no false candidate is undefined: nan.
+Everything here is numpy in float64, and is computed from scores and truth labels only. Scores are
+u, b or another reading: mean log-probability per token in nats. A metric is nan (undefined) for an
+item with no truthful or no false candidate.
 """
 
 from collections.abc import Callable, Sequence
@@ -62,7 +62,7 @@ def of_items(
     truthful: Lists,
     items: Places | None = None,
 ) -> PerItem:
-    """A metric of many items: `mc1_rows`, `mc2_rows` or `mc3_rows`; nan where it is undefined.
+    """Return a metric per item (`mc1_rows`, `mc2_rows`, `mc3_rows`); nan if undefined.
 
     Raises:
         InputError: As `mc1`.
@@ -136,14 +136,14 @@ def pair_accuracy(ids: Sequence[str], corrects: Numbers) -> float:
         A share in [0, 1]; nan without a pair.
     """
     right = dict(zip(ids, np.asarray(corrects, dtype=float) == 1, strict=True))
-    pairs = dict.fromkeys(name for own in right if (name := pair_name(own)) is not None)
+    pairs = dict.fromkeys(name for item in right if (name := pair_name(item)) is not None)
     sides = [[right.get(f"{name}{end}") for end in PAIR_ENDS] for name in pairs]
     both = [all(pair) for pair in sides if None not in pair]
     return float(np.mean(both)) if both else float("nan")
 
 
 def pair_name(name: str) -> str | None:
-    """The name of the pair that an item's id is of: `pair/017` of `pair/017/a`; None of others."""
+    """Return the pair that an id belongs to: `pair/017` for `pair/017/a`, otherwise None."""
     return name[:-2] if name.endswith(PAIR_ENDS) else None
 
 

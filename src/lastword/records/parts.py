@@ -31,19 +31,19 @@ def part_name(group: int) -> str:
 
 
 def part_paths(folder: Folder) -> dict[int, Folder]:
-    """The part files of a folder by group, ascending."""
+    """Return the part files of a folder by group number, ascending."""
     files = {path.name: path for path in folder.iterdir()}
     matches = filter(None, map(_PART.fullmatch, sorted(files)))
     return {int(match[1]): files[match[0]] for match in matches}
 
 
 def part_folders(cell: Folder) -> list[Folder]:
-    """The folders of a cell that hold parts: its own, then its shards'."""
+    """Return the folders of a cell that hold parts: the cell's, then its shards'."""
     return [cell, *sorted(path for path in cell.iterdir() if _SHARD.fullmatch(path.name))]
 
 
 def part_files(cell: Folder) -> list[Folder]:
-    """Every part of a cell, of its own folder and of its shards'."""
+    """Yield every part of a cell, from its folder and then its shards."""
     return [path for folder in part_folders(cell) for path in part_paths(folder).values()]
 
 
@@ -72,7 +72,7 @@ def _to_bytes(table: pa.Table) -> bytes:
 
 
 def read_sound(path: Folder, plan: Sequence[Sequence[int]], group: int) -> pa.Table | None:
-    """The records of one part; None where it is torn or holds others than its group's."""
+    """Return the records of a part; None if it is torn or holds another group's places."""
     try:
         table = read_part(path)
     except RecordError:
@@ -83,7 +83,7 @@ def read_sound(path: Folder, plan: Sequence[Sequence[int]], group: int) -> pa.Ta
 
 
 def read_part(path: Folder, columns: Sequence[str] | None = None) -> pa.Table:
-    """The records of one part.
+    """Return the records of one part.
 
     Raises:
         RecordError: The file is torn, or holds something else.
@@ -105,7 +105,7 @@ def _table(source: Any, path: Folder, columns: list[str] | None = None) -> pa.Ta
 
 
 def join(path: Folder, content: bytes) -> tuple[bytes, pa.Table]:
-    """A part's file and its records once new records stand beside those that it has already.
+    """Return a part's bytes and records after new records are added to its present ones.
 
     Args:
         path: The part, which need not be there.
@@ -125,7 +125,7 @@ def join(path: Folder, content: bytes) -> tuple[bytes, pa.Table]:
 
 
 def _conform(table: pa.Table, path: Folder, schema: pa.Schema = COLUMNS) -> pa.Table:
-    """Take the columns that this version knows; of those, one that the table lacks is null."""
+    """Return the columns of this version's schema; a column that the table lacks is null."""
     columns = []
     for column in schema:
         if column.name not in table.column_names:
@@ -141,7 +141,7 @@ def _conform(table: pa.Table, path: Folder, schema: pa.Schema = COLUMNS) -> pa.T
 
 
 def set_aside(path: Folder) -> Folder:
-    """A torn part under another name, so that it can be looked at and is not read."""
+    """Rename a torn part so that it is not read, and return its new path."""
     for attempt in range(1, 1000):
         torn = path.with_name(f"{path.name}.torn-{attempt}")
         if not torn.exists():

@@ -71,11 +71,11 @@ class Portrait:
 
 
 def portrait(answer: Answer, theta: Theta | None = None) -> Portrait:
-    """An answered item as it is shown.
+    """Return an answered item in the form that pages and terminals show.
 
     Args:
-        answer: Decided here, or read from a record.
-        theta: Constants of the decision; without them neither window nor anchors are known.
+        answer: An answer from this process, or from a record.
+        theta: Constants of the decision; None leaves out the window and the anchors.
     """
     S = answer.trajectory
     depth = S.shape[1] - 1

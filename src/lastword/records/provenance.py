@@ -17,7 +17,9 @@ def one_theta(runs: Iterable[RunInfo]) -> Theta:
         ThetaError: A `run.json` with a Theta that this version does not know.
     """
     thetas = {f"{run['model']} on {run['benchmark']}": run["theta"] for run in runs}
-    (first, theta), *rest = [(name, Theta.from_dict(own)) for name, own in thetas.items()]
+    (first, theta), *rest = [
+        (name, Theta.from_dict(constants)) for name, constants in thetas.items()
+    ]
     for name, other in rest:
         if other != theta:
             raise RecordError(f"{first} and {name} have different Thetas; ablate them apart")

@@ -86,7 +86,7 @@ class Readings:
         return mixed
 
     def gains(self, operator: int, eta: float) -> tuple[PerItem, PerItem]:
-        """Return what an operator adds to the MC1 and to the MC2 of each item that it answers.
+        """Return the gain in MC1 and in MC2 of each item that an operator answers.
 
         Computed once for each operator and eta; nan where an item counts for neither.
         """
@@ -157,7 +157,7 @@ def _stacks(
 
 
 def _blank(cell: Cell, t: Lists) -> Readings:
-    """Readings of a cell of which nothing has been derived: nan, and 0 beyond the candidates."""
+    """Return readings without derived values: nan, and 0 in the padding."""
     items, truthful = cell.items, Lists.of(cell.items["truthful"])
     widest = max(t.lengths.max(initial=1), truthful.lengths.max(initial=1))
     shape = len(items), int(widest)

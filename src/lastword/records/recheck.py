@@ -55,8 +55,8 @@ def _require(cell: Cell, holds: np.ndarray, what: str, items: np.ndarray | None 
 
 
 def _check_stored(cell: Cell, theta: Theta, invariant: float, depth: int) -> None:
-    """Trajectories whole and finite, T beside them, and gates held against the run's constants."""
-    own = {name: getattr(theta, of) for name, of in _THRESHOLDS.items()}
+    """Check that trajectories and T are whole and finite, and gates use the run's constants."""
+    thresholds = {name: getattr(theta, of) for name, of in _THRESHOLDS.items()}
     for items, frame in cell.slices("trajectory", "t_scores", "gates"):
         S, t = Matrices.of(frame["trajectory"]), Lists.of(frame["t_scores"])
         numbers, rows = S.numbers, np.maximum(S.rows, 1)
@@ -68,12 +68,12 @@ def _check_stored(cell: Cell, theta: Theta, invariant: float, depth: int) -> Non
         whole = finite[numbers.starts + numbers.lengths] - finite[numbers.starts] == numbers.lengths
         _require(cell, whole, "a depth of its trajectory is no number", items)
         _require(cell, np.isfinite(t.each(lambda u: u.sum(axis=1))), "T is no number", items)
-        holds = [_follows(json.loads(gates), own, invariant) for gates in frame["gates"]]
+        holds = [_follows(json.loads(gates), thresholds, invariant) for gates in frame["gates"]]
         _require(cell, np.array(holds), "its gates have other constants than the run", items)
 
 
 def _check_blind(cell: Cell) -> None:
-    """Hold what was read without the question against what else was: it cannot be computed again.
+    """Check blind readings for consistency, since they cannot be computed again.
 
     The blind scores are the last depth of the blind trajectory, and all items of one frame (the
     same candidates after the same blind prompt, or the same content-free ones) were read once.
@@ -91,44 +91,44 @@ def _check_blind(cell: Cell) -> None:
             if blind is None or free is None:
                 continue
             texts = tuple(row["candidates"])
-            for name, frame_of, own in (("content-free", blind, free), ("blind", free, blind)):
+            for name, frame_of, scores in (("content-free", blind, free), ("blind", free, blind)):
                 key = (texts, tuple(np.round(frame_of, 3).ravel().tolist()))
-                first = seen[name].setdefault(key, own)
-                here = np.array([_close(first, own)])
+                first = seen[name].setdefault(key, scores)
+                here = np.array([_close(first, scores)])
                 _require(cell, here, f"{name} scores are not those of the same frame", where)
 
 
 def _numbers(value: Any) -> np.ndarray | None:
-    """Return a cell of numbers or of lists of numbers as an array; None for none."""
-    return None if value is None else np.array([np.asarray(own, dtype=float) for own in value])
+    """Return numbers, or lists of numbers, as an array; None if there are none."""
+    return None if value is None else np.array([np.asarray(row, dtype=float) for row in value])
 
 
 def _close(one: np.ndarray, other: np.ndarray) -> bool:
-    """True if two readings are the same but for what a batch's company does to them."""
+    """Return True if two readings agree within the rounding that batching causes."""
     return one.shape == other.shape and bool(np.allclose(one, other, rtol=0, atol=10 * _NATS))
 
 
-def _follows(gates: Mapping[str, Any], own: Mapping[str, float], invariant: float) -> bool:
-    """True if an item's gates were held against these constants, and I(M) is this."""
-    own_gates = {name: gate for name, gate in gates.items() if name in own}
+def _follows(gates: Mapping[str, Any], thresholds: Mapping[str, float], invariant: float) -> bool:
+    """Return True if an item's gates used these thresholds and this I(M)."""
+    rule_gates = {name: gate for name, gate in gates.items() if name in thresholds}
     read = gates.get("invariant", {}).get("value", invariant) in (invariant, None)
-    return read and all(gate["threshold"] == own[name] for name, gate in own_gates.items())
+    return read and all(gate["threshold"] == thresholds[name] for name, gate in rule_gates.items())
 
 
 def _check_decided(cell: Cell, r: Readings, theta: Theta) -> None:
-    """Hold what was answered against the rule on what was read."""
+    """Compare the recorded answers with the rule applied to the recorded readings."""
     items, answers = cell.items, decide(r, Variant(theta))
     for some, frame in cell.slices("d_eff"):
         again = np.isclose(column(frame, "d_eff"), r.d_eff[some], rtol=_D_EFF, equal_nan=True)
         _require(cell, again, "d_eff is not the trajectory's", some)
     base = np.where(r.present, r.base, -np.inf)
-    for what, own, stored in (
+    for what, expected, stored in (
         ("base_scores are not the last depth", r.base, "base_scores"),
         ("scores are not the rule's", np.where(r.present, answers.scores, 0.0), "scores"),
     ):
         scores = Lists.of(items[stored])
         _require(cell, scores.lengths == r.present.sum(axis=1), f"{what}, by number")
-        close = np.isclose(scores.padded(own.shape[1]), own, rtol=0, atol=_NATS)
+        close = np.isclose(scores.padded(expected.shape[1]), expected, rtol=0, atol=_NATS)
         _require(cell, (close | ~r.present).all(axis=1), what)
     operators = np.array(NAMES)[answers.operators]
     _require(cell, items["operator"].to_numpy(str) == operators, "operator is not the rule's")

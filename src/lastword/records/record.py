@@ -99,7 +99,7 @@ class Record:
         return None if self.mc1 is None or self.mc1_base is None else self.mc1 - self.mc1_base
 
     def to_row(self) -> Row:
-        """Return what Parquet holds of it."""
+        """Return the record as a row for Parquet."""
         row = {name: _cell(value) for name, value in vars(self).items() if name in _RECORD}
         return row | ({} if self.answer is None else _answer_row(self.answer))
 
@@ -111,13 +111,13 @@ class Record:
 
     @classmethod
     def read(cls, row: Mapping[str, Any]) -> "Record":
-        """The record of a row of a data frame (`records.frame`).
+        """Return the record in a row of a data frame (`records.frame`).
 
         Args:
-            row: By column; what is null, nan or left out is what its field has by default.
+            row: Values by column; null, nan or a missing column gives the field's default.
 
         Raises:
-            RecordError: The row lacks what every item has.
+            RecordError: The row lacks a column that every item has.
         """
         values = _read(_RECORD, row) | {"model": str(row.get("model", ""))}
         try:
@@ -204,7 +204,7 @@ def _tuple_of(convert: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]
     return lambda values: tuple(map(convert, values))
 
 
-# What reads each column, of a record and of its answer.
+# The function that reads each column, of a record and of its answer.
 _RECORD: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("id", "benchmark", "kind", "prompt", "question", "error", "shared"), str),
     **dict.fromkeys(("place", "group", "prompt_tokens", "truncated"), int),
@@ -267,13 +267,13 @@ def record(where: Place, encoded: "EncodedItem", decision: Decision, seconds: fl
 
 
 def failure(where: Place, item: Item, error: str) -> Row:
-    """The row of an item that could not be answered: its text and why."""
+    """Return the row of an item that could not be answered, with its text and the error."""
     return Record(**_identity(where, item), error=error).to_row()
 
 
 def _identity(where: Place, item: Item) -> dict[str, Any]:
-    own = {name: getattr(item, name) for name in ("id", "prompt", "question", *_SHARED[:2])}
-    return vars(where) | own | {"shared": item.group}
+    identity = {name: getattr(item, name) for name in ("id", "prompt", "question", *_SHARED[:2])}
+    return vars(where) | identity | {"shared": item.group}
 
 
 def _metrics(kind: str | None, truthful: tuple[bool, ...] | None, answer: Answer) -> dict[str, Any]:

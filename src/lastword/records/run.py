@@ -1,8 +1,8 @@
-"""Run: one folder of a cell, locked and open for writing, that outlives a kill and a full disk.
+"""Run: one folder of a cell, locked and open for writing, that survives a kill and a full disk.
 
 `--shard i/n` writes into `shard-i-of-n/` of the cell; `merge` joins those. A folder has one writer
-at a time. All of it may lie on object storage (`files.folder`), where an object is there whole or
-not at all by itself.
+at a time. All of it may lie on object storage (`files.folder`), which always stores
+objects whole.
 """
 
 import re
@@ -30,10 +30,10 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> "Shard":
-        """A shard from `i/n`.
+        """Return the shard that `i/n` names.
 
         Raises:
-            RecordError: Not two numbers, or i is not below n.
+            RecordError: The text is not two numbers, or i is not below n.
         """
         match = re.fullmatch(r"(\d+)/(\d+)", text)
         if match is None or int(match[1]) >= int(match[2]):
@@ -41,7 +41,7 @@ class Shard:
         return cls(int(match[1]), int(match[2]))
 
     def holds(self, group: int) -> bool:
-        """True if a group of the plan belongs to this shard."""
+        """Return True if a group of the plan belongs to this shard."""
         return group % self.count == self.index
 
     @property
@@ -74,7 +74,7 @@ class Run:
 
     @property
     def folder(self) -> Folder:
-        """Return the folder of the parts."""
+        """The folder of the parts."""
         return self.cell if self.shard is None else self.cell / self.shard.folder
 
     @property
@@ -84,17 +84,17 @@ class Run:
 
     @property
     def records(self) -> int:
-        """Count the records."""
+        """The records."""
         return sum(records for records, _ in self.counts.values())
 
     @property
     def failed(self) -> int:
-        """Count the records of items that failed."""
+        """The records of items that failed."""
         return sum(failed for _, failed in self.counts.values())
 
     @property
     def plan_size(self) -> int:
-        """Count the run's items that are in the plan, from the first on."""
+        """The run's items that are in the plan, from the first on."""
         return sum(line.count(" ") + 1 for line in self.info["plan"])
 
     @property

@@ -59,7 +59,7 @@ COLUMNS = pa.schema(
     ]
 )
 
-# Of runs with `--states` alone: float32 [depths, poolings, width] as bytes, little-endian.
+# Only in runs with `--states`: float32 [depths, poolings, width] as bytes, little-endian.
 STATES = "states"
 ALL_COLUMNS = COLUMNS.append(pa.field(STATES, pa.binary()))
 

@@ -43,7 +43,7 @@ class Disk:
     places: Int[np.ndarray, " stored"]
 
     def slices(self, names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
-        """Give columns as `RecordSource` says; one that a record can have and none has is null."""
+        """Yield slices as `RecordSource` does; a valid column that no record has is null."""
         columns = [name for name in names if name in ALL_COLUMNS.names]
         tables: list[pa.Table] = []
         first = 0
@@ -57,7 +57,7 @@ class Disk:
                 tables, first = [], self.ends[place]
 
     def whole(self, places: Places) -> "pd.DataFrame":
-        """Give everything about some records, as `RecordSource` says."""
+        """Return whole records, as `RecordSource` does."""
         rows = np.flatnonzero(self.places >= 0)
         at = np.empty(len(rows), dtype=int)
         at[self.places[rows]] = rows

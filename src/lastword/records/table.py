@@ -13,14 +13,14 @@ from lastword.rule.answer import Answer
 
 
 def correction(base: str, answer: str) -> Text:
-    """The story in two printable answers: the model's own, struck out, and what it becomes."""
+    """Return the correction as text: the model's answer, struck out, and the new one."""
     if base == answer:
         return Text(f"{answer}  (unchanged)")
     return Text.assemble((base, "strike dim"), " → ", (answer, "bold"))
 
 
 def terminal_table(portrait: Portrait, columns: Mapping[str, Sequence[object]]) -> Table:
-    """A row a candidate: the columns given, then its probabilities before and after."""
+    """Return a table with one row per candidate: the given columns, then probabilities."""
     table = Table(box=SIMPLE_HEAD)
     for heading, values in columns.items():
         counts = all(isinstance(value, int) for value in values)
@@ -39,7 +39,7 @@ def notebook(answer: Answer) -> str:
 
 
 def html_table(portrait: Portrait) -> str:
-    """A row a candidate, the answer bold; struck out is the model's own where it was corrected."""
+    """Return an HTML table of the candidates: answer bold, a corrected answer struck out."""
     left = "style='text-align:left'"
     heads = f"<th></th><th {left}>candidate</th><th>base</th><th>corrected</th>"
     rows = "".join(

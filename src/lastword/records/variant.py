@@ -87,7 +87,7 @@ def operators_of(r: Readings, variant: Variant) -> Int[np.ndarray, " items"]:
 
 
 def _gated(r: Readings, answers: VariantAnswers) -> VariantAnswers:
-    """The answers whose overrides the question itself moved up; the base's for the others."""
+    """Return the answers; an override stays only if the question favours it over the base."""
     base = np.where(r.present, r.base, -np.inf)
     new, old, item = answers.index, base.argmax(axis=1), np.arange(len(base))
     rises = np.select(
