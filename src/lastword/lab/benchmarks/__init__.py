@@ -33,13 +33,13 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 
 def find(name: str, columns: str | None = None) -> Benchmark:
-    """A benchmark by name.
+    """Return the benchmark of this name.
 
-    `jsonl:PATH` is a file of one's own items, `hf:NAME` a set of the hub or a folder; installed
-    packages add others by entry points of the group `lastword.lab.benchmarks`.
+    `jsonl:PATH` is a file of the user's items, `hf:NAME` a set of the hub or a folder. Installed
+    packages add others by entry points of the group `lastword.benchmarks`.
 
     Raises:
-        InputError: No such benchmark, or columns that are none.
+        InputError: There is no such benchmark, or `columns` is not valid.
     """
     if name.startswith("hf:"):
         return hub(name.removeprefix("hf:"), columns)
@@ -52,10 +52,11 @@ def find(name: str, columns: str | None = None) -> Benchmark:
 
 
 def catalogue() -> dict[str, Benchmark]:
-    """The table, with the benchmarks that installed packages add.
+    """Return the benchmarks by name, with those that installed packages add.
 
     Raises:
-        InputError: A package adds one under a name that is taken or not its own, or that fails.
+        InputError: A package's benchmark fails to load, or its name is taken or differs from the
+            name it is added under.
     """
     added = plugins("lastword.benchmarks", "benchmark", BENCHMARKS)
     for name, (value, origin) in added.items():
@@ -65,14 +66,14 @@ def catalogue() -> dict[str, Benchmark]:
 
 
 def templates_for(benchmarks: list[Benchmark], asked: list[str]) -> dict[str, list[Template]]:
-    """The templates that each benchmark runs under, by the benchmark's name.
+    """Return the templates to run each benchmark with, by the benchmark's name.
 
-    A template file serves every benchmark; `benchmark/variant` serves its own; `jsonl/prompt`, as
-    records name it, serves every `jsonl:PATH`; a benchmark for which none was asked runs under its
-    default.
+    A template file applies to every benchmark, `benchmark/variant` to that benchmark, and
+    `jsonl/prompt`, as records name it, to every `jsonl:PATH`. A benchmark without a named template
+    uses its default.
 
     Raises:
-        InputError: A name that belongs to none of the benchmarks, or two files of one name.
+        InputError: A name belongs to none of the benchmarks, or two files have one name.
     """
     by_benchmark: dict[str, list[Template]] = {b.name: [] for b in benchmarks}
     for name in asked:

@@ -49,10 +49,10 @@ class Example:
 
     @classmethod
     def of(cls, item: Item, place: int) -> "Example":
-        """An item that brings its own prompt, seen by templates as `prompt` and `question`.
+        """Return an item with a ready prompt as an example with `prompt` and `question`.
 
-        Where it has no blind prompt but a question that its prompt holds once, the blind prompt is
-        the prompt without it; a conversation has none.
+        If it has no blind prompt but its prompt contains its question exactly once, the blind
+        prompt is the prompt without the question. A conversation has none.
         """
         question, blind, free = item.question or "", item.blind_prompt, item.content_free
         once = bool(question) and item.prompt.count(question) == 1
@@ -74,7 +74,7 @@ class Example:
         )
 
     def _content_free(self) -> tuple[Mapping[str, Any], ...]:
-        """Fields by content-free input: those that are given, or what is left out replaced."""
+        """Return fields per content-free input: the given ones, or the left-out fields replaced."""
         blind, prompt = self.blind_fields, self.fields.get("prompt")
         if self.content_free_fields or blind is None or self.messages is not None:
             return self.content_free_fields
@@ -84,11 +84,11 @@ class Example:
         return tuple({**self.fields, **dict.fromkeys(left_out, text)} for text in CONTENT_FREE)
 
     def item(self, template: Template, *, content_free: bool = False) -> Item:
-        """The item that a template makes of this example.
+        """Return the item that a template makes of this example.
 
         Raises:
-            InputError: The template does not render, or the text is no item; the prompt is a
-                conversation, and the template would make another text of it.
+            InputError: The template does not render, or its text is not a valid item; or the
+                prompt is a conversation, which only the template `prompt` leaves as it is.
         """
         blind = self.blind_fields
         if self.messages is not None and template.text != AS_IT_STANDS:
@@ -139,7 +139,7 @@ class Benchmark:
     templates: Mapping[str, str | Callable[[], Template]]
     licence: str
     citation: str
-    verify: Callable[[Sequence[tuple[Example, ...]]], str] = lambda own: f"{len(own)} items"
+    verify: Callable[[Sequence[tuple[Example, ...]]], str] = lambda rows: f"{len(rows)} items"
 
     @property
     def default_variant(self) -> str:
@@ -147,10 +147,10 @@ class Benchmark:
         return next(iter(self.templates))
 
     def template(self, variant: str | None = None) -> Template:
-        """A template by variant; the default where none is named.
+        """Return the template of a variant; None gives the default.
 
         Raises:
-            InputError: No such template, or the package that carries its text is not installed.
+            InputError: There is no such template, or the package with its text is not installed.
         """
         name = self.default_variant if variant is None else variant
         if name not in self.templates:
@@ -228,7 +228,7 @@ class Dataset:
         return items if blind else [replace(item, blind_prompt=None) for item in items]
 
     def inputs(self) -> tuple[str, ...]:
-        """The part of each chosen example's prompt that differs by item, as far as it says.
+        """Return each chosen example's question, input or prompt; empty if it has none.
 
         Raises:
             InputError: A prompt is a conversation.
@@ -237,7 +237,7 @@ class Dataset:
             raise InputError("states are read of prompts of text, and here are conversations")
         names = ("question", "input", "prompt")
         each = [[e.fields[n] for n in names if e.fields.get(n)] for e in self.examples]
-        return tuple(str(own[0]) if own else "" for own in each)
+        return tuple(str(values[0]) if values else "" for values in each)
 
     def to_dict(self) -> dict[str, Any]:
         """As a run records it."""

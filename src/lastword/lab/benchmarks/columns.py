@@ -41,10 +41,10 @@ class Columns:
 
     @classmethod
     def parse(cls, text: str | None) -> "Columns":
-        """The columns of `prompt=question,candidates=choices,truthful=answer`.
+        """Return the columns named by `prompt=question,candidates=choices,truthful=answer`.
 
         Raises:
-            InputError: A part that is none, or one that is missing.
+            InputError: A part is not valid, or one is missing.
         """
         pairs = [part.partition("=") for part in (text or "").split(",") if part.strip()]
         columns = {name.strip(): column.strip() for name, _, column in pairs}
@@ -60,7 +60,7 @@ class Columns:
 
 
 def hub(name: str, columns: str | None) -> Benchmark:
-    """The benchmark `hf:NAME`."""
+    """Return the benchmark `hf:NAME`."""
     roles = Columns.parse(columns)
     path = Path(name.partition("@")[0].partition(":")[0])
     label = f"hf:{path.resolve().name if path.is_dir() else name}"
@@ -110,9 +110,11 @@ def _parse(columns: Columns, place: int, row: Row) -> tuple[Example, ...]:
     item = Item.from_dict(content, id=str(place))
     if item.messages is not None:
         return (Example.of(item, place),)
-    own = {"prompt": item.prompt, "question": item.prompt}
-    texts = {name: value for name, value in row.items() if isinstance(value, str)} | own
-    blind = {name: "" if name in (columns.prompt, *own) else text for name, text in texts.items()}
+    prompts = {"prompt": item.prompt, "question": item.prompt}
+    texts = {name: value for name, value in row.items() if isinstance(value, str)} | prompts
+    blind = {
+        name: "" if name in (columns.prompt, *prompts) else text for name, text in texts.items()
+    }
     example = Example(str(item.id), texts, blind, item.candidates, item.truthful)
     return (replace(example, group=item.group),)
 

@@ -1,4 +1,4 @@
-"""A user's own items, JSON lines or any other file, as `lastword correct --input` takes them.
+"""A user's items, in any file format that `lastword correct --input` reads.
 
 `truthful` gives the labels that metrics need. `question` is shown to people; where the prompt holds
 it once, the prompt without it is the question-blind one, unless `blind_prompt` gives that itself.
@@ -18,7 +18,7 @@ from lastword.text.reading import read_items, require_items
 
 
 def jsonl(path: Path) -> Benchmark:
-    """The benchmark `jsonl:<stem>` of the items in a file."""
+    """Return the benchmark `jsonl:<stem>` of the items in a file."""
     return Benchmark(
         name=f"jsonl:{path.stem}",
         read=partial(_read, path),

@@ -79,10 +79,10 @@ class Source:
 
 
 def text_field(row: Row, name: str, place: int) -> str:
-    """A text of a row, stripped at both ends: whitespace may tell labels (method, section 10).
+    """Return a text of a row without outer whitespace, which may give labels away (section 10).
 
     Raises:
-        InputError: The field is missing or no text.
+        InputError: The field is missing or not a text.
     """
     value = row.get(name)
     if not isinstance(value, str):

@@ -29,7 +29,7 @@ class ItemOutcome:
 
     @property
     def record(self) -> Record:
-        """Return what is shown of the item and its decision."""
+        """The fields of the item and its decision that are shown."""
         item, answer = self.item, replace(self.decision, truthful=self.item.truthful)
         return Record(
             prompt=item.prompt, candidates=item.candidates, truthful=item.truthful, answer=answer
@@ -37,12 +37,12 @@ class ItemOutcome:
 
     @property
     def stays(self) -> bool:
-        """True if the answer is the model's own."""
+        """True if correction leaves the model's answer unchanged."""
         return self.decision.index == self.decision.base_index
 
     @property
     def gain(self) -> float:
-        """Return what correction changed of its MC1."""
+        """The change of MC1 by correction."""
         return self.mc1 - self.mc1_base
 
     @property
@@ -83,7 +83,7 @@ def answer(
 
 
 def judge(item: Item, decision: Decision) -> ItemOutcome:
-    """A decision held against the truth of its item."""
+    """Return the outcome of comparing a decision with the truth of its item."""
     before, after = (mc1(u, _truth(item)) for u in (decision.base_scores, decision.scores))
     return ItemOutcome(item, decision, before, after)
 

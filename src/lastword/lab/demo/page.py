@@ -26,7 +26,7 @@ def write_page(
     html = document(
         "demo.html.j2",
         _SCRIPTS,
-        {"items": compress([(text(own), item(own, Theta())) for own in records])},
+        {"items": compress([(text(record), item(record, Theta())) for record in records])},
         assets=_ASSETS,
         title="lastword demo",
         stories=stories,

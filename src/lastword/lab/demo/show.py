@@ -25,7 +25,7 @@ def show(
     watch: Watch = lambda decisions, *_: decisions,
     verdict: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Print each part's story, at most 25 lines, as soon as it is known; then write the page.
+    """Print each part's story, at most 25 lines, as soon as it is computed; then write the page.
 
     Returns:
         Their figures, by the parts' names in lower case.
@@ -43,7 +43,7 @@ def show(
 
 
 def tell(part: DemoPart, tracer: "Tracer", watch: Watch) -> Story:
-    """The story of a part, from what decides alone; its two examples are read whole."""
+    """Return the story of a part, with whole trajectories for its two examples only."""
     tale = story(part, tracer, answer(tracer, part.items(), watch, "decide"), TERMS)
     whole = answer(tracer, [o.item for o in tale.examples.values()], lambda some, *_: some)
     return replace(tale, examples=dict(zip(tale.examples, whole, strict=True)))

@@ -123,7 +123,7 @@ class Story:
         return [*alone, self.corrected, self.certified]
 
     def figures(self) -> dict[str, Any]:
-        """The numbers behind it, for programs."""
+        """Return the story's numbers as a JSON object."""
         return {
             "model": self.part.model,
             "items": self.items,
@@ -137,7 +137,7 @@ class Story:
 
 
 def story(part: DemoPart, tracer: "Tracer", outcomes: Sequence[ItemOutcome], terms: Terms) -> Story:
-    """The story of a model's answers."""
+    """Return the story of a model's answers: accuracy, certificate and two examples."""
     finding = _certified(tracer, outcomes, terms)
     stands = [withheld_by(finding, o) is None for o in outcomes]
     return Story(
@@ -154,7 +154,7 @@ def story(part: DemoPart, tracer: "Tracer", outcomes: Sequence[ItemOutcome], ter
 
 
 def withheld_by(finding: Finding, outcome: ItemOutcome) -> str | None:
-    """The rule of the certificate that an answer fails; None where it stands."""
+    """Return the certificate's rule that withholds an answer; None if the answer is allowed."""
     if outcome.stays:
         return None
     return finding.policy.withholds(outcome.decision.operator, outcome.margin)
@@ -182,7 +182,7 @@ def _effect(name: str, outcomes: Sequence[ItemOutcome], stands: Sequence[bool]) 
 
 
 def _examples(outcomes: Sequence[ItemOutcome], stands: Sequence[bool]) -> Mapping[str, ItemOutcome]:
-    """The first repair that stands and the first break that does not; else the first of each."""
+    """Return the first allowed repair and the first withheld break, or the first of each."""
     firsts: dict[str, ItemOutcome] = {}
     for rule, stricter, stand in ((REPAIRED, CERTIFIED, True), (BROKEN, WITHHELD, False)):
         pairs = [(o, s) for o, s in zip(outcomes, stands, strict=True) if RULES[rule](o)]

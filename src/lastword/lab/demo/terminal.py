@@ -65,5 +65,5 @@ def _columns(rows: Iterable[tuple[str, Text]]) -> Table:
 
 
 def percent(share: float) -> str:
-    """A share in points; an en dash where it is undefined."""
+    """Return a share in percent, or an en dash if it is nan."""
     return "–" if math.isnan(share) else f"{100 * share:.1f}"

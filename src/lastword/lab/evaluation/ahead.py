@@ -17,7 +17,7 @@ WINDOW = 2048  # items that are planned together
 
 
 def window_from(start: int, items: int) -> range:
-    """The places that are planned after the first `start` ones."""
+    """Return the places of the window that begins at `start`."""
     return range(start, min(start + WINDOW, items))
 
 
@@ -44,7 +44,7 @@ class Ahead:
         self._thread.shutdown(cancel_futures=True)
 
     def window(self, start: int) -> "Batch":
-        """The window from a place on, which is then in hand; the next one is begun."""
+        """Return the encoded window that begins at `start`, and start encoding the next."""
         begun, waiting = self._next or (-1, None)
         if waiting is None or begun != start:
             waiting = self._begin(start)
@@ -54,7 +54,7 @@ class Ahead:
         return self._held
 
     def take(self, places: Sequence[int]) -> "Batch":
-        """Some items: those of the window in hand, or encoded now."""
+        """Return items by place, from the current window or encoded now."""
         if all(place in self._held for place in places):
             return {place: self._held[place] for place in places}
         return self._thread.submit(self._encode, places).result()

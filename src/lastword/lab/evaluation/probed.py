@@ -59,15 +59,15 @@ class ProbedCell:
 
 
 def obstacle(candidates: Iterable[Iterable[str]], truthful: Iterable[Any]) -> str:
-    """Say why no state probe can answer some items; empty where one can.
+    """Return why no state probe can answer some items, or an empty text if one can.
 
     Args:
         candidates: Of each item.
         truthful: Which of them are right, of each item; None where that is not known.
     """
-    if len({frozenset(own) for own in candidates}) != 1:
+    if len({frozenset(options) for options in candidates}) != 1:
         return "options differ by item"
-    one = all(own is not None and sum(own) == 1 for own in truthful)
+    one = all(marks is not None and sum(marks) == 1 for marks in truthful)
     return "" if one else "not every item has one right option"
 
 
@@ -114,10 +114,10 @@ class _LabelledTexts:
 
 
 def _read(cell: Cell, places: Places) -> _LabelledTexts:
-    """The texts of some items, with their states where the run kept them.
+    """Return the texts of some items, with their states if the run stored them.
 
     Raises:
-        RecordError: No probe can answer them.
+        RecordError: No probe can answer these items.
     """
     source = cell.source
     info = source.info if isinstance(source, Disk) else {}
@@ -127,8 +127,8 @@ def _read(cell: Cell, places: Places) -> _LabelledTexts:
     for items, frame in cell.slices(*names):
         if not {*names} <= {*frame.columns}:  # frames that somebody cut
             raise RecordError("the records have no texts")
-        own = frame[which[items]]
-        columns = (own[name] for name in names)
+        part = frame[which[items]]
+        columns = (part[name] for name in names)
         rows |= zip(items[which[items]].tolist(), zip(*columns, strict=True), strict=True)
     truthful = cell.items["truthful"].iloc[places].tolist()
     candidates = [tuple(rows[place][1]) for place in places.tolist()]
@@ -138,14 +138,14 @@ def _read(cell: Cell, places: Places) -> _LabelledTexts:
         raise RecordError("the records keep no states, as `lastword eval --states` keeps them")
     shape = (info["depth"] + 1, len(POOLINGS), -1)
     raw = (rows[place][2] for place in places.tolist())
-    states = np.stack([np.frombuffer(own, "<f4").reshape(shape) for own in raw])
-    labels = [own[int(np.argmax(t))] for own, t in zip(candidates, truthful, strict=True)]
+    states = np.stack([np.frombuffer(blob, "<f4").reshape(shape) for blob in raw])
+    labels = [options[int(np.argmax(t))] for options, t in zip(candidates, truthful, strict=True)]
     texts = _inputs([rows[place][0] for place in places.tolist()])
     return _LabelledTexts(places, states, texts, labels, candidates)
 
 
 def _inputs(prompts: Sequence[str]) -> list[str]:
-    """The prompts without what all of them begin and end with."""
+    """Return the prompts without their common beginning and end."""
     start = len(commonprefix(prompts))
     rest = [prompt[start:] for prompt in prompts]
     end = len(commonprefix([text[::-1] for text in rest]))
@@ -192,8 +192,8 @@ def _probabilities(
 def _by_item(
     cell: Cell, read: _LabelledTexts, table: Table
 ) -> list[Float[np.ndarray, " _"] | None]:
-    """Scores of every item of the cell, in the order of its own candidates."""
+    """Return the scores of every item of the cell, in the order of its candidates."""
     scores: list[np.ndarray | None] = [None] * len(cell.items)
-    for place, own, row in zip(read.places.tolist(), read.candidates, table, strict=True):
-        scores[place] = row[np.searchsorted(read.classes, own)]
+    for place, options, row in zip(read.places.tolist(), read.candidates, table, strict=True):
+        scores[place] = row[np.searchsorted(read.classes, options)]
     return scores

@@ -1,10 +1,10 @@
 """Runner: a model over a benchmark, group by group, into the store.
 
-`prepare` says what is to be done. The items are read as tokens and planned a window at a time
+`prepare` determines the missing work. The items are read as tokens and planned a window at a time
 (`encode`, `plan_groups`), so that no more than two windows are in memory. `part` does one group, or
 a piece of one that takes long, and touches no disk; `collect` keeps the parts that are missing as
 they come. `execute` is all of it in one process; an engine that spreads the work calls the others
-in its workers and `collect` where the records are kept.
+in its workers and `collect` on the machine that stores the records.
 """
 
 import time
@@ -174,7 +174,7 @@ def finished(
 
 
 def _conversation(decider: "Decider", items: Sequence[Item]) -> dict[str, Any]:
-    """The chat template as `describe` has it, where items bring conversations that it writes."""
+    """Return `describe`'s facts of the chat template, if any item is a conversation."""
     from lastword.text.tokens import Chat, describe_chat
 
     if all(item.messages is None for item in items):
@@ -192,10 +192,10 @@ def encode(decider: "Decider", job: EvalJob, places: Sequence[int]) -> "Batch":
 
 
 def compute(decider: "Decider", job: EvalJob, group: int, batch: "Batch") -> list[Row]:
-    """The records of items that are one batch, in their order.
+    """Return the records of one batch of items, in their order.
 
-    A batch that meets logits that are not finite is done again item by item, so that only the items
-    that have them fail.
+    If a batch has logits that are not finite, its items are computed again one by one, so that
+    only the items with such logits fail.
 
     Args:
         decider: The model.
@@ -210,23 +210,23 @@ def compute(decider: "Decider", job: EvalJob, group: int, batch: "Batch") -> lis
     start = time.perf_counter()
     states = _states(decider, job, [p for p, row in rows.items() if row["error"] is None])
     each = (time.perf_counter() - start) / max(len(states), 1)
-    for p, own in states.items():
-        if isinstance(own, ItemError):
-            rows[p] = failure(where[p], job.items[p], str(own))
+    for p, state in states.items():
+        if isinstance(state, ItemError):
+            rows[p] = failure(where[p], job.items[p], str(state))
         else:
-            rows[p] |= {STATES: own, "seconds": rows[p]["seconds"] + each}
+            rows[p] |= {STATES: state, "seconds": rows[p]["seconds"] + each}
     return list(rows.values())
 
 
 def part(decider: "Decider", job: EvalJob, group: int, batch: "Batch", pace: Pace) -> RecordPart:
-    """Records of the first of a group's items, as many as the pace allows, ready to be kept.
+    """Return serialised records of a group's first items, as many as the pace allows.
 
     Args:
         decider: The model.
         job: What is run.
         group: Number of the group in the plan.
-        batch: What the group lacks.
-        pace: What is known of the model's; it learns.
+        batch: The items of the group without a record.
+        pace: The measured pace of the model; updated here.
     """
     rows = paced(batch, partial(compute, decider, job, group), pace)
     failed = sum(row["error"] is not None for row in rows)
@@ -304,14 +304,14 @@ def collect(
 
 
 def _settings(work: Work) -> RunInfo:
-    """Return what `run.json` says that no model needs to be asked for."""
+    """Return the fields of `run.json` that do not depend on the model."""
     return work.describe() | {"packages": packages()}
 
 
 def _states(
     decider: "Decider", job: EvalJob, places: Sequence[int]
 ) -> "dict[int, bytes | ItemError]":
-    """Pooled states of some items by place, or why there are none; nothing where none are kept."""
+    """Return pooled states or an error by place; empty if the run stores no states."""
     if job.inputs is None or not places:
         return {}
     from lastword.probes.state import POOLINGS
@@ -331,22 +331,22 @@ def _states(
     ]
     states: dict[int, bytes | ItemError] = {}
     passages: dict[int, list[Passage]] = {}
-    for place, *own in zip(places, *each, strict=True):
-        refused = [p for p in own if isinstance(p, ItemError)]
+    for place, *outcomes in zip(places, *each, strict=True):
+        refused = [p for p in outcomes if isinstance(p, ItemError)]
         if refused:
             states[place] = ItemError(refused[0].reason, job.items[place].id)
         else:
-            passages[place] = [p for p in own if isinstance(p, Passage)]
+            passages[place] = [p for p in outcomes if isinstance(p, Passage)]
     read = decider.tracer.pooled(
         list(chain(*passages.values())), range(decider.tracer.profile.depth + 1)
     )
     by_item = read.reshape(len(passages), len(POOLINGS), *read.shape[1:]).swapaxes(1, 2)
     pairs = zip(passages, by_item, strict=True)
-    return states | {place: own.astype("<f4").tobytes() for place, own in pairs}
+    return states | {place: array.astype("<f4").tobytes() for place, array in pairs}
 
 
 def _state_bytes(decider: "Decider") -> int:
-    """Return what the pooled states of an item take: float32 [depths, poolings, width]."""
+    """Return the size in bytes of an item's pooled states, float32 [depths, poolings, width]."""
     from lastword.probes.state import POOLINGS
 
     return 4 * (decider.tracer.profile.depth + 1) * len(POOLINGS) * decider.tracer.profile.width

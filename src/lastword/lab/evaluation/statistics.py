@@ -202,33 +202,35 @@ _UNCONTROLLED = "and nothing that never reads the question was held against it"
 def judge(
     cells: Sequence[Cell], objections: Sequence[str] = (), others: Sequence[float] = ()
 ) -> list[Judgement]:
-    """A judgement of every cell, with Holm's correction over those that have items to judge.
+    """Return a judgement of every cell, with Holm's correction over cells with items to judge.
 
     Args:
         cells: The cells.
-        objections: What speaks against calling a gain in each help, empty where nothing does;
-            without any a gain is never said to help.
+        objections: One reason per cell not to call its gain help; an empty text is no objection.
+            If left out, no cell is found to help.
         others: p-values of other tests that are shown beside these, and share Holm's correction.
     """
     gains = [cell.gains_mc1 for cell in cells]
     grouped = [
-        folded(own, changed_groups(cell, own)) for cell, own in zip(cells, gains, strict=True)
+        folded(gain, changed_groups(cell, gain)) for cell, gain in zip(cells, gains, strict=True)
     ]
-    p = np.array([mcnemar(*fixed_and_broken(own)) if own.size else float("nan") for own in grouped])
+    p = np.array(
+        [mcnemar(*fixed_and_broken(values)) if values.size else float("nan") for values in grouped]
+    )
     objections = objections or [_UNCONTROLLED] * len(cells)
     fair = holm(np.array([*p, *others]))[: len(p)]
     rows = zip(cells, gains, grouped, p.tolist(), fair.tolist(), objections, strict=True)
     judgements = []
-    for cell, own, by_group, raw, after, objection in rows:
-        finding = verdict(mean(own), after, objection)
-        (fixed, broken), (won, lost) = fixed_and_broken(own), fixed_and_broken(by_group)
+    for cell, gain, by_group, raw, after, objection in rows:
+        finding = verdict(mean(gain), after, objection)
+        (fixed, broken), (won, lost) = fixed_and_broken(gain), fixed_and_broken(by_group)
         judgements.append(
             Judgement(
                 model=cell.model,
                 benchmark=cell.benchmark,
-                items=own.size,
+                items=gain.size,
                 failed=cell.failed,
-                delta_mc1=mean(own),
+                delta_mc1=mean(gain),
                 interval_mc1=bootstrap_mean(by_group),
                 delta_mc2=mean(cell.gains_mc2),
                 interval_mc2=bootstrap_mean(cell.gains_mc2),
@@ -246,7 +248,7 @@ def judge(
 
 
 def verdict(gain: float, p: float, objection: str) -> Finding:
-    """Return what may be said of a cell (method, section 15).
+    """Return the finding for a cell (method, section 15).
 
     Args:
         gain: Mean corrected minus base MC1; nan without items that count.

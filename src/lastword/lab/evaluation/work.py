@@ -25,8 +25,8 @@ class Work:
         blind: What is read with the question left out: `base` the question-blind baseline, `all`
             every depth and T too, `none` nothing.
         methods: TRACE's peers that score the items too, by name (`lastword.methods.resolve`).
-        record: Depths that are read and recorded: `all` and T, or those that `decide`.
-        states: True if pooled states of every text are kept, for probes.
+        record: Depths to read and record: `all` (with T), or only the ones that `decide`.
+        states: True to store pooled states of every text, for probes.
     """
 
     dataset: Dataset
@@ -47,7 +47,7 @@ class Work:
         return f"{benchmark.name}@{self.template.variant}"
 
     def describe(self) -> RunInfo:
-        """Return what `run.json` says of it."""
+        """Return the fields of `run.json` that describe it."""
         return {
             "schema": SCHEMA,
             "benchmark": self.name,

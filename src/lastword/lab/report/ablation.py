@@ -51,11 +51,11 @@ class Effect:
     @property
     def points(self) -> list[float]:
         """Delta MC1 and delta MC2 in points, unweighted means over the cells that have one."""
-        return [100 * mean_known(own) for own in self.deltas]
+        return [100 * mean_known(delta) for delta in self.deltas]
 
     @property
     def negative(self) -> list[int]:
-        """Count the cells whose unrounded delta is below 0, of MC1 and of MC2."""
+        """The cells whose unrounded delta is below 0, of MC1 and of MC2."""
         counts: list[int] = (self.deltas < -ROUNDING).sum(axis=1).tolist()
         return counts
 
@@ -79,9 +79,9 @@ def deltas(readings: Readings, variant: Variant) -> tuple[float, float]:
 
 
 def necessity(cells: Sequence[Readings], theta: Theta) -> list[Effect]:
-    """The rule and the eight rows of the necessity table, in the paper's order.
+    """Return the rule and the eight rows of the necessity table, in the paper's order.
 
-    Where cells were read blind a row of our own follows, the question gate, over those.
+    A ninth row, the question gate, follows for cells with blind readings. It is not in the paper.
     """
     rule = Variant(theta)
     variants = {
@@ -126,7 +126,7 @@ _ABLATED = "ΔMC1 +.2 | ΔMC2 +.2 | Negative MC1 cells | Negative MC2 cells | Ce
 
 
 def necessity_table(effects: Sequence[Effect]) -> Table:
-    """The published rule and its variants, each one component away."""
+    """Return the table of the published rule and its variants without one component each."""
     heads = columns(f"Variant | {_ABLATED}")
     body = tuple((effect.label, *_ablated(effect)) for effect in effects)
     notes = (_DROPPED, *([_GATED] if any(e.label == QUESTION_GATE for e in effects) else []))
@@ -134,11 +134,11 @@ def necessity_table(effects: Sequence[Effect]) -> Table:
 
 
 def sweep_table(swept: Sweeps, theta: Theta) -> Table:
-    """The constants of the outer rule, each moved alone over its grid."""
+    """Return the table of the outer rule's constants, each varied alone over its grid."""
     body: list[tuple[Value, ...]] = []
     for effect in chain(*swept.values()):
-        own = math.isclose(effect.value, getattr(theta, effect.label))
-        value: Value = Marked(effect.value) if own else effect.value
+        current = math.isclose(effect.value, getattr(theta, effect.label))
+        value: Value = Marked(effect.value) if current else effect.value
         body.append((effect.label, value, *_ablated(effect)))
     notes = (
         "†: the setting of these runs.",

@@ -96,14 +96,14 @@ def report(
 
 
 def _read(runs: Folder) -> ReportInput:
-    """The records in a folder, and what is known of their runs."""
+    """Return the records in a folder, with their runs' constants and comparisons."""
     cells = read_cells(runs)
     infos = read_runs(runs).values()
     return ReportInput(cells, one_theta(infos), comparisons=tuple(read_comparisons(runs, cells)))
 
 
 def write(material: ReportInput, out: Path, *, with_paper: bool = False) -> Output:
-    """The report of records in memory; as `report`."""
+    """Write the report of records in memory, as `report` does."""
     from lastword.lab.report import draw  # matplotlib, which the page alone does without
 
     views, made, pictures = _contents(material, with_paper=with_paper)
@@ -111,7 +111,7 @@ def write(material: ReportInput, out: Path, *, with_paper: bool = False) -> Outp
     try:
         paths = [path for table in made for path in write_table(table, out / "tables")]
         (out / "figures").mkdir(parents=True, exist_ok=True)
-        paths += [path for own in pictures for path in draw.save(own, out / "figures")]
+        paths += [path for picture in pictures for path in draw.save(picture, out / "figures")]
         _write_page(index, material, views, made, pictures)
     except OSError as error:
         raise RecordError(f"cannot write to {out}: {error.strerror or error}") from error
@@ -119,8 +119,8 @@ def write(material: ReportInput, out: Path, *, with_paper: bool = False) -> Outp
 
 
 def _lines(view: CellReport) -> list[str]:
-    own, beside = view.judgement, view.controls.sentence
-    verdict = f"{own.model} on {own.benchmark}: {own.sentence}"
+    judgement, beside = view.judgement, view.controls.sentence
+    verdict = f"{judgement.model} on {judgement.benchmark}: {judgement.sentence}"
     return [verdict, f"  {beside}"] if beside else [verdict]
 
 
@@ -133,12 +133,12 @@ def _contents(
     readings = [read(cell, theta) for cell in cells]
     beside, summaries = [controls(cell) for cell in cells], [summarise(cell) for cell in cells]
     needs = [dependence(c, theta, sighted=r) for c, r in zip(cells, readings, strict=True)]
-    judgements = judge(cells, [own.objection for own in beside])
-    known = [own for own in map(depths, cells) if own is not None]
+    judgements = judge(cells, [control.objection for control in beside])
+    depth_rows = [found for found in map(depths, cells) if found is not None]
     effects, swept = necessity(readings, theta), sweeps(readings, theta)
     per_model = tables.per_model(summaries, theta)
     cost = cost_table(material.timings) if material.timings else None
-    own = [
+    all_tables = [
         tables.master(summaries, theta),
         tables.grid(summaries),
         per_model,
@@ -149,7 +149,7 @@ def _contents(
         sweep_table(swept, theta),
         tables.scorer_constants(theta),
         dependence_table(needs),
-        *([depths_table(known)] if known else []),
+        *([depths_table(depth_rows)] if depth_rows else []),
         *(comparison_tables(material.comparisons) if material.comparisons else []),
         *([cost] if cost else []),
         *([against_paper(summaries)] if with_paper else []),
@@ -164,14 +164,14 @@ def _contents(
         across,
         cost_figure(cost) if cost else None,
         dependence_figure(needs),
-        depths_figure(known),
+        depths_figure(depth_rows),
     ]
     views = [CellReport(*row) for row in zip(summaries, judgements, beside, strict=True)]
-    return views, own, [figure for figure in pictures if figure is not None]
+    return views, all_tables, [figure for figure in pictures if figure is not None]
 
 
 def _chosen(material: ReportInput) -> tuple[Figure | None, Figure | None]:
-    """Draw one item end to end, and one on every model: the one asked for, or those that tell most.
+    """Draw one item end to end, and one on every model: the named one, or the clearest ones.
 
     Raises:
         RecordError: No such item.

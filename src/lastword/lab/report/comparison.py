@@ -1,8 +1,8 @@
 """Comparison of corrections: every method's answers on the same items, judged one way.
 
-Judged from records whose run was asked for methods (`lastword compare`). A method is held against
-the base of its own aggregation, so that a correction never gains by summing where the base took
-means; and against TRACE on the same items.
+It uses the records of runs with methods (`lastword compare`). A method is compared with the base of
+the same aggregation, so that a correction never gains by taking sums instead of means, and with
+TRACE on the same items.
 """
 
 import math
@@ -150,9 +150,9 @@ def compare(
     except RecordError as error:
         unprobed = str(error)
     first = {name: scores.first(name, how) for name, how in methods.items()}
-    on_base = {name: own - base for name, (own, base, _) in first.items()}
-    on_trace = {name: own - trace for name, (own, _, trace) in first.items()}
-    moved = [np.nan_to_num(own) != 0 for own in (*on_base.values(), *on_trace.values())]
+    on_base = {name: score - base for name, (score, base, _) in first.items()}
+    on_trace = {name: score - trace for name, (score, _, trace) in first.items()}
+    moved = [np.nan_to_num(gain) != 0 for gain in (*on_base.values(), *on_trace.values())]
     groups = changed_groups(cell, np.sum(moved, axis=0, dtype=float))
     against_base = _against(on_base, groups, {f"base-{how}" for how in methods.values()})
     against_trace = _against(on_trace, groups, {TRACE})
@@ -180,14 +180,14 @@ def _against(
     gains: Mapping[str, PerItem], groups: Groups, itself: Container[str]
 ) -> dict[str, Against]:
     """Test each method's gains over another, with Holm's correction over the methods."""
-    tests = {name: paired(own, groups) for name, own in gains.items()}
+    tests = {name: paired(gain, groups) for name, gain in gains.items()}
     p = [math.nan if name in itself else raw for name, (*_, raw) in tests.items()]
     rows = zip(tests.items(), p, holm(np.array(p)).tolist(), strict=True)
     return {name: Against(won, lost, raw, fair) for (name, (won, lost, _)), raw, fair in rows}
 
 
 def read_comparisons(runs: Folder, parted: Sequence[Cell]) -> list[Comparison]:
-    """Comparisons of those cells whose runs were asked for methods; none where none was.
+    """Return comparisons of the cells whose runs included methods.
 
     Args:
         runs: Folder of records, at any level.
@@ -250,8 +250,8 @@ class _Scores:
         means = replace(u, values=u.values / self._aggregate(np.ones(len(u.values)), how))
         metrics = {"mc2": (mc2_rows, u), "mc2_normalised": (mc2_rows, means), "mc3": (mc3_rows, u)}
         return {
-            name: mean_known(of_items(metric, own, self._truthful, self._cell.mc2_places))
-            for name, (metric, own) in metrics.items()
+            name: mean_known(of_items(metric, scores, self._truthful, self._cell.mc2_places))
+            for name, (metric, scores) in metrics.items()
         }
 
     def _aggregate(self, means: np.ndarray, how: "Aggregation") -> np.ndarray:
@@ -264,11 +264,11 @@ def comparison_tables(comparisons: Sequence[Comparison]) -> list[Table]:
     """Every method of every cell against its base, and beside TRACE."""
     rows: list[tuple[Value, ...]] = []
     beside: list[tuple[Value, ...]] = []
-    for own in comparisons:
-        cell = (own.model, own.benchmark)
-        rows += [(*cell, s.method, *_standing(s)) for s in own.standings]
-        rows += [(*cell, name, *_alone(share)) for name, share in own.alone.items()]
-        beside += [(*cell, s.method, *astuple(s.against_trace)) for s in own.standings]
+    for comparison in comparisons:
+        cell = (comparison.model, comparison.benchmark)
+        rows += [(*cell, s.method, *_standing(s)) for s in comparison.standings]
+        rows += [(*cell, name, *_alone(share)) for name, share in comparison.alone.items()]
+        beside += [(*cell, s.method, *astuple(s.against_trace)) for s in comparison.standings]
     heads, other_heads = (*_CELL, *_STANDING), (*_CELL, *_BESIDE)
     notes = (*_NOTES, *_probe_notes(comparisons))
     return [
@@ -284,12 +284,12 @@ def comparison_tables(comparisons: Sequence[Comparison]) -> list[Table]:
 
 
 def _probe_notes(comparisons: Sequence[Comparison]) -> list[str]:
-    """Say what the rows of probes are, and which cells have none and why."""
-    there = any(not own.unprobed for own in comparisons)
+    """Return a note that explains the rows of probes, and why cells have none."""
+    there = any(not entry.unprobed for entry in comparisons)
     lines = [
-        f"{own.model} on {own.benchmark} has no rows of {', '.join(PROBES)}: {own.unprobed}."
-        for own in comparisons
-        if own.unprobed
+        f"{entry.model} on {entry.benchmark} has no rows of {', '.join(PROBES)}: {entry.unprobed}."
+        for entry in comparisons
+        if entry.unprobed
     ]
     return [_PROBES, *lines] if there else lines
 

@@ -49,5 +49,8 @@ def _row(beside: Controls) -> tuple[Value, ...]:
 
 
 def _added(fit: Fit) -> tuple[Value, ...]:
-    steps = ((100 * own.mc1, own.fixed, own.broken, own.p) for own in (fit.reading, fit.middle))
+    steps = (
+        (100 * result.mc1, result.fixed, result.broken, result.p)
+        for result in (fit.reading, fit.middle)
+    )
     return (100 * fit.wording, *chain(*steps))

@@ -1,8 +1,8 @@
-"""Dependence on the question: the rule beside itself, run blind (method, section 14).
+"""Dependence on the question: the rule compared with itself, run blind (method, section 14).
 
-A method can gain by liking how a candidate is worded. The blind trajectory reads the same
-candidates at the same depths with the question left out of the template; what the same rule, run
-whole on that, adds to the blind base needs no question.
+A method can gain by preferring some wordings of candidates. The blind trajectory reads the same
+candidates at the same depths, with the question left out of the template. The gain of the same rule
+on this trajectory over the blind base therefore does not need the question.
 """
 
 from collections.abc import Iterable, Sequence
@@ -88,12 +88,12 @@ class Dependence:
 
 
 def dependence(cell: Cell, theta: Theta, *, sighted: Readings | None = None) -> Dependence | None:
-    """The cell's rule beside itself without the question; None where nothing was read blind.
+    """Return the rule compared with itself without the question; None without blind readings.
 
     Args:
         cell: The cell, of `lastword eval --blind all`; the rule is run without a certificate.
         theta: Theta of the run.
-        sighted: What was read of the cell with the question; None reads it here.
+        sighted: The cell's readings with the question; None reads them here.
 
     Raises:
         RecordError: The run did not read every depth and T.

@@ -1,4 +1,4 @@
-"""Find what each depth knows: share right by the model's own head and by a probe of that depth.
+"""Accuracy by depth: of the model's head, and of a probe at that depth.
 
 Of cells whose records keep states (`lastword eval --states`); method, section 19.
 """
@@ -43,9 +43,9 @@ class Depths:
         model: The model's name.
         benchmark: The benchmark's name.
         texts: How many.
-        head: Of the model's own head at each depth, nan where it was not read.
+        head: Accuracy of the model's head at each depth, nan if it was not read.
         probe: Of a cross-fitted probe of each depth.
-        chosen: Of a probe whose depth its own fit chose.
+        chosen: Accuracy of a probe whose depth is chosen by its fit.
         beside: Of what the curves are held against, by name.
         interval: Bootstrap interval, over groups, of `chosen` less the probe of the last depth.
     """
@@ -65,28 +65,28 @@ def depths(cell: Cell) -> Depths | str | None:
     if not (isinstance(cell.source, Disk) and cell.source.info.get("states")):
         return None
     try:
-        own = probed(cell)
+        fit = probed(cell)
     except RecordError as error:
         return f"{cell.model} on {cell.benchmark} is left out: {error}."
-    right = {name: mean(values.astype(float)) for name, values in own.right.items()}
-    probe = tuple(own.by_depth.mean(axis=0).tolist())
-    more = own.right[PROBE].astype(float) - own.right[LAST]
-    model = mean(column(cell.items, "mc1_base")[own.places])
+    right = {name: mean(values.astype(float)) for name, values in fit.right.items()}
+    probe = tuple(fit.by_depth.mean(axis=0).tolist())
+    more = fit.right[PROBE].astype(float) - fit.right[LAST]
+    model = mean(column(cell.items, "mc1_base")[fit.places])
     shares = (right[WORDS], probe[0], model, cell.chance)
     return Depths(
         cell.model,
         cell.benchmark,
-        len(own.places),
-        head=tuple(by_depth(cell, "trajectory", own.places).tolist()),
+        len(fit.places),
+        head=tuple(by_depth(cell, "trajectory", fit.places).tolist()),
         probe=probe,
         chosen=right[PROBE],
         beside=dict(zip(_ROLES, shares, strict=True)),
-        interval=bootstrap_mean(folded(more, np.unique(own.groups, return_inverse=True)[1])),
+        interval=bootstrap_mean(folded(more, np.unique(fit.groups, return_inverse=True)[1])),
     )
 
 
 def depths_table(cells: Sequence[Depths | str]) -> Table:
-    """A row a cell: what the middle adds, and what it is held against; those left out in words."""
+    """Return a table with one row per cell of what the middle adds, and notes on cells left out."""
     heads = columns(
         "Model | Benchmark | Texts | Chance .2 | The model .2 | Bag of words .2 | Depth 0 .2"
         " | Last depth .2 | Its depth .2 | The middle adds +.2 | 95% low +.2 | 95% high +.2"
@@ -98,32 +98,34 @@ def depths_table(cells: Sequence[Depths | str]) -> Table:
         "middle adds what the first has more, with a bootstrap interval over groups. The best "
         "depth of the head is picked on these same texts.",
     )
-    rows = tuple(_row(own) for own in cells if isinstance(own, Depths))
+    rows = tuple(_row(entry) for entry in cells if isinstance(entry, Depths))
     return Table(
-        NAME, TITLE, heads, rows, (*notes, *(own for own in cells if isinstance(own, str)))
+        NAME, TITLE, heads, rows, (*notes, *(entry for entry in cells if isinstance(entry, str)))
     )
 
 
-def _row(own: Depths) -> tuple[Value, ...]:
-    head = np.array(own.head)
+def _row(entry: Depths) -> tuple[Value, ...]:
+    head = np.array(entry.head)
     read = not np.isnan(head).any()
     best: Value = int(head.argmax()) if read else float("nan")
-    words, first, model, chance = own.beside.values()
-    shares = (chance, model, words, first, own.probe[-1])
-    more = (own.chosen, own.chosen - own.probe[-1], own.interval.low, own.interval.high)
+    words, first, model, chance = entry.beside.values()
+    shares = (chance, model, words, first, entry.probe[-1])
+    more = (entry.chosen, entry.chosen - entry.probe[-1], entry.interval.low, entry.interval.high)
     points = [100 * share for share in (*shares, *more)]
     there = 100 * float(head.max()) if read else float("nan")
-    return (own.model, own.benchmark, own.texts, *points, best, there)
+    return (entry.model, entry.benchmark, entry.texts, *points, best, there)
 
 
 def depths_figure(found: Sequence[Depths | str]) -> Figure | None:
     """Draw a panel a cell; None where there is none."""
-    cells = [own for own in found if isinstance(own, Depths)]
+    cells = [entry for entry in found if isinstance(entry, Depths)]
     if not cells:
         return None
     panels = tuple(
-        _panel(f"{model_name(own.model)}\n{own.benchmark}", own.head, own.probe, own.beside)
-        for own in cells[:_MOST_DRAWN]
+        _panel(
+            f"{model_name(entry.model)}\n{entry.benchmark}", entry.head, entry.probe, entry.beside
+        )
+        for entry in cells[:_MOST_DRAWN]
     )
     more = len(cells) - _MOST_DRAWN
     caption = f"{_CAPTION} Probes and words are cross-fitted." + (

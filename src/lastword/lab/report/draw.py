@@ -105,7 +105,7 @@ def _figure(figure: Figure, least_columns: int) -> Canvas:
 
 
 def _rows(figure: Figure) -> list[list[Panel]]:
-    """Panels in rows of `columns`; one with names along its side takes a row of its own."""
+    """Panels in rows of `columns`; a panel with names along its side fills a whole row."""
     rows: list[list[Panel]] = [[]]
     for panel in figure.panels:
         if rows[-1] and (len(rows[-1]) == figure.columns or _is_wide(panel, rows[-1][-1])):
@@ -121,15 +121,15 @@ def _is_wide(*panels: Panel) -> bool:
 def _height(panel: Panel) -> float:
     bars = [mark for mark in panel.marks if isinstance(mark, Bars) and mark.horizontal]
     per_name = 0.18 + 0.12 * max((mark.groups for mark in bars), default=0)
-    own = 0.9 + per_name * len(bars[0].names) if bars else _PANEL_INCHES[1]
-    return own + _KEY_INCHES * len(panel.key)
+    height = 0.9 + per_name * len(bars[0].names) if bars else _PANEL_INCHES[1]
+    return height + _KEY_INCHES * len(panel.key)
 
 
 class _Sparse(LogFormatter):
-    """Plain numbers at the minor ticks of an axis that spans few decades; none where many do."""
+    """Plain numbers at the minor ticks of an axis, unless it spans many decades."""
 
     def __call__(self, x: float, pos: int | None = None) -> str:
-        """A tick as `0.5`, or nothing where it would crowd its neighbours."""
+        """Return a tick's label such as `0.5`, or nothing if it would crowd its neighbours."""
         return f"{x:g}" if super().__call__(x, pos) else ""
 
 

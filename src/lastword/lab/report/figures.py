@@ -1,6 +1,6 @@
 """Figure data: what every figure shows, as pure functions of records and of their summaries.
 
-Everything is computed here; those who draw the marks, `draw` and the page, compute nothing.
+Everything is computed here; `draw` and the page only draw the marks.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -80,10 +80,10 @@ def _key(candidate: Candidate) -> Key:
 
 
 def regimes(cells: Sequence[Cell], theta: Theta) -> Figure | None:
-    """Representative corrections, one panel an operator; None where nothing was corrected.
+    """Return a representative correction per operator; None if nothing was corrected.
 
-    Representative by a rule, not by hand: of all items that the operator repaired, the one whose
-    gain of truthful probability is the median.
+    A rule chooses them: of all items that the operator repaired, the one whose gain of truthful
+    probability is the median.
     """
     panels: list[Panel] = []
     idle = []
@@ -105,14 +105,16 @@ def regimes(cells: Sequence[Cell], theta: Theta) -> Figure | None:
 
 
 def representative(cells: Sequence[Cell], operator: str) -> Record | None:
-    """The repaired item of an operator with the median gain of truthful probability."""
+    """Return the operator's repaired item with the median gain of truthful probability."""
     places = [np.flatnonzero(_repaired(cell) & _by(cell, operator)) for cell in cells]
     gains = [_truthful_gains(*pair) for pair in zip(cells, places, strict=True)]
     order = np.argsort(np.concatenate([np.empty(0), *gains]), kind="stable")
     if not order.size:
         return None
     median = int(order[(len(order) - 1) // 2])
-    candidates = [(cell, int(i)) for cell, own in zip(cells, places, strict=True) for i in own]
+    candidates = [
+        (cell, int(i)) for cell, chosen in zip(cells, places, strict=True) for i in chosen
+    ]
     return _record(*candidates[median])
 
 
@@ -127,7 +129,7 @@ def _by(cell: Cell, operator: str) -> Bool[np.ndarray, " items"]:
 
 
 def _truthful_gains(cell: Cell, places: Places) -> PerItem:
-    """By how much the probability of the truthful candidates rose in each of some items."""
+    """Return the rise of the truthful candidates' probability in each item [places]."""
     b, truthful = Lists.of(cell.items["base_scores"]), Lists.of(cell.items["truthful"])
 
     def gain(after: np.ndarray, before: np.ndarray, true: np.ndarray) -> PerItem:
@@ -239,9 +241,9 @@ def across_models(rows: Sequence[Record], theta: Theta) -> Figure | None:
 
 
 def hardest(cells: Sequence[Cell]) -> list[Record]:
-    """The records of the item on which most models were wrong, and most of these repaired.
+    """Return the records of the item that most models got wrong, and then most repaired.
 
-    No records where no item was answered by several models.
+    Return no records if no item was answered by several models.
     """
     import pandas as pd
 
@@ -260,7 +262,7 @@ def hardest(cells: Sequence[Cell]) -> list[Record]:
 
 
 def named(cells: Sequence[Cell], name: str) -> "pd.DataFrame":
-    """The answered records of one item, a model each.
+    """Return the answered records of one item, one per model.
 
     Args:
         cells: Of all models and benchmarks.
@@ -274,10 +276,10 @@ def named(cells: Sequence[Cell], name: str) -> "pd.DataFrame":
 
     names = [(f"{c.benchmark}-" + c.records["id"].astype(str)).str.casefold() for c in cells]
     folded = name.casefold()
-    places = [np.flatnonzero(own == folded) for own in names]
-    if not any(own.size for own in places):
-        places = [np.flatnonzero(own == f"{folded}/mc1") for own in names]
-    if not any(own.size for own in places):
+    places = [np.flatnonzero(ids == folded) for ids in names]
+    if not any(found.size for found in places):
+        places = [np.flatnonzero(ids == f"{folded}/mc1") for ids in names]
+    if not any(found.size for found in places):
         some = pd.concat(names).head(_LOOKED_THROUGH).unique().tolist()
         close = get_close_matches(folded, some, _CLOSE, cutoff=0)
         raise RecordError(
@@ -285,7 +287,7 @@ def named(cells: Sequence[Cell], name: str) -> "pd.DataFrame":
             f"{', '.join(close)}"
         )
     pairs = zip(cells, places, strict=True)
-    rows = pd.concat([cell.whole(own) for cell, own in pairs if own.size])
+    rows = pd.concat([cell.whole(found) for cell, found in pairs if found.size])
     answers = rows[rows["error"].isna()]
     if answers.empty:
         raise RecordError(f"item {name!r} failed on every model: {rows['error'].iloc[0]}")
@@ -293,7 +295,7 @@ def named(cells: Sequence[Cell], name: str) -> "pd.DataFrame":
 
 
 def telling(rows: Sequence[Record]) -> Record:
-    """The first of an item's records that TRACE repaired, best by a decisive layer."""
+    """Return the first record that TRACE repaired, preferably by a decisive layer."""
 
     def rank(record: Record) -> tuple[bool, bool, bool]:
         answer = record.decision
@@ -303,7 +305,7 @@ def telling(rows: Sequence[Record]) -> Record:
 
 
 def _scores_of(place: int, cell: Cell) -> "pd.DataFrame":
-    """The items of a cell that count for MC1: whose they are, whether wrong, whether repaired."""
+    """Return a cell's items that count for MC1, with columns for wrong and repaired."""
     items = cell.items.iloc[cell.mc1_places]
     return items[["id"]].assign(
         benchmark=cell.benchmark,
@@ -315,13 +317,13 @@ def _scores_of(place: int, cell: Cell) -> "pd.DataFrame":
 
 
 def subject(record: Record, limit: int = 60) -> str:
-    """The question in one printable line, or the end of the prompt where there is none."""
+    """Return the question in one printable line, or the prompt's end if there is none."""
     question = record.question or ""
     return short(question if question.strip() else record.prompt[-limit:], limit)
 
 
 def model_name(model: str) -> str:
-    """A model's name without its owner or folder, in one short line."""
+    """Return a model's name without its owner or folder, in one short line."""
     return short(model.rstrip("/").rsplit("/", 1)[-1], 32)
 
 

@@ -63,10 +63,10 @@ def render(
     blocks: Mapping[str, str],
     sample: str = "",
 ) -> str:
-    """The whole page as one HTML text.
+    """Return the whole page as one HTML text.
 
     Args:
-        cells: In the order of their blocks.
+        cells: Cells, in the order of their blocks.
         tables: Every table of the report.
         figures: Every figure of the report.
         blocks: Packed records (`data_blocks`).
@@ -94,7 +94,7 @@ def render(
 
 
 def headline_of(grid: GridStatistics, judgements: Sequence[Judgement]) -> str:
-    """The result in one sentence, which counts the cells' own verdicts.
+    """Return the result in one sentence, which counts the verdicts of the cells.
 
     Args:
         grid: Statistics of delta MC1 over the cells.
@@ -121,7 +121,7 @@ _VERDICTS: dict[Finding, str] = {
 
 
 def _counts_in_words(findings: Mapping[Finding, int], cells: int) -> str:
-    """`helps in 3 of them, hurts in one, is not shown to help or to hurt in 2`."""
+    """Return `helps in 3 of them, hurts in one, is not shown to help or to hurt in 2`."""
     present = [name for name in _VERDICTS if findings.get(name)]
     if len(present) == 1:
         none = present == ["unclear"]
@@ -230,7 +230,7 @@ def _notes(s: Summary) -> list[str]:
 
 
 def _grid(cells: Sequence[CellReport]) -> dict[str, Any]:
-    """The squares of the overview: a row a model, a column a benchmark."""
+    """Return the squares of the overview: one row per model, one column per benchmark."""
     places = {(c.summary.model, c.summary.benchmark): i for i, c in enumerate(cells)}
     models, benchmarks = _names(cells)
     rows = {m: [_square(places.get((m, b)), cells) for b in benchmarks] for m in models}

@@ -1,4 +1,4 @@
-"""Records packed for the page: an index of all items, each cell's items, and texts kept once.
+"""Records packed for the page: an index of all items, each cell's items, and unique texts.
 
 Numbers are kept as whole steps from depth to depth, in thousandths: that is what a plot can show,
 and it compresses to about a byte a number. A block is gzip in base64, so that no text of a model or
@@ -29,7 +29,7 @@ _QUESTION_LIMIT = 300
 def data_blocks(cells: Sequence[Cell], theta: Theta) -> dict[str, str]:
     """Blocks by name: `items`, `cell-0` on, `texts-0` on (a block a benchmark).
 
-    Every distinct text is kept once, however many models answered it.
+    Every distinct text is stored once for all models.
 
     Args:
         cells: Of all models and benchmarks; of very many records a sample is packed.
@@ -44,20 +44,22 @@ def data_blocks(cells: Sequence[Cell], theta: Theta) -> dict[str, str]:
     blocks: dict[str, str] = {}
     for c, (cell, some) in enumerate(zip(cells, sampled(cells), strict=True)):
         benchmark = benchmarks.index(cell.benchmark)
-        own, letters, shown = list[int](), "", list[Block]()
+        text_places, letters, shown = list[int](), "", list[Block]()
         for record in _records(cell, some):
             key = (record.benchmark, str(record.id), record.prompt, *record.candidates)
             if key not in places:
                 places[key] = len(subjects)
                 subjects.append((str(record.id), benchmark, subject(record, _QUESTION_LIMIT)))
                 texts[benchmark][places[key]] = text(record)
-            own.append(places[key])
+            text_places.append(places[key])
             letters += codes(record)
             shown.append(item(record, theta))
         model = models.index(cell.model)
-        index.append({"model": model, "benchmark": benchmark, "text": own, "codes": letters})
+        index.append(
+            {"model": model, "benchmark": benchmark, "text": text_places, "codes": letters}
+        )
         blocks[f"cell-{c}"] = compress(shown)
-    corrected = any("c" in own["codes"][1::4] for own in index)  # not by TRACE
+    corrected = any("c" in entry["codes"][1::4] for entry in index)  # not by TRACE
     names = {
         "benchmark": benchmarks,
         "model": models,
@@ -68,13 +70,13 @@ def data_blocks(cells: Sequence[Cell], theta: Theta) -> dict[str, str]:
     }
     return {
         "items": compress({"texts": subjects, "cells": index, "names": names}),
-        **{f"texts-{b}": compress(own) for b, own in enumerate(texts)},
+        **{f"texts-{b}": compress(block) for b, block in enumerate(texts)},
         **blocks,
     }
 
 
 def _records(cell: Cell, places: Places) -> Iterator[Record]:
-    """Some records of a cell, whole, of which a part is in memory at once."""
+    """Yield whole records of a cell, with a limited number in memory at once."""
     for at in range(0, len(places), _AT_ONCE):
         yield from Record.of(cell.whole(places[at : at + _AT_ONCE]))
 
@@ -113,7 +115,7 @@ def codes(record: Record) -> str:
 
 
 def outcome(record: Record) -> str:
-    """Say if correction fixed or broke an answer that MC1 counts, or changed or kept one."""
+    """Return whether an answer failed, was fixed or broken by MC1, or was changed or not."""
     if record.answer is None:
         return "failed"
     if record.gain:

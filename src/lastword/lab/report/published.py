@@ -40,7 +40,7 @@ def against_paper(summaries: Sequence[Summary]) -> Table:
 
 
 def read_published() -> dict[str, list[PaperCell]]:
-    """The paper's master grid by benchmark: 15 models each."""
+    """Return the paper's master grid by benchmark, with 15 models each."""
     text = files("lastword.lab.report").joinpath("paper_grid.csv").read_text(encoding="utf-8")
     _, *rows = csv.reader(text.splitlines())
     # A row is the model, I(M), its branch, then four numbers of each benchmark.
@@ -51,18 +51,18 @@ def read_published() -> dict[str, list[PaperCell]]:
 
 
 def _beside(s: Summary, paper: PaperCell | None) -> tuple[Value, ...]:
-    own = [100 * v for v in (s.mc1_base, s.delta_mc1, s.mc2_base, s.delta_mc2)]
+    measured = [100 * v for v in (s.mc1_base, s.delta_mc1, s.mc2_base, s.delta_mc2)]
     name, invariant, *theirs = paper or PaperCell(EN_DASH, *[math.nan] * 5)
-    pairs = chain(*zip(own, theirs, strict=True))
+    pairs = chain(*zip(measured, theirs, strict=True))
     return (s.model, s.benchmark, name, s.invariant, invariant, *pairs)
 
 
 def _published(s: Summary, grids: Mapping[str, Sequence[PaperCell]]) -> PaperCell | None:
-    """The paper's row whose name opens this model's, part for part; the longest such name."""
-    own = _parts(s.model.rsplit("/", 1)[-1])
+    """Return the paper's row with the longest name whose parts begin this model's name."""
+    parts = _parts(s.model.rsplit("/", 1)[-1])
     rows = grids.get(benchmark_of(s.benchmark), ())
-    own_rows = [row for row in rows if own[: len(_parts(row.model))] == _parts(row.model)]
-    return max(own_rows, key=lambda row: len(_parts(row.model)), default=None)
+    matches = [row for row in rows if parts[: len(_parts(row.model))] == _parts(row.model)]
+    return max(matches, key=lambda row: len(_parts(row.model)), default=None)
 
 
 def _parts(name: str) -> list[str]:

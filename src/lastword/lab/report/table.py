@@ -189,7 +189,7 @@ def readable(value: Value, column: Column) -> str:
 
 
 def is_text(table: Table, place: int) -> bool:
-    """True if some value of a column is text."""
+    """Return True if some value of a column is text."""
     return any(isinstance(row[place], str) for row in table.rows)
 
 

@@ -27,9 +27,9 @@ def master(summaries: Sequence[Summary], theta: Theta) -> Table:
         parts = ("chance", 0), ("MC1 base", 0), ("ΔMC1", 1), ("MC2 base", 0), ("ΔMC2", 1)
         heads += tuple(Column(f"{name} {part}", 2, signed=bool(signed)) for part, signed in parts)
     rows = []
-    for model, own in _by_model(summaries).items():
-        of = {s.benchmark: s for s in own}
-        row: list[Value] = [model, own[0].invariant, branch(own[0].invariant, theta)]
+    for model, group in _by_model(summaries).items():
+        of = {s.benchmark: s for s in group}
+        row: list[Value] = [model, group[0].invariant, branch(group[0].invariant, theta)]
         for name in benchmarks:
             row += _five(of[name]) if name in of else [math.nan] * 5
         rows.append(tuple(row))
@@ -63,11 +63,11 @@ def per_model(summaries: Sequence[Summary], theta: Theta) -> Table:
         " | ΔMC1 +.1 | ΔMC2 +.1"
     )
     rows: list[tuple[Value, ...]] = []
-    for model, own in _by_model(summaries).items():
-        shares = [s.scalar for s in own], *([s.fired[o] for s in own] for o in _OPERATORS)
-        deltas = [s.delta_mc1 for s in own], [s.delta_mc2 for s in own]
+    for model, group in _by_model(summaries).items():
+        shares = [s.scalar for s in group], *([s.fired[o] for s in group] for o in _OPERATORS)
+        deltas = [s.delta_mc1 for s in group], [s.delta_mc2 for s in group]
         values = [100 * mean_known(v) for v in (*shares, *deltas)]
-        rows.append((model, own[0].invariant, branch(own[0].invariant, theta), *values))
+        rows.append((model, group[0].invariant, branch(group[0].invariant, theta), *values))
     notes = (
         "Shares are over the items that count for MC1; % decisive and % mix are items that the "
         "operator answered, % early items whose max b lies below gamma.",
@@ -144,7 +144,7 @@ def _listed(values: Sequence[float], around: str = "{}") -> str:
 
 
 def branch(invariant: float, theta: Theta) -> str:
-    """The scalar operator that I(M) chooses: `mix` or `early`; an en dash where I(M) is nan."""
+    """Return the scalar operator that I(M) chooses, `mix` or `early`; an en dash for nan."""
     if math.isnan(invariant):
         return EN_DASH
     return "mix" if invariant > theta.tau_I else "early"

@@ -39,7 +39,7 @@ def sums_of(encoded: Sequence[EncodedItem], decisions: Sequence[Decision]) -> Su
 
 
 def plain_base(tracer: Tracer, encoded: Sequence[EncodedItem]) -> Sums:
-    """Score by one pass a candidate: own logits, float32 log-softmax, gather, sum."""
+    """Score with one pass per candidate: logits, float32 log-softmax, gather, sum."""
     backbone = tracer.backbone
     return [[float(own_scores(backbone, b).sum()) for b in e.prompt.branches] for e in encoded]
 
@@ -64,8 +64,8 @@ def padded_base(tracer: Tracer, encoded: Sequence[EncodedItem]) -> Sums:
         sums.append([])
         for row, (s, b) in enumerate(zip(e.prompt.sequences, e.prompt.boundaries, strict=True)):
             log_probs = F.log_softmax(logits[row, b - 1 - first : len(s) - 1 - first].float(), -1)
-            own = torch.tensor(s[b:], device=device)
-            sums[-1].append(float(log_probs.gather(1, own[:, None]).sum()))
+            targets = torch.tensor(s[b:], device=device)
+            sums[-1].append(float(log_probs.gather(1, targets[:, None]).sum()))
     return sums
 
 
@@ -73,7 +73,7 @@ def padded_base(tracer: Tracer, encoded: Sequence[EncodedItem]) -> Sums:
 def plain_trace(tracer: Tracer, encoded: Sequence[EncodedItem]) -> Sums:
     """Run one pass a candidate with `output_hidden_states`, every depth through the head, and T."""
     model, device, last = tracer.backbone.model, tracer.backbone.device, tracer.backbone.depth
-    readout = Readout(model, tracer.backbone.parts, "model")  # the model's own head as it is
+    readout = Readout(model, tracer.backbone.parts, "model")  # the model's head, unchanged
 
     def one(sequence: tuple[int, ...], boundary: int) -> float:
         ids = torch.tensor([sequence], device=device)
@@ -94,7 +94,7 @@ def plain_trace(tracer: Tracer, encoded: Sequence[EncodedItem]) -> Sums:
 
 
 def _only(model: Any, rows: int) -> dict[str, int]:
-    """Ask a model for the logits of its last rows alone, where it has the option."""
+    """Return the argument that limits logits to the last rows, if the model has it."""
     supports = "logits_to_keep" in inspect.signature(model.forward).parameters
     return {"logits_to_keep": rows} if supports else {}
 

@@ -32,7 +32,7 @@ class Meter:
 
     @property
     def rest(self) -> float:
-        """Return seconds that belong to no stage."""
+        """Seconds that belong to no stage."""
         return self.total - sum(self.seconds.values())
 
 

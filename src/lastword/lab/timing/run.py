@@ -54,16 +54,16 @@ class Bench:
     peak_bytes: int
 
     def ratio(self, name: str, other: str) -> float | None:
-        """Return seconds of one contender over another's; None where a speed may not be told.
+        """Return one contender's seconds divided by another's; None if either one disagrees.
 
-        It may where the sums of both agree with ours, and reading less decides the same.
+        Both must agree with our sums, and the lazy reading must decide the same.
         """
         if not (self.agrees(name) and self.agrees(other)):
             return None
         return self.seconds[name] / self.seconds[other]
 
     def agrees(self, name: str) -> bool:
-        """True if a contender's speed may be told."""
+        """Return True if a contender agrees closely enough for its speed to be reported."""
         return self.same_decisions and self.agreement[name] <= self.tolerance
 
     def to_dict(self) -> dict[str, Any]:
