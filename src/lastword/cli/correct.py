@@ -249,7 +249,10 @@ def _line(decision: "Decision", full: bool, overrides: dict[str, Any]) -> str:
 
 
 def _overrides(theta: "Theta") -> dict[str, Any]:
-    """Find what differs from the frozen constants, by dotted name; marked where the paper stops."""
+    """Return values that differ from the frozen constants, by dotted name.
+
+    `outside_paper` is added if the paper does not cover these values.
+    """
     differences = dict(_differences(theta.to_dict(), type(theta)().to_dict(), ""))
     return differences | ({"outside_paper": True} if theta.outside_paper else {})
 

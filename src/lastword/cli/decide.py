@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lastword.engines.ray import Cluster
     from lastword.files.rows import Row
 
-_COLUMNS = ("input", "text")  # where the texts of a file are, unless --column says
+_COLUMNS = ("input", "text")  # columns to read texts from if --column is not given
 
 
 def decide(
@@ -140,7 +140,7 @@ def _on_ray(
 
 
 def _texts(path: Path, column: str | None, id: str | None) -> list[tuple[str, Any]]:
-    """Return the texts of a file with their names; in the place of one that is bad, its error."""
+    """Return the name and text of each row of a file, or the error of a bad row."""
     from lastword.files.rows import read_rows
 
     texts = [_text(row, column, id) for row in read_rows(path, say)]
@@ -153,7 +153,7 @@ def _texts(path: Path, column: str | None, id: str | None) -> list[tuple[str, An
 
 
 def _text(row: "Row", column: str | None, id: str | None) -> tuple[str, Any]:
-    """Return a row's name, and its text or why it has none."""
+    """Return a row's name, and its text or an error."""
     from lastword.files.rows import id_column
 
     value, name = row.value, row.place
@@ -163,8 +163,8 @@ def _text(row: "Row", column: str | None, id: str | None) -> tuple[str, Any]:
         return name, _input(row, value)
     places = [column] if column is not None else [key for key in _COLUMNS if key in value]
     place = places[0] if places else None
-    own = value.get(id or id_column([key for key in value if key != place]))
-    name = name if own in (None, "") else str(own)
+    cell = value.get(id or id_column([key for key in value if key != place]))
+    name = name if cell in (None, "") else str(cell)
     if place not in value:
         names = ", ".join(map(str, value))
         return name, InputError(f"{row.place} has no text: --column names one of {names}")
@@ -190,9 +190,9 @@ def _many(
 
     if output is None:
         bad = 0
-        for name, own in _answers(decider, ready, texts):
-            typer.echo(to_json({"id": name, **_object(own)}))
-            bad += isinstance(own, str)
+        for name, answers in _answers(decider, ready, texts):
+            typer.echo(to_json({"id": name, **_object(answers)}))
+            bad += isinstance(answers, str)
         _count_bad(bad)
         return
     work = _digest(decider, ready)
@@ -203,15 +203,15 @@ def _many(
         with output.open("ab") as file:
             if table and file.tell() == 0:
                 file.write(_row(["id", "work", *columns, ERROR]).encode())
-            for name, own in _answers(decider, ready, texts[count:]):
+            for name, answers in _answers(decider, ready, texts[count:]):
                 if table:
-                    cells = {ERROR: own} if isinstance(own, str) else row_of(own)
+                    cells = {ERROR: answers} if isinstance(answers, str) else row_of(answers)
                     line = _row([name, work, *(cells.get(key) for key in (*columns, ERROR))])
                 else:
-                    line = to_json({"id": name, "work": work, **_object(own)}) + "\n"
+                    line = to_json({"id": name, "work": work, **_object(answers)}) + "\n"
                 file.write(line.encode())
                 file.flush()
-                bad += isinstance(own, str)
+                bad += isinstance(answers, str)
     except OSError as error:
         raise InputError(f"cannot write {output}: {error.strerror or error}") from error
     before = f", {count} of them before" if count else ""
@@ -224,22 +224,22 @@ def _many(
 def _answers(
     decider: "Decider", ready: "Questionnaire", texts: Sequence[tuple[str, Any]]
 ) -> "Iterator[tuple[str, Answers | str]]":
-    """Return each text's name, and the answers about it or what is wrong with it, in order."""
+    """Yield each text's name and its answers or error message, in order."""
     readable = (value for _, value in texts if not isinstance(value, InputError))
     answers = decider.decide_many(readable, ready, on_error="return")
     for name, value in tracked(texts, "deciding", len(texts)):
-        own = value if isinstance(value, InputError) else next(answers)
-        yield name, reason(own) if isinstance(own, TraceError) else own
+        answer = value if isinstance(value, InputError) else next(answers)
+        yield name, reason(answer) if isinstance(answer, TraceError) else answer
 
 
-def _object(own: "Answers | str") -> dict[str, Any]:
+def _object(answers: "Answers | str") -> dict[str, Any]:
     from lastword.decide.answer import ERROR
 
-    return {ERROR: own} if isinstance(own, str) else {"answers": own.to_dict()}
+    return {ERROR: answers} if isinstance(answers, str) else {"answers": answers.to_dict()}
 
 
 def _count_bad(bad: int) -> None:
-    """Say how many texts could not be read, and exit with 1 if there are any."""
+    """Print the number of texts that could not be read, and exit with status 1 if any."""
     if bad:
         say(f"lastword: {counted(bad, 'text')} could not be read; `error` says why")
         raise typer.Exit(1)
@@ -249,10 +249,10 @@ def _count_bad(bad: int) -> None:
 
 
 def _digest(decider: "Decider", ready: "Questionnaire") -> str:
-    """Return a digest of the questions, the template, the model and what answers them."""
+    """Return a digest of the questions, the template, the model and the method that answers."""
     from lastword.text.question import question_to
 
-    parts = {name: question_to(own) for name, own in ready.questions.items()}
+    parts = {name: question_to(question) for name, question in ready.questions.items()}
     promise = None if decider.certificate is None else decider.certificate.to_dict()
     probes = [probe.digest for probe in decider.probes]
     model = str(decider.tracer.source["model"])
@@ -261,7 +261,7 @@ def _digest(decider: "Decider", ready: "Questionnaire") -> str:
 
 
 def _done(path: Path, work: str, names: Sequence[str], *, table: bool) -> tuple[int, int]:
-    """Count the texts in a file of answers, and the bad ones of them; drop a line that was cut."""
+    """Return the number of texts in a file of answers, and of bad ones; drop a cut last line."""
     if not path.exists() or path.stat().st_size == 0:
         return 0, 0
     raw = path.read_bytes()
@@ -276,7 +276,7 @@ def _done(path: Path, work: str, names: Sequence[str], *, table: bool) -> tuple[
             rows = [(value["id"], value["work"], "error" in value) for value in values]
     except (ValueError, KeyError, TypeError, csv.Error) as error:
         raise InputError(f"{path} is no file of answers: give another --output") from error
-    if any(own != work for _, own, _ in rows) or [name for name, _, _ in rows] != [
+    if any(stored != work for _, stored, _ in rows) or [name for name, _, _ in rows] != [
         *names[: len(rows)]
     ]:
         raise InputError(
@@ -290,7 +290,7 @@ def _done(path: Path, work: str, names: Sequence[str], *, table: bool) -> tuple[
 
 
 def _row(cells: Iterable[Any]) -> str:
-    """Return a line of CSV in which no cell is a formula of a spreadsheet."""
+    """Return a line of CSV whose cells cannot act as spreadsheet formulas."""
     out = io.StringIO()
     safe = [f"'{c}" if isinstance(c, str) and c[:1] in "=+-@\t" and c else c for c in cells]
     csv.writer(out, lineterminator="\n").writerow(safe)
@@ -327,7 +327,7 @@ def _show(answers: "Answers") -> None:
 
 
 def _cells(answer: "QuestionAnswer") -> tuple[str, float, list[tuple[str, float]]]:
-    """Return an answer in words, its own probability, and other options with theirs."""
+    """Return an answer in words, its probability, and the other options with theirs."""
     from lastword.decide.answer import MultiAnswer, PredicateAnswer, ScoreAnswer, words_of
 
     said, sure, shares = words_of(answer), answer.probability, answer.probabilities.tolist()

@@ -46,7 +46,7 @@ RemoteCode = Annotated[
 
 
 def _refuse_from_variable(context: Any, option: Any, load: list[str] | None) -> list[str] | None:
-    """Refuse allow_bin from the environment, which may be someone else's."""
+    """Reject allow_bin from an environment variable, which somebody else may have set."""
     source = context.get_parameter_source(option.name)
     if source is not None and source.name == "ENVIRONMENT":
         if any(pair.startswith("allow_bin=") for pair in load or ()):
@@ -186,7 +186,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
 
 def at_least(minimum: int) -> Callable[[str], int]:
-    """Return a reader of whole numbers from a minimum on."""
+    """Return a reader of whole numbers of at least `minimum`."""
 
     def read(text: str) -> int:
         if not text.isdecimal() or int(text) < minimum:

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
     from lastword.lab.report.table import Table
 
-_PIPED_WIDTH = 100_000  # nothing is cut or folded for a reader that is a program
+_PIPED_WIDTH = 100_000  # wide enough that nothing is cut or folded in a pipe
 
 
 def printable(text: str) -> str:
-    """Return text of a model or a user without the characters that would drive the terminal."""
+    """Return text of a model or a user without control characters of the terminal."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
@@ -28,7 +28,7 @@ def say(line: str) -> None:
 
 
 def console() -> "Console":
-    """Stdout: as wide as the terminal, or without a width where it is piped."""
+    """Return a console on stdout, as wide as the terminal, or very wide in a pipe."""
     from rich.console import Console
 
     terminal = Console()
@@ -36,7 +36,7 @@ def console() -> "Console":
 
 
 def show(*parts: "RenderableType") -> None:
-    """Print tables and text, folded in a terminal and whole elsewhere."""
+    """Print tables and text, folded to a terminal's width but unfolded in a pipe."""
     out = console()
     for part in parts:
         out.print(part)
@@ -87,7 +87,7 @@ def _for_the_eye(table: "Table") -> "list[RenderableType]":
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a place for a file before the work that fills it.
+    """Check that a file can be written, before the work that fills it.
 
     Raises:
         InputError: Its folder is missing, or something that is no file stands there.
@@ -99,7 +99,7 @@ def check_writable(path: Path) -> None:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write a file that appears whole or, if anything fails on the way, not at all.
+    """Write lines to a file that appears whole, or not at all if anything fails.
 
     Raises:
         InputError: The file cannot be written.

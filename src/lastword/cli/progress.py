@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 PATIENCE_SECONDS = 1.0
-LINE_SECONDS = 30.0  # between two lines of progress where stderr is no terminal
+LINE_SECONDS = 30.0  # between two lines of progress, if stderr is not a terminal
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ def _bar(*columns: Any, **options: Any) -> "Progress":
 @contextmanager
 def _showing(bar: "Progress") -> Iterator[None]:
     """Show the bar after a second, until the block ends."""
-    timer = Timer(PATIENCE_SECONDS, bar.start)  # the first of its things may take long
+    timer = Timer(PATIENCE_SECONDS, bar.start)  # the first thing may take long
     timer.start()
     try:
         yield
@@ -54,7 +54,7 @@ def waiting(task: str) -> Iterator[None]:
 
 
 def tracked(things: Iterable[T], task: str, total: int) -> Iterator[T]:
-    """Yield the things, and count them on stderr."""
+    """Yield the things, and show their count on stderr."""
     with counting(task, total) as countdown:
         for thing in things:
             yield thing
@@ -63,7 +63,7 @@ def tracked(things: Iterable[T], task: str, total: int) -> Iterator[T]:
 
 @contextmanager
 def counting(task: str, total: int) -> "Iterator[Countdown]":
-    """Count a task's things with rate and time left on stderr: live, or a line now and then."""
+    """Show a task's count, rate and time left on stderr: live, or as one line per 30 seconds."""
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     usual = (*Progress.get_default_columns()[:2], MofNCompleteColumn())
@@ -82,13 +82,13 @@ class Countdown:
         self._start = self._last_line = time.monotonic()
 
     def stage(self, name: str) -> None:
-        """Name what is being done now; a line of its own if stderr is no terminal."""
+        """Show the current step of the task; print it as a line if stderr is not a terminal."""
         self._bar.update(self._line, description=printable(name))
         if self._bar.disable:
             typer.echo(printable(name), err=True)
 
     def advance(self, done: int) -> None:
-        """Count more; the first call counts what an earlier start did, which took no time."""
+        """Add to the count; the first call adds what an earlier run did, which took no time."""
         self._count += done
         if self._resumed < 0:
             self._resumed, self._start = self._count, time.monotonic()
