@@ -30,7 +30,7 @@ class ReadmeHook(MetadataHookInterface):
 
 
 def absolute(page: str, repository: str, revision: str) -> str:
-    """A page of the repository's root with every link of it in full, at a revision."""
+    """Return a page of the repository with full links, at a revision."""
 
     def full(link: re.Match[str]) -> str:
         kind = "raw" if link[2].endswith(PICTURES) else "blob"

@@ -34,7 +34,7 @@ metric_list: [{{metric: acc, aggregation: mean, higher_is_better: true}}]
 
 
 def write_task(folder: Path) -> None:
-    """A task file and its data: questions of the demo's benchmark with one true answer each."""
+    """Write a task file and its data: questions of the demo with one true answer each."""
     rows = [
         {"prompt": i.prompt, "candidates": list(i.candidates), "label": i.truthful.index(True)}
         for i in items()[:40]

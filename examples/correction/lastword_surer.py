@@ -31,7 +31,7 @@ class Surer:
         return Needs(last, blind=last)
 
     def scores(self, evidence: Evidence) -> np.ndarray | None:
-        """What the question adds, or the model's own scores; None without a blind prompt."""
+        """Return the question's gain, or the model's scores; None without a blind prompt."""
         if evidence.blind is None:
             return None
         base = evidence.trajectory.base

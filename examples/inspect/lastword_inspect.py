@@ -63,7 +63,7 @@ class CorrectedModel(ModelAPI):
         tool_choice: ToolChoice,
         config: GenerateConfig,
     ) -> ModelOutput:
-        """The model's answer to a conversation.
+        """Return the model's answer to a conversation.
 
         Raises:
             InputError: There are tools, which no prompt of ours describes.

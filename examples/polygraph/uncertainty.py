@@ -26,7 +26,7 @@ class OfDecision(Estimator):
         self.name, self.read = name, read
 
     def __str__(self) -> str:
-        """The name among other estimators."""
+        """Return the name among other estimators."""
         return self.name
 
     def __call__(self, stats: Mapping[str, Sequence[Decision]]) -> np.ndarray:

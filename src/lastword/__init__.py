@@ -102,12 +102,12 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """The public name, from the module where it lives."""
+    """Return a public name from its module."""
     if name not in _HOMES:
         raise AttributeError(f"module 'lastword' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    """The public names, loaded or not."""
+    """Return all public names."""
     return [*globals(), *__all__]

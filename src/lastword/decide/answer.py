@@ -110,7 +110,7 @@ class ChoiceAnswer(_Answered):
 
     @property
     def probability(self) -> float:
-        """Of the most probable option."""
+        """The probability of the most probable option."""
         return float(self.probabilities.max())
 
     def to_dict(self) -> dict[str, Any]:
@@ -132,7 +132,7 @@ class PredicateAnswer(_Answered):
 
     @property
     def probability(self) -> float:
-        """Of yes."""
+        """The probability of yes."""
         return float(self.probabilities[0])
 
     def to_dict(self) -> dict[str, Any]:
@@ -164,7 +164,7 @@ class ScoreAnswer(_Answered):
 
     @property
     def probability(self) -> float:
-        """Of the most probable level."""
+        """The probability of the most probable level."""
         return float(self.probabilities.max())
 
     def to_dict(self) -> dict[str, Any]:
@@ -198,17 +198,17 @@ class MultiAnswer:
 
     @property
     def probabilities(self) -> Float[np.ndarray, " options"]:
-        """Of each option to apply, in the caller's order."""
+        """The probability that each option applies, in the caller's order."""
         return np.array([own.probability for own in self.predicates])
 
     @property
     def probability(self) -> float:
-        """Of the least sure of its answers."""
+        """The value of the least certain of its answers."""
         return float(np.maximum(self.probabilities, 1 - self.probabilities).min())
 
     @property
     def confidence(self) -> float:
-        """Of the least sure of its answers."""
+        """The value of the least certain of its answers."""
         return min(own.confidence for own in self.predicates)
 
     @property
@@ -291,7 +291,7 @@ def answered_by(method: str, operator: str | None = None) -> str:
 
 
 def answer_of(question: Single, decision: Answer, temperature: float | None = None) -> SingleAnswer:
-    """The answer to a question, of the decision among its candidates.
+    """Return the answer to a question from the decision among its candidates.
 
     Args:
         question: The question.
@@ -357,14 +357,14 @@ def order_concentration(p: Probabilities) -> float:
 
 
 def to_frame(answers: Iterable[Mapping[str, QuestionAnswer]]) -> "pd.DataFrame":
-    """A row a text; a question has NAME (its answer), NAME.probability, .confidence, .deferred."""
+    """Return one row per text: NAME (the answer), NAME.probability, .confidence, .deferred."""
     import pandas as pd
 
     return pd.DataFrame([row_of(each) for each in answers])
 
 
 def columns_of(names: Iterable[str]) -> list[str]:
-    """The columns of answers to questions of these names."""
+    """Return the columns of answers to questions of these names."""
     more = ("", ".probability", ".confidence", ".deferred")
     return [name + own for name in names for own in more]
 

@@ -159,7 +159,7 @@ class Batch:
         return {name: t[self._own[item]] for name, (_, t) in self._by_reading.items()}
 
     def blind(self, item: int) -> Trajectory | None:
-        """The same without the question; None without a blind prompt."""
+        """Return the same without the question; None without a blind prompt."""
         span = self._blind[item]
         return None if span is None else self._read_so_far(span)
 

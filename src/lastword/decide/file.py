@@ -16,7 +16,7 @@ _FORM = "expected an object of questions by name"
 
 
 def read_questions(path: str | Path) -> dict[str, Question]:
-    """The questions of a file, in its order.
+    """Return the questions of a file, in its order.
 
     In YAML only `true` and `false` are booleans: `yes`, `no`, `on` and `off` are words.
 

@@ -45,7 +45,7 @@ def singles(questions: Mapping[str, Question]) -> dict[str, Single]:
 
 
 def speaks_of(question: Question, certified: Sequence[str]) -> bool:
-    """True if a certificate of questions with these digests, or of any, speaks of a question."""
+    """Return True if a certificate for these questions, or for any, is for a question."""
     return not certified or question_digest(question) in certified
 
 

@@ -45,13 +45,13 @@ DEFAULT, CHAT = "decide/plain", "decide/chat"
 
 
 def template_in_force(names: Collection[str]) -> str | None:
-    """The template of ours that a certificate names; None where it names none of them."""
+    """Return the built-in template that a certificate names, or None."""
     ours = {template_name(own.to_dict()): name for name, own in TEMPLATES.items()}
     return next((ours[name] for name in names if name in ours), None)
 
 
 def template_of(name: str) -> Template:
-    """A template by its name, or a user's own by its file.
+    """Return a built-in template by its name, or a user's by its file.
 
     Raises:
         InputError: No such template, and no such file.

@@ -209,7 +209,7 @@ class Tracer:
         content_free: Sequence[str] = (),
         read: Read = "decide",
     ) -> Decision:
-        """The corrected choice among the candidates of one prompt.
+        """Return the corrected choice among the candidates of one prompt.
 
         Args:
             prompt: Text before the answer, or the messages of a conversation (role and content),

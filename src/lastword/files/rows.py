@@ -74,7 +74,7 @@ def read_rows(
 
 
 def is_table(path: Path) -> bool:
-    """True if all that a row of the file holds is text."""
+    """Return True if all that a row of the file holds is text."""
     return path.suffix.lower() in (*_DELIMITERS, _EXCEL)
 
 

@@ -1,4 +1,4 @@
-"""Where a tracer's states come from: one small protocol, and the model in this process.
+"""Sources of a tracer's states: a small protocol, and the model in this process.
 
     Local    a transformers model here
     Vllm     a model that vLLM has in a process of its own (`engines.vllm.backend`)

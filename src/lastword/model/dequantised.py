@@ -1,4 +1,4 @@
-"""What is read of GGUF files, kept: checkpoints in the cache folder that transformers loads.
+"""Dequantised GGUF files, as checkpoints in the cache folder that transformers loads.
 
 Each stands under the file's digest, its dtype and the versions that read it, so that a file that
 changed is another one. A folder appears whole or not at all; the least recently used go where all

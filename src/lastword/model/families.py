@@ -1,4 +1,4 @@
-"""Where things are in a transformers model: found by its conventions, checked at load.
+"""Names of the parts of a transformers model, found by conventions and checked at load.
 
 The trunk is what `get_decoder()` gives, its blocks the module list of the config's length, the head
 what `get_output_embeddings()` gives. Only names that no convention tells stand in tables here.

@@ -1,4 +1,4 @@
-"""What a model will take, from its header alone: memory, disk, parameters, packages.
+"""Forecast of a model's needs from its header: memory, disk, parameters, packages.
 
 Nothing but configs and headers is read, of a hub's model by byte range.
 """
@@ -28,7 +28,7 @@ _EMBEDDING = re.compile(r"(embed_tokens|wte|embed_in|lm_head)\.weight$")
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a model takes before any of it is loaded; None where its header does not say.
+    """Needs of a model, before it is loaded; None if its header does not say.
 
     Attributes:
         need: Bytes of memory while it runs.

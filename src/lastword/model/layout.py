@@ -16,7 +16,7 @@ PACKED_ROWS = 128
 
 
 def can_lay_out(weight: Tensor) -> bool:
-    """True if oneDNN has kernels here for a weight's device and dtype."""
+    """Return True if oneDNN has kernels here for a weight's device and dtype."""
     here = weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
     return here and weight.dtype == torch.float32
 
@@ -28,7 +28,7 @@ def laid_out(weight: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def is_plain(layer: nn.Module) -> bool:
-    """True if a layer is a product in float32 on the CPU, and nothing else."""
+    """Return True if a layer is a product in float32 on the CPU, and nothing else."""
     if type(layer) is not nn.Linear or hasattr(layer, "_hf_hook"):
         return False
     hooked = layer._forward_hooks or layer._forward_pre_hooks

@@ -45,7 +45,7 @@ def stored_method(config: Any) -> str | None:
 
 
 def is_dequantised(method: str | None, device: torch.device) -> bool:
-    """True if transformers makes plain weights of what is stored so: it has kernels for CUDA."""
+    """Return True if transformers dequantises such weights at load: its kernels need CUDA."""
     if method not in KERNELS:
         return False
     return device.type != "cuda" or torch.cuda.get_device_capability(device) < KERNELS[method]
@@ -91,7 +91,7 @@ def quieten() -> None:
 
 
 def took_hold(model: nn.Module) -> bool:
-    """True if bitsandbytes replaced any layer: a family may have linear layers of its own."""
+    """Return True if bitsandbytes replaced any layer."""
     return any(type(m).__module__.startswith("bitsandbytes") for m in model.modules())
 
 

@@ -309,7 +309,7 @@ def _survey(cell: Cell, places: Places) -> tuple[list[Options] | None, dict[str,
 def _best_of_depths(
     S: Matrices, truthful: Lists, items: Places, counting: Int[np.ndarray, " counting"]
 ) -> Float[np.ndarray, " places"]:
-    """The best MC1 of any depth, of those that count among some items; nan for the others.
+    """Return the best MC1 of any depth for items that count; nan for the others.
 
     Args:
         S: Of these items.

@@ -104,7 +104,7 @@ class Probe:
         return hashlib.sha256(self.to_bytes()).hexdigest()
 
     def answers(self, question: Question) -> bool:
-        """True if this is its question, with options in any order."""
+        """Return True if this is its question, with options in any order."""
         if isinstance(self.fit, TrajectoryProbe):
             same = type(question) is type(self.question)
             return same and question.instructions == self.question.instructions

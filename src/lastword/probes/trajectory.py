@@ -108,7 +108,7 @@ def without_input(features: Options) -> Float[np.ndarray, "_options unread"]:
 
 
 class Places(NamedTuple):
-    """Where `features_from` puts what: those that never read the input, S by depth, and t."""
+    """Places of the features of `features_from`: those without the input, S by depth, and t."""
 
     unread: range
     depths: range

@@ -50,7 +50,7 @@ def cell_folder(out: Folder, model: str, benchmark: str) -> Folder:
 
 
 def folder_name(name: str) -> str:
-    """A name that every file system takes: `/` is `--`, what is not a word is `-`."""
+    """Return a name for every file system: `/` becomes `--`, other non-word characters `-`."""
     safe = re.sub(r"[^\w.@+=-]", "-", name.replace("/", "--"))
     return safe if safe.strip(".") else f"-{safe}"
 
@@ -85,7 +85,7 @@ def read_run(folder: Folder) -> RunInfo:
 
 
 def run_name(root: Folder, cell: Folder) -> str:
-    """The folder of a cell's run from a root on, `own` of `own/MODEL/BENCHMARK`."""
+    """Return the folder of a cell's run under a root."""
     return "/".join(cell.parts[len(root.parts) : -2])
 
 
@@ -112,12 +112,12 @@ def read_runs(path: Folder, *, apart: bool = False) -> dict[Folder, RunInfo]:
 
 
 def plan_of(info: RunInfo) -> list[list[int]]:
-    """The plan that a run records: a line of places a group."""
+    """Return the plan as a run records it: one line of places per group."""
     return [[int(place) for place in line.split()] for line in info["plan"]]
 
 
 def plan_lines(groups: Iterable[Sequence[int]]) -> list[str]:
-    """A plan as a run records it."""
+    """Read a plan as a run records it."""
     return [" ".join(map(str, group)) for group in groups]
 
 
@@ -134,7 +134,7 @@ def differences(old: RunInfo, new: RunInfo) -> list[str]:
 
 
 def agree(cell: Folder, info: RunInfo) -> RunInfo:
-    """The run that a cell holds: the first comer's, which later ones must be, but for the plan.
+    """Return the run that a cell holds; later runs must equal it, except for the plan.
 
     A plan may depend on the memory that was free; the first one stands, so that all pack the same.
     """

@@ -39,7 +39,7 @@ class Call:
 
     @property
     def corrector(self) -> "Corrector":
-        """Who answers."""
+        """The corrector."""
         return self.service.corrector
 
     @property
@@ -80,7 +80,7 @@ class Call:
 
 
 async def _call(request: Request) -> Call:
-    """The call of a request, made on the loop: FastAPI makes what is not async in a thread."""
+    """Return the call of a request; async, since FastAPI runs other functions in a thread."""
     return Call(request, request.app.state.service)
 
 
@@ -88,12 +88,12 @@ ThisCall = Annotated[Call, Depends(_call)]
 
 
 def kind_of(request: Request) -> str:
-    """What a body says it is, by its `content-type`."""
+    """Return the media type of a body, from its `content-type`."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def takes(*kinds: str) -> Callable[[Request], Awaitable[None]]:
-    """What refuses a body that does not say it is one of these kinds."""
+    """Return a check that refuses bodies of other media types."""
 
     async def check(request: Request) -> None:
         if (kind := kind_of(request)) not in kinds:
@@ -109,5 +109,5 @@ def plain_answer(value: dict[str, Any]) -> Response:
 
 
 def json_of(value: dict[str, Any]) -> Response:
-    """An answer of the service's own form."""
+    """Return a response in the service's form."""
     return Response(to_bytes(value), media_type=JSON)

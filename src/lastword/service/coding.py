@@ -9,7 +9,7 @@ _WINDOW_LOG = 23  # the largest window in HTTP is 8 MiB (RFC 9659)
 
 
 def decoded(body: bytes, coding: str, limit: int) -> bytes:
-    """A body as it was before it was coded; no more of it is made than may be taken.
+    """Return a decoded body, of at most the size that is allowed.
 
     Raises:
         Refusal: Another coding, or no package for this one; more bytes; not one whole frame.

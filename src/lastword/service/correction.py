@@ -61,12 +61,12 @@ class Corrector:
 
     @property
     def name(self) -> str:
-        """What the model is called; the name of its folder or file where it has no other."""
+        """The model's name, or the name of its folder or file if it has none."""
         return model_name(str(self.decider.tracer.source["model"]))
 
     @property
     def shadow(self) -> bool:
-        """Whether answers are the model's own: asked for, or after an alarm."""
+        """True if corrections are off, by request or after an alarm."""
         alarm = self.oversight is not None and self.oversight.monitor.alarm
         return self.settings.shadow or (alarm and self.settings.on_alarm == "shadow")
 

@@ -38,7 +38,7 @@ class Unkept(Exception):
 
 
 def is_shared(state: str | Path | None) -> bool:
-    """True of the address of a Postgres database."""
+    """Return True for the address of a Postgres database."""
     return str(state).startswith(("postgres://", "postgresql://"))
 
 

@@ -298,7 +298,7 @@ class _Work:
 
 
 def _reasons(answer: Any, told: Mapping[str, Any], *, trajectory: bool) -> dict[str, Any]:
-    """What we say of an answer that the dialects do not."""
+    """Return the fields of an answer that the dialects do not have."""
     reasons = {
         "method": answer.method,
         "operator": told["operator"],

@@ -1,4 +1,4 @@
-"""What a dialect is: the routes that some clients know, and the form of its refusals.
+"""Dialects: the routes of some clients, and the form of their refusals.
 
 The service takes dialects as values: it knows their routes and forms, and none of them by name.
 """
@@ -83,7 +83,7 @@ class Dialect:
             )
 
     def _responses(self, route: Route) -> dict[int | str, dict[str, Any]]:
-        """The answers of a route for OpenAPI: its own, and a refusal, whose status says why."""
+        """Return the responses of a route for OpenAPI: its answer, and the refusals."""
         answer = {} if route.answer is None else {"model": route.answer}
         own = {"model": ErrorAnswer} if self.form is own_form else {}
         return {200: answer | dict(route.described), "default": own | _REFUSED}
@@ -93,7 +93,7 @@ class StrictRoute(APIRoute):
     """A route whose body is strict JSON."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """What answers a request."""
+        """Return the handler of a route."""
         handler = super().get_route_handler()
 
         async def strict(request: Request) -> Response:
@@ -104,7 +104,7 @@ class StrictRoute(APIRoute):
 
 class _StrictRequest(Request):
     async def json(self) -> Any:
-        """The body's value, counted before a schema sees it; a large one is read in a thread."""
+        """Return the body's value, counted before a schema sees it; large ones in a thread."""
         body, service = await self.body(), self.app.state.service
         if len(body) <= _AT_ONCE:
             return _read(body, service.settings.entries)
@@ -118,7 +118,7 @@ def _read(body: bytes, most: int) -> Any:
 
 
 class Paths:
-    """Where everything is.
+    """All routes of the service.
 
     Attributes:
         methods: Which a path takes; what can be got has a head.

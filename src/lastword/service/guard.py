@@ -208,7 +208,7 @@ def _whole(body: bytes) -> Receive:
 
 
 class _Answer:
-    """What has been sent, with the headers that every answer carries."""
+    """The sent part of a response, with the headers of every answer."""
 
     limit: asyncio.Timeout | None = None  # of the request, until its answer begins
     is_read: bool  # where its body ends is known, so that its connection may stay
@@ -264,7 +264,7 @@ class _Answer:
 
 
 def _has_token(headers: Headers, token: str) -> bool:
-    """True if a Bearer token, an API key or the password of a browser's prompt is the token."""
+    """Return True if a bearer token, an API key or a browser's password is the token."""
     scheme, _, value = headers.get("authorization", "").partition(" ")
     secret = value.strip().encode("utf-8", errors="replace")
     if scheme.lower() == "basic":

@@ -16,7 +16,7 @@ _OWNER = ""  # of no label set
 
 
 class Learned:
-    """What a correction has learned of earlier requests, in a file; it goes on from what is there.
+    """The state of a learning correction, in a file that it continues.
 
     Every answer is one transaction, so that a process that is killed loses at most the answer in
     hand. No text of a request is in it.
@@ -53,7 +53,7 @@ class Learned:
 
 
 def learned(decider: Decider, settings: Settings, log: Log) -> Learned | None:
-    """The file of what the tracer's correction learns; None where it learns nothing.
+    """Return the file of a correction that learns, or None.
 
     Raises:
         InputError: As `Learned`, or a database whose services would learn of one another's items.

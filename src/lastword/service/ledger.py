@@ -61,7 +61,7 @@ _COUNTS = """
 
 @dataclass(frozen=True)
 class Entry:
-    """What is kept of an answer: places, no text."""
+    """The stored part of an answer: places, no text."""
 
     candidates: int
     base: list[int]  # who share the top of the model's own scores; none of a probe's answer
@@ -70,7 +70,7 @@ class Entry:
 
     @classmethod
     def of(cls, decision: Decision) -> "Entry":
-        """What is kept of a decision."""
+        """Return what the ledger keeps of a decision."""
         base, answer = (tied_first(s).tolist() for s in (decision.base_scores, decision.scores))
         return cls(len(decision.candidates), base, answer, decision.corrected)
 
@@ -146,7 +146,7 @@ class Ledger:
         return self._clock() - self._seconds, self._before + self._steady() - self._seconds
 
     def knows(self, text: str) -> bool:
-        """True if an answer to the same text is remembered."""
+        """Return True if an answer to the same text is remembered."""
         return bool(self._execute("SELECT 1 FROM given WHERE text = ? LIMIT 1", (text,)))
 
     def remember(
@@ -188,7 +188,7 @@ class Ledger:
         self.save(drift=drift)
 
     def find(self, name: str) -> Entry:
-        """An answer that waits for its label.
+        """Return an answer that waits for its label.
 
         Raises:
             Refusal: It was never given, is forgotten, or has its label.
@@ -209,7 +209,7 @@ class Ledger:
         return Entry(**json.loads(entry))
 
     def first(self, name: str, kin: str | None) -> bool:
-        """True if no answer of the same text, or of the group that its labeller names, has one."""
+        """Return True if no answer of the same text or group has a label."""
         return not self._execute(
             "SELECT 1 FROM given WHERE labelled = 1 "
             "AND (text = (SELECT text FROM given WHERE id = ?) OR kin = ?) LIMIT 1",
@@ -237,7 +237,7 @@ class Ledger:
             self._execute(_SAVE, (name, json.dumps(value)))
 
     def state(self, name: str) -> Any:
-        """A value that was kept; None where none was."""
+        """Return a stored value, or None."""
         rows = self._execute("SELECT value FROM state WHERE name = ?", (name,))
         try:
             return json.loads(rows[0][0]) if rows else None

@@ -1,4 +1,4 @@
-"""What a service counts, in Prometheus' text format."""
+"""Metrics of a service, in Prometheus' text format."""
 
 from functools import partial
 from typing import Any, TypeVar

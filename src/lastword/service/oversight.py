@@ -154,7 +154,7 @@ class Oversight:
         return outcome | {"counts": first} | counts | {"slipping": after.slipping}
 
     def describe(self) -> dict[str, Any]:
-        """Where monitor and drift stand, as plain JSON values; what is unknown is None."""
+        """The state of monitor and drift as plain JSON values; None if unknown."""
         remembered = None
         with suppress(Unkept), self._ledger.event():
             self._catch_up()
@@ -206,7 +206,7 @@ class Oversight:
 def oversee(
     certificate: Certificate | None, settings: Settings, metrics: Metrics, log: Log
 ) -> Oversight | None:
-    """The oversight of a service; None where there is nothing to oversee.
+    """Return the oversight of a service, or None without a certificate.
 
     Raises:
         InputError: What only a certificate gives a meaning to is asked for without one.

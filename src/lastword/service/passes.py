@@ -126,7 +126,7 @@ class Passes:
 
 
 def _is_memory(error: Exception) -> bool:
-    """True if memory was lacking; torch's allocator on the CPU has no class for it."""
+    """Return True for an out-of-memory error; on the CPU torch has no class for it."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and "not enough memory" in str(error)

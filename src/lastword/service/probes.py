@@ -1,4 +1,4 @@
-"""What watches the service: whether it lives, whether it takes items, what it has counted."""
+"""Health, readiness and metrics of the service."""
 
 from fastapi import Response
 

@@ -19,7 +19,7 @@ from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 @runtime_checkable
 class Waiting(Protocol):
-    """What waits: whose it is, and in which lane."""
+    """A waiting order: its client and its lane."""
 
     @property
     def client(self) -> Hashable:
@@ -34,7 +34,7 @@ Entry = TypeVar("Entry", bound=Waiting)
 
 
 class Queue(Generic[Entry]):
-    """What waits, by lane and client."""
+    """Waiting orders by lane and client."""
 
     def __init__(self) -> None:
         self._lanes: dict[bool, dict[Hashable, deque[Entry]]] = {False: {}, True: {}}

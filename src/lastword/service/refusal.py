@@ -61,7 +61,7 @@ class Refusal(TraceError):
 
     @classmethod
     def of(cls, error: BaseException) -> "Refusal":
-        """The refusal that an error of the library becomes; an unknown one tells no details."""
+        """Return an error of the library as a refusal; an unknown one without details."""
         if isinstance(error, Refusal):
             return error
         if isinstance(error, InputError):

@@ -1,4 +1,4 @@
-"""What goes over the wire: bodies that come in, answers that go out, and strict JSON."""
+"""Wire formats: bodies of requests, answers, and strict JSON."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -91,13 +91,13 @@ class ItemBody(BaseModel, strict=True, extra="forbid", json_schema_extra={"examp
 
     @property
     def truths(self) -> tuple[bool, ...] | None:
-        """What is true of the candidates, where that is said of each."""
+        """The truth of each candidate, if it is given."""
         own = self.truthful if isinstance(self.truthful, list) else []
         fits = len(own) == len(self.candidates) and all(isinstance(one, bool) for one in own)
         return tuple(own) if fits else None
 
     def item(self) -> Item:
-        """The item of the library.
+        """Return the item.
 
         Raises:
             ItemError: Text that cannot be answered.
@@ -121,7 +121,7 @@ class FeedbackBody(
     extra="forbid",
     json_schema_extra={"examples": [{"id": "0f8fad5bd9cb469fa16570867728950e", "right": 1}]},
 ):
-    """What was right among the candidates of an answer."""
+    """The right candidate of an answer."""
 
     id: Text = Field(min_length=1, pattern=_KEY, description="The answer's `feedback_id`.")
     right: (
@@ -137,7 +137,7 @@ class FeedbackBody(
 
 
 class FeedbackAnswer(BaseModel):
-    """What a label says of the answer, and of the certificate."""
+    """Effect of a label on the answer and the certificate."""
 
     schema_version: int = Field(alias="schema")
     overridden: bool = Field(description="Whether correction changed the answer.")
@@ -219,7 +219,7 @@ class DecisionAnswer(BaseModel, serialize_by_alias=True):
 
 
 class Problem(BaseModel):
-    """What is wrong."""
+    """An error."""
 
     code: str = Field(json_schema_extra={"enum": [*STATUS]})
     message: str
@@ -238,13 +238,13 @@ def to_bytes(value: Mapping[str, Any]) -> bytes:
 
 
 def problem(error: BaseException) -> dict[str, Any]:
-    """The JSON of an error."""
+    """Return the JSON of an error."""
     refusal = Refusal.of(error)
     return {"error": {"code": refusal.code, "message": str(refusal)}}
 
 
 def own_form(refusal: Refusal) -> dict[str, Any]:
-    """A refusal in the service's own form."""
+    """Return a refusal in the service's form."""
     return {"schema": SCHEMA} | problem(refusal)
 
 
@@ -275,7 +275,7 @@ _WORDS = bytes({*range(256)} - {*b'",[]{}'})
 
 
 def invalid(details: list[Any]) -> Refusal:
-    """The refusal of a body; says where and what, never what came."""
+    """Return the refusal of a body: where and what, without the body's text."""
     faults = [f"{_where(detail):.80}: {_wrong(detail)}" for detail in details[:3]]
     more = f" and {len(details) - 3} more" if len(details) > 3 else ""
     return Refusal("invalid_body", "; ".join(faults) + more)
@@ -293,7 +293,7 @@ _LABEL = re.compile(r"body|body of a map|constrained-\w+|(list|dict|function-\w+
 
 
 def _wrong(detail: Mapping[str, Any]) -> str:
-    """What pydantic says, without the names of Python's things."""
+    """Return pydantic's message without Python's names."""
     if detail["type"] in ("model_type", "model_attributes_type", "dict_type"):
         return "expected a JSON object"
     if detail["type"] == "json_invalid":

@@ -113,7 +113,7 @@ class Settings:
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can connect."""
+        """True if only this machine can connect."""
         if self.host == "localhost":
             return True
         try:

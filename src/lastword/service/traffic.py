@@ -34,7 +34,7 @@ class Turns:
 
 
 class Traffic:
-    """What is in hand, and whether the service still takes more.
+    """The requests in progress, and the gate that refuses more.
 
     Attributes:
         draining: New requests are turned away.

@@ -20,7 +20,7 @@ from lastword.service.refusal import Refusal
 
 @dataclass(eq=False, kw_only=True)
 class Order:
-    """What somebody waits for."""
+    """An order that somebody waits for."""
 
     client: Hashable  # whose turn it takes
     batch: bool  # in the lane of batches

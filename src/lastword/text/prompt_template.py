@@ -37,7 +37,7 @@ class Template:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def render(self, fields: Mapping[str, Any]) -> str:
-        """The prompt for one example.
+        """Return the prompt for one example.
 
         Args:
             fields: Text, or what holds text, by name. The template may be a stranger's: it runs
@@ -59,7 +59,7 @@ class Template:
 
     @classmethod
     def from_file(cls, path: Path) -> "Template":
-        """A user's own template; its version is the digest of its text.
+        """Return a user's template; its version is the digest of its text.
 
         Raises:
             InputError: The file cannot be read as UTF-8 text.
@@ -82,7 +82,7 @@ class Template:
 
 
 def template_name(template: Mapping[str, str]) -> str:
-    """A template, as `to_dict` has it, by its name, its version and the digest of its text."""
+    """Return a template's name, version and digest of its text, from its `to_dict`."""
     return f"{template['name']} {template['version']} ({template['sha256'][:12]})"
 
 

@@ -48,7 +48,7 @@ class Option:
 
 @dataclass(frozen=True)
 class _OfChoices:
-    """What a choice and a question of several options have.
+    """Fields of a choice and of a question with several answers.
 
     Attributes:
         instructions: The question, for the prompt; may be empty.
@@ -177,7 +177,7 @@ _LISTS, _TEXTS = ("choices", "levels"), {"instructions", "yes", "no"}
 
 
 def question_from(value: Any, name: str) -> Question:
-    """A question from its JSON.
+    """Return a question from its JSON.
 
     Args:
         value: An object with `type` (`choice`, `multi`, `predicate`, `score`), `instructions`, and
@@ -219,7 +219,7 @@ def question_digest(question: Question) -> str:
 
 
 def question_to(question: Question) -> dict[str, Any]:
-    """The JSON of a question, as `question_from` takes it; what is empty is left out."""
+    """Return the JSON of a question for `question_from`, without empty fields."""
     entries: dict[str, Any] = {"type": type(question).__name__.lower()}
     if question.instructions:
         entries["instructions"] = question.instructions

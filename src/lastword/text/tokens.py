@@ -390,7 +390,7 @@ def _texts(
 
 
 def has_control(texts: Iterable[str], tokenizer: Tokenizer) -> bool:
-    """True if any of these texts has a control token of the tokenizer in it."""
+    """Return True if any text contains a control token of the tokenizer."""
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()
     control = {token.content for token in added if token.special}
     return any(token in text for text in texts for token in control)

@@ -1,1 +1,1 @@
-"""Which overrides are allowed, with what guarantee, and whether it still holds."""
+"""Allowed overrides, their guarantee, and whether it still holds."""

@@ -57,7 +57,7 @@ class Calibration:
 
 
 def calibrate(scores: Sequence[Scores], truths: Sequence[int]) -> Calibration:
-    """The temperature of labelled items, and what it is worth.
+    """Fit the temperature to labelled items, and measure its effect.
 
     Args:
         scores: The scores that decide each item [candidates].
@@ -137,7 +137,7 @@ def _brier(probabilities: Sequence[Scores], truths: Sequence[int]) -> float:
 
 
 def in_words(fit: Calibration, before: Reliability, after: Reliability) -> list[str]:
-    """A calibration in words, and its reliability as a table: how sure, and how often right."""
+    """Return a calibration in words, and a table of confidence and accuracy."""
     ece, brier = (fit.ece, fit.ece_after), (fit.brier, fit.brier_after)
     lines = [
         f"probabilities: temperature {fit.temperature:.3g}, of {fit.items} items; each judged "

@@ -106,7 +106,7 @@ class Counts(GroupEvidence):
             raise InputError("its counts do not fit together: items that stand by themselves")
 
     def _single(self) -> bool:
-        """True if the rates are those of as many single items."""
+        """Return True if the rates are those of as many single items."""
         rates = (
             (self.rate, self.broken, self.items),
             (self.fixed_rate, self.fixed, self.items),
@@ -219,7 +219,7 @@ class Certificate:
             raise InputError("its counts do not give its threshold; certify again")
 
     def _keeps_promise(self) -> bool:
-        """True if the counts give the promise when they are tested again."""
+        """Return True if the counts give the promise when they are tested again."""
         if (drawn := self.second) is not None:
             own, terms = self.counts, self.terms
             same = (own.items, own.fixed, own.broken) == (drawn.rows, drawn.fixed, drawn.broken)
@@ -239,7 +239,7 @@ class Certificate:
             raise InputError("it does not hold the policies of its methods; certify again")
 
     def _keeps_error(self) -> bool:
-        """True if the counts give the error among the answers given."""
+        """Return True if the counts give the error among the answers given."""
         terms, counts = self.terms, self.counts
         if terms.error is None or not (0 < self.answered <= counts.groups and 0 <= self.wrong <= 1):
             return False
@@ -276,7 +276,7 @@ class Certificate:
         return self._own.trial(self.terms).worth(self.terms) if self.policy.operators else {}
 
     def calibrated(self, scores: Sequence[Scores], truths: Sequence[int]) -> "Certificate":
-        """The same with a temperature, fitted on what it shows of labelled items.
+        """Return the same with a temperature fitted to labelled items.
 
         Args:
             scores: Of each item, as decided under this certificate [candidates].
@@ -288,7 +288,7 @@ class Certificate:
         return replace(self, calibration=calibrate(scores, truths))
 
     def obey(self, decision: Decision) -> Decision:
-        """A decision as the policy lets it stand, and whether its answer is given.
+        """Apply the policy and the threshold to a decision.
 
         An override that fails a rule of the policy gives way to the model's own answer; nothing
         else is changed.
@@ -341,14 +341,14 @@ class Certificate:
         return entries | {"subject": self.subject.digest, "counts": asdict(self.counts)}
 
     def to_toml(self) -> str:
-        """The file's text."""
+        """Return the file's text."""
         import tomli_w
 
         return tomli_w.dumps(self.to_dict())
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Certificate":
-        """A certificate from what `to_dict` gave.
+        """Return the certificate of a `to_dict`.
 
         Raises:
             CertificateError: Something is missing, unknown or out of range.
@@ -369,7 +369,7 @@ class Certificate:
 
     @classmethod
     def read(cls, path: str | Path) -> "Certificate":
-        """The certificate in a file.
+        """Read the certificate in a file.
 
         Raises:
             CertificateError: The file is missing, not TOML, or holds none.
@@ -412,7 +412,7 @@ def _difference(mine: Theta, other: Theta) -> str:
 
 
 def _built(kind: type[T], table: Any) -> T:
-    """A dataclass from a table whose values are checked against its annotations."""
+    """Return a dataclass from a table, checked against its annotations."""
     if not isinstance(table, Mapping):
         raise InputError(f"{table!r:.80} stands where a table is expected")
     hints = get_type_hints(kind)

@@ -84,7 +84,7 @@ class Sample:
 def read_sample(
     path: Folder, benchmarks: Sequence[str] = (), methods: Sequence[str] | None = (TRACE,)
 ) -> Sample:
-    """The labelled items at or under a path.
+    """Read the labelled items at or under a path.
 
     Args:
         path: A cell's folder, or any folder above.
@@ -148,7 +148,7 @@ def sample_of(
 
 
 def slice_names(cells: Sequence[Cell], by: str, items: Path | None = None) -> list[str]:
-    """The slice of each item that counts for MC1.
+    """Return the slice of each item that counts for MC1.
 
     Args:
         cells: Of the items.
@@ -180,7 +180,7 @@ def slice_names(cells: Sequence[Cell], by: str, items: Path | None = None) -> li
 
 
 def _values(items: Path, name: str) -> dict[str, str]:
-    """A field of the rows of a file, by their ids; a row without one has its place."""
+    """Return a field of a file's rows by id; by place for rows without one."""
     values: dict[str, str] = {}
     ids: set[str] = set()
     for place, row in enumerate(read_objects(items)):
@@ -212,7 +212,7 @@ def _slice_names(cell: Cell, by: str) -> list[str]:
 def labelled(
     frames: "Sequence[pd.DataFrame]", groups: Int[np.ndarray, " items"] | None = None
 ) -> Labelled:
-    """Records of items that count for MC1 as labelled items.
+    """Return the records that count for MC1 as labelled items.
 
     Args:
         frames: Of one cell each.
@@ -290,7 +290,7 @@ class Outcome:
 
 
 def outcome(sample: Sample, terms: Terms, questions: tuple[str, ...] = ()) -> Outcome:
-    """The finding of a sample, its methods tried, with the controls in the same test.
+    """Test the methods of a sample, and the controls in the same test.
 
     Raises:
         InputError: Fewer groups than any policy could pass with.
@@ -305,7 +305,7 @@ def outcome(sample: Sample, terms: Terms, questions: tuple[str, ...] = ()) -> Ou
 def _chosen(
     runs: Mapping[Folder, Any], path: Folder, benchmarks: Sequence[str]
 ) -> dict[Folder, Any]:
-    """The runs whose items count: of one model, of benchmarks that were named, whole."""
+    """Return the complete runs of one model, on the named benchmarks."""
     models = list(dict.fromkeys(run["model"] for run in runs.values()))
     if len(models) > 1:
         raise RecordError(

@@ -53,14 +53,14 @@ def allowed(cells: Sequence[Cell], methods: Sequence[str]) -> tuple[str, ...]:
 
 
 def _holds(cell: Cell, name: str) -> bool:
-    """True if every item has a column that is not always kept in memory."""
+    """Return True if every item has a column that is not always kept in memory."""
     return all(name in frame and frame[name].notna().all() for _, frame in cell.slices(name))
 
 
 def resolved(
     cells: Sequence[Cell], run: Mapping[str, Any], names: Sequence[str], learned: Means
 ) -> Methods:
-    """The methods but TRACE by name, with what they learn of these items without their labels.
+    """Return the methods except TRACE, with what they learn without labels.
 
     Raises:
         RecordError: The records lack what one of them reads.
@@ -104,7 +104,7 @@ def _bases(cells: Iterable[Cell]) -> "Iterator[Evidence]":
 
 
 def answers(items: Labelled, cells: Sequence[Cell], methods: Methods) -> dict[str, Labelled]:
-    """The items as every method answers them; where it does not apply, as the model by itself."""
+    """Return the items as every method answers them; the model's answer if it does not apply."""
     base, truth = _filled(cells, "base_scores"), _truth(cells)
     return {
         name: _labelled(items, u, base, truth, None if name == GATED else name)
@@ -145,7 +145,7 @@ def _scored(cells: Sequence[Cell], methods: Methods) -> dict[str, Rows]:
 def beside(
     finding: Finding, items: Labelled, cells: Sequence[Cell], scalar: ScalarOperator
 ) -> Beside:
-    """Controls in the test that a finding comes from."""
+    """Test the controls as a finding was tested."""
     base, truth = _filled(cells, "base_scores"), _truth(cells)
     absent = np.isneginf(base)
     longest = _padded([cell.characters.at(cell.mc1_places) for cell in cells])
@@ -195,12 +195,12 @@ def _labelled(items: Labelled, u: Rows, base: Rows, truth: Truth, name: str | No
 
 
 def _filled(cells: Sequence[Cell], name: str) -> Rows:
-    """A column of lists, of the items that count for MC1, filled with -inf."""
+    """Return a column of lists of the items that count for MC1, padded with -inf."""
     return _padded([Lists.of(cell.items[name].iloc[cell.mc1_places]) for cell in cells])
 
 
 def _padded(cells: Sequence[Lists]) -> Rows:
-    """Lists of several cells, one under the other, filled with -inf."""
+    """Stack the lists of several cells, padded with -inf."""
     width = max(int(own.lengths.max(initial=0)) for own in cells)
     places = np.arange(width)
     rows = [

@@ -40,7 +40,7 @@ class Deferral:
 
 
 def defer(items: Labelled, policy: Policy, error: float, delta: float, policies: int) -> Deferral:
-    """The smallest threshold above which at most `error` of the answers are wrong.
+    """Return the smallest threshold above which at most `error` of the answers are wrong.
 
     Args:
         items: Labelled items.
@@ -62,7 +62,7 @@ def defer(items: Labelled, policy: Policy, error: float, delta: float, policies:
 
 
 def above(confidence: PerItem, right: Which) -> tuple[np.ndarray, np.ndarray]:
-    """A and E: answers at or above every threshold, and the wrong ones among them."""
+    """Return A and E: the answers at or above each threshold, and the wrong ones."""
     over = confidence[:, None] >= THRESHOLDS
     return over.sum(axis=0), (over & ~right[:, None]).sum(axis=0)
 
@@ -70,7 +70,7 @@ def above(confidence: PerItem, right: Which) -> tuple[np.ndarray, np.ndarray]:
 def group_errors(
     items: Labelled, confidence: PerItem, right: Which
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Groups with an answer at or above every threshold, and the mean of their shares of errors."""
+    """Return the number of groups with an answer at or above each threshold, and their error."""
     means = [items.group_means((~right).astype(float), confidence >= tau) for tau in THRESHOLDS]
     defined = [values[~np.isnan(values)] for values in means]
     rates = [values.mean() if values.size else 0.0 for values in defined]

@@ -161,5 +161,5 @@ def statistics(decision: Mapping[str, Any]) -> dict[str, float]:
 
 
 def rounded(value: float) -> float:
-    """A value as a certificate holds it."""
+    """Return a value as a certificate holds it."""
     return float(f"{value:.{DIGITS}g}")

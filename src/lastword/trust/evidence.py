@@ -68,7 +68,7 @@ class GroupEvidence:
         return at_least(share, self.right_rate, self.right_groups, self.exact)
 
     def unconditional(self, terms: Terms) -> bool:
-        """True if the unconditional test applies: single items, a break for a repair."""
+        """Return True if the unconditional test applies: single items, a break for a repair."""
         return terms.test is not None and terms.break_costs == 1 and self.exact
 
     def gains(self, costs: float) -> np.ndarray:

@@ -64,7 +64,7 @@ def marks(
 
 
 def copies(mark: str) -> bool:
-    """True if items that share a mark are the same question, not items that name the same."""
+    """Return True if a mark stands for equal texts, not for a shared name."""
     return mark.startswith(_TEXT)
 
 

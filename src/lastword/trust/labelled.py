@@ -47,11 +47,11 @@ class Labelled:
         return len(self.mc1)
 
     def by(self, method: str) -> "Labelled":
-        """The items as a method answers them; TRACE where the method is none of the others."""
+        """Return the items as a method answers them; as TRACE if it is none of the others."""
         return self.others.get(method, self)
 
     def take(self, places: Int[np.ndarray, " some"]) -> "Labelled":
-        """Some of the items, by their places."""
+        """Return some of the items, by their places."""
         plain = [own.name for own in fields(self) if own.name not in ("groups", "others")]
         return Labelled(
             **{name: getattr(self, name)[places] for name in plain},
@@ -69,7 +69,7 @@ class Labelled:
         return group_means(self.groups, values, among)
 
     def stands(self, policy: Policy) -> Which:
-        """The overrides that a policy allows."""
+        """Return the overrides that a policy allows."""
         own = self.by(policy.method)
         stands: Which = own.overrides & lets(policy, own.operators, own.margins)
         return stands

@@ -252,7 +252,7 @@ class PlainSlice:
 
 @dataclass(frozen=True)
 class PlainFinding:
-    """What the labelled rows of a plain table show.
+    """Results of the tests on a plain table.
 
     Attributes:
         table: The table.

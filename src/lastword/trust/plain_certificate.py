@@ -98,7 +98,7 @@ class PlainCertificate:
 
     @property
     def promise(self) -> dict[str, Any]:
-        """What is guaranteed, without what is not."""
+        """The guarantees, without those that are not given."""
         values = {
             "accuracy_at_least": self.accuracy_at_least,
             "gain_at_least": self.gain_at_least,

@@ -53,7 +53,7 @@ class Policy:
             raise InputError(f"a policy's margin is a number of nats from 0, not {self.margin}")
 
     def withholds(self, operator: str, margin: float) -> str | None:
-        """The rule that an override fails, in words; None where it stands."""
+        """Return the rule that an override fails, in words; None if it stands."""
         if operator not in self.operators:
             names = " and ".join(self.operators)
             return f"only {names} may override" if names else "nothing may override"
@@ -74,7 +74,7 @@ def is_probe(method: str) -> bool:
 
 
 def margins(method: str, promise: Promise) -> tuple[float, ...]:
-    """The margins at which a method is tested, on the scale of its own scores.
+    """Return the margins at which a method is tested, on the scale of its scores.
 
     A margin helps to break little. It costs labels where only a gain is promised, and what is
     fitted is one policy in any case.

@@ -66,7 +66,7 @@ def _beside(controls: Beside) -> str:
 
 
 def in_words(policy: Policy) -> str:
-    """`overrides by decisive and early with a margin of at least 0.5 nats`."""
+    """Return `overrides by decisive and early with a margin of at least 0.5 nats`."""
     if not policy.operators:
         return "no override"
     names = " and ".join(policy.operators)

@@ -270,7 +270,7 @@ class _Known:
         return of_options(known / 2 if log_odds else known, names, self.options)
 
     def scored(self, probe: Fit, own: Right) -> tuple[np.ndarray, Sequence[str]]:
-        """The scores of a probe of some texts, and whose they are."""
+        """Return a probe's scores of some texts, and the options that they are of."""
         fit = probe.state if isinstance(probe, StackedProbe) else probe
         assert not isinstance(fit, TrajectoryProbe)
         known = fit.scores(self.rows(fit, own))
@@ -280,7 +280,7 @@ class _Known:
         return known, fit.classes
 
     def rows(self, fit: StateProbe, own: Right) -> np.ndarray:
-        """The states that a probe reads of some texts [texts, width]."""
+        """Return the states that a probe reads of some texts [texts, width]."""
         names = {reader_name(name): states for name, states in self.encoded.items()}
         if fit.pooling == OWN:
             return np.asarray(names[fit.reader][own, fit.depth, 0].astype(np.float64))
@@ -300,7 +300,7 @@ class _Known:
         return np.asarray(np.where(stands, answers, np.array(self.options)[base]))
 
     def contestants(self, rest: Right, own: Right) -> dict[str, np.ndarray]:
-        """What each contestant answers to some texts by a fit on the rest."""
+        """Return each contestant's answers to some texts, fitted on the rest."""
         texts, fitted = self.material.texts, _kept(self.material.truths, rest)
         fit, stacked, _, each, (alone, over) = self.fits(fitted)
         known = self.truths[fitted].tolist()
@@ -336,7 +336,7 @@ class _Known:
     def entrant(
         self, fit: Fit, threshold: float, labels: int, tested: Right, fraction: float = FRACTION
     ) -> Entrant:
-        """A probe of so many labels, on the texts that test it."""
+        """Return a probe fitted to so many labels, with its answers to the texts that test it."""
         probe = _probe(self.tracer, self.material, fit, labels)
         probe = replace(probe, threshold=threshold)
         assert probe.state is not None

@@ -123,7 +123,7 @@ def _others(labels: Labels, template: Template, chosen: Sequence[int]) -> list[T
 def _answers(
     tracer: "Tracer", labels: Labels, template: Template, rows: Sequence[int]
 ) -> Iterator[bool]:
-    """Where the model itself is right, row by row."""
+    """Return True where the model is right, per row."""
     for start in range(0, len(rows), _TOGETHER):
         own = [labels.rows[place] for place in rows[start : start + _TOGETHER]]
         items = [item_of(text, question, template) for text, question, *_ in own]
@@ -132,7 +132,7 @@ def _answers(
 
 
 def _behind(right: Sequence[bool], rows: int, found: Sequence[Raced]) -> bool:
-    """True once a third of the rows shows a prompt to be behind the best so far."""
+    """Return True if a third of the rows shows that a prompt is behind the best."""
     if not found or len(right) != -(-rows // 3):
         return False
     best, own = max(own.right.mean() for own in found), float(np.mean(right))

@@ -101,7 +101,7 @@ def necessity(cells: Sequence[Readings], theta: Theta) -> list[Effect]:
 
 
 def by_reading(cells: Sequence[Readings], theta: Theta) -> list[Effect]:
-    """The rule under each reading of T and of I(M) that the paper leaves open (section 11).
+    """Apply the rule under each reading of T and I(M) that the paper leaves open (section 11).
 
     Those of T are of the records that have t by every reading, those of I(M) of the runs that have
     its values; empty if none has.

@@ -107,14 +107,14 @@ def report(
 
 
 def _read(runs: Folder) -> ReportInput:
-    """The records in a folder, and what is known of their runs."""
+    """Read the records in a folder, and the facts of their runs."""
     cells = read_cells(runs)
     infos = read_runs(runs).values()
     return ReportInput(cells, one_theta(infos), comparisons=tuple(read_comparisons(runs, cells)))
 
 
 def write(material: ReportInput, out: Path, *, with_paper: bool = False) -> Output:
-    """The report of records in memory; as `report`."""
+    """Write the report of records in memory, as `report` does."""
     from lastword.lab.report import draw  # matplotlib, which the page alone does without
 
     views, made, pictures = _contents(material, with_paper=with_paper)

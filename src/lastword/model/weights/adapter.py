@@ -39,7 +39,7 @@ for place, pattern in enumerate(patterns):
 
 
 def is_adapter(folder: Path) -> bool:
-    """True if a folder holds an adapter in place of a model."""
+    """Return True if a folder holds an adapter in place of a model."""
     return (folder / CONFIG).is_file() and not any(folder.glob("model*.safetensors*"))
 
 

@@ -97,7 +97,7 @@ class Header:
 
 
 def is_gguf(name: str | Path) -> bool:
-    """True if a name is that of a GGUF file."""
+    """Return True if a name is that of a GGUF file."""
     return str(name).lower().endswith(SUFFIX)
 
 

@@ -204,7 +204,7 @@ def _length(response: Any) -> int:
 
 
 def is_commit(revision: str | None) -> bool:
-    """True if a revision is a full commit, which names content and never moves."""
+    """Return True if a revision is a full commit, which names content and never moves."""
     return revision is not None and _COMMIT.fullmatch(revision) is not None
 
 

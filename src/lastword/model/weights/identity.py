@@ -1,4 +1,4 @@
-"""Which model it is: the name that records and certificates give it, and digests of its files.
+"""Identity of a model: its name in records and certificates, and digests of its files.
 
 Every byte is read: weights trained further under the same name, or shuffled, are another model. A
 file's digest is kept in the cache folder by its path, size, inode and times, so that it is paid for

@@ -220,7 +220,7 @@ def _by_reading(read: Callable[[InvariantTheta], Factors]) -> dict[str, float]:
 
 
 def on_both_sides(values: Iterable[float], tau_I: float) -> bool:
-    """True if some values of I(M) choose `mix` and others `early`."""
+    """Return True if some values of I(M) choose `mix` and others `early`."""
     return len({value > tau_I for value in values if not math.isnan(value)}) > 1
 
 

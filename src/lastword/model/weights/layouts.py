@@ -1,4 +1,4 @@
-"""Where a checkpoint keeps K, V, O and the final norm: found by name, a table for what is fused.
+"""Places of K, V, O and the final norm in a checkpoint, found by name or by a table.
 
 Separate projections (`k_proj`, `v_proj`, and one of four names for the output) and MLA's factors
 tell themselves by their names, whatever stands before the block number. A fused projection does
@@ -68,7 +68,7 @@ _GIVE = "give its value with --load invariant=VALUE"
 
 @dataclass(frozen=True)
 class Split:
-    """Which rows of a fused matrix are meant: one part of every group.
+    """Rows of a fused matrix: one part of every group.
 
     The rows are `groups` groups, each of `sizes[0] + sizes[1] + ...` rows in that order.
 
@@ -265,7 +265,7 @@ def _fused(prefix: str, fused: Fused, config: Config) -> Projections:
 
 
 def _is_linear(config: Config, block: int) -> bool:
-    """True if a hybrid's config calls the block anything but softmax attention."""
+    """Return True if a hybrid's config calls the block anything but softmax attention."""
     types = config.get("layer_types")
     if not isinstance(types, list | tuple) or block >= len(types):
         return False

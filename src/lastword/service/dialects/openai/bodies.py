@@ -1,4 +1,4 @@
-"""What OpenAI's clients send where the answer is one of a list.
+"""Bodies of OpenAI's clients for an answer from a list.
 
 What they send by default (temperature, seed, most tokens) is taken and changes nothing: the answer
 is the best choice, whole. What would change an answer is refused by its name.
@@ -25,13 +25,13 @@ _SYSTEM = ("system", "developer")
 
 
 class StreamOptions(BaseModel, strict=True, extra="forbid"):
-    """What a stream ends with."""
+    """Options of a stream's end."""
 
     include_usage: bool | None = Field(None, description="Count the tokens at its end.")
 
 
 class CompletionOptions(BaseModel, strict=True, extra="forbid"):
-    """What both routes take."""
+    """Fields of both routes."""
 
     model: Text | None = Field(None, description="The model's name here, or none.")
     structured_outputs: StructuredOutputs | None = None
@@ -113,12 +113,12 @@ class ChatBody(CompletionOptions, json_schema_extra={"examples": [_CHAT]}):
 
     @property
     def said(self) -> list[str]:
-        """What the system says: the question's instructions."""
+        """The system's messages: the question's instructions."""
         return [own.text for own in self.messages if own.role in _SYSTEM]
 
     @property
     def input(self) -> Input:
-        """What is decided about: a lone message of the user as it stands, others with roles."""
+        """The text to decide about: a single user message unchanged, others with roles."""
         rest = [own for own in self.messages if own.role not in _SYSTEM]
         if [own.role for own in rest] == ["user"]:
             return rest[0].text

@@ -46,7 +46,7 @@ class ResponseFormat(BaseModel, strict=True, extra="forbid"):
 
 @dataclass(frozen=True)
 class Choices:
-    """What the answer is chosen from, and how it is written."""
+    """The options of an answer, and its written form."""
 
     values: tuple[Any, ...]  # as JSON has them
     is_json: bool = False
@@ -113,7 +113,7 @@ def read_choices(
     guided: list[str] | None,
     form: ResponseFormat | None,
 ) -> Choices:
-    """The one choice list of a request.
+    """Return the choice list of a request.
 
     Raises:
         Refusal: There is none, or more than one.
@@ -243,7 +243,7 @@ def _text(value: Any) -> str | None:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether JSON can say it in one word: text in UTF-8, a finite number, true or false."""
+    """Return True for a text in UTF-8, a finite number, or a boolean."""
     if isinstance(value, str):
         return not any("\ud800" <= letter <= "\udfff" for letter in value)
     return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))

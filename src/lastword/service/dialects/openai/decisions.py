@@ -36,7 +36,7 @@ _EXAMPLE: dict[str, Any] = {
 
 
 def _entry(key: str, noun: str) -> BeforeValidator:
-    """What takes a bare text or boolean for an entry of a list, and shows the form of one."""
+    """Return a validator that takes a bare text or boolean as an entry of a list."""
 
     def read(value: Any) -> Any:
         if isinstance(value, str | bool):
@@ -71,7 +71,7 @@ class Level(BaseModel, strict=True, extra="ignore"):
 
 
 class QuestionBody(BaseModel, strict=True, extra="ignore"):
-    """What all questions have; one that names a served question may leave the rest out."""
+    """Fields of all questions; one that names a served question may leave the rest out."""
 
     kind: ClassVar[type[Single]]
     instructions: Text | list[dict[str, Any]] | None = None
@@ -107,7 +107,7 @@ class PredicateBody(QuestionBody):
 
 
 class ChoiceBody(QuestionBody):
-    """Which of 2 to 255 options holds."""
+    """A choice among 2 to 255 options."""
 
     kind = Choice
     type: Literal["choice"]
@@ -120,7 +120,7 @@ class ChoiceBody(QuestionBody):
 
 
 class ScoreBody(QuestionBody):
-    """Which of 2 to 10 ordered levels it has."""
+    """A score of 2 to 10 ordered levels."""
 
     kind = Score
     type: Literal["score"]
@@ -225,7 +225,7 @@ def _usage(made: Answered) -> dict[str, Any]:
 
 
 def _input(value: str | list[dict[str, Any]]) -> str:
-    """The input as text: a lone message of the user as it stands, others with their roles."""
+    """Return the input as text: a single user message unchanged, others with their roles."""
     if isinstance(value, str):
         return value
     if not value:
@@ -238,7 +238,7 @@ def _input(value: str | list[dict[str, Any]]) -> str:
 
 
 def _said(entry: Mapping[str, Any], place: int, calls: set[Any]) -> tuple[str, str]:
-    """Who said what in one entry of the input."""
+    """Return the role and the text of an entry of the input."""
     kind, where = entry.get("type", "message"), f"input[{place}]"
     if kind == "message":
         role = entry.get("role")

@@ -124,7 +124,7 @@ def _event(value: dict[str, Any]) -> str:
 
 
 async def models(call: ThisCall) -> Response:
-    """The model that is served, in OpenAI's form and in TypeSafe's."""
+    """List the served model, in OpenAI's form and in TypeSafe's."""
     begin, name = call.service.begin, call.corrector.name
     own = {"id": name, "object": "model", "created": begin, "owned_by": "lastword"}
     decider = call.corrector.decider
@@ -224,7 +224,7 @@ def _response(
     usage: dict[str, int],
     told: Mapping[str, Any],
 ) -> Response:
-    """The answer is there before anything is sent: a stream too is refused with its status."""
+    """Return the response; the answer is complete before a stream begins."""
     (prefix, whole, piece), (content, pieces) = names, form
     frame = {
         "id": f"{prefix}-{call.id}",

@@ -23,7 +23,7 @@ Started = list[ItemOrder | TraceError]
 
 
 def read_batch(body: bytes, kind: str, limit: int) -> list[Entry]:
-    """The items of a batch, bad ones as their errors.
+    """Return the items of a batch, with an error in place of a bad one.
 
     Raises:
         Refusal: Not a batch, too many items, or none that is good.
@@ -61,7 +61,7 @@ def _lines(text: str, limit: int) -> list[Any]:
 
 
 def _loads(line: str) -> Any:
-    """A line's value; a line that is not JSON is an entry that fails alone."""
+    """Return a line's value, or an error if it is not JSON."""
     try:
         return from_json(line)
     except (ValueError, RecursionError) as error:

@@ -51,7 +51,7 @@ async def feedback(body: FeedbackBody, call: ThisCall) -> Response:
 
 
 async def model(call: ThisCall) -> Response:
-    """What is served: the model, its constants, the versions, the certificate if it has one.
+    """Describe the model, its constants, the versions, and the certificate if there is one.
 
     `certified` says whether overrides are held to a certificate, `oversight` whether it still
     holds, `shadow` whether answers are the model's own.
