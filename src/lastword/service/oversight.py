@@ -154,7 +154,7 @@ class Oversight:
         return outcome | {"counts": first} | counts | {"slipping": after.slipping}
 
     def describe(self) -> dict[str, Any]:
-        """The state of monitor and drift as plain JSON values; None if unknown."""
+        """Return the state of monitor and drift as plain JSON values; None if unknown."""
         remembered = None
         with suppress(Unkept), self._ledger.event():
             self._catch_up()
