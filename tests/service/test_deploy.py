@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,35 @@ def test_compose_keeps_certificate_and_state_where_the_image_lets_it():
     volume, folder = mount.split(":")
     assert volume in added["volumes"] and told["LASTWORD_SERVE_STATE"].startswith(f"{folder}/")
     assert f"install --directory --owner lastword /models {folder}\n" in read("Dockerfile")
+
+
+@pytest.mark.slow
+def test_the_image_is_built_from_the_files_that_it_copies(tmp_path):
+    copied, made = tmp_path / "copied", tmp_path / "made"
+    copied.mkdir()
+    for line in re.findall(r"^COPY (?!--)(.+)$", read("Dockerfile"), re.MULTILINE):
+        *sources, _ = line.split()
+        for name in sources:
+            source = REPOSITORY / name
+            copy = shutil.copytree if source.is_dir() else shutil.copy
+            copy(source, copied / name)
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(made)]
+    subprocess.run(command, cwd=copied, check=True, capture_output=True)
+    (wheel,) = made.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(made / "site")
+    program = (
+        "import lastword, sys; from lastword import Decider; from lastword.service.app import "
+        "create_app; create_app(Decider.demo()); print(lastword.__file__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"PYTHONPATH": str(made / "site")},
+        cwd=made,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.startswith(str(made / "site")), done.stderr
 
 
 def test_compose_lets_clients_reach_the_service_through_haproxy_alone():
