@@ -74,7 +74,7 @@ def test_router(run, probed):
         assert said == f"{row['id']} {who}" and sure == f"{answer.probability:.0%}"
     deferred = sum(answer.deferred for answer in answers)
     assert 0 < deferred < 100 if probed else deferred == 0
-    assert {answer.method for answer in answers} == {classifier.probe_.name if probed else "base"}
+    assert {answer.method for answer in answers} == {classifier.probe_.name if probed else "model"}
 
 
 def test_tickets_differ_by_what_they_mean_and_not_by_their_words():

@@ -23,6 +23,7 @@ Public:
     to_frame                decisions as a pandas DataFrame
     ProbeClassifier         a scikit-learn classifier of texts, fitted to labels on a model's states
     try_labels              what labelled examples say of a model and of its corrections
+    PlainCertificate        a guarantee about the predictions of any system, and its monitor
     load_records            what `lastword eval` has written, as a pandas DataFrame
     TraceError              the root of every error; the tree stands in `lastword.errors`
 
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from lastword.text.items import Item
     from lastword.text.question import Choice, Multi, Option, Predicate, Score
     from lastword.text.tokens import Chat
+    from lastword.trust.plain_certificate import PlainCertificate
     from lastword.tryout.run import try_labels
 
 __all__ = [
@@ -67,6 +69,7 @@ __all__ = [
     "LoadOptions",
     "Multi",
     "Option",
+    "PlainCertificate",
     "Predicate",
     "ProbeClassifier",
     "Score",
@@ -89,6 +92,7 @@ _HOMES = {
     "LoadOptions": "lastword.model.options",
     "Multi": "lastword.text.question",
     "Option": "lastword.text.question",
+    "PlainCertificate": "lastword.trust.plain_certificate",
     "Predicate": "lastword.text.question",
     "ProbeClassifier": "lastword.integrations.scikit_learn",
     "Score": "lastword.text.question",

@@ -50,7 +50,7 @@ def test_a_message_about_loading_names_the_file(path):
     options = LoadOptions(path.parent, gguf=path.name)
     with pytest.raises(ModelError) as refusal, loading.in_one_line(options):
         raise RuntimeError("no driver\nwhere there should be one")
-    assert str(refusal.value) == f"cannot load {path}: no driver"
+    assert str(refusal.value) == f"cannot load {path}: no driver where there should be one"
 
 
 def test_invariant(run, path):

@@ -83,7 +83,7 @@ def test_a_file_of_questions_is_a_tool(questions, topic, transport):
     assert tool.name == "my_tickets" and "animal, money" in tool.description
     assert list(tool.input_schema["properties"]) == ["text"] and tool.annotations.read_only_hint
     assert not told.is_error and told.structured_content["topic"] == own["topic"]
-    assert own["topic"]["method"] == topic.name and own["angry"]["method"] == "base"
+    assert own["topic"]["method"] == topic.name and own["angry"]["method"] == "model"
     yes = own["angry"]["probability"]
     assert told.structured_content["angry"]["probability"] == pytest.approx(yes, abs=1e-5)
     assert refused.is_error and "NUL" in refused.content[0].text

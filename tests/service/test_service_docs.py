@@ -85,9 +85,9 @@ def test_the_openai_client(served, tmp_path):
         ["green wool combs", "pale cedar boats", "clay lamps"],
     )
     told = asked('completions.create(\n    model="')
-    assert told == f"pale cedar boats decisive {decision.base_answer}"
+    assert told == f"{decision.base_answer} base {decision.base_answer}"
     team = Decider(demo).decide("My parcel is not here.", {"q": Choice("Which team?", TEAMS)})
-    assert asked("Literal[") == f"{team.choices['q'].choice} base"
+    assert asked("Literal[") == f"{team.choices['q'].choice} model"
     where = Decider(demo).decide("Where do guinea pigs come from?", {"q": Choice("", PLACES)})
     answer, _, share = asked("stream=True").rpartition(" ")
     assert answer.strip() == where.choices["q"].choice

@@ -70,7 +70,7 @@ def try_(
         float | None,
         typer.Option(help="Prediction sets that contain the right option in this share: 0.9."),
     ] = None,
-    next_: Annotated[
+    next: Annotated[
         Path | None,
         typer.Option("--next", help="Labelled rows that an earlier run wrote to --out."),
     ] = None,
@@ -103,16 +103,16 @@ def try_(
     with waiting("reading the table"):
         from lastword.tryout.second_round import FIRST_ROWS, draw_first, finish, read_round
 
-        if next_ is not None and out is None:
+        if next is not None and out is None:
             raise InputError("--next needs --out, the folder that holds the drawn rows")
-        if out is not None and next_ is None and (first := draw_first(file, table, out)):
+        if out is not None and next is None and (first := draw_first(file, table, out)):
             typer.echo(printable(first))
             return
-        labels = read_round(file, table, next_, out)
+        labels = read_round(file, table, next, out)
         seconds = _seconds(budget)
     decider = load_decider(options)
-    if next_ is not None and out is not None and next_.name != FIRST_ROWS:
-        proof = finish(out, decider.tracer, labels, next_)
+    if next is not None and out is not None and next.name != FIRST_ROWS:
+        proof = finish(out, decider.tracer, labels, next)
         typer.echo(to_json(asdict(proof.drawn)) if json else printable(proof.words))
         return
     with waiting("making ready"):

@@ -15,7 +15,10 @@ _ROLES: tuple[Role, ...] = ("corrected", "base", "mix")
 
 
 def line_chart(
-    title: str, along: str, lines: Mapping[str, tuple[Sequence[float], Sequence[float]]], up: str
+    title: str,
+    along: str,
+    lines: Mapping[str, tuple[Sequence[int | float], Sequence[int | float]]],
+    up: str,
 ) -> Markup:
     """Return lines of shares, drawn in percent, as SVG.
 
