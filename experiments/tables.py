@@ -68,9 +68,8 @@ def main() -> None:
             there = np.array([t for t in thresholds if t is not None])
             wrong = (FALLING * (1 - there) / 2 > ERROR).sum() / draws
             given = (1 - there).sum() / draws
-            print(
-                f"{rows:5} {name:22} found {len(there) / draws:.3f} answered {given:.3f} wrong {wrong:.3f}"
-            )
+            figures = f"found {len(there) / draws:.3f} answered {given:.3f} wrong {wrong:.3f}"
+            print(f"{rows:5} {name:22} {figures}")
 
 
 if __name__ == "__main__":
