@@ -34,7 +34,7 @@ def of_lastword(confidence: np.ndarray, right: np.ndarray) -> float | None:
         {"prediction": "a", "truth": "ba"[int(ok)], "confidence": repr(float(sure))}
         for sure, ok in zip(confidence, right, strict=True)
     ]
-    step = certify_plain(plain_table(rows), delta=DELTA, error=ERROR).threshold
+    step = certify_plain(plain_table(rows), delta=DELTA, error=ERROR).certificate.threshold
     return None if step is None else step.threshold
 
 
