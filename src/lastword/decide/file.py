@@ -9,7 +9,7 @@ from typing import Any
 
 from lastword.errors import InputError
 from lastword.files.strict_json import from_json
-from lastword.files.writing import open_whole
+from lastword.files.writing import write_text
 from lastword.text.question import Question, question_from, question_to
 
 _FORM = "expected an object of questions by name"
@@ -81,8 +81,7 @@ def write_questions(
         import yaml
 
         text = yaml.safe_dump(value, allow_unicode=True, sort_keys=False, width=100)
-    with open_whole(path) as file:
-        file.write(text.encode())
+    write_text(path, text)
 
 
 def questions_from(value: Any) -> dict[str, Question]:

@@ -1,4 +1,4 @@
-"""The one way in which a file that must not be half there is written."""
+"""Files that are written whole or not at all."""
 
 import os
 from collections.abc import Iterator
@@ -10,10 +10,10 @@ from uuid import uuid4
 
 @contextmanager
 def open_whole(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to write, which stands at `path` once the block ends, also after a crash.
+    """Open a file for writing that replaces `path` when the block ends.
 
-    Where the block or the disk fails, `path` is as it was. What a killed process leaves beside it
-    is called `.NAME.*.tmp`.
+    If the block or the disk fails, `path` stays as it was. A killed process leaves a temporary file
+    beside it, named `.NAME.*.tmp`.
 
     Raises:
         OSError: The disk is full or refuses.
@@ -28,6 +28,16 @@ def open_whole(path: Path) -> Iterator[BinaryIO]:
     finally:
         temporary.unlink(missing_ok=True)
     _sync_folder(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a UTF-8 file, whole or not at all.
+
+    Raises:
+        OSError: The disk is full or refuses.
+    """
+    with open_whole(path) as file:
+        file.write(text.encode())
 
 
 def _sync_folder(folder: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from lastword.files.writing import open_whole
+from lastword.files.writing import write_text
 from lastword.records.chart import line_chart
 from lastword.records.document import document
 from lastword.trust.plain import PlainFinding
@@ -29,8 +29,7 @@ def write_plain_page(finding: PlainFinding, words: Sequence[str], path: Path) ->
         words=words,
         plot=_risk_coverage(finding),
     )
-    with open_whole(path) as file:
-        file.write(html.encode())
+    write_text(path, html)
 
 
 def _risk_coverage(finding: PlainFinding) -> Markup | None:
@@ -39,8 +38,8 @@ def _risk_coverage(finding: PlainFinding) -> Markup | None:
         return None
     coverage = [100 * step.coverage for step in finding.curve]
     errors = [step.errors.rate for step in finding.curve]
-    bounds = [step.errors.at_most(finding.level) for step in finding.curve]
-    most = [finding.error] * len(coverage)
+    bounds = [step.errors.at_most(finding.certificate.level) for step in finding.curve]
+    most = [finding.certificate.error] * len(coverage)
     lines = {
         "wrong": (coverage, errors),
         "upper bound": (coverage, bounds),

@@ -12,7 +12,7 @@ from typing import Any
 from markupsafe import Markup
 
 from lastword.errors import InputError
-from lastword.files.writing import open_whole
+from lastword.files.writing import write_text
 from lastword.records.chart import line_chart
 from lastword.records.document import compress, document
 from lastword.trust.policy import METHODS
@@ -53,8 +53,7 @@ def write_page(verdict: Verdict, texts: Mapping[str, str], out: Path) -> Path:
         plots=_plots(verdict.depths),
     )
     try:
-        with open_whole(path) as file:
-            file.write(html.encode())
+        write_text(path, html)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
     return path

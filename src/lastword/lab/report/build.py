@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lastword.errors import RecordError
 from lastword.files.folder import Folder
-from lastword.files.writing import open_whole
+from lastword.files.writing import write_text
 from lastword.lab.evaluation.statistics import judge
 from lastword.lab.report import figures, tables
 from lastword.lab.report.ablation import (
@@ -221,5 +221,4 @@ def _write_page(
     listed, records = sum(map(len, sampled(cells))), sum(len(cell.records) for cell in cells)
     sample = "" if listed == records else f"{listed:,} of the {records:,}"
     blocks = data_blocks(cells, material.theta)
-    with open_whole(path) as file:
-        file.write(render(views, made, pictures, blocks, sample).encode())
+    write_text(path, render(views, made, pictures, blocks, sample))
