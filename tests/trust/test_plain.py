@@ -37,7 +37,8 @@ def drawn(count: int, seed: int, known: int | None = None, **more: str) -> list[
 def test_a_threshold_lets_more_errors_through_in_at_most_delta_of_draws():
     error, draws, wrong, found = 0.1, 400, 0, 0
     for seed in range(draws):
-        step = certify_plain(plain_table(drawn(400, seed)), delta=0.3, error=error).threshold
+        table = plain_table(drawn(400, seed))
+        step = certify_plain(table, delta=0.3, error=error).certificate.threshold
         if step is not None:
             found += 1
             wrong += 0.3 * (1 - step.threshold) / 2 > error  # the true rate from there on
@@ -48,7 +49,7 @@ def test_a_threshold_lets_more_errors_through_in_at_most_delta_of_draws():
 def test_a_gain_and_an_accuracy_are_at_least_what_is_said_in_most_draws():
     gains, accuracies = [], []
     for seed in range(300):
-        finding = certify_plain(plain_table(drawn(200, seed)), delta=0.3)
+        finding = certify_plain(plain_table(drawn(200, seed)), delta=0.3).certificate
         gains.append((finding.gain_at_least or 0.0) > 0.15)  # the true gain
         accuracies.append(finding.accuracy_at_least > 0.85)  # the true accuracy
     for failures in (gains, accuracies):
@@ -58,7 +59,7 @@ def test_a_gain_and_an_accuracy_are_at_least_what_is_said_in_most_draws():
 
 def test_the_counts_are_those_of_the_table():
     rows = drawn(300, 1, known=200)
-    finding = certify_plain(plain_table(rows))
+    finding = certify_plain(plain_table(rows)).certificate
     pairs = [(r["prediction"] == r["truth"], r["rival"] == r["truth"]) for r in rows[:200]]
     counts = finding.rival
     assert counts.fixed == sum(ours and not theirs for ours, theirs in pairs)
@@ -71,11 +72,11 @@ def test_the_counts_are_those_of_the_table():
 
 def test_copies_and_groups_prove_nothing_more():
     rows = drawn(100, 2)
-    single = certify_plain(plain_table(rows))
+    single = certify_plain(plain_table(rows)).certificate
     grouped = [row | {"group": str(place)} for place, row in enumerate(rows)] * 5
     texts = [row | {"text": f"Text {place}!"} for place, row in enumerate(rows)] * 5
     for copied in (grouped, texts):
-        finding = certify_plain(plain_table(copied))
+        finding = certify_plain(plain_table(copied)).certificate
         assert (finding.accuracy.items, finding.accuracy.groups) == (500, 100)
         assert finding.accuracy_at_least <= single.accuracy_at_least
         assert (finding.gain_at_least or 0) <= (single.gain_at_least or 0)
@@ -117,9 +118,9 @@ def test_a_certificate_is_read_again_and_no_other_is(table, tmp_path):
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith("ours is better than its rival by at least ")
     assert "guessed: prediction is column prediction" in done.stderr
-    finding = certify_plain(read_plain(table), error=0.15)
+    finding = certify_plain(read_plain(table), error=0.15).certificate
     read = PlainCertificate.read(out)
-    assert read.threshold == finding.threshold.threshold and read.name == "ours"
+    assert read.threshold == finding.threshold and read.name == "ours"
     assert read.gain_at_least == finding.gain_at_least
     page = out.with_suffix(".html").read_text(encoding="utf-8")
     assert f"at least {100 * finding.gain_at_least:.1f} points" in page and "<svg" in page
@@ -132,7 +133,7 @@ def test_a_certificate_is_read_again_and_no_other_is(table, tmp_path):
 
 
 def test_a_certificate_whose_counts_do_not_give_its_promise_is_refused(table):
-    made = PlainCertificate.of(certify_plain(read_plain(table))).to_dict()
+    made = certify_plain(read_plain(table)).certificate.to_dict()
     import hashlib
 
     made["promise"] = made["promise"] | {"gain_at_least": 0.5}
@@ -147,7 +148,7 @@ def test_a_monitor_lets_through_counts_and_ends_with_3(table, tmp_path):
     out = tmp_path / "certificate.toml"
     assert run("certify", table, "--error", "0.15", "--out", out).exit_code == 0
     monitor = PlainCertificate.read(out).monitor()
-    least = monitor.certificate.threshold
+    least = monitor.certificate.threshold.threshold
     assert monitor.allows("a", least) and not monitor.allows("a", least - 1e-9)
     with pytest.raises(InputError, match="confidence"):
         monitor.allows("a")

@@ -45,12 +45,11 @@ def certify_table(
 def _write(finding: PlainFinding, words: list[str], out: Path) -> list[str]:
     """Write the certificate, and beside it the page and the rows to label next; name them."""
     from lastword.files.cells import csv_line
-    from lastword.trust.plain_certificate import PlainCertificate
     from lastword.trust.plain_page import write_plain_page
 
     out.parent.mkdir(parents=True, exist_ok=True)
     page, after = out.with_suffix(".html"), out.with_name("next.csv")
-    write_lines(out, PlainCertificate.of(finding).to_toml().splitlines())
+    write_lines(out, finding.certificate.to_toml().splitlines())
     write_plain_page(finding, words, page)
     lines = [str(out), str(page)]
     if rows := next_rows(finding.table):
@@ -62,16 +61,16 @@ def _write(finding: PlainFinding, words: list[str], out: Path) -> list[str]:
 
 
 def _to_dict(finding: PlainFinding, words: list[str]) -> dict[str, object]:
-    step = finding.threshold
+    proven, step = finding.certificate, finding.certificate.threshold
     return {
         "name": finding.table.name,
         "words": words,
-        "accuracy": 1 - finding.accuracy.rate,
-        "accuracy_at_least": finding.accuracy_at_least,
-        "gain_at_least": finding.gain_at_least,
+        "accuracy": 1 - proven.accuracy.rate,
+        "accuracy_at_least": proven.accuracy_at_least,
+        "gain_at_least": proven.gain_at_least,
         "threshold": None if step is None else asdict(step),
-        "labelled": finding.accuracy.items,
-        "groups": finding.accuracy.groups,
+        "labelled": proven.accuracy.items,
+        "groups": proven.accuracy.groups,
         "slices": [asdict(part) for part in finding.slices],
         "next": len(next_rows(finding.table)),
     }

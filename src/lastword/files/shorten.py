@@ -12,3 +12,8 @@ def shorten(text: str, limit: int = 40) -> str:
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun, which takes an s: `1 row`, `2 rows`."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def percent(share: float) -> str:
+    """Return `61.3%`; a dash if there is no number."""
+    return "–" if share != share else f"{100 * share:.1f}%".replace(".0%", "%")

@@ -10,7 +10,8 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
@@ -20,10 +21,13 @@ from jaxtyping import Bool, Float, Int
 from lastword.errors import InputError
 from lastword.files.cells import cell_text
 from lastword.files.rows import read_rows, require_rows
-from lastword.files.shorten import counted
-from lastword.trust.evidence import GroupEvidence, group_means
+from lastword.files.shorten import counted, percent
+from lastword.trust.certificate import Counts
+from lastword.trust.evidence import GroupEvidence
 from lastword.trust.groups import SEED, normal, numbers
-from lastword.trust.testing import at_least, holm, paired_bound, paired_p, upper_bound
+from lastword.trust.plain_certificate import ErrorCounts, PlainCertificate, ThresholdTest
+from lastword.trust.second_round import deal
+from lastword.trust.testing import holm
 
 NEXT = 40  # rows that are drawn to be labelled next
 LEVELS = np.arange(0.0, 1.0, 0.05)  # of the confidences of all rows, whose quantiles are tried
@@ -198,49 +202,6 @@ def _guessed(
 
 
 @dataclass(frozen=True)
-class ErrorCounts:
-    """Wrong answers among some labelled rows: the mean over their groups is what is tested.
-
-    Attributes:
-        items: Number of rows.
-        groups: Number of their groups.
-        rate: Mean over the groups of the share of wrong answers.
-    """
-
-    items: int
-    groups: int
-    rate: float
-
-    @classmethod
-    def of(cls, wrong: np.ndarray, groups: np.ndarray) -> "ErrorCounts":
-        """Count the wrong answers of rows."""
-        means = group_means(groups, wrong.astype(float))
-        return cls(len(wrong), len(means), float(means.mean()) if len(means) else 0.0)
-
-    @property
-    def exact(self) -> bool:
-        """True if every row is a group by itself."""
-        return self.items == self.groups
-
-    def p(self, error: float) -> float:
-        """Return the p-value of: more than `error` of such answers are wrong."""
-        return float(at_least(error, self.rate, self.groups, self.exact))
-
-    def at_most(self, level: float) -> float:
-        """Return the upper bound of the error rate at a level."""
-        return upper_bound(self.rate, self.groups, level, self.exact)
-
-
-@dataclass(frozen=True)
-class ThresholdTest:
-    """One confidence from which on answers are given."""
-
-    threshold: float
-    coverage: float
-    errors: ErrorCounts
-
-
-@dataclass(frozen=True)
 class PlainSlice:
     """Accuracy on a part of the rows; `worse` if it is below that of the others, by Holm."""
 
@@ -256,64 +217,15 @@ class PlainFinding:
 
     Attributes:
         table: The table.
-        delta: Maximum probability that one of the guarantees does not hold.
-        error: Maximum share of wrong answers from the threshold on.
-        level: The part of delta of each statement.
-        accuracy: ErrorCounts of all labelled rows.
-        rival: Counts against the rival, or None.
+        certificate: The guarantees and their counts.
         curve: Each confidence that was tried, ascending; empty without a confidence.
-        tested: Steps of the curve that were tested, from the highest on; the last may have failed.
         slices: Accuracy by slice.
     """
 
     table: PlainTable
-    delta: float
-    error: float
-    level: float
-    accuracy: ErrorCounts
-    rival: GroupEvidence | None = None
+    certificate: PlainCertificate
     curve: tuple[ThresholdTest, ...] = ()
-    tested: tuple[ThresholdTest, ...] = ()
-    slices: tuple[PlainSlice, ...] = field(default=())
-
-    @property
-    def threshold(self) -> ThresholdTest | None:
-        """The lowest certified confidence; None if none is."""
-        return lowest(self.tested, self.error, self.level)
-
-    @property
-    def accuracy_at_least(self) -> float:
-        """Lower bound of the accuracy."""
-        return 1 - self.accuracy.at_most(self.level)
-
-    @property
-    def gain_at_least(self) -> float | None:
-        """Lower bound of the gain over the rival; None if no gain is certified."""
-        return None if self.rival is None else certified_gain(self.rival, self.level)
-
-
-def lowest(tested: Sequence[ThresholdTest], error: float, level: float) -> ThresholdTest | None:
-    """Return the last step before the first that fails (fixed-sequence testing)."""
-    passed = None
-    for step in tested:
-        if step.errors.p(error) > level:
-            break
-        passed = step
-    return passed
-
-
-def certified_gain(counts: GroupEvidence, level: float) -> float | None:
-    """Return the lower bound of a gain that is above 0 at a level, or None.
-
-    Single rows have the unconditional test (method, section 17), groups the bounded one
-    (section 13).
-    """
-    if not counts.exact:
-        won = counts.fixed > counts.broken and counts.gains(1.0) <= level
-        return max(0.0, counts.net_bound(1.0, level)) if won else None
-    table = int(counts.fixed), int(counts.broken), int(counts.items)
-    (p,) = paired_p(np.array([table[0]]), np.array([table[1]]), table[2])
-    return max(0.0, paired_bound(*table, level)) if p <= level else None
+    slices: tuple[PlainSlice, ...] = ()
 
 
 def certify_plain(
@@ -341,22 +253,23 @@ def certify_plain(
     rival = None
     if table.columns.rival is not None:
         base = (table.column(table.columns.rival) == table.truths)[known]
-        rival = GroupEvidence.of(base, ~wrong, table.groups)
+        rival = Counts(**vars(GroupEvidence.of(base, ~wrong, table.groups)))
     curve = _curve(table, wrong)
     least = _first_size(error, level)
     enough = [step for step in reversed(curve) if step.errors.groups >= least]
     parts = table.column(by or str(table.columns.prediction))[known]
-    return PlainFinding(
-        table,
-        delta,
-        error,
-        level,
-        ErrorCounts.of(wrong, table.groups),
-        rival,
-        curve,
-        _until_failure(enough, error, level),
-        _slices(parts, wrong, table.groups, delta),
+    certificate = PlainCertificate(
+        name=table.name,
+        table=table.digest,
+        delta=delta,
+        error=error,
+        level=level,
+        accuracy=ErrorCounts.of(wrong, table.groups),
+        rival=rival,
+        tested=_until_failure(enough, error, level),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+    return PlainFinding(table, certificate, curve, _slices(parts, wrong, table.groups, delta))
 
 
 def _first_size(error: float, level: float) -> int:
@@ -430,55 +343,50 @@ def next_rows(table: PlainTable, count: int = NEXT) -> list[Mapping[str, str]]:
     free = ~table.labelled
     if table.columns.rival is not None:
         free &= table.predictions != table.column(table.columns.rival)
-    places = np.random.default_rng(SEED).permutation(np.flatnonzero(free)).tolist()
-    text, rows = table.columns.text, table.rows
-    once = {normal(rows[i].get(text or "", "")) or f"row {i}": i for i in reversed(places)}
-    chosen = {i for i in once.values()}
-    return [rows[i] for i in places if i in chosen][:count]
+    places = np.flatnonzero(free)
+    text = table.columns.text or ""
+    texts = numbers([[normal(table.rows[i].get(text, ""))] for i in places.tolist()])
+    return [table.rows[i] for i in places[deal(texts.tolist(), SEED)][:count].tolist()]
 
 
 def plain_words(finding: PlainFinding) -> list[str]:
     """Return what is proven in words; the first sentence is what matters most."""
-    table, accuracy = finding.table, finding.accuracy
-    sure = f"with {_percent(1 - finding.delta)} confidence"
+    proven, name = finding.certificate, finding.table.name
+    accuracy, allowed = proven.accuracy, percent(proven.error)
+    sure = f"with {percent(1 - proven.delta)} confidence"
     lines = []
-    if finding.rival is not None:
-        counts = finding.rival
+    if (counts := proven.rival) is not None:
         rates = (
-            f"accuracy {_percent(1 - accuracy.rate)} against "
-            f"{_percent(float(counts.base_right) / float(counts.items))}, {int(counts.fixed)} "
+            f"accuracy {percent(1 - accuracy.rate)} against "
+            f"{percent(float(counts.base_right) / float(counts.items))}, {int(counts.fixed)} "
             f"answers corrected and {int(counts.broken)} broken"
         )
-        gain = finding.gain_at_least
+        gain = proven.gain_at_least
         lines.append(
-            f"{table.name} is not shown to be better than its rival: {rates}."
+            f"{name} is not shown to be better than its rival: {rates}."
             if gain is None
-            else f"{table.name} is better than its rival by at least {100 * gain:.1f} points, "
+            else f"{name} is better than its rival by at least {100 * gain:.1f} points, "
             f"{sure}: {rates}."
         )
     if finding.curve:
-        step = finding.threshold
+        step = proven.threshold
         lines.append(
-            f"No confidence is high enough to show that at most {_percent(finding.error)} of the "
+            f"No confidence is high enough to show that at most {allowed} of the "
             "answers from it on are wrong: label more rows, or allow more errors (--error)."
             if step is None
             else f"Answers with a confidence of at least {step.threshold:g} are wrong in at most "
-            f"{_percent(finding.error)}, {sure}: they are {_percent(step.coverage)} of all rows."
+            f"{allowed}, {sure}: they are {percent(step.coverage)} of all rows."
         )
     lines.append(
-        f"The accuracy of {table.name} is at least {_percent(finding.accuracy_at_least)}, {sure}: "
-        f"{_percent(1 - accuracy.rate)} of {counted(accuracy.items, 'labelled row')}"
+        f"The accuracy of {name} is at least {percent(proven.accuracy_at_least)}, {sure}: "
+        f"{percent(1 - accuracy.rate)} of {counted(accuracy.items, 'labelled row')}"
         + ("." if accuracy.exact else f" in {accuracy.groups} groups.")
     )
     if worse := [part for part in finding.slices if part.worse]:
-        named = ", ".join(f"`{p.name}` ({_percent(p.right)} of {p.items})" for p in worse)
+        named = ", ".join(f"`{p.name}` ({percent(p.right)} of {p.items})" for p in worse)
         lines.append(f"Accuracy is below that of the other rows on: {named}.")
     lines.append(
         "This holds for rows like the labelled ones. It says nothing about the model behind the "
         "predictions, which was not seen."
     )
     return lines
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f}%".replace(".0%", "%")

@@ -4,18 +4,62 @@ import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from lastword.errors import CertificateError, InputError
 from lastword.model.weights.identity import text_digest
 from lastword.trust.certificate import Counts
-from lastword.trust.evidence import GroupEvidence
+from lastword.trust.evidence import GroupEvidence, group_means
 from lastword.trust.monitor import Monitor
-from lastword.trust.plain import ErrorCounts, PlainFinding, ThresholdTest, certified_gain, lowest
+from lastword.trust.testing import at_least, paired_bound, paired_p, upper_bound
 
 SCHEMA, KIND = 1, "predictions"
+
+
+@dataclass(frozen=True)
+class ErrorCounts:
+    """Wrong answers among some labelled rows: the mean over their groups is what is tested.
+
+    Attributes:
+        items: Number of rows.
+        groups: Number of their groups.
+        rate: Mean over the groups of the share of wrong answers.
+    """
+
+    items: int
+    groups: int
+    rate: float
+
+    @classmethod
+    def of(cls, wrong: np.ndarray, groups: np.ndarray) -> "ErrorCounts":
+        """Count the wrong answers of rows."""
+        means = group_means(groups, wrong.astype(float))
+        return cls(len(wrong), len(means), float(means.mean()) if len(means) else 0.0)
+
+    @property
+    def exact(self) -> bool:
+        """True if every row is a group by itself."""
+        return self.items == self.groups
+
+    def p(self, error: float) -> float:
+        """Return the p-value of: more than `error` of such answers are wrong."""
+        return float(at_least(error, self.rate, self.groups, self.exact))
+
+    def at_most(self, level: float) -> float:
+        """Return the upper bound of the error rate at a level."""
+        return upper_bound(self.rate, self.groups, level, self.exact)
+
+
+@dataclass(frozen=True)
+class ThresholdTest:
+    """One confidence from which on answers are given."""
+
+    threshold: float
+    coverage: float
+    errors: ErrorCounts
 
 
 @dataclass(frozen=True)
@@ -63,21 +107,6 @@ class PlainCertificate:
         if thresholds != sorted(thresholds, reverse=True):
             raise CertificateError("its thresholds are not in the tests' order; certify again")
 
-    @classmethod
-    def of(cls, finding: PlainFinding) -> "PlainCertificate":
-        """Issue the certificate of a finding, now."""
-        return cls(
-            name=finding.table.name,
-            table=finding.table.digest,
-            delta=finding.delta,
-            error=finding.error,
-            level=finding.level,
-            accuracy=finding.accuracy,
-            rival=None if finding.rival is None else Counts(**vars(finding.rival)),
-            tested=finding.tested,
-            date=datetime.now(UTC).isoformat(timespec="seconds"),
-        )
-
     @property
     def accuracy_at_least(self) -> float:
         """Lower bound of the accuracy."""
@@ -88,13 +117,17 @@ class PlainCertificate:
         """Lower bound of the gain over the rival; None if no gain is certified."""
         if self.rival is None:
             return None
-        return certified_gain(GroupEvidence(**vars(self.rival.evidence(1.0))), self.level)
+        return _certified_gain(GroupEvidence(**vars(self.rival.evidence(1.0))), self.level)
 
     @property
-    def threshold(self) -> float | None:
-        """The lowest confidence of an answer that is given; None if none is certified."""
-        step = lowest(self.tested, self.error, self.level)
-        return None if step is None else step.threshold
+    def threshold(self) -> ThresholdTest | None:
+        """The lowest certified confidence; None if none is."""
+        passed = None
+        for step in self.tested:  # fixed-sequence testing: the first failure ends it
+            if step.errors.p(self.error) > self.level:
+                break
+            passed = step
+        return passed
 
     @property
     def promise(self) -> dict[str, Any]:
@@ -102,7 +135,7 @@ class PlainCertificate:
         values = {
             "accuracy_at_least": self.accuracy_at_least,
             "gain_at_least": self.gain_at_least,
-            "threshold": self.threshold,
+            "threshold": None if self.threshold is None else self.threshold.threshold,
         }
         return {name: value for name, value in values.items() if value is not None}
 
@@ -171,6 +204,20 @@ class PlainCertificate:
         return PlainMonitor(self)
 
 
+def _certified_gain(counts: GroupEvidence, level: float) -> float | None:
+    """Return the lower bound of a gain that is above 0 at a level, or None.
+
+    Single rows have the unconditional test (method, section 17), groups the bounded one
+    (section 13).
+    """
+    if not counts.exact:
+        won = counts.fixed > counts.broken and counts.gains(1.0) <= level
+        return max(0.0, counts.net_bound(1.0, level)) if won else None
+    table = int(counts.fixed), int(counts.broken), int(counts.items)
+    (p,) = paired_p(np.array([table[0]]), np.array([table[1]]), table[2])
+    return max(0.0, paired_bound(*table, level)) if p <= level else None
+
+
 def _digest(values: Mapping[str, Any]) -> str:
     return text_digest(json.dumps(values, ensure_ascii=False, sort_keys=True))
 
@@ -204,11 +251,11 @@ class PlainMonitor:
         Raises:
             InputError: The certificate has a threshold, and the confidence is missing or nan.
         """
-        if (least := self.certificate.threshold) is None:
+        if (step := self.certificate.threshold) is None:
             return True
         if confidence is None or confidence != confidence:
             raise InputError(f"the prediction {prediction!r:.40} needs its confidence, a number")
-        return confidence >= least
+        return confidence >= step.threshold
 
     def observe(self, prediction: str, confidence: float | None, truth: str) -> bool:
         """Count a labelled answer, and return True if the alarm has gone off."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from lastword.decide.templates import TEMPLATES
-from lastword.files.shorten import counted
+from lastword.files.shorten import counted, percent
 from lastword.probes.trajectory import TrajectoryProbe
 from lastword.trust.policy import METHODS, is_probe
 from lastword.trust.slices import LEAST_OF_CLASS
@@ -370,8 +370,3 @@ def by_class(verdict: Verdict) -> list[str]:
         ),
         *([f"and {more} more"] if more else []),
     ]
-
-
-def percent(share: float) -> str:
-    """Return `61.3%`; a dash if there is no number."""
-    return "–" if share != share else f"{100 * share:.1f}%".replace(".0%", "%")
