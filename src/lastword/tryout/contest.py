@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -109,7 +110,7 @@ class Contest:
             differ by text.
         curve: Labels and leave-one-out share right of a quarter, a half and all of them, at the
             depth that is best with all.
-        refit: Fits a probe of the first entrant's kind to all labels.
+        refit: Fits a probe of the first entrant's kind to all labels, once.
     """
 
     entrants: tuple[Entrant, ...]
@@ -187,7 +188,8 @@ def _by_state(tracer: "Tracer", material: Material, made: Right) -> Contest | No
     (largest, _), *_ = Counter(labels).most_common(1)
     crossed[LARGEST] = np.full(len(truths), largest)
     by_depth, curve = own.curve()
-    return Contest(tuple(entrants), crossed, by_depth, lambda: own.refit(entrants[0].probe), curve)
+    refit = cache(partial(own.refit, entrants[0].probe))
+    return Contest(tuple(entrants), crossed, by_depth, refit, curve)
 
 
 @dataclass(frozen=True)
@@ -236,6 +238,12 @@ class _Known:
         work = {name: self.work(fit.probe) for name, fit in singles.items()}
         return {name: singles[name] for name in sorted(singles, key=work.__getitem__)} | both
 
+    @cached_property
+    def fitted_to_all(self) -> tuple[list[int], dict[str, StateFit]]:
+        """The rows of all labels that a probe can be fitted to, and the probes of each kind."""
+        rows = _kept(self.material.truths, np.ones(len(self.truths), dtype=bool))
+        return rows, self.each(rows)
+
     def work(self, probe: StateProbe) -> int:
         """Return the weights that a state of one source takes per token."""
         profiles = {reader_name(r.name): r.profile for r in self.material.readers}
@@ -244,15 +252,14 @@ class _Known:
         return _weights(self.tracer.profile, probe.depth)
 
     def fits(
-        self, fitted: Sequence[int]
-    ) -> tuple[StateFit, StackedProbe, Right, dict[str, StateFit], tuple["_Held", "_Held"]]:
-        """Fit state probes, and a stacked one over the best by leave-one-out.
+        self, fitted: Sequence[int], each: Mapping[str, StateFit]
+    ) -> tuple[StateFit, StackedProbe, Right, tuple["_Held", "_Held"]]:
+        """Choose the best state probe by leave-one-out, and fit a stacked one over it.
 
         Returns:
-            The best and the stacked one, where this is right on the labels of other folds, all
-            state probes, and what holds each of the first two.
+            The best and the stacked one, where this is right on the labels of other folds, and
+            what holds each of the two.
         """
-        each = self.each(fitted)
         own, groups = self.truths[fitted].tolist(), [str(self.material.groups[i]) for i in fitted]
         fit = max(each.values(), key=lambda one: one.right.max())  # of equals the cheaper
         scores = self.base[fitted], self.blind[fitted]
@@ -261,7 +268,7 @@ class _Known:
         truths = np.array([*map(self.options.index, own)])
         alone = of_options(fit.scores, fit.probe.classes, self.options)
         held = (_Held.of(alone, base, truths), _Held.of(over.scores / 2, base, truths))
-        return fit, over.probe, over.scores.argmax(axis=1) == truths, each, held
+        return fit, over.probe, over.scores.argmax(axis=1) == truths, held
 
     def table(self, fit: Fit, own: Right) -> np.ndarray:
         """Return the scores of all options to some texts, on the ridge's scale."""
@@ -302,7 +309,8 @@ class _Known:
     def contestants(self, rest: Right, own: Right) -> dict[str, np.ndarray]:
         """Return each contestant's answers to some texts, fitted on the rest."""
         texts, fitted = self.material.texts, _kept(self.material.truths, rest)
-        fit, stacked, _, each, (alone, over) = self.fits(fitted)
+        each = self.each(fitted)
+        fit, stacked, _, (alone, over) = self.fits(fitted, each)
         known = self.truths[fitted].tolist()
         words = bag_of_words([texts[i] for i in fitted], known)
         depth_0 = fit_state(self.states[fitted, :1, :1], known, poolings=POOLINGS[:1]).probe
@@ -316,7 +324,8 @@ class _Known:
     def entrants(self, made: Right) -> tuple[list[Entrant], dict[str, str]]:
         """Return the probe that one part of the labels makes, and the probes' full names."""
         fitted = _kept(self.material.truths, made)
-        fit, stacked, both, each, held = self.fits(fitted)
+        each = self.each(fitted)
+        fit, stacked, both, held = self.fits(fitted, each)
         alone = np.array(fit.probe.classes)[fit.scores.argmax(axis=1)] == self.truths[fitted]
         better = int(both.sum()) - int(alone.sum()) > np.sqrt((both != alone).sum())
         chosen: Fit = stacked if better else fit.probe
@@ -326,8 +335,8 @@ class _Known:
 
     def refit(self, like: Probe) -> Probe:
         """Fit a probe of the same kind to all labels."""
-        fitted = _kept(self.material.truths, np.ones(len(self.truths), dtype=bool))
-        fit, stacked, _, _, held = self.fits(fitted)
+        fitted, each = self.fitted_to_all
+        fit, stacked, _, held = self.fits(fitted, each)
         better = isinstance(like.fit, StackedProbe)
         chosen = stacked if better else fit.probe
         probe = _probe(self.tracer, self.material, chosen, len(fitted))
@@ -356,8 +365,8 @@ class _Known:
     def curve(self) -> tuple[np.ndarray, tuple[tuple[int, float], ...]]:
         """Leave-one-out share right by depth, and by how many labels at the best depth."""
         labels, truths = self.material.truths, self.truths
-        fitted = _kept(labels, np.ones(len(labels), dtype=bool))
-        every = fit_state(self.states[fitted], truths[fitted].tolist())
+        fitted, each = self.fitted_to_all
+        every = each[ALONE]
         d, p = np.unravel_index(every.right.argmax(), every.right.shape)
         there, curve = self.states[:, d : d + 1, p : p + 1], [(len(fitted), every.right[d, p])]
         order = np.random.default_rng(SEED).permutation(fitted)
@@ -409,6 +418,7 @@ def _by_trajectory(tracer: "Tracer", material: Material, made: Right) -> Contest
     entrant = Entrant(probe, ~made, right, cost, likely=likely)
     every = made | ~made
 
+    @cache
     def refit() -> Probe:
         return _probe(tracer, material, fitted(items, every), len(every))
 

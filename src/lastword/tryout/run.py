@@ -15,7 +15,7 @@ from lastword.errors import InputError, ItemError
 from lastword.files.cells import csv_line
 from lastword.files.folder import locate
 from lastword.files.strict_json import to_json
-from lastword.files.writing import open_whole
+from lastword.files.writing import write_text
 from lastword.methods import resolve
 from lastword.methods.contract import Method
 from lastword.model.encoder import Encoder, installed
@@ -171,16 +171,13 @@ class TryJob:
         notes = self.labels.notes
         verdict = judge(sample, certified, terms, contest, raced, notes=notes, sets=sets)
         commands = self._commands(verdict, out, _unlike(contest, verdict.certificate.method))
-        policy = None if contest is None or out is None else contest.refit()
-        if out is not None and policy is not None:
+        if out is not None and contest is not None:
             stage("drawing rows for a second round")
-            commands += begin(out, self.tracer, self.labels, policy, self.named, self.terms)
+            commands += begin(out, self.tracer, self.labels, contest.refit, self.named, self.terms)
         verdict = replace(verdict, advice=advise(verdict, commands))
         if out is not None:
             stage(f"writing {out}")
             self._write(out, verdict, certified, contest, raced)
-            if policy is not None and verdict.certificate.method is None:
-                policy.write(out / UNCERTIFIED)
         return verdict
 
     def _contest(self, sample: Sample) -> Contest | None:
@@ -260,18 +257,20 @@ class TryJob:
             (out / name).unlink(missing_ok=True)  # of other labels
         if contest is not None:
             contest.entrant(method).probe.write(out / PROBE)
+            if method is None:
+                contest.refit().write(out / UNCERTIFIED)
         if certified is not None and method is not None:
-            _write(out / CERTIFICATE, certified.certificate.to_toml())
+            write_text(out / CERTIFICATE, certified.certificate.to_toml())
         if (question := self.labels.question) is not None:
             probes = {"answer": PROBE} if method is not None and is_probe(method) else {}
             write_questions(out / QUESTIONS, {"answer": question}, probes)
         for prompt in raced.prompts:
             if prompt.template.name not in TEMPLATES:
-                _write(out / file_of(prompt.name), prompt.template.text)
-        _write(out / FILE, to_json(verdict.to_dict()) + "\n")
+                write_text(out / file_of(prompt.name), prompt.template.text)
+        write_text(out / FILE, to_json(verdict.to_dict()) + "\n")
         texts = {id: text for text, _, _, id, _ in self.labels.rows}
         rows = [(r.id, texts[r.id], r.truth, r.model, r.shown) for r in verdict.contest.answers]
-        _write(out / ANSWERS, "".join(map(csv_line, [_ANSWER_COLUMNS, *rows])))
+        write_text(out / ANSWERS, "".join(map(csv_line, [_ANSWER_COLUMNS, *rows])))
         write_page(verdict, texts, out)
 
 
@@ -362,11 +361,6 @@ def try_labels(
     encoders = [one if isinstance(one, Encoder) else Encoder(one) for one in readers]
     job = ready(tracer, read, terms, template=template, budget=budget, sets=sets, readers=encoders)
     return job.run(None if out is None else Path(out))
-
-
-def _write(path: Path, text: str) -> None:
-    with open_whole(path) as file:
-        file.write(text.encode())
 
 
 def _duration(seconds: float) -> str:

@@ -9,7 +9,7 @@ proof.certificate                        # None if the gain is not proven
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -24,9 +24,9 @@ from lastword.errors import InputError
 from lastword.files.rows import read_objects
 from lastword.files.shorten import counted
 from lastword.files.strict_json import from_json, to_json
-from lastword.files.writing import open_whole
+from lastword.files.writing import write_text
 from lastword.probes.probe import SUFFIX, Probe
-from lastword.text.question import Choice, question_digest
+from lastword.text.question import question_digest
 from lastword.trust.certificate import Certificate, CertifiedProbe
 from lastword.trust.certify import Finding, PolicyTrial
 from lastword.trust.drift import LIKENESS, rounded
@@ -296,22 +296,24 @@ def begin(
     out: Path,
     tracer: "Tracer",
     labels: Labels,
-    probe: Probe,
+    refit: Callable[[], Probe],
     template: str | None,
     terms: Terms,
 ) -> list[str]:
     """Write the rows to label next, and say what they are for; nothing if there are too few.
 
+    The policy is fitted to all labels by `refit`, once it is clear that it is needed.
+
     Returns:
         Lines for the user.
     """
-    if probe.threshold is None or not isinstance(probe.question, Choice):
+    if labels.question is None:
         return []
     if (waiting := _labelled_file(out, labels)) is not None:
         return [f"{waiting} has labels and is kept. Finish it with --next, or move it away."]
     if len(labels.pool) < LEAST_POOL:
         return []
-    second = SecondRound.start(tracer, labels, probe, template, terms)
+    second = SecondRound.start(tracer, labels, refit(), template, terms)
     if not second.rows:
         return ["No second round: the probe and the model agree on every text without a label."]
     return _offer(out, second, labels)
@@ -335,7 +337,7 @@ def _offer(out: Path, second: SecondRound, labels: Labels) -> list[str]:
     path = out / _name(second.look)
     _write_rows(path, [labels.table[row.id] for row in rows], _label_column(labels))
     second.probe.write(out / POLICY)
-    _write(out / STATE, second.to_json() + "\n")
+    write_text(out / STATE, second.to_json() + "\n")
     return [
         f"To prove a gain, label the {counted(len(rows), 'row')} in {path} (column "
         f"`{_label_column(labels)}`), and run the same command with --next {path}. Probe and model "
@@ -364,7 +366,7 @@ def finish(out: Path, tracer: "Tracer", labels: Labels, path: Path) -> Proof:
     proof = second.verdict()
     if proof.certificate is not None:
         probe.write(out / f"answer{SUFFIX}")
-        _write(out / "certificate.toml", proof.certificate.to_toml())
+        write_text(out / "certificate.toml", proof.certificate.to_toml())
         return proof
     more: Sequence[str] = ["Every row on which they differ is labelled; there are no more."]
     if second.asked < len(second.rows):
@@ -470,9 +472,4 @@ def _write_rows(path: Path, rows: Sequence[Mapping[str, Any]], label: str) -> No
     writer = csv.DictWriter(text, columns)
     writer.writeheader()
     writer.writerows([{**row, label: ""} for row in rows])
-    _write(path, text.getvalue())
-
-
-def _write(path: Path, text: str) -> None:
-    with open_whole(path) as file:
-        file.write(text.encode())
+    write_text(path, text.getvalue())
