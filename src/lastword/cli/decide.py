@@ -5,7 +5,6 @@ import hashlib
 import io
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +13,7 @@ import typer
 
 from lastword.cli import options as opt
 from lastword.cli.engine import loader, read_engine
-from lastword.cli.model import load_options
+from lastword.cli.model import load_options, with_answers
 from lastword.cli.output import check_writable, printable, say, show
 from lastword.cli.progress import tracked, waiting
 from lastword.errors import InputError, TraceError, reason
@@ -91,19 +90,11 @@ def decide(
         raise typer.BadParameter("give --text or --input, not both")
     if input is None and (output or column or id or encoding):
         raise typer.BadParameter("--output, --column, --id and --encoding go with --input")
-    from lastword.decide.file import named_probes, read_questions
+    from lastword.decide.file import read_questions
     from lastword.decide.questionnaire import prepare
 
     options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
-    probes = (*(probe or ()), *named_probes(questions))
-    options = replace(
-        options,
-        certificate=certificate,
-        correction=correction,
-        probes=probes,
-        readers=reader or (),
-        unlike=unlike,
-    )
+    options = with_answers(options, [questions], probe, certificate, correction, reader, unlike)
     questionnaire = read_questions(questions)
     prepare(questionnaire, template, chat=True)  # a bad template fails before the model is loaded
     cluster, vllm = read_engine(engine, engine_options)

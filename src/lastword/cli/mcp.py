@@ -1,13 +1,12 @@
 """`lastword mcp`: questions as tools of an agent."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from lastword.cli import options as opt
-from lastword.cli.model import load_decider, load_options
+from lastword.cli.model import load_decider, load_options, with_answers
 
 
 def mcp(
@@ -25,6 +24,7 @@ def mcp(
         ),
     ] = None,
     probe: opt.Probes = None,
+    reader: opt.Readers = None,
     correction: opt.Correction = None,
     certificate: opt.Certificate = None,
     unlike: opt.Unlike = 0.0,
@@ -36,14 +36,11 @@ def mcp(
     load: opt.Load = None,
 ) -> None:
     """Give an agent your questions as tools, by the Model Context Protocol."""
-    from lastword.decide.file import named_probes, read_questions
+    from lastword.decide.file import read_questions
     from lastword.integrations.mcp import mcp_server
 
     options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
-    probes = (*(probe or ()), *(named for path in questions for named in named_probes(path)))
-    options = replace(
-        options, certificate=certificate, correction=correction, probes=probes, unlike=unlike
-    )
+    options = with_answers(options, questions, probe, certificate, correction, reader, unlike)
     sets = [read_questions(path) for path in questions]
     decider = load_decider(options)
     names = (path.stem for path in questions)

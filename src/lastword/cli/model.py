@@ -1,7 +1,9 @@
 """The model of a command: its options, and the decider that they name."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import typer
@@ -122,3 +124,40 @@ def load_options(
         )
     except InputError as error:
         raise typer.BadParameter(str(error)) from error
+
+
+def with_answers(
+    options: DecideOptions,
+    questions: Sequence[str | Path],
+    probes: Sequence[str | Path] | None,
+    certificate: Any,
+    correction: str | None,
+    readers: Sequence[str] | None,
+    unlike: float,
+) -> DecideOptions:
+    """Return the options with what answers beside the model.
+
+    Args:
+        options: Of the model.
+        questions: Questions files; the probes that they name are added to `probes`.
+        probes: Probe files, or None.
+        certificate: The certificate, or its file.
+        correction: Name of the correction to apply.
+        readers: Sentence encoders that probes read, or None.
+        unlike: P-value below which a probe's answer is deferred.
+
+    Raises:
+        InputError: A questions file cannot be read.
+        CertificateError: The certificate cannot be read.
+    """
+    from lastword.decide.file import named_probes
+
+    named = [path for file in questions for path in named_probes(file)]
+    return replace(
+        options,
+        certificate=certificate,
+        correction=correction,
+        probes=(*(probes or ()), *named),
+        readers=readers or (),
+        unlike=unlike,
+    )

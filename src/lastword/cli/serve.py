@@ -1,6 +1,5 @@
 """`lastword serve`: one model over HTTP."""
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,7 +8,7 @@ import typer
 
 from lastword.cli import options as opt
 from lastword.cli.engine import loader, read_engine
-from lastword.cli.model import load_options
+from lastword.cli.model import load_options, with_answers
 from lastword.cli.options import at_least, read_pairs
 from lastword.cli.progress import waiting
 
@@ -141,19 +140,8 @@ def serve(
         **read_pairs("--limits", limits, readers),
     )
     options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
-    probes = [*(probe or ())]
-    if questions is not None:
-        from lastword.decide.file import named_probes
-
-        probes += named_probes(questions)
-    options = replace(
-        options,
-        certificate=certificate,
-        correction=correction,
-        probes=probes,
-        readers=reader or (),
-        unlike=unlike,
-    )
+    files = [] if questions is None else [questions]
+    options = with_answers(options, files, probe, certificate, correction, reader, unlike)
     _, vllm = read_engine(engine, engine_options)
     with waiting("loading the server"):
         from lastword.service.app import create_app
