@@ -42,7 +42,7 @@ class NearMiss:
 
 @dataclass(frozen=True)
 class _Form:
-    """Return the parts of a question that matter to a reader."""
+    """The parts of a question that matter to a reader."""
 
     instructions: str
     options: frozenset[str]

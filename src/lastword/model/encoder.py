@@ -179,7 +179,7 @@ def is_encoder(name: str) -> bool:
 def installed(name: str) -> bool:
     """Return True if `lastword get` has fetched the encoder of that name."""
     model = named.published(name)
-    return model is not None and model.zipped and named.find(model) is not None
+    return is_encoder(name) and model is not None and named.find(model) is not None
 
 
 def batches(lengths: Sequence[int]) -> Iterator[list[int]]:
