@@ -8,8 +8,11 @@ from lastword import Choice, Tracer
 from lastword.decide.decider import Decider
 from lastword.decide.item import item_of
 from lastword.decide.templates import TEMPLATES
+from lastword.errors import InputError
+from lastword.trust.terms import Terms
 from lastword.tryout.labels import read_labels
 from lastword.tryout.prompts import SHOTS, examples, race, with_examples
+from lastword.tryout.run import ready
 
 PLAIN = TEMPLATES["decide/plain"]
 ROWS = [
@@ -40,12 +43,19 @@ def test_no_row_that_is_an_example_is_asked(tracer):
     labels = read_labels(ROWS)
     found = race(tracer, labels, PLAIN, 60.0)
     known = {labels.rows[place][3] for place in examples(labels, max(SHOTS))}
-    assert {own.name for own in found.prompts} == {"decide/listed", "4 examples"}
+    named = {own.name: own for own in found.prompts if not own.probe}
+    assert set(named) == {"decide/listed", "4 examples"}
+    probes = [own for own in found.prompts if own.probe]
+    assert {own.name for own in probes} == {f"{name} + probe" for name in named}
+    for own in probes:  # on the rows that the model answered under the same prompt
+        model = named[own.name.removesuffix(" + probe")]
+        assert own.ids == model.ids and own.template == model.template
+        assert own.right.mean() > 0.9  # clay or wool is in every text
     (left,) = found.left_out
     assert left.startswith("8 examples")  # of this model's 128 tokens
     for own in found.prompts:
         assert known.isdisjoint(own.ids) and len(own.ids) == len(own.right)
-    (whole,) = [own for own in found.prompts if own.name == "decide/listed"]
+    whole = named["decide/listed"]
     rows = {row[3]: row for row in labels.rows}
     for id, right in list(zip(whole.ids, whole.right, strict=True))[:5]:
         text, question, truth, *_ = rows[id]
@@ -67,9 +77,28 @@ def test_a_prompt_that_lies_behind_is_left_early(tracer):
     listed = Decider(tracer).decide("clay", question, template="decide/listed")["q"].choice
     labels = read_labels([row | {"label": truth} for row in rows])
     found = race(tracer, labels, PLAIN, 60.0)
+    assert not any(own.probe for own in found.prompts)  # each row has one label
     for own in found.prompts:
         whole = len(own.ids) == len(rows) - max(SHOTS)
         best = own.right.mean() == max(other.right.mean() for other in found.prompts)
         assert whole == best or own.name == "decide/listed"  # the first has nobody before it
     (own,) = [own for own in found.prompts if own.name == "decide/listed"]
     assert own.right.all() == (listed == truth)
+
+
+def test_rows_that_the_template_shows_are_left_out(tracer, tmp_path):
+    more = [{"id": f"p{i}", "text": f"clay pot {i}", "label": ""} for i in range(3)]
+    labels = read_labels([*ROWS, *more])
+    shown = examples(labels, 4)
+    path = tmp_path / "4-examples.jinja"
+    path.write_text(with_examples(PLAIN, labels, shown).text, encoding="utf-8")
+    job = ready(tracer, labels, Terms(), template=str(path))
+    names = {labels.rows[place][3] for place in shown}
+    assert {row[3] for row in labels.rows} - {row[3] for row in job.labels.rows} == names
+    assert names.isdisjoint(job.labels.table)
+    assert any(note.startswith("left out 4 rows that the template shows") for note in job.plan())
+    # `wool 3` is an example, and `wool 33` is none.
+    assert ready(tracer, labels, Terms()).labels is labels
+    alone = read_labels([ROWS[place] for place in shown])
+    with pytest.raises(InputError, match="label other rows"):
+        ready(tracer, alone, Terms(), template=str(path))

@@ -396,14 +396,18 @@ def test_the_words_of_verdicts(golden: Callable[[str, str], None]) -> None:
     simple = {"bag of words": 0.7, "largest class": 0.7}
     listed = Standing("decide/listed", 0.5, 0.4, 0.6, 3, 4, 1.0, items=77)
     table = {"notes": ("` Kasse` and `Kasse`: one class? --tidy joins them",)}
-    contest = {"classes": CLASSES, "prompts": (listed,)}
+    words = {"simple": "bag of words"}
+    largest = {"classes": CLASSES, "simple": "largest class"}
+    shown = Standing("4 examples + probe", 0.75, 0.7, 0.8, 15, 3, 0.01, items=77)
+    contest = {"classes": CLASSES, "prompts": (listed, shown)}
     few, many = ((7, 0.0), (14, 0.57)), ((30, 0.5), (60, 0.667), (120, 0.683))
     verdicts = [
         double("pmi@1", certificate={"rivals": ("anti-blind",)}),
         double("probe@3", "probe@3", {"probe@3": 0.8}, contest={"cost": 0.41}),
         double("probe@0", "probe@0", {"probe@0": 0.8}, contest={"cost": 0.0}),
-        double("probe@3", "probe@3", {"bag of words": 0.8, "probe@3": 0.8}),
-        double(None, "probe@3", {"probe@3": 0.6} | simple, contest={"classes": CLASSES}),
+        double("probe@3", "probe@3", {"bag of words": 0.79, "probe@3": 0.8}, contest=words),
+        double(None, "probe@3", {"probe@3": 0.6} | simple, contest=largest),
+        double(None, "probe@3", {"probe@3": 0.8} | simple, contest={"classes": CLASSES}),
         double(shares={"pmi@1": 0.6}),
         double(None, "probe@3", {"probe@3": 0.7}, certificate={"needed": 646}),
         double(None, "probe@3", {"probe@3": 0.7}, depths={"curve": few}),

@@ -15,7 +15,7 @@ from lastword.records.derived import derive, facts_of
 from lastword.records.metrics import mc1
 from lastword.trust.certification import Outcome, Sample
 from lastword.trust.certify import needed
-from lastword.trust.evidence import GroupEvidence
+from lastword.trust.evidence import GroupEvidence, group_means
 from lastword.trust.grouping import Groups, groups
 from lastword.trust.paired import paired
 from lastword.trust.policy import METHODS, TRACE, is_probe
@@ -23,7 +23,7 @@ from lastword.trust.slices import found_at_least
 from lastword.trust.summary import in_words
 from lastword.trust.terms import Terms
 from lastword.trust.testing import clopper_pearson
-from lastword.tryout.contest import Contest
+from lastword.tryout.contest import LARGEST, WORDS, Contest
 from lastword.tryout.prompts import Race, Raced
 from lastword.tryout.sets import Sets
 from lastword.tryout.verdict import (
@@ -77,10 +77,11 @@ def judge(
         correction=results.best_correction,
         probe=None if entrant is None else entrant.probe.name,
         cost=None if entrant is None else entrant.cost,
+        simple=_simple(results, best),
         classes=_classes(results, corrected, promised) if fixed_options else (),
         answers=_answers(results, best, stands),
         confusions=_confusions(results),
-        prompts=tuple(_raced(results, one) for one in race.prompts),
+        prompts=tuple(_raced(results, one, best) for one in race.prompts),
         prompts_left_out=race.left_out,
     )
     guarantee = _guarantee(outcome, terms, best)
@@ -215,21 +216,39 @@ def _standing(name: str, right: np.ndarray) -> Standing:
     return Standing(name, float(values.mean()), *bounds)
 
 
-def _against_model(
-    results: _Results, name: str, right: np.ndarray, places: Any = slice(None)
-) -> Standing:
-    """Return the standing of answers to some items, with the test against the model's."""
-    fixed, broken, p = paired(right - results.base[places], results.groups[places])
+def _against_model(results: _Results, name: str, right: np.ndarray) -> Standing:
+    """Return the standing of answers to all items, with the test against the model's."""
+    fixed, broken, p = paired(right - results.base, results.groups)
     return replace(_standing(name, right), fixed=fixed, broken=broken, p=p)
 
 
-def _raced(results: _Results, prompt: Raced) -> Standing:
-    """Return the standing of another prompt, against the one in use on the same items."""
+def _raced(results: _Results, prompt: Raced, best: str) -> Standing:
+    """Return the standing of another prompt on the rows that it answered.
+
+    The model is compared with itself under the prompt in use, a probe with the best contestant.
+    """
     place = {str(id): n for n, id in enumerate(results.cell.items["id"])}
     pairs = [(place[id], right) for id, right in zip(prompt.ids, prompt.right, strict=True)]
     at, right = map(np.array, zip(*pairs, strict=True))
-    line = _against_model(results, prompt.name, right.astype(float), at)
-    return replace(line, items=len(at))
+    rival = results.right[best] if prompt.probe else results.base
+    fixed, broken, p = paired(right - rival[at], results.groups[at])
+    line = _standing(prompt.name, right.astype(float))
+    return replace(line, fixed=fixed, broken=broken, p=p, items=len(at))
+
+
+def _simple(results: _Results, best: str) -> str | None:
+    """Name the baseline without a model that is as accurate as the best contestant.
+
+    Its accuracy is at most one standard error of the paired difference below that of the best.
+    """
+    there = [name for name in (LARGEST, WORDS) if name in results.right]
+    name = max(there, key=lambda name: float(np.nanmean(results.right[name])), default=None)
+    if name is None:
+        return None
+    lost = results.right[best] - results.right[name]
+    known = ~np.isnan(lost)
+    means = group_means(results.groups[known], lost[known])
+    return name if means.mean() <= means.std() / np.sqrt(len(means)) else None
 
 
 def _stands(results: _Results, outcome: Outcome | None, method: str) -> np.ndarray:

@@ -84,6 +84,32 @@ class Labels:
                 first.setdefault(own, name)
         return {name: found[name] for name in first.values()}
 
+    def without_examples(self, template: Template) -> "Labels":
+        """Leave out the rows whose text the template shows as an example, and note them.
+
+        A prompt answers its examples more often than other texts, so they would flatter it.
+
+        Raises:
+            InputError: No other row is left.
+        """
+        texts = {id: cell_text(row.get(self.columns.text or "")) for id, row in self.table.items()}
+        found = {id for id, text in texts.items() if _stands_in(text, template.text)}
+        if not found:
+            return self
+        rows = tuple(row for row in self.rows if row[3] not in found)
+        if not rows:
+            raise InputError("every labelled row is an example of the template: label other rows")
+        named = _some([f"row {id}" for id in self.table if id in found])
+        note = f"left out {counted(len(found), 'row')} that the template shows: {named}"
+        table = {id: row for id, row in self.table.items() if id not in found}
+        return replace(self, rows=rows, table=table, notes=(*self.notes, note))
+
+    @property
+    def groups(self) -> dict[str, int]:
+        """The number of each labelled row's group: rows with one text or one group value."""
+        shared = [marks(id, text, (), group) for text, _, _, id, group in self.rows]
+        return dict(zip([row[3] for row in self.rows], numbers(shared).tolist(), strict=True))
+
     @property
     def fingerprint(self) -> str:
         """The sha256 of all rows in canonical JSON, one per line."""
@@ -342,6 +368,12 @@ def _rows(
         )
     notes += _near({name: text for text, *_, name, group in questions if group is None})
     return tuple(questions)
+
+
+def _stands_in(text: str, template: str) -> bool:
+    """Return True if a template shows a text as a whole, as it is or as a JSON string."""
+    forms = {text.strip(), json.dumps(text.strip(), ensure_ascii=False)[1:-1]} - {""}
+    return any(re.search(rf"(?<!\w){re.escape(form)}(?!\w)", template) for form in forms)
 
 
 def _spelt(

@@ -1,23 +1,26 @@
-"""Prompts: what the model itself answers under other prompts, and with examples in the prompt.
+"""Other prompts: the model's accuracy under them, with examples or not, and that of a probe.
 
-They are raced on rows that no example came from. Who lies behind after a third of the rows drops
-out; who is not begun when the time is over is named.
+They are tested on rows that are not among the examples. A prompt that is behind after a third of
+the rows is dropped. The prompts for which there was no time are named.
 """
 
 import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool
 
+from lastword.decide.decider import read_states
 from lastword.decide.item import item_of, render
 from lastword.decide.templates import DEFAULT, TEMPLATES
 from lastword.errors import ItemError
+from lastword.probes.state import POOLINGS, fit_state, kept
 from lastword.text.prompt_template import Template
+from lastword.trust.crossfit import cross_fit, deal_folds
 from lastword.tryout.labels import Labels
 
 if TYPE_CHECKING:
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 BUDGET = 300.0  # seconds
 SHOTS = (4, 8)
 SEED = 0
+WITH_PROBE = " + probe"  # after a prompt's name
+_PROBED = 2  # prompts under which a probe is fitted
+_FOLDS = 5
 _MOST = 200  # rows a prompt is asked on
 _TOGETHER = 16  # rows between two looks at the clock
 _BEHIND = 2.0  # standard errors behind the best
@@ -33,17 +39,19 @@ _BEHIND = 2.0  # standard errors behind the best
 
 @dataclass(frozen=True, eq=False)
 class Raced:
-    """The model's own answers under another prompt.
+    """Answers under another prompt.
 
     Attributes:
-        ids: Of the rows that it was asked on [asked].
-        right: Where it was right [asked].
+        ids: Rows that were answered [rows].
+        right: True where the answer was right [rows].
+        probe: True if a cross-validated probe answered, not the model.
     """
 
     name: str
     template: Template
     ids: tuple[str, ...]
-    right: Bool[np.ndarray, " asked"]
+    right: Bool[np.ndarray, " rows"]
+    probe: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,7 +59,7 @@ class Race:
     """Findings of a race.
 
     Attributes:
-        prompts: Those that were asked on enough rows to be judged, the best first.
+        prompts: Those that answered enough rows to be judged, the best first.
         left_out: Names of those that were not, each with why.
     """
 
@@ -60,7 +68,7 @@ class Race:
 
 
 def race(tracer: "Tracer", labels: Labels, template: Template, seconds: float) -> Race:
-    """Ask the model itself under other prompts than the one in use."""
+    """Test the model under other prompts than the one in use, and a probe under the best two."""
     ends = time.perf_counter() + seconds
     chosen = examples(labels, max(SHOTS))
     order = np.random.default_rng(SEED).permutation(len(labels.rows))
@@ -84,12 +92,51 @@ def race(tracer: "Tracer", labels: Labels, template: Template, seconds: float) -
         else:
             ids = tuple(labels.rows[place][3] for place in rows[: len(right)])
             found.append(Raced(name, own, ids, np.array(right)))
-    return Race(tuple(sorted(found, key=lambda own: -own.right.mean())), tuple(left_out))
+    found.sort(key=_rank)
+    probed = list[Raced]()
+    for prompt in found[:_PROBED]:
+        if time.perf_counter() < ends and (one := _with_probe(tracer, labels, prompt)) is not None:
+            probed.append(one)
+    return Race(tuple(sorted([*found, *probed], key=_rank)), tuple(left_out))
+
+
+def _rank(prompt: Raced) -> float:
+    return -float(prompt.right.mean())
+
+
+def _with_probe(tracer: "Tracer", labels: Labels, prompt: Raced) -> Raced | None:
+    """Return a probe's cross-validated answers to the same rows under a prompt.
+
+    Returns:
+        None if options differ by row, or a fold has too few labels.
+    """
+    if (question := labels.question) is None:
+        return None
+    rows = {id: (text, truth) for text, _, truth, id, _ in labels.rows}
+    texts, truths = zip(*(rows[id] for id in prompt.ids), strict=True)
+    numbers = labels.groups
+    groups = [numbers[id] for id in prompt.ids]
+    order = np.random.default_rng(SEED).permutation(np.unique(groups))
+    folds = deal_folds(groups, order.tolist(), _FOLDS)
+    fitted = {fold: kept(truths, np.flatnonzero(folds != fold).tolist()) for fold in set(folds)}
+    if any(len({truths[i] for i in places}) < 2 for places in fitted.values()):
+        return None
+    states = read_states(tracer, texts, question, prompt.template, POOLINGS)
+
+    def answer(rest: np.ndarray, tested: np.ndarray) -> dict[str, np.ndarray]:
+        places = kept(truths, np.flatnonzero(rest).tolist())
+        probe = fit_state(states[places], [truths[i] for i in places]).probe
+        rows = states[tested, probe.depth, POOLINGS.index(probe.pooling)]
+        best = probe.scores(rows.astype(np.float64)).argmax(axis=1)
+        return {"probe": np.array(probe.classes)[best]}
+
+    right = cross_fit(answer, folds)["probe"] == np.array(truths)
+    return replace(prompt, name=prompt.name + WITH_PROBE, right=right, probe=True)
 
 
 def file_of(name: str) -> str:
     """Return the file that a try leaves of a prompt with examples."""
-    return f"{name.replace(' ', '-')}.jinja"
+    return f"{name.removesuffix(WITH_PROBE).replace(' ', '-')}.jinja"
 
 
 def examples(labels: Labels, count: int) -> list[int]:

@@ -265,7 +265,7 @@ class TryJob:
             probes = {"answer": PROBE} if method is not None and is_probe(method) else {}
             write_questions(out / QUESTIONS, {"answer": question}, probes)
         for prompt in raced.prompts:
-            if prompt.template.name not in TEMPLATES:
+            if prompt.template.name not in TEMPLATES and not prompt.probe:
                 write_text(out / file_of(prompt.name), prompt.template.text)
         write_text(out / FILE, to_json(verdict.to_dict()) + "\n")
         texts = {id: text for text, _, _, id, _ in self.labels.rows}
@@ -305,10 +305,12 @@ def ready(
     """Return labelled examples that are ready to be run on a model.
 
     Raises:
-        InputError: No such template, or no such level.
+        InputError: No such template or level, or the template shows every labelled row.
     """
     check_level(sets)
     written_by = template_of(template or (DEFAULT if tracer.chat is None else CHAT))
+    if written_by.name not in TEMPLATES:
+        labels = labels.without_examples(written_by)
     return TryJob(tracer, labels, written_by, terms, budget, sets, template, tuple(readers))
 
 

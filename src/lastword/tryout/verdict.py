@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from lastword.probes.controls import Addition
+from lastword.tryout.prompts import WITH_PROBE
 from lastword.tryout.sets import Sets
 
 FILE, SCHEMA = "verdict.json", 1
@@ -92,12 +93,15 @@ class Standings:
         correction: The correction with the best accuracy.
         probe: The probe that labels make, or the certified one; None if there is none.
         cost: Cost of an answer of the probe, in answers of the model.
+        simple: The largest class or the bag of words, if its accuracy is at most one standard error
+            below that of `best`; else None.
         classes: Recall per label; empty if options differ by row.
         answers: The answers to each row: of `best` as the certificate allows; those of a probe are
             cross-validated.
         confusions: The model's most frequent mistakes: truth, answer, count.
-        prompts: The model under other prompts, on rows that no example came from. `fixed` and
-            `broken` are against the prompt in use on the same rows.
+        prompts: The model under other prompts, and a cross-validated probe under the best of
+            them, on rows that are no examples. `fixed` and `broken` are on the same rows: of the
+            model against the prompt in use, of a probe against `best`.
         prompts_left_out: Prompts that were not tested, with the reason.
     """
 
@@ -106,6 +110,7 @@ class Standings:
     correction: str
     probe: str | None = None
     cost: float | None = None
+    simple: str | None = None
     classes: tuple[Class, ...] = ()
     answers: tuple[RowAnswer, ...] = ()
     confusions: tuple[tuple[str, str, int], ...] = ()
@@ -140,9 +145,17 @@ class Standings:
     @property
     def better_prompt(self) -> Standing | None:
         """The other prompt under which the model is shown to be right more often."""
-        count = len(self.prompts)
-        gains = [one for one in self.prompts if (one.fixed or 0) > (one.broken or 0)]
-        proven = [one for one in gains if (one.p or 0.0) * count < 0.05]
+        return self._better(probe=False)
+
+    @property
+    def better_probe(self) -> Standing | None:
+        """The probe under another prompt that is shown to be right more often than `best`."""
+        return self._better(probe=True)
+
+    def _better(self, *, probe: bool) -> Standing | None:
+        those = [one for one in self.prompts if one.name.endswith(WITH_PROBE) == probe]
+        gains = [one for one in those if (one.fixed or 0) > (one.broken or 0)]
+        proven = [one for one in gains if (one.p or 0.0) * len(those) < 0.05]
         return max(proven, key=lambda one: one.right, default=None)
 
 

@@ -10,7 +10,7 @@ from lastword.probes.trajectory import TrajectoryProbe
 from lastword.trust.policy import METHODS, is_probe
 from lastword.trust.slices import LEAST_OF_CLASS
 from lastword.tryout.contest import LARGEST, WORDS
-from lastword.tryout.prompts import file_of
+from lastword.tryout.prompts import WITH_PROBE, file_of
 from lastword.tryout.verdict import Advice, Standing, Verdict
 
 _WIDTH = 20  # of a bar
@@ -39,15 +39,21 @@ def headline(verdict: Verdict) -> str:
     """Return what to run, its gain and its cost; or what is likely."""
     contest, certificate = verdict.contest, verdict.certificate
     model, simple = contest.model, _simple(verdict)
-    beside = f"(model alone: {percent(model.right)})"
+    others = f"model alone: {percent(model.right)}"
     name = in_words(contest.best)
     best = contest.line(contest.best)
     proven = certificate.method is not None
-    if simple is not None and simple.right >= best.right:
+    if simple is not None and simple.name == contest.simple:
         if proven or simple.low > max(model.right, contest.line("chance").right):
-            return f"{_instead(simple, verdict)}: accuracy {percent(simple.right)} {beside}. " + (
+            beside = f"{name}: {percent(best.right)}; {others}"
+            return (
+                f"{_instead(simple, verdict)}: accuracy {percent(simple.right)} ({beside}). "
                 "You need no model for this."
             )
+    if simple is not None and simple.right > model.right:
+        baseline = "bag of words" if simple.name == WORDS else f"always `{_largest(verdict)}`"
+        others = f"{baseline}: {percent(simple.right)}; {others}"
+    beside = f"({others})"
     if proven:
         gain = f"certified gain: {_gain(certificate.net_at_least)}"
         sure = f"with {percent(1 - certificate.delta)} confidence"
@@ -58,7 +64,7 @@ def headline(verdict: Verdict) -> str:
     else:
         first = (
             f"{name.replace('the ', 'The ', 1)} looks better (accuracy {percent(best.right)}, "
-            f"model alone: {percent(model.right)}), but {verdict.table.items} labels are not "
+            f"{others}), but {verdict.table.items} labels are not "
             "enough to prove it."
         )
     return f"{first}{_if_useless(verdict)}"
@@ -73,9 +79,12 @@ def _simple(verdict: Verdict) -> Standing | None:
 
 def _instead(simple: Standing, verdict: Verdict) -> str:
     if simple.name == LARGEST:
-        largest = max(verdict.contest.classes, key=lambda one: one.items)
-        return f"Always answer `{largest.label}`"
+        return f"Always answer `{_largest(verdict)}`"
     return "Use a bag of words"
+
+
+def _largest(verdict: Verdict) -> str:
+    return max(verdict.contest.classes, key=lambda one: one.items).label
 
 
 def _gain(least: float | None) -> str:
@@ -218,13 +227,16 @@ def _correction(verdict: Verdict) -> Iterator[str]:
 def _prompts(verdict: Verdict) -> Iterator[str]:
     contest = verdict.contest
     if (prompt := contest.better_prompt) is not None:
-        how = f"run `try` again with --template {prompt.name}"
-        if prompt.name not in TEMPLATES:
-            how = f"use it by `lastword decide --template FOLDER/{file_of(prompt.name)}`"
         yield (
             f"With the prompt {prompt.name} the model alone has an accuracy of "
             f"{percent(prompt.right)} ({prompt.fixed} answers corrected and {prompt.broken} broken "
-            f"on the same rows): {how}."
+            f"on the same rows): {_again(prompt)}."
+        )
+    if (probe := contest.better_probe) is not None:
+        yield (
+            f"A probe under the prompt {probe.name.removesuffix(WITH_PROBE)} has an accuracy of "
+            f"{percent(probe.right)} ({probe.fixed} answers corrected and {probe.broken} broken "
+            f"compared with {contest.best} on the same rows): {_again(probe)}."
         )
     if asked := [f"{line.name}: {line.items}" for line in contest.prompts]:
         yield (
@@ -234,6 +246,12 @@ def _prompts(verdict: Verdict) -> Iterator[str]:
         )
     if contest.prompts_left_out:
         yield f"Prompts not tested: {', '.join(contest.prompts_left_out)}."
+
+
+def _again(prompt: Standing) -> str:
+    name = prompt.name.removesuffix(WITH_PROBE)
+    template = name if name in TEMPLATES else f"FOLDER/{file_of(name)}"
+    return f"run `try` again with --template {template}"
 
 
 def _layers(verdict: Verdict) -> Iterator[str]:
