@@ -7,8 +7,8 @@ the other half tests it by the sign test. *Policy*: the same halves, with the pr
 the unconditional test (section 17). *Second round*: three fifths are drawn at random and all of
 them make the policy; the rest are drawn where policy and model differ, and are tested at delta/2,
 the level of a first look. *One look* is the second round tested at delta. A promise is *wrong* if
-the true gain, counted on all texts of groups that the policy was not fitted to, is not above 0 or is
-below the bound.
+the true gain, counted on all texts of groups that the policy was not fitted to, is not above 0 or
+is below the bound.
 
 Populations are synthetic (1,000 texts; Gaussian states or short bags of words; classes even or
 rare; texts alone or in groups of five, with and without their groups declared; labels that tell or

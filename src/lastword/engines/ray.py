@@ -70,8 +70,8 @@ class Cluster:
             )
 
     @property
-    def own(self) -> bool:
-        """True if it is started here, for this run alone."""
+    def starts_here(self) -> bool:
+        """True if Ray is started here, for this run alone."""
         return self.address == "local"
 
     @property
@@ -96,8 +96,8 @@ def connected(cluster: Cluster, spare: int = 0) -> Iterator[None]:
         yield
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    local: dict[str, Any] = {"include_dashboard": False} if cluster.own else {}
-    if cluster.own and spare:
+    local: dict[str, Any] = {"include_dashboard": False} if cluster.starts_here else {}
+    if cluster.starts_here and spare:
         local["num_cpus"] = math.ceil(cluster.workers * cluster.cpus_per_worker) + spare
     try:
         ray.init(
@@ -112,7 +112,7 @@ def connected(cluster: Cluster, spare: int = 0) -> Iterator[None]:
             "cluster, or `local` to start one here"
         ) from error
     try:
-        if cluster.own:
+        if cluster.starts_here:
             _require_room(cluster)
         yield
     finally:

@@ -59,7 +59,7 @@ def _rows(
 ) -> Iterator[tuple[int, dict[str, str]]]:
     sheet.reset_dimensions()  # what the file says of its size is not to be believed
     rows = enumerate(_bounded(sheet.iter_rows(max_col=_COLUMNS)), start=1)
-    start, names = next(((n, own) for n, row in rows if (own := _names(row))), (0, []))
+    start, names = next(((n, found) for n, row in rows if (found := _names(row))), (0, []))
     empty, right, width = list[tuple[int, int]](), 0, len(names)
     before: Sequence[Any] = ()
     for n, row in rows:

@@ -104,25 +104,25 @@ def _read_rows(path: Path) -> "list[dict[str, str]]":
 
 
 def _model(row: "dict[str, str]", where: str) -> GridModel:
-    own = {name: row.get(name, "").strip() for name in (*_COLUMNS, "paper")}
-    if not own["model"]:
+    cells = {name: row.get(name, "").strip() for name in (*_COLUMNS, "paper")}
+    if not cells["model"]:
         raise InputError(f"{where}: model is empty; give a hub name, folder or GGUF file")
     kinds = {"dtype": get_args(Dtype), "engine": get_args(EngineName)}
     kinds["quantisation"] = (*get_args(Quantize), *_STORED)
     for name, values in kinds.items():
-        if own[name] and own[name] not in values:
-            raise InputError(f"{where}: {name} is {own[name]!r}; expected {', '.join(values)}")
-    paper = own["paper"] or own["model"]
-    if own["paper"] and paper_model(paper) is None:
+        if cells[name] and cells[name] not in values:
+            raise InputError(f"{where}: {name} is {cells[name]!r}; expected {', '.join(values)}")
+    paper = cells["paper"] or cells["model"]
+    if cells["paper"] and paper_model(paper) is None:
         raise InputError(f"{where}: the paper has no model {paper!r}; it has {_known_models()}")
-    stored = own["quantisation"] in ("", *_STORED)
+    stored = cells["quantisation"] in ("", *_STORED)
     return GridModel(
-        name=paper_model(paper) or own["model"].rstrip("/").rsplit("/", 1)[-1],
-        model=own["model"],
-        revision=own["revision"] or None,
-        dtype=own["dtype"] or "auto",  # type: ignore[arg-type]
-        quantize=None if stored else own["quantisation"],  # type: ignore[arg-type]
-        engine=own["engine"] or "local",  # type: ignore[arg-type]
+        name=paper_model(paper) or cells["model"].rstrip("/").rsplit("/", 1)[-1],
+        model=cells["model"],
+        revision=cells["revision"] or None,
+        dtype=cells["dtype"] or "auto",  # type: ignore[arg-type]
+        quantize=None if stored else cells["quantisation"],  # type: ignore[arg-type]
+        engine=cells["engine"] or "local",  # type: ignore[arg-type]
     )
 
 
@@ -173,13 +173,13 @@ def plan_table(
     """
     heads = columns("Model | Checkpoint | Memory GB .1 | Disk GB .1 | Hours .2 | Missing")
     rows = []
-    for model, own in zip(models, forecasts, strict=True):
-        operations = None if volume is None else own.operations(volume.tokens, volume.reads)
-        missing = [*own.missing, *(["memory"] if own.lacks_memory else [])]
-        size = None if own.need is None else own.need.total
+    for model, forecast in zip(models, forecasts, strict=True):
+        operations = None if volume is None else forecast.operations(volume.tokens, volume.reads)
+        missing = [*forecast.missing, *(["memory"] if forecast.lacks_memory else [])]
+        size = None if forecast.need is None else forecast.need.total
         values: tuple[Value, ...] = (
             _scaled(size, 1e9),
-            _scaled(own.disk, 1e9),
+            _scaled(forecast.disk, 1e9),
             _scaled(operations, 3600 * speed),
         )
         rows.append((model.name, model.model, *values, "; ".join(missing) or "nothing"))

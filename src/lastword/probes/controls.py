@@ -199,8 +199,8 @@ def _truth_elsewhere(cell: Cell) -> PerItem:
     shares = np.full(len(cell.items), np.nan)
     for places in truths.alike(counts):
         truthful = truths.stack(places).astype(float)
-        own = truthful[np.arange(len(places)), index[places].astype(int)]
-        shares[places] = (truthful.sum(axis=1) - own) / (truthful.shape[1] - 1)
+        chosen = truthful[np.arange(len(places)), index[places].astype(int)]
+        shares[places] = (truthful.sum(axis=1) - chosen) / (truthful.shape[1] - 1)
     elsewhere: PerItem = shares[counts]
     return elsewhere
 
@@ -234,7 +234,7 @@ def _fit(cell: Cell, places: Places, features: Sequence[Options], rng: np.random
     x[:, :, t] -= x[:, :, base]
     x = centred(x, present)
     x = x / root_mean_square(x, present)
-    truths = [np.array(own, float)[:, None] for own in cell.items["truthful"].iloc[places]]
+    truths = [np.array(truth, float)[:, None] for truth in cell.items["truthful"].iloc[places]]
     truthful = padded(truths)[0][:, :, 0].astype(bool)
     target = truthful / truthful.sum(axis=1, keepdims=True)
 
@@ -242,7 +242,9 @@ def _fit(cell: Cell, places: Places, features: Sequence[Options], rng: np.random
         scores = best_penalty(x[:, :, places], present, target, PENALTIES, folds)[1]
         return mc1_rows(scores, truthful)
 
-    without, read, whole = (answers(own) for own in (unread, [*unread, base], range(x.shape[2])))
+    without, read, whole = (
+        answers(columns) for columns in (unread, [*unread, base], range(x.shape[2]))
+    )
     return Fit(mean(without), _addition(without, read, together), _addition(read, whole, together))
 
 
@@ -269,9 +271,9 @@ def features_of_cell(cell: Cell) -> list[Options]:
 
 def _features(row: Mapping[Any, Any]) -> Options | None:
     read: list[Any] = [row.get(name) for name in (*_TRAJECTORIES, *_SCORES)]
-    if any(own is None for own in read):
+    if any(value is None for value in read):
         return None
-    S, blind, t, blind_t = (np.stack([*own]).astype(float) for own in read)
+    S, blind, t, blind_t = (np.stack([*values]).astype(float) for values in read)
     free = row.get("content_free_scores")
     mean_free = None if free is None else np.stack([*free]).mean(axis=0)
     tokens, candidates = [*map(int, row["candidate_tokens"])], [*row["candidates"]]
@@ -299,11 +301,11 @@ def _survey(cell: Cell, places: Places) -> tuple[list[Options] | None, dict[str,
         fitted = np.isin(items, places)
         rows = frame[fitted].to_dict("records")
         for place, row in zip(items[fitted].tolist(), rows, strict=True):
-            if (own := _features(row)) is not None:
-                found[place] = own
+            if (features := _features(row)) is not None:
+                found[place] = features
     whole = len(found) == len(places) > 0
-    oracles = {name: mean(own[cell.mc1_places]) for name, own in best.items()}
-    return [found[own] for own in places.tolist()] if whole else None, oracles
+    oracles = {name: mean(values[cell.mc1_places]) for name, values in best.items()}
+    return [found[place] for place in places.tolist()] if whole else None, oracles
 
 
 def _best_of_depths(

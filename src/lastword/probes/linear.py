@@ -105,8 +105,8 @@ def _standards(x: Rows, widths: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     roots = [np.sqrt(width) for width in widths] or [1.0]
     scale = np.concatenate(
         [
-            np.maximum(own, own.max() / 1000 or 1.0) * root
-            for own, root in zip(blocks, roots, strict=True)
+            np.maximum(deviations, deviations.max() / 1000 or 1.0) * root
+            for deviations, root in zip(blocks, roots, strict=True)
         ]
     )
     return x.mean(axis=0, dtype=np.float64), scale
@@ -147,9 +147,9 @@ class _ClassMeans:
         inverse = np.linalg.inv(spread + floor * np.eye(len(spread)))
         # Without text i of class k its mean moves by -r / (n_k - 1), and the covariance loses
         # n_k / (n_k - 1) r r': a rank-one update of the inverse.
-        own = counts[truths]
-        left = means[truths] - residuals / (own - 1)[:, None]
-        lost = (1 - shrinkage) * own / ((own - 1) * n)
+        size = counts[truths]
+        left = means[truths] - residuals / (size - 1)[:, None]
+        lost = (1 - shrinkage) * size / ((size - 1) * n)
         turned = residuals @ inverse
         gain = lost / np.maximum(1 - lost * np.einsum("ir,ir->i", turned, residuals), 1e-12)
         along = gain * np.einsum("ir,ir->i", turned, x)

@@ -44,7 +44,7 @@ class StackedProbe:
     def scores(self, known: Table, options: Sequence[str], base: Scores, blind: Scores) -> Scores:
         """Return each text's scores; their softmax at the temperature are the probabilities."""
         x = _features(known, self.state.classes, options, base, blind)
-        return np.array([self.over.scores(own) for own in x])
+        return np.array([self.over.scores(rows) for rows in x])
 
 
 @dataclass(frozen=True, eq=False)

@@ -151,7 +151,7 @@ def fit_state(
         if every and d * x.shape[-1] * len(classes) * 4 <= MOST_EARLIER:
             before = [fits[depth, p] for depth in range(d)]
             probe = replace(probe, earlier=_earlier(before, x[:, :, p], truths, len(classes)))
-    right = np.reshape([own.right for own in fits.values()], x.shape[1:3])
+    right = np.reshape([fit.right for fit in fits.values()], x.shape[1:3])
     return StateFit(probe, _in_order(best.scores, order), right)
 
 
@@ -177,7 +177,7 @@ def fit_beside(
 
     classes, one, other = model.probe.classes, model.probe, reader.probe
     order = _order(rows[0][:, None, None], labels)
-    x, widths = np.concatenate(rows, axis=1)[order], tuple(own.shape[1] for own in rows)
+    x, widths = np.concatenate(rows, axis=1)[order], tuple(block.shape[1] for block in rows)
     truths = np.array([classes.index(labels[i]) for i in order])
     with threadpool_limits(1):
         fits: list[tuple[Table, LinearMap]] = []
@@ -200,16 +200,16 @@ def _summed(one: StateProbe, other: StateProbe, x: Rows, widths: Sequence[int]) 
     It is scaled as one map over both blocks is, so that likeness weighs them alike.
     """
     roots = np.repeat(np.sqrt(widths), widths)
-    mean, scale = (np.concatenate([getattr(own, n) for own in (one, other)]) for n in _STANDARDS)
+    mean, scale = (np.concatenate([getattr(each, n) for each in (one, other)]) for n in _STANDARDS)
     weights = np.concatenate([one.weights, other.weights]) * roots[:, None]
     rows = (x - mean) / (scale * roots)
     return LinearMap(mean, scale * roots, weights, one.intercept + other.intercept, rows)
 
 
 def _in_order(scores: Table, order: Int[np.ndarray, " texts"]) -> Table:
-    own = np.empty_like(scores)
-    own[order] = scores
-    return own
+    restored = np.empty_like(scores)
+    restored[order] = scores
+    return restored
 
 
 def few(labels: Sequence[str]) -> list[str]:
@@ -240,7 +240,7 @@ def classes_of(labels: Sequence[str]) -> tuple[str, ...]:
 
 def _order(states: States, labels: Sequence[str]) -> Int[np.ndarray, " texts"]:
     """Places of the texts in an order that is theirs alone."""
-    digests = [blake2b(np.ascontiguousarray(own).tobytes()).digest() for own in states]
+    digests = [blake2b(np.ascontiguousarray(state).tobytes()).digest() for state in states]
     return np.array(sorted(range(len(labels)), key=lambda i: (labels[i], digests[i])))
 
 
@@ -253,9 +253,9 @@ def _earlier(
     """Weights of unscaled states, with the intercept as their last row, of the first depths."""
     each = np.empty((len(before), x.shape[-1] + 1, classes), dtype=np.float32)
     for depth, (fit, told) in enumerate(zip(before, each, strict=True)):
-        own = fit_linear(fit, x[:, depth], truths, classes)
-        weights = own.weights / own.scale[:, None]
-        told[:-1], told[-1] = weights, own.intercept - own.mean @ weights
+        map_of_depth = fit_linear(fit, x[:, depth], truths, classes)
+        weights = map_of_depth.weights / map_of_depth.scale[:, None]
+        told[:-1], told[-1] = weights, map_of_depth.intercept - map_of_depth.mean @ weights
     return each
 
 

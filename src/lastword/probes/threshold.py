@@ -60,7 +60,9 @@ def choose_threshold(scores: Table, base: Places, truths: Places) -> float:
     """
 
     def worth(threshold: float) -> float:
-        own = effects(scores, base, truths, threshold)
-        return float((own["fixed"] - own["broken"]) / np.sqrt(own["fixed"] + own["broken"] + 1))
+        counts = effects(scores, base, truths, threshold)
+        return float(
+            (counts["fixed"] - counts["broken"]) / np.sqrt(counts["fixed"] + counts["broken"] + 1)
+        )
 
     return max(THRESHOLDS, key=lambda threshold: (worth(threshold), threshold))

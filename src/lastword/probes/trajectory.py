@@ -153,10 +153,10 @@ def fit_trajectory(
     penalty, scores = best_penalty(x, present, target, PENALTIES, folds)
     weights = conditional_logit(x, present, target, penalty)
     temperature = fit_temperature(scores, [truths[i] for i in order])
-    own: list[np.ndarray] = [np.empty(0)] * len(items)
+    by_item: list[np.ndarray] = [np.empty(0)] * len(items)
     for row, place in enumerate(order):
-        own[place] = scores[row][present[row]]
-    return TrajectoryFit(TrajectoryProbe(scale, weights, temperature), tuple(own))
+        by_item[place] = scores[row][present[row]]
+    return TrajectoryFit(TrajectoryProbe(scale, weights, temperature), tuple(by_item))
 
 
 def padded(items: Sequence[Options]) -> tuple[Features, Present]:
@@ -169,5 +169,5 @@ def padded(items: Sequence[Options]) -> tuple[Features, Present]:
 
 def _order(items: Sequence[Options], truths: Sequence[int]) -> Int[np.ndarray, " items"]:
     """Places of the items in an order that is theirs alone."""
-    keys = [(truth, own.tobytes()) for own, truth in zip(items, truths, strict=True)]
+    keys = [(truth, features.tobytes()) for features, truth in zip(items, truths, strict=True)]
     return np.array(sorted(range(len(items)), key=keys.__getitem__))

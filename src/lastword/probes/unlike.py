@@ -51,8 +51,8 @@ class Likeness:
         grown = n / (n - 1)
         inside = squared(z, spread * grown)
         lost = (1 - shrinkage) * n / (n - 1) ** 2
-        own = grown**2 * inside / np.maximum(1 - lost * inside, 1e-12)
-        return cls(directions, 1 / (spread + floor) - 1 / floor, floor, np.sort(own))
+        distances = grown**2 * inside / np.maximum(1 - lost * inside, 1e-12)
+        return cls(directions, 1 / (spread + floor) - 1 / floor, floor, np.sort(distances))
 
     @property
     def least_p(self) -> float:

@@ -56,13 +56,13 @@ def _disagreement(record: Record, theta: Theta) -> list[str]:
     answer = record.decision
     if not record.readings_disagree or answer.invariant is None:
         return []
-    own = answers_by_reading(answer.trajectory, answer.t_readings, [answer.invariant], theta)
+    answers = answers_by_reading(answer.trajectory, answer.t_readings, [answer.invariant], theta)
     what = "The readings of T that the paper leaves open"
-    if len(set(own.values())) == 1:  # then the branch is what they disagree about
-        own = answers_by_reading(answer.trajectory, answer.t_readings, [math.inf, 0.0], theta)
+    if len(set(answers.values())) == 1:  # then the branch is what they disagree about
+        answers = answers_by_reading(answer.trajectory, answer.t_readings, [math.inf, 0.0], theta)
         what = "The readings of I(M) lie on both sides of tau_I, and its branches"
     by_answer: dict[int, list[str]] = {}
-    for name, index in own.items():
+    for name, index in answers.items():
         by_answer.setdefault(index, []).append(name)
     parts = [f"{letter(index)} by {', '.join(names)}" for index, names in sorted(by_answer.items())]
     return [f"{what} disagree here: {'; '.join(parts)}."]

@@ -107,8 +107,8 @@ class Readings:
         """
         key = (operator, eta if operator == MIX else 0.0)
         if key not in self._gains:
-            base, own = self._shares(BASE, 0.0), self._shares(*key)
-            self._gains[key] = (own[0] - base[0], own[1] - base[1])
+            base, corrected = self._shares(BASE, 0.0), self._shares(*key)
+            self._gains[key] = (corrected[0] - base[0], corrected[1] - base[1])
         return self._gains[key]
 
     def _shares(self, operator: int, eta: float) -> tuple[PerItem, PerItem]:
@@ -153,8 +153,8 @@ def read(cell: Cell, theta: Theta, *, blind: bool = False) -> Readings:
             _fill(readings, items[some], S, without, t.stack(items[some]), theta)
     if not blind and np.isnan(readings.d_eff).any():
         raise _unread(cell, "trajectory or t_scores")
-    for name, own in list(readings.t_readings.items()):
-        if np.isnan(own[readings.present]).any():
+    for name, t_scores in list(readings.t_readings.items()):
+        if np.isnan(t_scores[readings.present]).any():
             del readings.t_readings[name]
     return readings
 

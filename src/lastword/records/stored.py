@@ -51,9 +51,12 @@ class Disk:
             tables.append(read_part(path, columns))
             much = STATES in columns or sum(t.num_rows for t in tables) >= SLICE
             if much or place == len(self.parts) - 1:
-                own = self.places[first : self.ends[place]]
+                rows = self.places[first : self.ends[place]]
                 table = pa.concat_tables(tables)
-                yield own[own >= 0], to_columns(table if own.min() >= 0 else table.filter(own >= 0))
+                yield (
+                    rows[rows >= 0],
+                    to_columns(table if rows.min() >= 0 else table.filter(rows >= 0)),
+                )
                 tables, first = [], self.ends[place]
 
     def whole(self, places: Places) -> "pd.DataFrame":

@@ -153,12 +153,15 @@ class ScorerReadings:
         pairs = product(*(get_args(switches[name]) for name in ("outside", "floor")))
         each = [replace(theta.scorer, outside=outside, floor=floor) for outside, floor in pairs]
         self.scorers = {
-            own.reading: Scorer(replace(theta, scorer=own), scorer.last, vocabulary) for own in each
+            switched.reading: Scorer(replace(theta, scorer=switched), scorer.last, vocabulary)
+            for switched in each
         }
 
     def token_scorers(self) -> "dict[str, ReadingScorer]":
         """Return a token scorer for each reading."""
-        return {name: ReadingScorer(self, name, own.depths) for name, own in self.scorers.items()}
+        return {
+            name: ReadingScorer(self, name, scorer.depths) for name, scorer in self.scorers.items()
+        }
 
     def log_probs(self, tile: Tile) -> dict[str, Float[Tensor, " targets"]]:
         """Return log_softmax(z_T)[token] of each reading, Eq. 13."""
@@ -167,7 +170,7 @@ class ScorerReadings:
         }
         for rows in tile.strips():
             logits = {depth: z[rows] for depth, z in tile.logits.items()}
-            log_z = {depth: own[rows] for depth, own in tile.log_z.items()}
+            log_z = {depth: values[rows] for depth, values in tile.log_z.items()}
             row = tile.row - rows.start
             inside = (row >= 0) & (row < len(logits[self._scorer.last]))
             at = row.clamp(0, len(logits[self._scorer.last]) - 1), tile.token
@@ -181,10 +184,10 @@ class ScorerReadings:
         shift, omega = T.shift(logits), T.recurring(logits)
         over = omega | ~omega.any(dim=-1, keepdim=True)
         h = _rescale(T._evidence_at(logits, log_z, (slice(None),)), over)
-        for name, own in self.scorers.items():
-            alpha = own.alpha(h)
-            if own.theta.outside != "clip":
-                alpha = torch.where(over, alpha, own._alpha_outside())
+        for name, scorer in self.scorers.items():
+            alpha = scorer.alpha(h)
+            if scorer.theta.outside != "clip":
+                alpha = torch.where(over, alpha, scorer._alpha_outside())
             yield name, torch.addcmul(logits[T.last], alpha, shift)
 
 

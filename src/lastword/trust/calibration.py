@@ -100,8 +100,8 @@ def _before_and_after(
 def fit_temperature(scores: Sequence[Scores] | np.ndarray, truths: Sequence[int]) -> float:
     """Fit the temperature that minimises the mean of -log softmax(u / T)[truth]."""
     table = np.full((len(scores), max(map(len, scores))), -np.inf)
-    for row, own in zip(table, scores, strict=True):
-        row[: len(own)] = own
+    for row, values in zip(table, scores, strict=True):
+        row[: len(values)] = values
     rows = np.arange(len(table))
 
     def loss(log_t: float) -> float:

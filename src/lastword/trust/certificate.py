@@ -205,7 +205,7 @@ class Certificate:
         if self.threshold is not None and not 0 <= self.threshold <= 1:
             raise InputError(f"threshold is a probability, not {self.threshold:g}")
         self._check_family()
-        if self.policy.operators and self.policy not in [own.policy for own in self.tried]:
+        if self.policy.operators and self.policy not in [one.policy for one in self.tried]:
             raise InputError("its policy is none of those that were tested; certify again")
         if self.policy.operators and not self._keeps_promise():
             counts = self.counts
@@ -221,20 +221,24 @@ class Certificate:
     def _keeps_promise(self) -> bool:
         """Return True if the counts give the promise when they are tested again."""
         if (drawn := self.second) is not None:
-            own, terms = self.counts, self.terms
-            same = (own.items, own.fixed, own.broken) == (drawn.rows, drawn.fixed, drawn.broken)
+            counts, terms = self.counts, self.terms
+            same = (counts.items, counts.fixed, counts.broken) == (
+                drawn.rows,
+                drawn.fixed,
+                drawn.broken,
+            )
             return same and drawn.proves(terms.promise, terms.alpha, terms.delta)
-        best = best_of([own.trial(self.terms) for own in self.tried])
+        best = best_of([one.trial(self.terms) for one in self.tried])
         return best is not None and best.policy == self.policy
 
     def _check_family(self) -> None:
         """Refuse other policies, or other shares of delta, than the methods have."""
-        terms, shares = self.terms, {own.policy: own.share for own in self.tried}
+        terms, shares = self.terms, {one.policy: one.share for one in self.tried}
         known = [family(x, terms.methods, terms.promise) for x in ("mix", "early")]
         if len(shares) < len(self.tried) or not any(
-            shares.keys() == own.keys()
-            and all(math.isclose(shares[policy], own[policy]) for policy in own)
-            for own in known
+            shares.keys() == shares_of.keys()
+            and all(math.isclose(shares[policy], shares_of[policy]) for policy in shares_of)
+            for shares_of in known
         ):
             raise InputError("it does not hold the policies of its methods; certify again")
 
@@ -250,20 +254,20 @@ class Certificate:
     @classmethod
     def of(cls, subject: Subject, finding: Finding, **more: Any) -> "Certificate":
         """Issue the certificate of a finding, now."""
-        pairs = [(own, Counts(**vars(own.evidence))) for own in finding.trials]
-        tried = tuple(Tried(own.policy, own.share, counts) for own, counts in pairs)
+        pairs = [(trial, Counts(**vars(trial.evidence))) for trial in finding.trials]
+        tried = tuple(Tried(trial.policy, trial.share, counts) for trial, counts in pairs)
         now = datetime.now(UTC).isoformat(timespec="seconds")
         return cls(subject, finding.terms, finding.policy, tried, date=now, **more)
 
     @property
-    def _own(self) -> Tried:
-        """The policy that is allowed; where none is, any of the tested."""
-        return next((own for own in self.tried if own.policy == self.policy), self.tried[0])
+    def _allowed(self) -> Tried:
+        """The trial of the allowed policy; any trial if no policy is allowed."""
+        return next((one for one in self.tried if one.policy == self.policy), self.tried[0])
 
     @property
     def counts(self) -> Counts:
         """Return the counts of the labelled items under the policy."""
-        counts = self._own.counts
+        counts = self._allowed.counts
         if self.policy.operators:
             return counts
         return Counts(**vars(counts.evidence(1.0).nothing()))
@@ -273,7 +277,7 @@ class Certificate:
         """Return what the policy is worth an answer, in repairs, as counted and at least."""
         if (drawn := self.second) is not None:
             return drawn.worth(self.terms.delta)
-        return self._own.trial(self.terms).worth(self.terms) if self.policy.operators else {}
+        return self._allowed.trial(self.terms).worth(self.terms) if self.policy.operators else {}
 
     def calibrated(self, scores: Sequence[Scores], truths: Sequence[int]) -> "Certificate":
         """Return the same with a temperature fitted to labelled items.
@@ -416,8 +420,8 @@ def _built(kind: type[T], table: Any) -> T:
     if not isinstance(table, Mapping):
         raise InputError(f"{table!r:.80} stands where a table is expected")
     hints = get_type_hints(kind)
-    own: tuple[Field[Any], ...] = fields(kind)  # type: ignore[arg-type]
-    required = [f.name for f in own if f.default is MISSING and f.default_factory is MISSING]
+    declared: tuple[Field[Any], ...] = fields(kind)  # type: ignore[arg-type]
+    required = [f.name for f in declared if f.default is MISSING and f.default_factory is MISSING]
     for fault, names in (
         ("missing", [n for n in required if n not in table]),
         ("unknown", [n for n in table if n not in hints]),

@@ -75,9 +75,9 @@ class Sample:
 
     def shown(self, policy: Policy) -> tuple[list[Scores], list[int]]:
         """Return what a policy shows of items of one truth: their scores, and the truth's place."""
-        own = (policy.method,)
+        methods = (policy.method,)
         return shown(
-            self.items, self.cells, resolved(self.cells, self.run, own, self.means), policy
+            self.items, self.cells, resolved(self.cells, self.run, methods, self.means), policy
         )
 
 
@@ -184,8 +184,8 @@ def _values(items: Path, name: str) -> dict[str, str]:
     values: dict[str, str] = {}
     ids: set[str] = set()
     for place, row in enumerate(read_objects(items)):
-        own = row.get("id")
-        value = str(place if own is None else own)
+        id = row.get("id")
+        value = str(place if id is None else id)
         if value in ids:
             raise InputError(f"two rows of {items} have the id {value}; give each its own")
         ids.add(value)

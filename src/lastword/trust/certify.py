@@ -227,7 +227,7 @@ def claims(
             np.concatenate([stands, lost]),
         )
 
-    return [claim(*own) for own in family(scalar, terms.methods, terms.promise).items()]
+    return [claim(*policy) for policy in family(scalar, terms.methods, terms.promise).items()]
 
 
 def judge(claims: Sequence[Claim], terms: Terms) -> Finding:

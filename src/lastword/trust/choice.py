@@ -120,16 +120,16 @@ def shown(
     Items of several truths are left out: a probability is right of one.
     """
     base, truth = _filled(cells, "base_scores"), _truth(cells)
-    own = _scored(cells, methods)[policy.method] if methods else _filled(cells, "scores")
+    corrected = _scored(cells, methods)[policy.method] if methods else _filled(cells, "scores")
     withheld = items.by(policy.method).overrides & ~items.stands(policy)
-    u = np.where(withheld[:, None], base, own)
+    u = np.where(withheld[:, None], base, corrected)
     places = np.flatnonzero(truth.sum(axis=1) == 1)
     return [u[i][np.isfinite(base[i])] for i in places], truth[places].argmax(axis=1).tolist()
 
 
 def _scored(cells: Sequence[Cell], methods: Methods) -> dict[str, Rows]:
     """Every method's scores of the items that count for MC1; the model's where it has none."""
-    own = {name: _filled(cells, "base_scores") for name in methods}
+    scores = {name: _filled(cells, "base_scores") for name in methods}
     first = 0
     for cell in cells if methods else ():
         row = np.full(len(cell.items), -1)
@@ -138,8 +138,8 @@ def _scored(cells: Sequence[Cell], methods: Methods) -> dict[str, Rows]:
         for place, one in evidence(cell, methods):
             for name, method in methods.items() if row[place] >= 0 else ():
                 if (u := method.scores(one)) is not None:
-                    own[name][row[place], : len(u)] = u
-    return own
+                    scores[name][row[place], : len(u)] = u
+    return scores
 
 
 def beside(
@@ -165,9 +165,9 @@ def beside(
 
 def _flips(trial: PolicyTrial, items: Labelled, base: Rows, truth: Truth) -> float:
     """Share of draws of as many overrides, each to another candidate drawn, worth as much."""
-    own = truth[np.arange(len(base)), base.argmax(axis=1)]
+    chosen = truth[np.arange(len(base)), base.argmax(axis=1)]
     count = np.isfinite(base).sum(axis=1)
-    elsewhere = (truth.sum(axis=1) - own) / (count - 1)
+    elsewhere = (truth.sum(axis=1) - chosen) / (count - 1)
     pairs = np.stack([items.mc1_base > 0, elsewhere], axis=1)
     kinds, sizes = np.unique(pairs, axis=0, return_counts=True)
     rng = np.random.default_rng(0)
@@ -201,11 +201,11 @@ def _filled(cells: Sequence[Cell], name: str) -> Rows:
 
 def _padded(cells: Sequence[Lists]) -> Rows:
     """Stack the lists of several cells, padded with -inf."""
-    width = max(int(own.lengths.max(initial=0)) for own in cells)
+    width = max(int(part.lengths.max(initial=0)) for part in cells)
     places = np.arange(width)
     rows = [
-        np.where(places < own.lengths[:, None], own.padded(width).astype(float), -np.inf)
-        for own in cells
+        np.where(places < part.lengths[:, None], part.padded(width).astype(float), -np.inf)
+        for part in cells
     ]
     return np.concatenate(rows)
 

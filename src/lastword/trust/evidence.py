@@ -183,7 +183,7 @@ def group_means(
 ) -> Float[np.ndarray, " groups"]:
     """Return the mean of values over the items of every group; nan where none is among them."""
     weights = np.ones(len(values)) if among is None else among.astype(float)
-    _, own = np.unique(groups, return_inverse=True)
-    total, size = np.bincount(own, values * weights), np.bincount(own, weights)
+    _, group = np.unique(groups, return_inverse=True)
+    total, size = np.bincount(group, values * weights), np.bincount(group, weights)
     means: np.ndarray = np.divide(total, size, out=np.full(len(size), np.nan), where=size > 0)
     return means

@@ -16,8 +16,8 @@ Groups = Int[np.ndarray, " items"]
 
 def groups(cells: Sequence[Cell]) -> Groups:
     """Return the number of the group of each item that counts for MC1, from 0 on."""
-    own = [_marks(cell, cell.mc1_places, n) for n, cell in enumerate(cells)]
-    return numbers([mark for cell in own for mark in cell])
+    marked = [_marks(cell, cell.mc1_places, n) for n, cell in enumerate(cells)]
+    return numbers([mark for cell in marked for mark in cell])
 
 
 def groups_at(cell: Cell, places: Places) -> Groups:
@@ -33,8 +33,8 @@ def changed_groups(cell: Cell, gains: PerItem) -> Groups:
     """
     changed = np.flatnonzero(gains)
     first = np.arange(len(gains))
-    own = _marks(cell, cell.mc1_places[changed], 0)
-    together = numbers(own)
+    marked = _marks(cell, cell.mc1_places[changed], 0)
+    together = numbers(marked)
     _, starts = np.unique(together, return_index=True)
     first[changed] = changed[starts[together]]
     renumbered: Groups = np.unique(first, return_inverse=True)[1]
@@ -45,8 +45,8 @@ def _marks(cell: Cell, places: Places, number: int) -> list[list[str]]:
     """Return what some of a cell's items share with those of their group [places]."""
     which = np.zeros(len(cell.items), dtype=bool)
     which[places] = True
-    own = dict(_read(cell, which, number)) if places.size else {}
-    return [own.get(place, []) for place in places.tolist()]
+    by_place = dict(_read(cell, which, number)) if places.size else {}
+    return [by_place.get(place, []) for place in places.tolist()]
 
 
 def _read(cell: Cell, which: np.ndarray, number: int) -> Iterator[tuple[int, list[str]]]:

@@ -71,7 +71,9 @@ def copies(mark: str) -> bool:
 def numbers(items: Sequence[Iterable[str]]) -> Int[np.ndarray, " items"]:
     """Return the number of each item's group, from 0 on: items that share a mark are in one."""
     keys: dict[str, int] = {}
-    edges = [(i, keys.setdefault(key, len(keys))) for i, own in enumerate(items) for key in own]
+    edges = [
+        (i, keys.setdefault(key, len(keys))) for i, shared in enumerate(items) for key in shared
+    ]
     count = len(items)
     if not edges:
         return np.arange(count)
@@ -79,8 +81,8 @@ def numbers(items: Sequence[Iterable[str]]) -> Int[np.ndarray, " items"]:
     shape = (count + len(keys),) * 2
     graph = coo_array((np.ones(len(item), dtype=bool), (item, count + key)), shape=shape)
     _, together = connected_components(graph, directed=False)
-    own: np.ndarray = np.unique(together[:count], return_inverse=True)[1]
-    return own
+    numbered: np.ndarray = np.unique(together[:count], return_inverse=True)[1]
+    return numbered
 
 
 def fit_part(

@@ -52,11 +52,11 @@ class Labelled:
 
     def take(self, places: Int[np.ndarray, " some"]) -> "Labelled":
         """Return some of the items, by their places."""
-        plain = [own.name for own in fields(self) if own.name not in ("groups", "others")]
+        plain = [field.name for field in fields(self) if field.name not in ("groups", "others")]
         return Labelled(
             **{name: getattr(self, name)[places] for name in plain},
             groups=np.unique(self.groups[places], return_inverse=True)[1],
-            others={name: own.take(places) for name, own in self.others.items()},
+            others={name: other.take(places) for name, other in self.others.items()},
         )
 
     @property
@@ -70,8 +70,8 @@ class Labelled:
 
     def stands(self, policy: Policy) -> Which:
         """Return the overrides that a policy allows."""
-        own = self.by(policy.method)
-        stands: Which = own.overrides & lets(policy, own.operators, own.margins)
+        answers = self.by(policy.method)
+        stands: Which = answers.overrides & lets(policy, answers.operators, answers.margins)
         return stands
 
     def evidence(self, policy: Policy, costs: float = 1.0) -> GroupEvidence:
@@ -82,16 +82,16 @@ class Labelled:
 
     def right(self, policy: Policy) -> Which:
         """Return where what is shown is right, a tie of the model's own answer counting for it."""
-        own = self.by(policy.method).mc1 == 1
-        right: Which = np.where(self.stands(policy), own, self.mc1_base > 0)
+        corrected = self.by(policy.method).mc1 == 1
+        right: Which = np.where(self.stands(policy), corrected, self.mc1_base > 0)
         return right
 
     def shown(self, policy: Policy) -> tuple[PerItem, Which]:
         """Confidence in what is shown, and whether it is right."""
-        own = self.by(policy.method)
-        withheld = own.overrides & ~self.stands(policy)
-        confidence = np.where(withheld, self.base_confidence, own.confidence)
-        return confidence, np.where(withheld, self.mc1_base, own.mc1) == 1
+        answers = self.by(policy.method)
+        withheld = answers.overrides & ~self.stands(policy)
+        confidence = np.where(withheld, self.base_confidence, answers.confidence)
+        return confidence, np.where(withheld, self.mc1_base, answers.mc1) == 1
 
 
 def lets(

@@ -103,9 +103,9 @@ class Monitor:
         """Refuse what no service has counted."""
         if not (0 < self.alpha < 1 and 0 < self.delta < 1):
             raise InputError("a monitor's alpha and delta are shares between 0 and 1")
-        for own in (self.slip, self.wealth):
-            if len(own) != (len(BETS) if self.labelled else 0):
-                raise InputError(f"a monitor bets {len(BETS)} stakes, not {len(own)}")
+        for stakes in (self.slip, self.wealth):
+            if len(stakes) != (len(BETS) if self.labelled else 0):
+                raise InputError(f"a monitor bets {len(BETS)} stakes, not {len(stakes)}")
         if not 0 <= self.broken <= self.labelled:
             raise InputError(f"{self.broken} of {self.labelled} answers cannot be broken")
 
@@ -132,7 +132,9 @@ class Monitor:
     def seen(self, broken: bool) -> "Monitor":
         """Return the monitor after one more labelled answer."""
         nothing = np.full(len(BETS), -np.inf)
-        slip, wealth = (np.array(own) if own else nothing for own in (self.slip, self.wealth))
+        slip, wealth = (
+            np.array(stakes) if stakes else nothing for stakes in (self.slip, self.wealth)
+        )
         after = replace(
             self,
             labelled=self.labelled + 1,

@@ -36,8 +36,8 @@ def folded(gains: PerItem, groups: Groups) -> Values:
     """
     sums = np.bincount(groups, gains)
     sums[np.abs(sums) < ROUNDING] = 0.0  # what cancels is neither won nor lost
-    own: Values = sums * (len(sums) / max(len(gains), 1))
-    return own
+    weighted: Values = sums * (len(sums) / max(len(gains), 1))
+    return weighted
 
 
 def paired(gains: PerItem, groups: Groups) -> tuple[int, int, float]:

@@ -299,9 +299,9 @@ def _curve(table: PlainTable, wrong: np.ndarray) -> tuple[ThresholdTest, ...]:
     if table.confidence is None:
         return ()
     thresholds = np.unique(np.quantile(table.confidence, LEVELS, method="higher"))
-    own, groups, steps = table.confidence[table.labelled], table.groups, []
+    confidence, groups, steps = table.confidence[table.labelled], table.groups, []
     for tau in thresholds.tolist():
-        over = own >= tau
+        over = confidence >= tau
         coverage = float((table.confidence >= tau).mean())
         steps.append(ThresholdTest(tau, coverage, ErrorCounts.of(wrong[over], groups[over])))
     return tuple(steps)
@@ -345,8 +345,8 @@ def next_rows(table: PlainTable, count: int = NEXT) -> list[Mapping[str, str]]:
         free &= table.predictions != table.column(table.columns.rival)
     places = np.flatnonzero(free)
     text = table.columns.text or ""
-    texts = numbers([[normal(table.rows[i].get(text, ""))] for i in places.tolist()])
-    return [table.rows[i] for i in places[deal(texts.tolist(), SEED)][:count].tolist()]
+    texts = [[normal(table.rows[i].get(text, "")) or f"row {i}"] for i in places.tolist()]
+    return [table.rows[i] for i in places[deal(numbers(texts).tolist(), SEED)][:count].tolist()]
 
 
 def plain_words(finding: PlainFinding) -> list[str]:

@@ -45,10 +45,10 @@ class Policy:
 
     def __post_init__(self) -> None:
         """Refuse a policy that no override could be held to."""
-        own = OVERRIDING if self.method in (TRACE, GATED) else (self.method,)
-        unknown = [name for name in self.operators if name not in own]
+        operators = OVERRIDING if self.method in (TRACE, GATED) else (self.method,)
+        unknown = [name for name in self.operators if name not in operators]
         if unknown:
-            raise InputError(f"a policy allows {', '.join(own)}, not {unknown[0]}")
+            raise InputError(f"a policy allows {', '.join(operators)}, not {unknown[0]}")
         if not 0 <= self.margin < math.inf:
             raise InputError(f"a policy's margin is a number of nats from 0, not {self.margin}")
 
@@ -102,8 +102,8 @@ def family(
     for names, part in parts:
         whole = sum(_SHARES.get(name, 1.0) for name in names)
         for name in names:
-            own = ("decisive", scalar) if name in (TRACE, GATED) else (name,)
+            operators = ("decisive", scalar) if name in (TRACE, GATED) else (name,)
             at = margins(name, promise)
             share = part * _SHARES.get(name, 1.0) / whole / len(at)
-            policies |= {Policy(own, margin, name): share for margin in at}
+            policies |= {Policy(operators, margin, name): share for margin in at}
     return policies

@@ -42,8 +42,10 @@ def slices(items: Labelled, names: Sequence[str], finding: Finding) -> list[Slic
     if finding.chosen is None:
         return []
     terms, policy = finding.terms, finding.policy
-    own = np.asarray(names, dtype=str)
-    parts = {str(name): items.take(np.flatnonzero(own == name)) for name in np.unique(own)}
+    slice_of = np.asarray(names, dtype=str)
+    parts = {
+        str(name): items.take(np.flatnonzero(slice_of == name)) for name in np.unique(slice_of)
+    }
     level, costs = terms.level * finding.chosen.share, terms.break_costs
     numbers = [part.evidence(policy, costs) for part in parts.values()]
     if terms.promise == "gain":
@@ -72,8 +74,8 @@ def found_at_least(
     large = names[counts >= LEAST_OF_CLASS].tolist()
     bounds = {}
     for name in large:
-        own = truths == name
-        missed = group_means(groups[own], (~shown[own]).astype(float))
-        exact = len(missed) == int(own.sum())
+        among = truths == name
+        missed = group_means(groups[among], (~shown[among]).astype(float))
+        exact = len(missed) == int(among.sum())
         bounds[str(name)] = 1 - upper_bound(missed.mean(), len(missed), level / len(large), exact)
     return bounds

@@ -77,10 +77,10 @@ def in_words(policy: Policy) -> str:
 
 
 def _tried(finding: Finding) -> str:
-    methods, own = finding.terms.methods, [t.policy for t in finding.trials]
-    names = dict.fromkeys(n for p in own if p.method == TRACE for n in p.operators)
+    methods, policies = finding.terms.methods, [t.policy for t in finding.trials]
+    names = dict.fromkeys(n for p in policies if p.method == TRACE for n in p.operators)
     listed = (f"trace ({' and '.join(names)})" if m == TRACE else m for m in methods)
-    return f"{_many(len(own), 'policy', 'policies')} of {', '.join(listed)}"
+    return f"{_many(len(policies), 'policy', 'policies')} of {', '.join(listed)}"
 
 
 def _let_through(finding: Finding) -> str:
@@ -113,15 +113,17 @@ def _gain(terms: Terms) -> str:
 
 def _worth(finding: Finding) -> str:
     assert finding.chosen is not None
-    worth, own = finding.worth, finding.chosen.evidence
-    repair = f"of {_many(own.overrides, 'override')} {own.fixed} make a wrong answer right"
-    wrong = f"{own.sideways} another wrong one"
+    worth, evidence = finding.worth, finding.chosen.evidence
+    repair = (
+        f"of {_many(evidence.overrides, 'override')} {evidence.fixed} make a wrong answer right"
+    )
+    wrong = f"{evidence.sideways} another wrong one"
     at_least = worth["net_at_least"]
     least = f"{_points(at_least)} at least" if at_least else "more than none at least"
     return (
         f"{_points(worth['net'])} repairs in 100 answers where a break costs "
         f"{finding.terms.break_costs:g}, {least}; "
-        f"{own.broken} of {_many(finding.base_right, 'right answer')} broken, "
+        f"{evidence.broken} of {_many(finding.base_right, 'right answer')} broken, "
         f"{_percent(worth['right_broken_at_most'])} at most; {repair}, {wrong}"
     )
 
@@ -159,8 +161,8 @@ def _cost(finding: Finding) -> str:
     """Say what the promise leaves undone, beside letting everything through that gains most."""
     if finding.best.gain <= 0:
         return "nothing, there was no gain to lose"
-    best, own = finding.best.evidence, finding.chosen and finding.chosen.evidence
-    fixed, broken = (own.fixed, own.broken) if own else (0, 0)
+    best, chosen = finding.best.evidence, finding.chosen and finding.chosen.evidence
+    fixed, broken = (chosen.fixed, chosen.broken) if chosen else (0, 0)
     if fixed == best.fixed:
         return f"none of {_many(best.fixed, 'repair')} is given up"
     return (
@@ -184,8 +186,8 @@ def _deferral(finding: Finding) -> str:
 
 
 def _counted(trial: PolicyTrial) -> str:
-    own = trial.evidence
-    return f"{own.broken} of {own.items} broken, {own.fixed} fixed"
+    evidence = trial.evidence
+    return f"{evidence.broken} of {evidence.items} broken, {evidence.fixed} fixed"
 
 
 def _many(count: int, noun: str, nouns: str | None = None) -> str:

@@ -1,9 +1,8 @@
-"""Contest: what labels buy beside corrections: probes, the words alone, the embeddings alone.
+"""Contest of what can be fitted to labels: probes, a bag of words, the embeddings alone.
 
-Shares that stand side by side are cross-fitted: every text is answered by a fit on other groups of
-texts. What is certified is not: a probe of one half of the labels is tested on the other half, and
-that probe is the one that runs. Which kind of probe that is, its own half decides: the one that
-costs more has to gain more there than chance would.
+Accuracies side by side are cross-fitted: a fit on other groups of texts answers each text. The
+certified probe is not cross-fitted: half of the labels make it and the other half test it. The
+first half also chooses its kind. A costlier kind has to gain more there than chance would.
 """
 
 import time
@@ -59,11 +58,11 @@ if TYPE_CHECKING:
 
 ALONE, STACKED = "probe", "probe+model"
 WORDS, DEPTH_0, LARGEST = "bag of words", "words' embeddings", "largest class"
-_SOURCE = "of "  # before the name of what one source of states is called until it has a probe
+_SOURCE = "of "  # before the name of a source of states, until it has a probe
 UNREAD = "fitted without the text"
 FOLDS = 5
 _COUNTED = 16  # texts whose cost is counted
-_FITS = 10  # of every depth: those of the folds, the half and all, and what the rest comes to
+_FITS = 10  # fits of every depth: of the folds, the half, all labels, and the rest together
 
 Right = Bool[np.ndarray, " texts"]
 
@@ -73,14 +72,14 @@ class Entrant:
     """A probe that is tested, and runs.
 
     Attributes:
-        probe: Made of texts that do not test it.
-        tested: Texts that do [texts].
-        right: Where it is right on these [texts]; no word of the others.
-        cost: What an answer of it takes, in answers of the model, which it asks where it is unsure.
-        fraction: The share of the labelled groups that made it.
-        likeness: By it, of the texts that test it; none where it reads no state.
-        likely: Of each text that tests it, its options' probabilities and the place of the right
-            one.
+        probe: Fitted to other texts than those that test it.
+        tested: True for the texts that test it [texts].
+        right: True where it is right; meaningless for texts that do not test it [texts].
+        cost: Multiplications of an answer over those of the model's answer, which is included if
+            the probe is unsure.
+        fraction: Share of the labelled groups that made it.
+        likeness: Its likeness values of the texts that test it; empty if it reads no state.
+        likely: Per text that tests it, the options' probabilities and the place of the right one.
     """
 
     probe: Probe
@@ -104,12 +103,12 @@ class Contest:
     """Results of probes and their controls on the same labels.
 
     Attributes:
-        entrants: The probe that the labels of one half make.
-        crossed: Answers of cross-fitted probes, of the bag of words and so on, by name [texts].
-        by_depth: Leave-one-out share right of a probe of each depth [depths]; empty where options
-            differ by text.
-        curve: Labels and leave-one-out share right of a quarter, a half and all of them, at the
-            depth that is best with all.
+        entrants: The probe that one half of the labels makes.
+        crossed: Cross-fitted answers of probes and baselines, by name [texts].
+        by_depth: Leave-one-out accuracy of a probe per depth [depths]; empty if options differ by
+            text.
+        curve: Number of labels and leave-one-out accuracy with a quarter, a half and all of them,
+            at the depth that is best with all.
         refit: Fits a probe of the first entrant's kind to all labels, once.
     """
 
@@ -120,8 +119,8 @@ class Contest:
     curve: tuple[tuple[int, float], ...] = ()
 
     def entrant(self, method: str | None) -> Entrant:
-        """Return the probe of that method, or the first where none is."""
-        return next((own for own in self.entrants if own.probe.name == method), self.entrants[0])
+        """Return the probe of that method, or the first if there is none."""
+        return next((one for one in self.entrants if one.probe.name == method), self.entrants[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,8 +128,8 @@ class Material:
     """Labelled texts of a try, and how the model reads them.
 
     Attributes:
-        groups: Of each text; texts of one group are never on both sides of a fit.
-        cell: The records of the texts; each is an item that counts.
+        groups: The group of each text; one group is never on both sides of a fit.
+        cell: The records of the texts.
         template: Writes the prompts.
         readers: Sentence encoders that take part, alone and beside the model's probe.
     """
@@ -151,18 +150,18 @@ class Material:
 
 
 def hold(tracer: "Tracer", material: Material) -> Contest | None:
-    """Hold the contest: state probes where all texts have one question, else trajectory probes.
+    """Hold the contest: of state probes if all texts have one question, else trajectory probes.
 
     Returns:
-        None where there are too few labels for a probe.
+        None if there are too few labels for a probe.
     """
     made = fit_part(material.groups, FRACTION, SEED)
-    one = all(own == material.questions[0] for own in material.questions)
+    one = all(question == material.questions[0] for question in material.questions)
     return (_by_state if one else _by_trajectory)(tracer, material, made)
 
 
 def fitting(tracer: "Tracer", labels: int, classes: int) -> float:
-    """Return about how many seconds the fits of state probes take: one of a depth, times all."""
+    """Estimate the seconds of all fits of state probes, from one fit of one depth."""
     noise = np.random.default_rng(SEED).normal(size=(labels, 1, 1, tracer.profile.width))
     start = time.perf_counter()
     fit_state(noise, [str(i % classes) for i in range(labels)], poolings=POOLINGS[:1])
@@ -179,36 +178,36 @@ def _by_state(tracer: "Tracer", material: Material, made: Right) -> Contest | No
     base, blind = (np.stack([*frame[name]]) for name in ("base_scores", "blind_scores"))
     options, truths = candidates_of(question), np.array(labels)
     encoded = {reader.name: _encode(reader, material.texts) for reader in material.readers}
-    own = _Known(tracer, material, options, truths, states, encoded, base, blind)
-    entrants, names = own.entrants(made)
+    labelled = _Labelled(tracer, material, options, truths, states, encoded, base, blind)
+    entrants, names = labelled.entrants(made)
     crossed = {
         names.get(name, name): answers
-        for name, answers in cross_fit(own.contestants, material.folds).items()
+        for name, answers in cross_fit(labelled.contestants, material.folds).items()
     }
     (largest, _), *_ = Counter(labels).most_common(1)
     crossed[LARGEST] = np.full(len(truths), largest)
-    by_depth, curve = own.curve()
-    refit = cache(partial(own.refit, entrants[0].probe))
+    by_depth, curve = labelled.curve()
+    refit = cache(partial(labelled.refit, entrants[0].probe))
     return Contest(tuple(entrants), crossed, by_depth, refit, curve)
 
 
 @dataclass(frozen=True)
-class _Held:
-    """The threshold of a probe, and what it does to the labels that chose it."""
+class _Threshold:
+    """The threshold of a probe, and its effects on the labels that chose it."""
 
-    threshold: float
+    value: float
     effects: dict[str, float]
 
     @classmethod
-    def of(cls, scores: np.ndarray, base: np.ndarray, truths: np.ndarray) -> "_Held":
+    def of(cls, scores: np.ndarray, base: np.ndarray, truths: np.ndarray) -> "_Threshold":
         threshold = choose_threshold(scores, base, truths)
         counts = effects(scores, base, truths, threshold)
         return cls(threshold, {name: float(count) for name, count in counts.items()})
 
 
 @dataclass(frozen=True, eq=False)
-class _Known:
-    """Labelled texts of one question, and what the model has of each."""
+class _Labelled:
+    """Labelled texts of one question, with their states and scores."""
 
     tracer: "Tracer"
     material: Material
@@ -220,9 +219,10 @@ class _Known:
     blind: np.ndarray
 
     def each(self, fitted: Sequence[int]) -> dict[str, StateFit]:
-        """Return the probe of the model's states, of each encoder's, and of both together.
+        """Fit a probe to the model's states, to each encoder's, and to both together.
 
-        What reads less comes first.
+        Returns:
+            The fits by name, the cheapest source first.
         """
         labels, some = self.truths[fitted].tolist(), np.isin(np.arange(len(self.truths)), fitted)
         model = fit_state(self.states[fitted], labels)
@@ -245,7 +245,7 @@ class _Known:
         return rows, self.each(rows)
 
     def work(self, probe: StateProbe) -> int:
-        """Return the weights that a state of one source takes per token."""
+        """Return the number of weights that one token of a probe's input passes through."""
         profiles = {reader_name(r.name): r.profile for r in self.material.readers}
         if probe.reader:
             return _weights(profiles[probe.reader], profiles[probe.reader].depth)
@@ -253,94 +253,101 @@ class _Known:
 
     def fits(
         self, fitted: Sequence[int], each: Mapping[str, StateFit]
-    ) -> tuple[StateFit, StackedProbe, Right, tuple["_Held", "_Held"]]:
+    ) -> tuple[StateFit, StackedProbe, Right, tuple["_Threshold", "_Threshold"]]:
         """Choose the best state probe by leave-one-out, and fit a stacked one over it.
 
         Returns:
-            The best and the stacked one, where this is right on the labels of other folds, and
-            what holds each of the two.
+            The best and the stacked one, True where the stacked one is right in cross-validation,
+            and the thresholds of the two.
         """
-        own, groups = self.truths[fitted].tolist(), [str(self.material.groups[i]) for i in fitted]
+        labels, groups = (
+            self.truths[fitted].tolist(),
+            [str(self.material.groups[i]) for i in fitted],
+        )
         fit = max(each.values(), key=lambda one: one.right.max())  # of equals the cheaper
         scores = self.base[fitted], self.blind[fitted]
-        over = fit_stacked(fit, own, self.options, *scores, groups)
+        over = fit_stacked(fit, labels, self.options, *scores, groups)
         base = self.base[fitted].argmax(axis=1)
-        truths = np.array([*map(self.options.index, own)])
+        truths = np.array([*map(self.options.index, labels)])
         alone = of_options(fit.scores, fit.probe.classes, self.options)
-        held = (_Held.of(alone, base, truths), _Held.of(over.scores / 2, base, truths))
-        return fit, over.probe, over.scores.argmax(axis=1) == truths, held
+        thresholds = (
+            _Threshold.of(alone, base, truths),
+            _Threshold.of(over.scores / 2, base, truths),
+        )
+        return fit, over.probe, over.scores.argmax(axis=1) == truths, thresholds
 
-    def table(self, fit: Fit, own: Right) -> np.ndarray:
+    def table(self, fit: Fit, some: Right) -> np.ndarray:
         """Return the scores of all options to some texts, on the ridge's scale."""
-        known, names = self.scored(fit, own)
+        scores, names = self.scored(fit, some)
         log_odds = isinstance(fit, StackedProbe)
-        return of_options(known / 2 if log_odds else known, names, self.options)
+        return of_options(scores / 2 if log_odds else scores, names, self.options)
 
-    def scored(self, probe: Fit, own: Right) -> tuple[np.ndarray, Sequence[str]]:
-        """Return a probe's scores of some texts, and the options that they are of."""
+    def scored(self, probe: Fit, some: Right) -> tuple[np.ndarray, Sequence[str]]:
+        """Return a probe's scores of some texts, and the options that they are for."""
         fit = probe.state if isinstance(probe, StackedProbe) else probe
         assert not isinstance(fit, TrajectoryProbe)
-        known = fit.scores(self.rows(fit, own))
+        scores = fit.scores(self.rows(fit, some))
         if isinstance(probe, StackedProbe):
-            scores = self.base[own], self.blind[own]
-            return probe.scores(known, self.options, *scores), self.options
-        return known, fit.classes
+            of_model = self.base[some], self.blind[some]
+            return probe.scores(scores, self.options, *of_model), self.options
+        return scores, fit.classes
 
-    def rows(self, fit: StateProbe, own: Right) -> np.ndarray:
+    def rows(self, fit: StateProbe, some: Right) -> np.ndarray:
         """Return the states that a probe reads of some texts [texts, width]."""
-        names = {reader_name(name): states for name, states in self.encoded.items()}
+        encoded = {reader_name(name): states for name, states in self.encoded.items()}
         if fit.pooling == OWN:
-            return np.asarray(names[fit.reader][own, fit.depth, 0].astype(np.float64))
-        rows = self.states[own, fit.depth, POOLINGS.index(fit.pooling)].astype(np.float64)
+            return np.asarray(encoded[fit.reader][some, fit.depth, 0].astype(np.float64))
+        rows = self.states[some, fit.depth, POOLINGS.index(fit.pooling)].astype(np.float64)
         if fit.beside is None:
             return np.asarray(rows)
-        return np.concatenate([rows, names[fit.reader][own, fit.beside, 0]], axis=1)
+        return np.concatenate([rows, encoded[fit.reader][some, fit.beside, 0]], axis=1)
 
-    def answers(self, probe: Fit, own: Right, threshold: float | None = None) -> np.ndarray:
-        """Return the options that a probe answers, or the model where its answer stands."""
-        known, names = self.scored(probe, own)
-        answers = np.array(names)[known.argmax(axis=1)]
+    def answers(self, probe: Fit, some: Right, threshold: float | None = None) -> np.ndarray:
+        """Return a probe's answers, or the model's where the threshold is not reached."""
+        scores, names = self.scored(probe, some)
+        answers = np.array(names)[scores.argmax(axis=1)]
         if threshold is None:
             return np.asarray(answers)
-        base = self.base[own].argmax(axis=1)
-        stands = answers_by_itself(self.table(probe, own), base, threshold)
+        base = self.base[some].argmax(axis=1)
+        stands = answers_by_itself(self.table(probe, some), base, threshold)
         return np.asarray(np.where(stands, answers, np.array(self.options)[base]))
 
-    def contestants(self, rest: Right, own: Right) -> dict[str, np.ndarray]:
+    def contestants(self, rest: Right, some: Right) -> dict[str, np.ndarray]:
         """Return each contestant's answers to some texts, fitted on the rest."""
         texts, fitted = self.material.texts, _kept(self.material.truths, rest)
         each = self.each(fitted)
         fit, stacked, _, (alone, over) = self.fits(fitted, each)
-        known = self.truths[fitted].tolist()
-        words = bag_of_words([texts[i] for i in fitted], known)
-        depth_0 = fit_state(self.states[fitted, :1, :1], known, poolings=POOLINGS[:1]).probe
-        return {_SOURCE + name: self.answers(one.probe, own) for name, one in each.items()} | {
-            ALONE: self.answers(fit.probe, own, alone.threshold),
-            STACKED: self.answers(stacked, own, over.threshold),
-            WORDS: words.predict([texts[i] for i in np.flatnonzero(own).tolist()]),
-            DEPTH_0: self.answers(depth_0, own),
+        labels = self.truths[fitted].tolist()
+        words = bag_of_words([texts[i] for i in fitted], labels)
+        depth_0 = fit_state(self.states[fitted, :1, :1], labels, poolings=POOLINGS[:1]).probe
+        return {_SOURCE + name: self.answers(one.probe, some) for name, one in each.items()} | {
+            ALONE: self.answers(fit.probe, some, alone.value),
+            STACKED: self.answers(stacked, some, over.value),
+            WORDS: words.predict([texts[i] for i in np.flatnonzero(some).tolist()]),
+            DEPTH_0: self.answers(depth_0, some),
         }
 
     def entrants(self, made: Right) -> tuple[list[Entrant], dict[str, str]]:
-        """Return the probe that one part of the labels makes, and the probes' full names."""
+        """Return the probe that one part of the labels makes, and the full names of all probes."""
         fitted = _kept(self.material.truths, made)
         each = self.each(fitted)
-        fit, stacked, both, held = self.fits(fitted, each)
+        fit, stacked, right, thresholds = self.fits(fitted, each)
         alone = np.array(fit.probe.classes)[fit.scores.argmax(axis=1)] == self.truths[fitted]
-        better = int(both.sum()) - int(alone.sum()) > np.sqrt((both != alone).sum())
+        better = int(right.sum()) - int(alone.sum()) > np.sqrt((right != alone).sum())
         chosen: Fit = stacked if better else fit.probe
-        entrants = [self.entrant(chosen, held[int(better)].threshold, len(fitted), ~made)]
+        entrants = [self.entrant(chosen, thresholds[int(better)].value, len(fitted), ~made)]
         names = {_SOURCE + name: one.probe.name for name, one in each.items()}
         return entrants, names | {ALONE: fit.probe.name, STACKED: stacked.name}
 
     def refit(self, like: Probe) -> Probe:
         """Fit a probe of the same kind to all labels."""
         fitted, each = self.fitted_to_all
-        fit, stacked, _, held = self.fits(fitted, each)
+        fit, stacked, _, thresholds = self.fits(fitted, each)
         better = isinstance(like.fit, StackedProbe)
         chosen = stacked if better else fit.probe
         probe = _probe(self.tracer, self.material, chosen, len(fitted))
-        return replace(probe, threshold=held[better].threshold, figures=held[better].effects)
+        threshold = thresholds[better]
+        return replace(probe, threshold=threshold.value, figures=threshold.effects)
 
     def entrant(
         self, fit: Fit, threshold: float, labels: int, tested: Right, fraction: float = FRACTION
@@ -350,10 +357,10 @@ class _Known:
         probe = replace(probe, threshold=threshold)
         assert probe.state is not None
         like = tuple(probe.state.likeness_p(self.rows(probe.state, tested)).tolist())
-        known, names = self.scored(fit, tested)
-        p = np.zeros((len(known), len(self.options)))  # 0 of what it never answers
+        scores, names = self.scored(fit, tested)
+        p = np.zeros((len(scores), len(self.options)))  # 0 for options that it never answers
         places = [self.options.index(name) for name in names]
-        p[:, places] = softmax(known / fit.temperature, axis=1)
+        p[:, places] = softmax(scores / fit.temperature, axis=1)
         truths = map(self.options.index, self.truths[tested].tolist())
         likely = tuple(zip(p, truths, strict=True))
         right = self.answers(fit, tested | ~tested, threshold) == self.truths
@@ -363,7 +370,7 @@ class _Known:
         return Entrant(probe, tested, right, cost, fraction, like, likely)
 
     def curve(self) -> tuple[np.ndarray, tuple[tuple[int, float], ...]]:
-        """Leave-one-out share right by depth, and by how many labels at the best depth."""
+        """Return the leave-one-out accuracy by depth, and by number of labels at the best depth."""
         labels, truths = self.material.truths, self.truths
         fitted, each = self.fitted_to_all
         every = each[ALONE]
@@ -386,27 +393,27 @@ def _by_trajectory(tracer: "Tracer", material: Material, made: Right) -> Contest
             for question, truth in zip(material.questions, material.truths, strict=True)
         ]
     )
-    names = [str(own) for own in material.groups]
+    names = [str(group) for group in material.groups]
     unread = [without_input(x) for x in items]
 
     def fitted(features: Sequence[Options], among: Right) -> TrajectoryProbe:
-        mine = places[among]
-        own = [names[i] for i in mine]
-        return fit_trajectory([features[i] for i in mine], truths[mine].tolist(), own).probe
+        some = places[among]
+        groups = [names[i] for i in some]
+        return fit_trajectory([features[i] for i in some], truths[some].tolist(), groups).probe
 
-    def answers(features: Sequence[Options], probe: TrajectoryProbe, own: Right) -> np.ndarray:
-        return np.array([int(probe.scores(features[i]).argmax()) for i in places[own]])
+    def answers(features: Sequence[Options], probe: TrajectoryProbe, some: Right) -> np.ndarray:
+        return np.array([int(probe.scores(features[i]).argmax()) for i in places[some]])
 
-    def contestants(rest: Right, own: Right) -> dict[str, np.ndarray]:
+    def contestants(rest: Right, some: Right) -> dict[str, np.ndarray]:
         pairs = {TrajectoryProbe.name: items, UNREAD: unread}
-        return {name: answers(x, fitted(x, rest), own) for name, x in pairs.items()}
+        return {name: answers(x, fitted(x, rest), some) for name, x in pairs.items()}
 
     if any(len(set(material.groups[half])) < FOLDS for half in (made, ~made)):
         return None
     probe = _probe(tracer, material, fitted(items, made), int(made.sum()))
     options = [candidates_of(question) for question in material.questions]
     crossed = {
-        name: np.array([own[index] for own, index in zip(options, indices, strict=True)])
+        name: np.array([texts[index] for texts, index in zip(options, indices, strict=True)])
         for name, indices in cross_fit(contestants, material.folds).items()
     }
     assert isinstance(probe.fit, TrajectoryProbe)
@@ -451,7 +458,7 @@ def _encode(reader: Encoder, texts: Sequence[str]) -> np.ndarray:
 
 
 def _weights(profile: EncoderProfile | Profile, depth: int) -> int:
-    """Return the weights of some blocks, each used once a token: about 12 d^2 a block."""
+    """Return the number of weights of the first blocks, about 12 d^2 per block."""
     return 12 * profile.width**2 * depth
 
 
@@ -464,11 +471,11 @@ def _enough(labels: Sequence[str], among: Right) -> bool:
 
 
 def _costs(tracer: "Tracer", material: Material, probe: Probe) -> float:
-    """Return the multiplications of an answer by the probe over those of one by the model.
+    """Return the multiplications of the probe's answer over those of the model's.
 
-    A block has about 12 d^2 weights, each used once a token; the head d V, each used once a row
-    that predicts a token, and a depth. Prompts without the input are the same for all texts of one
-    question, and cost nothing there.
+    A block has about 12 d^2 weights, each used once per token. The head has d V weights, each used
+    once per row that predicts a token, and per depth that is read. Prompts without the input cost
+    nothing, because all texts of a question share them.
     """
     profile, template = tracer.profile, material.template
     block, head = 12 * profile.width**2, profile.width * profile.vocabulary
@@ -477,10 +484,10 @@ def _costs(tracer: "Tracer", material: Material, probe: Probe) -> float:
     items = [item_of(*pair, template, blind=True, content_free=True) for pair in pairs]
     encoded = tracer.encode(items)
     model = whole = 0
-    for own in encoded:
-        if isinstance(own, ItemError):
+    for item in encoded:
+        if isinstance(item, ItemError):
             continue
-        for place, prompt in enumerate(own.prompts):
+        for place, prompt in enumerate(item.prompts):
             forest = build(prompt.branches)
             trunk, rows = len(forest) * block * profile.depth, len(forest.reads.rows) * head
             model += 0 if place else trunk + rows  # the first is the one with the input
@@ -495,6 +502,6 @@ def _costs(tracer: "Tracer", material: Material, probe: Probe) -> float:
         read += tokens * block * state.depth
     for reader in material.readers:
         if reader_name(reader.name) == state.reader:
-            tokens = sum(len(own.tokens) for own in reader.encode(texts))
+            tokens = sum(len(text.tokens) for text in reader.encode(texts))
             read += tokens * _weights(reader.profile, reader.profile.depth)
     return read / model + isinstance(probe.fit, StackedProbe)

@@ -128,10 +128,10 @@ def by_reading(cells: Sequence[Readings], theta: Theta) -> list[Effect]:
 
 def reading_table(effects: Sequence[Effect], theta: Theta) -> Table:
     """Tabulate the readings, those of the runs marked."""
-    own = theta.invariant
+    switches = theta.invariant
     marked = {
         f"T: {theta.scorer.reading}",
-        f"I(M): {own.output_rows}/{own.block}/{own.norm}",
+        f"I(M): {switches.output_rows}/{switches.block}/{switches.norm}",
     }
     rows = tuple((f"{e.label}{'†' if e.label in marked else ''}", *_ablated(e)) for e in effects)
     notes = (

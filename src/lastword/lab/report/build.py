@@ -122,7 +122,7 @@ def write(material: ReportInput, out: Path, *, with_paper: bool = False) -> Outp
     try:
         paths = [path for table in made for path in write_table(table, out / "tables")]
         (out / "figures").mkdir(parents=True, exist_ok=True)
-        paths += [path for own in pictures for path in draw.save(own, out / "figures")]
+        paths += [path for picture in pictures for path in draw.save(picture, out / "figures")]
         _write_page(index, material, views, made, pictures)
     except OSError as error:
         raise RecordError(f"cannot write to {out}: {error.strerror or error}") from error
@@ -130,8 +130,8 @@ def write(material: ReportInput, out: Path, *, with_paper: bool = False) -> Outp
 
 
 def _lines(view: CellReport) -> list[str]:
-    own, beside = view.judgement, view.controls.sentence
-    verdict = f"{own.model} on {own.benchmark}: {own.sentence}"
+    judgement, beside = view.judgement, view.controls.sentence
+    verdict = f"{judgement.model} on {judgement.benchmark}: {judgement.sentence}"
     return [verdict, f"  {beside}"] if beside else [verdict]
 
 
@@ -144,13 +144,13 @@ def _contents(
     readings = [read(cell, theta) for cell in cells]
     beside, summaries = [controls(cell) for cell in cells], [summarise(cell) for cell in cells]
     needs = [dependence(c, theta, sighted=r) for c, r in zip(cells, readings, strict=True)]
-    judgements = judge(cells, [own.objection for own in beside])
+    judgements = judge(cells, [each.objection for each in beside])
     own_readings = by_reading(readings, theta)
-    known = [own for own in map(depths, cells) if own is not None]
+    known = [curve for curve in map(depths, cells) if curve is not None]
     effects, swept = necessity(readings, theta), sweeps(readings, theta)
     per_model = tables.per_model(summaries, theta)
     cost = cost_table(material.timings) if material.timings else None
-    own = [
+    made = [
         *material.beside,
         tables.master(summaries, theta),
         tables.grid(summaries),
@@ -190,7 +190,7 @@ def _contents(
         figure_against_paper(summaries, judgements) if with_paper else None,
     ]
     views = [CellReport(*row) for row in zip(summaries, judgements, beside, strict=True)]
-    return views, own, [figure for figure in pictures if figure is not None]
+    return views, made, [figure for figure in pictures if figure is not None]
 
 
 def _chosen(material: ReportInput) -> tuple[Figure | None, Figure | None]:

@@ -62,12 +62,14 @@ def invariants_against_paper(invariants: Mapping[str, Mapping[str, Any]]) -> Tab
     """
     theirs = {cell.model: cell.invariant for cell in read_published()["truthfulqa"]}
     rows = []
-    for name, own in invariants.items():
+    for name, values in invariants.items():
         paper = theirs.get(paper_model(name) or "", math.nan)
-        factors = [own[f"phi_{letter}"] for letter in "NOKV"]
-        others = [value for value in own["readings"].values() if value is not None]
+        factors = [values[f"phi_{letter}"] for letter in "NOKV"]
+        others = [value for value in values["readings"].values() if value is not None]
         ends = min(others, default=math.nan), max(others, default=math.nan)
-        rows.append((name, own["model"], own["invariant"], paper, own["branch"], *ends, *factors))
+        rows.append(
+            (name, values["model"], values["invariant"], paper, values["branch"], *ends, *factors)
+        )
     heads = columns(
         "Model | Checkpoint | I(M) .2 | I(M) paper .2 | Branch"
         " | Least reading .2 | Largest reading .2"
@@ -88,14 +90,14 @@ def ablation_against_paper(effects: Sequence[Effect]) -> Table:
         " | Negative MC1 cells | Negative MC1 cells, paper"
         " | Negative MC2 cells | Negative MC2 cells, paper"
     )
-    own = {effect.label.removesuffix(" (as run)"): effect for effect in effects}
+    by_label = {effect.label.removesuffix(" (as run)"): effect for effect in effects}
     rows = []
     for name, *printed in _rows("paper_ablation.csv"):
         numbers_of = [float(value) for value in printed]
         theirs: list[Value] = [*numbers_of[:2], *map(int, numbers_of[2:])]
         if name in _DOES_NOT_ADD_UP:
             theirs[:2] = [Marked(value) for value in numbers_of[:2]]
-        effect = own.get(name)
+        effect = by_label.get(name)
         ours = [math.nan] * 4 if effect is None else [*effect.points, *effect.negative]
         rows.append((name, *chain(*zip(ours, theirs, strict=True))))
     notes = (
@@ -208,9 +210,9 @@ def _text(file: str) -> str:
 
 
 def _beside(s: Summary) -> tuple[Value, ...]:
-    own = [100 * v for v in (s.mc1_base, s.delta_mc1, s.mc2_base, s.delta_mc2)]
+    ours = [100 * v for v in (s.mc1_base, s.delta_mc1, s.mc2_base, s.delta_mc2)]
     name, invariant, *theirs = _published(s) or PaperCell(EN_DASH, *[math.nan] * 5)
-    pairs = chain(*zip(own, theirs, strict=True))
+    pairs = chain(*zip(ours, theirs, strict=True))
     return (s.model, s.benchmark, name, s.invariant, invariant, *pairs)
 
 
