@@ -73,10 +73,10 @@ class Call:
         scope = Scope(read, "all" if view else "base")
         ((decision, encoded),) = await self.corrector.decide([item], self.client, scope)
         decision = decision if corrects else decision.as_base()
-        told = self.corrector.write(decision, item, full=full, request=self.id)
+        written = self.corrector.write(decision, item, full=full, request=self.id)
         if view:
-            told["view"] = self.corrector.view(decision, item)
-        return told, encoded
+            written["view"] = self.corrector.view(decision, item)
+        return written, encoded
 
 
 async def _call(request: Request) -> Call:

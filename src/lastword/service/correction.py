@@ -273,7 +273,9 @@ class Corrector:
         if name is None or name in (names := (self.name, *aliases)):
             return None
         questions = self.decider.served.questions
-        found = [question for own in names for question in questions if name == f"{own}:{question}"]
+        found = [
+            question for label in names for question in questions if name == f"{label}:{question}"
+        ]
         if not found:
             what = f"the model {name!r:.80} is not served here; expected {self.name!r}"
             known = f", or with one of the questions {', '.join(questions)}" if questions else ""

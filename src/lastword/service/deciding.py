@@ -124,7 +124,7 @@ async def _answered(
         require_small(corrector, text, singles(asked), most)
         ready = corrector.decider.prepare(asked, warn=False)
         near, decider = _heed(call, ready), corrector.decider
-        probed = any(decider.probe_of(own) is not None for own in asked.values())
+        probed = any(decider.probe_of(question) is not None for question in asked.values())
         tokens = count_tokens(text, decider.tracer.tokenizer) if probed else 0
         return text, replace(ready, questions=ready.singles), near, tokens
 
@@ -152,15 +152,15 @@ async def _answered(
         await asyncio.sleep(0)  # others have their turn
         answer = cast(SingleAnswer, found[part.name])
         if part.probe is None:
-            answer, told = _of_model(
+            answer, written = _of_model(
                 call, part, answer, plan.text, trajectory=trajectory, view=view
             )
         else:
-            told = {"operator": answer.method}
+            written = {"operator": answer.method}
             if corrector.oversight is not None:
-                told["feedback_id"] = corrector.oversight.probed(answer, part, plan.text)
+                written["feedback_id"] = corrector.oversight.probed(answer, part, plan.text)
         answers[part.name] = answer
-        reasons[part.name] = _reasons(answer, told, trajectory=trajectory)
+        reasons[part.name] = _reasons(answer, written, trajectory=trajectory)
         if part.name in near:
             reasons[part.name]["warnings"] = [near[part.name]]
     return Answered(answers, reasons, tuple(items), probed_tokens)
@@ -174,12 +174,12 @@ def _heed(call: Call, ready: Questionnaire) -> dict[str, str]:
     """
     if not ready.near:
         return {}
-    told = [
+    messages = [
         f"almost the question {json.dumps(miss.served)}: {', '.join(miss.differences)} differ"
         for miss in ready.near.values()
     ]
-    call.warn("near_miss", [*dict.fromkeys(told)][:_MOST_TOLD])
-    warnings = {
+    call.warn("near_miss", [*dict.fromkeys(messages)][:_MOST_TOLD])
+    messages = {
         name: f'This is {miss}. Send it exactly, or name it: "question": {json.dumps(miss.served)}'
         for name, miss in ready.near.items()
     }
@@ -200,12 +200,12 @@ def _of_model(
     corrector, decision = call.corrector, answer.decision
     assert isinstance(decision, Decision) and part.item is not None
     item = part.item.item
-    told = corrector.write(decision, item, full=trajectory, request=call.id, value=text)
+    written = corrector.write(decision, item, full=trajectory, request=call.id, value=text)
     if view:
-        told["view"] = corrector.view(decision, item)
+        written["view"] = corrector.view(decision, item)
     if corrector.shadow:
         answer = answer_of(part.question, decision.as_base(), None)
-    return answer, told
+    return answer, written
 
 
 def _pieces(ready: Questionnaire, text: str) -> Iterator[tuple[Questionnaire, int]]:
@@ -222,23 +222,23 @@ def _pieces(ready: Questionnaire, text: str) -> Iterator[tuple[Questionnaire, in
 
 def _texts_of(asked: Mapping[str, Question], value: Input) -> list[str]:
     """Return every text of a request, each of which is in some prompt."""
-    options = [option for own in asked.values() for option in own.options]
+    options = [option for question in asked.values() for option in question.options]
     described = [option.description or "" for option in options]
-    said = [own.instructions for own in asked.values()]
+    said = [question.instructions for question in asked.values()]
     return [text_of(value), *said, *described, *(option.text for option in options)]
 
 
-def keyed(own: SingleAnswer, confidence: float) -> dict[str, Any]:
+def keyed(answer: SingleAnswer, confidence: float) -> dict[str, Any]:
     """Return a choice or a score in the form that TypeSafe and Google share, keyed by text."""
-    shares = own.probabilities.tolist()
-    told: dict[str, Any] = {"type": "score"}
+    shares = answer.probabilities.tolist()
+    written: dict[str, Any] = {"type": "score"}
     names: Sequence[Any] = range(len(shares))
-    if isinstance(own, ChoiceAnswer):
-        told, names = {"type": "choice", "choice": own.choice}, own.values
-    elif isinstance(own, ScoreAnswer):
-        told["score"] = own.score
-    told["probabilities"] = dict(zip(map(str, names), shares, strict=True))
-    return told | {"confidence": confidence}
+    if isinstance(answer, ChoiceAnswer):
+        written, names = {"type": "choice", "choice": answer.choice}, answer.values
+    elif isinstance(answer, ScoreAnswer):
+        written["score"] = answer.score
+    written["probabilities"] = dict(zip(map(str, names), shares, strict=True))
+    return written | {"confidence": confidence}
 
 
 def require_small(
@@ -297,17 +297,17 @@ class _Work:
             raise Refusal("too_many_tokens", f"{what}: {more}")
 
 
-def _reasons(answer: Any, told: Mapping[str, Any], *, trajectory: bool) -> dict[str, Any]:
+def _reasons(answer: Any, written: Mapping[str, Any], *, trajectory: bool) -> dict[str, Any]:
     """Return the fields of an answer that the dialects do not have."""
     reasons = {
         "method": answer.method,
-        "operator": told["operator"],
+        "operator": written["operator"],
         "corrected": answer.corrected,
         "calibrated": answer.calibrated,
         "deferred": answer.deferred,
         "confidence": answer.confidence,
     }
-    reasons |= {name: told[name] for name in ("feedback_id", "view") if name in told}
+    reasons |= {name: written[name] for name in ("feedback_id", "view") if name in written}
     decision = answer.decision
     if isinstance(decision, Probed):
         reasons["likeness"] = decision.likeness
@@ -315,7 +315,7 @@ def _reasons(answer: Any, told: Mapping[str, Any], *, trajectory: bool) -> dict[
         reasons["seen"] = int(seen.value)
     if trajectory and decision.trajectory is not None:
         reasons["candidates"] = list(decision.candidates)
-        reasons["trajectory"] = told.get("trajectory", decision.trajectory)
+        reasons["trajectory"] = written.get("trajectory", decision.trajectory)
     return strict(reasons)  # type: ignore[no-any-return]
 
 

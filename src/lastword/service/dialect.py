@@ -85,8 +85,8 @@ class Dialect:
     def _responses(self, route: Route) -> dict[int | str, dict[str, Any]]:
         """Return the responses of a route for OpenAPI: its answer, and the refusals."""
         answer = {} if route.answer is None else {"model": route.answer}
-        own = {"model": ErrorAnswer} if self.form is own_form else {}
-        return {200: answer | dict(route.described), "default": own | _REFUSED}
+        refused = {"model": ErrorAnswer} if self.form is own_form else {}
+        return {200: answer | dict(route.described), "default": refused | _REFUSED}
 
 
 class StrictRoute(APIRoute):
@@ -140,9 +140,9 @@ class Paths:
 
     def dialect(self, scope: Mapping[str, Any]) -> Dialect:
         """Return whose form a request's refusal has; the service's own where no dialect has it."""
-        own = self._dialects.get(scope["path"], _OWN)
-        headers = {name for name, _ in scope["headers"]} if own.others else set()
-        return next((other for name, other in own.others.items() if name in headers), own)
+        dialect = self._dialects.get(scope["path"], _OWN)
+        headers = {name for name, _ in scope["headers"]} if dialect.others else set()
+        return next((other for name, other in dialect.others.items() if name in headers), dialect)
 
 
 _OWN = Dialect(())

@@ -274,16 +274,16 @@ def labelled_rows(state: str) -> tuple[list[dict[str, str]], int]:
     finally:
         database.close()
     labels = {name: json.loads(content) for name, content in read.items()}
-    rows = [_row(name, own) for name, own in labels.items() if len(own["right"]) == 1]
+    rows = [_row(name, entry) for name, entry in labels.items() if len(entry["right"]) == 1]
     return rows, len(labels) - len(rows)
 
 
-def _row(name: str, own: Mapping[str, Any]) -> dict[str, str]:
+def _row(name: str, entry: Mapping[str, Any]) -> dict[str, str]:
     return {
         "id": name,
-        "text": own["text"],
-        "label": own["choices"][own["right"][0]],
-        "choices": json.dumps(own["choices"], ensure_ascii=False),
-        "instructions": own["instructions"],
-        "group": own["group"] or "",
+        "text": entry["text"],
+        "label": entry["choices"][entry["right"][0]],
+        "choices": json.dumps(entry["choices"], ensure_ascii=False),
+        "instructions": entry["instructions"],
+        "group": entry["group"] or "",
     }

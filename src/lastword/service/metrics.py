@@ -22,8 +22,8 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
 
-        def make(kind: type[Kind], name: str, told: str, *labels: str, **more: Any) -> Kind:
-            return kind(f"lastword_{name}", told, labels, registry=self.registry, **more)
+        def make(kind: type[Kind], name: str, description: str, *labels: str, **more: Any) -> Kind:
+            return kind(f"lastword_{name}", description, labels, registry=self.registry, **more)
 
         gauge, counter = partial(make, Gauge), partial(make, Counter)
         spans = partial(make, Histogram, buckets=_SECONDS)

@@ -87,16 +87,16 @@ class Oversight:
         """Take note of a probe's answer, as `answered`; drift watches that of the certified one."""
         assert isinstance(answer.decision, Probed) and asked.probe is not None
         like, options = answer.decision.likeness, candidates_of(asked.question)
-        (own,) = marks(None, text, options, None)
+        (text_mark,) = marks(None, text, options, None)
         certified = self._probe is not None and self._probe.digest == asked.probe.digest
         seen = {LIKENESS: like} if certified and like is not None else {}
         words = self._words(text, asked.question.instructions, options)
-        return self._note(Entry(len(options), [], [], overridden=False), seen, own, words)
+        return self._note(Entry(len(options), [], [], overridden=False), seen, text_mark, words)
 
     def _words(self, text: str, instructions: str, choices: Sequence[str]) -> Words | None:
         """Return what is kept of a request in words, where that was asked for."""
-        own = {"text": text, "instructions": instructions, "choices": list(choices)}
-        return own if self._keeps_texts else None
+        entry = {"text": text, "instructions": instructions, "choices": list(choices)}
+        return entry if self._keeps_texts else None
 
     def _note(
         self, entry: Entry, seen: dict[str, float], text: str, words: Words | None

@@ -43,8 +43,8 @@ class Queue(Generic[Entry]):
     def __iter__(self) -> Iterator[Entry]:
         """Give all that waits, in no order that matters."""
         for lane in self._lanes.values():
-            for own in lane.values():
-                yield from own
+            for entries in lane.values():
+                yield from entries
 
     def __len__(self) -> int:
         """Count what waits."""
@@ -57,10 +57,10 @@ class Queue(Generic[Entry]):
     def discard(self, entry: Entry) -> None:
         """Take an entry out, if it is there."""
         lane = self._lanes[entry.batch]
-        own = lane.get(entry.client, deque())
-        if entry in own:
-            own.remove(entry)
-            if not own:
+        entries = lane.get(entry.client, deque())
+        if entry in entries:
+            entries.remove(entry)
+            if not entries:
                 del lane[entry.client]
 
     def next(self, most: int) -> list[Entry]:
@@ -81,11 +81,11 @@ class Queue(Generic[Entry]):
 
 def _rounds(lane: dict[Hashable, deque[Entry]]) -> Iterator[Entry]:
     """Give one entry of each client, then the second of each, and so on."""
-    waiting = [iter(own) for own in lane.values()]
+    waiting = [iter(entries) for entries in lane.values()]
     while waiting:
         rest = []
-        for own in waiting:
-            if (entry := next(own, None)) is not None:
+        for entries in waiting:
+            if (entry := next(entries, None)) is not None:
                 yield entry
-                rest.append(own)
+                rest.append(entries)
         waiting = rest

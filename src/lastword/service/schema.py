@@ -92,9 +92,9 @@ class ItemBody(BaseModel, strict=True, extra="forbid", json_schema_extra={"examp
     @property
     def truths(self) -> tuple[bool, ...] | None:
         """The truth of each candidate, if it is given."""
-        own = self.truthful if isinstance(self.truthful, list) else []
-        fits = len(own) == len(self.candidates) and all(isinstance(one, bool) for one in own)
-        return tuple(own) if fits else None
+        marks = self.truthful if isinstance(self.truthful, list) else []
+        fits = len(marks) == len(self.candidates) and all(isinstance(one, bool) for one in marks)
+        return tuple(marks) if fits else None
 
     def item(self) -> Item:
         """Return the item.
@@ -105,14 +105,14 @@ class ItemBody(BaseModel, strict=True, extra="forbid", json_schema_extra={"examp
         name = None if self.id is None else str(self.id)
         candidates, separator = tuple(self.candidates), self.separator
         if isinstance(self.prompt, str):
-            own: dict[str, Any] = {
+            more: dict[str, Any] = {
                 "blind_prompt": self.blind_prompt,
                 "content_free": tuple(self.content_free),
             }
             prompt = self.prompt
         else:
-            prompt, own = "", {"messages": tuple(Message(m.role, m.content) for m in self.prompt)}
-        return Item(prompt, candidates, id=name, separator=separator, **own)
+            prompt, more = "", {"messages": tuple(Message(m.role, m.content) for m in self.prompt)}
+        return Item(prompt, candidates, id=name, separator=separator, **more)
 
 
 class FeedbackBody(

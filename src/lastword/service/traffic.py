@@ -56,16 +56,16 @@ class Traffic:
 
         Large bodies leave a quarter of all bytes to small ones, and their pieces take turns.
         """
-        own = 0
+        received = 0
 
         async def take(size: int) -> None:
-            nonlocal own
-            own += size
+            nonlocal received
+            received += size
             self._set_bytes(self._bytes + size)
-            if self._bytes > (self._most if own <= LONG else self._most * 3 // 4):
+            if self._bytes > (self._most if received <= LONG else self._most * 3 // 4):
                 what = f"bodies of {self._most} bytes are in hand already"
                 raise Refusal("queue_full", f"{what}; try again later", retry_after=1)
-            if own > LONG:
+            if received > LONG:
                 await self._pieces.turn(size / _RATE)
 
         self._open += 1
@@ -73,7 +73,7 @@ class Traffic:
         try:
             yield take
         finally:
-            self._set_bytes(self._bytes - own)
+            self._set_bytes(self._bytes - received)
             self._open -= 1
             if self._open == 0:
                 self._empty.set()

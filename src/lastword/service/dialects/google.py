@@ -69,14 +69,16 @@ class GoogleQuestion(BaseModel, strict=True, extra="ignore"):
             return served.get(name, _KINDS[self.type], said)
         if name is None and self.instructions is None:
             raise InputError("instructions are missing")
-        own = self._own(said or "-")
-        return own if name is None else served.get(name, type(own), said, own.options)
+        question = self._own(said or "-")
+        return (
+            question if name is None else served.get(name, type(question), said, question.options)
+        )
 
     def _own(self, instructions: str) -> Single:
         criteria = self.criteria
         if self.type == "noul" and not isinstance(criteria, list):
-            own = NoulCriteria.model_validate(criteria or {})
-            yes, no = own.true_description or None, own.false_description or None
+            noul = NoulCriteria.model_validate(criteria or {})
+            yes, no = noul.true_description or None, noul.false_description or None
             return Predicate(instructions, yes, no)
         if self.type == "choice" and isinstance(criteria, dict):
             if crooked := [id for id in criteria if id != id.strip() or _has_control(id)]:
@@ -105,11 +107,13 @@ async def google_decisions(body: GoogleBody, call: Call) -> Response:
     named = call.corrector.require_model(body.model.removeprefix("models/"))
     named = one_named(named, len(body.questions))
     text, served = _text(body.input), call.corrector.decider.served
-    asked = {name: partial(own.asked, served, named) for name, own in body.questions.items()}
+    asked = {
+        name: partial(question.asked, served, named) for name, question in body.questions.items()
+    }
     answered = await answer(call, text, lambda: questions_of(asked), most=MOST_QUESTIONS)
-    told = {
-        name: _answer(own) | {"x_lastword": answered.reasons[name]}
-        for name, own in answered.answers.items()
+    answers = {
+        name: _answer(answer) | {"x_lastword": answered.reasons[name]}
+        for name, answer in answered.answers.items()
     }
     total = answered.input_tokens + answered.output_tokens
     usage = {
@@ -117,7 +121,7 @@ async def google_decisions(body: GoogleBody, call: Call) -> Response:
         "total_output_tokens": answered.output_tokens,
         "total_tokens": total,
     }
-    return plain_answer({"answers": told, "usage": usage})
+    return plain_answer({"answers": answers, "usage": usage})
 
 
 def _form(refusal: Refusal) -> dict[str, Any]:
@@ -126,15 +130,15 @@ def _form(refusal: Refusal) -> dict[str, Any]:
     return {"error": {"code": status, "message": str(refusal), "status": name}}
 
 
-def _answer(own: SingleAnswer) -> dict[str, Any]:
-    p = own.probabilities.tolist()
-    if isinstance(own, PredicateAnswer):
-        noul = min(max(own.probability, _LEAST), 1 - _LEAST)
+def _answer(answer: SingleAnswer) -> dict[str, Any]:
+    p = answer.probabilities.tolist()
+    if isinstance(answer, PredicateAnswer):
+        noul = min(max(answer.probability, _LEAST), 1 - _LEAST)
         return {"type": "noul", "noul": noul, "confidence": max(noul, 1 - noul)}
-    told = keyed(own, max(p))
-    if isinstance(own, ScoreAnswer):
-        told["legend"] = {str(i): label for i, label in enumerate(own.labels)}
-    return told
+    written = keyed(answer, max(p))
+    if isinstance(answer, ScoreAnswer):
+        written["legend"] = {str(i): label for i, label in enumerate(answer.labels)}
+    return written
 
 
 def _has_control(text: str) -> bool:

@@ -64,30 +64,34 @@ async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
     if body.assets:
         raise Refusal("invalid_body", "assets: this model reads text alone; leave images out")
     served = call.corrector.decider.served
-    asked = {name: partial(_asked, own, served, named) for name, own in body.questions.items()}
+    asked = {
+        name: partial(_asked, question, served, named) for name, question in body.questions.items()
+    }
     include = [name for name in body.include if name == "trajectory"]
     answered = await answer(call, body.state, lambda: questions_of(asked), include=include)
-    deferred = [f"questions.{name:.80}" for name, own in answered.answers.items() if own.deferred]
+    deferred = [
+        f"questions.{name:.80}" for name, answer in answered.answers.items() if answer.deferred
+    ]
     if deferred and body.on_deferred == "refusal":
         what = f"{', '.join(deferred[:8])} is deferred by the certificate"
         raise Refusal("item", f"{what}, and this form has no refusal: ask without on_deferred")
-    told = {
-        name: _answer(own, body.questions[name].get("criteria"))
+    answers = {
+        name: _answer(answer, body.questions[name].get("criteria"))
         | {"x_lastword": answered.reasons[name]}
-        for name, own in answered.answers.items()
+        for name, answer in answered.answers.items()
     }
     usage = {"input_tokens": answered.input_tokens, "output_tokens": answered.output_tokens}
-    return plain_answer({"model": call.corrector.name, "answers": told, "usage": usage})
+    return plain_answer({"model": call.corrector.name, "answers": answers, "usage": usage})
 
 
-def _asked(own: Mapping[str, Any], served: Served, name: str | None) -> Question:
-    kind, name = own.get("type"), name or own.get("question")
-    instructions = "" if own.get("instructions") is None else _text(own["instructions"])
+def _asked(question: Mapping[str, Any], served: Served, name: str | None) -> Question:
+    kind, name = question.get("type"), name or question.get("question")
+    instructions = "" if question.get("instructions") is None else _text(question["instructions"])
     if name is None:
-        return _question(kind, instructions, own.get("criteria"))
-    if not own.get("criteria") and kind in _KINDS:
+        return _question(kind, instructions, question.get("criteria"))
+    if not question.get("criteria") and kind in _KINDS:
         return served.get(_text(name), _KINDS[kind], instructions)
-    made = _question(kind, instructions or "-", own.get("criteria"))
+    made = _question(kind, instructions or "-", question.get("criteria"))
     return served.get(_text(name), type(made), instructions, made.options)
 
 
@@ -116,7 +120,9 @@ def _choice(instructions: str, criteria: Any) -> Choice:
     if not isinstance(criteria, Mapping | list):
         form = '{"one": "what it means", "other": null}, or a list of labels'
         raise InputError(f"criteria of a choice are {form}")
-    pairs = criteria.items() if isinstance(criteria, Mapping) else ((own, None) for own in criteria)
+    pairs = (
+        criteria.items() if isinstance(criteria, Mapping) else ((value, None) for value in criteria)
+    )
     options = [
         Option(label, None if description is None else _text(description))
         for label, description in pairs
@@ -141,14 +147,14 @@ def _text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
-def _answer(own: SingleAnswer, criteria: Any) -> dict[str, Any]:
-    if isinstance(own, PredicateAnswer):
-        return {"type": "noul", "noul": own.probability}
-    told = keyed(own, own.confidence)
-    if told["type"] == "score":
-        assert isinstance(own, ScoreAnswer)
-        told["legend"] = {str(i): level for i, level in enumerate(criteria or own.labels)}
-    return told
+def _answer(answer: SingleAnswer, criteria: Any) -> dict[str, Any]:
+    if isinstance(answer, PredicateAnswer):
+        return {"type": "noul", "noul": answer.probability}
+    written = keyed(answer, answer.confidence)
+    if written["type"] == "score":
+        assert isinstance(answer, ScoreAnswer)
+        written["legend"] = {str(i): level for i, level in enumerate(criteria or answer.labels)}
+    return written
 
 
 def _form(refusal: Refusal) -> dict[str, Any]:

@@ -54,8 +54,8 @@ class CompletionOptions(BaseModel, strict=True, extra="forbid"):
     @property
     def has_choices(self) -> bool:
         """True if it has a choice list."""
-        own = self.structured_outputs, self.guided_choice, self.response_format
-        return any(one is not None for one in own)
+        given = self.structured_outputs, self.guided_choice, self.response_format
+        return any(one is not None for one in given)
 
     @property
     def choices(self) -> Choices:
@@ -114,15 +114,15 @@ class ChatBody(CompletionOptions, json_schema_extra={"examples": [_CHAT]}):
     @property
     def said(self) -> list[str]:
         """The system's messages: the question's instructions."""
-        return [own.text for own in self.messages if own.role in _SYSTEM]
+        return [message.text for message in self.messages if message.role in _SYSTEM]
 
     @property
     def input(self) -> Input:
         """The text to decide about: a single user message unchanged, others with roles."""
-        rest = [own for own in self.messages if own.role not in _SYSTEM]
-        if [own.role for own in rest] == ["user"]:
+        rest = [message for message in self.messages if message.role not in _SYSTEM]
+        if [message.role for message in rest] == ["user"]:
             return rest[0].text
-        return [{"role": own.role, "content": own.text} for own in rest]
+        return [{"role": message.role, "content": message.text} for message in rest]
 
     @property
     def alternatives(self) -> int | None:

@@ -118,8 +118,8 @@ def read_choices(
     Raises:
         Refusal: There is none, or more than one.
     """
-    texts = [own for own in (structured and structured.choice, guided) if own is not None]
-    lists = [Choices(tuple(own)) for own in texts]
+    texts = [one for one in (structured and structured.choice, guided) if one is not None]
+    lists = [Choices(tuple(each)) for each in texts]
     if form is not None and form.json_schema is not None:
         lists.append(_of_schema(form.json_schema.schema_))
     if len(lists) > 1:
@@ -130,16 +130,16 @@ def read_choices(
 
 
 def _of_schema(schema: Mapping[str, Any]) -> Choices:
-    where, key, own = "schema", None, _followed(schema, schema, "schema")
-    if isinstance(properties := own.get("properties"), Mapping):
+    where, key, choice_schema = "schema", None, _followed(schema, schema, "schema")
+    if isinstance(properties := choice_schema.get("properties"), Mapping):
         if len(properties) != 1:
             names = ", ".join(map(repr, properties)) or "none"
             raise _no_choice(f"{where}.properties", f"has {names:.200}; expected one property")
-        ((key, own),) = properties.items()
+        ((key, choice_schema),) = properties.items()
         where = f"{where}.properties.{key:.80}"
         if not _is_plain(key):
             raise _no_choice(f"{where!a}", "has a lone surrogate in its name")
-    whole = part = _followed(own, schema, where)
+    whole = part = _followed(choice_schema, schema, where)
     if several := part.get("type") == "array":
         where += ".items"
         part = _followed(part.get("items"), schema, where)
@@ -176,11 +176,11 @@ def _followed(part: Any, schema: Mapping[str, Any], where: str) -> Mapping[str, 
         if (reference := part.get("$ref")) is not None:
             part = {**_target(reference, schema, where), **_without(part, "$ref")}
         elif isinstance(every := part.get("allOf"), list):
-            each = [own for own in every if isinstance(own, Mapping)]
-            if sum("enum" in own or "const" in own for own in each) > 1:
+            each = [one for one in every if isinstance(one, Mapping)]
+            if sum("enum" in one or "const" in one for one in each) > 1:
                 raise _no_choice(f"{where}.allOf", "has two enums")
             part = {
-                key: own for one in (*each, _without(part, "allOf")) for key, own in one.items()
+                key: value for one in (*each, _without(part, "allOf")) for key, value in one.items()
             }
         else:
             return dict(part)
@@ -190,8 +190,10 @@ def _followed(part: Any, schema: Mapping[str, Any], where: str) -> Mapping[str, 
 def _target(reference: Any, schema: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     for place in ("$defs", "definitions"):
         definitions, name = schema.get(place), str(reference).removeprefix(f"#/{place}/")
-        if isinstance(definitions, Mapping) and isinstance(own := definitions.get(name), Mapping):
-            return own
+        if isinstance(definitions, Mapping) and isinstance(
+            definition := definitions.get(name), Mapping
+        ):
+            return definition
     known = "#/$defs/NAME or #/definitions/NAME of the same schema"
     raise _no_choice(
         where, f"refers to {str(reference)!a:.80}, which is not there; expected {known}"
@@ -199,7 +201,7 @@ def _target(reference: Any, schema: Mapping[str, Any], where: str) -> Mapping[st
 
 
 def _without(part: Mapping[str, Any], key: str) -> dict[str, Any]:
-    return {name: own for name, own in part.items() if name != key}
+    return {name: value for name, value in part.items() if name != key}
 
 
 def _pairs(part: Mapping[str, Any], where: str) -> list[tuple[Any, str | None]]:

@@ -116,7 +116,7 @@ class ChoiceBody(QuestionBody):
     @property
     def options(self) -> tuple[list[Option], ...]:
         """The options that came."""
-        return ([Option(own.value, own.description) for own in self.choices],)
+        return ([Option(choice.value, choice.description) for choice in self.choices],)
 
 
 class ScoreBody(QuestionBody):
@@ -129,7 +129,7 @@ class ScoreBody(QuestionBody):
     @property
     def options(self) -> tuple[list[Option], ...]:
         """The levels that came."""
-        return ([Option(own.label, own.description) for own in self.levels],)
+        return ([Option(level.label, level.description) for level in self.levels],)
 
 
 class DecisionBody(
@@ -187,27 +187,29 @@ async def decisions(body: AnyBody, call: ThisCall) -> Response:
         return await google_decisions(body, call)
     named = one_named(call.corrector.require_model(body.model), len(body.questions))
     text, served = _input(body.input), call.corrector.decider.served
-    asked = {str(i): partial(own.asked, served, named) for i, own in enumerate(body.questions)}
+    asked = {
+        str(i): partial(question.asked, served, named) for i, question in enumerate(body.questions)
+    }
     answered = await answer(call, text, lambda: questions_of(asked), include=body.include)
-    told = [
-        _answer(answered.answers[str(i)], own.name, answered.reasons[str(i)], body.on_deferred)
-        for i, own in enumerate(body.questions)
+    answers = [
+        _answer(answered.answers[str(i)], question.name, answered.reasons[str(i)], body.on_deferred)
+        for i, question in enumerate(body.questions)
     ]
     usage = _usage(answered)
-    return plain_answer({"answers": told, "model": call.corrector.name, "usage": usage})
+    return plain_answer({"answers": answers, "model": call.corrector.name, "usage": usage})
 
 
 def _answer(
-    own: SingleAnswer, name: str | None, reasons: Mapping[str, Any], on_deferred: str
+    answer: SingleAnswer, name: str | None, reasons: Mapping[str, Any], on_deferred: str
 ) -> dict[str, Any]:
     more = {"name": name, "lastword": reasons}
-    if own.deferred and on_deferred == "refusal":
+    if answer.deferred and on_deferred == "refusal":
         return {"type": "refusal"} | more
-    told = own.to_dict()
+    values = answer.to_dict()
     keys: tuple[str, ...] = ("type", "choice", "score", "confidence", "probabilities")
-    if isinstance(own, PredicateAnswer):
+    if isinstance(answer, PredicateAnswer):
         keys = ("type", "probability")
-    return {key: told[key] for key in keys if key in told} | more
+    return {key: values[key] for key in keys if key in values} | more
 
 
 def _usage(made: Answered) -> dict[str, Any]:

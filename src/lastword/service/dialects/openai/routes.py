@@ -73,7 +73,7 @@ def chat_form(
     said = {"refusal": _REFUSED} if is_refusal else {"content": text}
     logprobs = None
     if alternatives is not None and not is_refusal and text in logs:
-        best = [_token(own, logs) for own in _best(logs)[:alternatives]]
+        best = [_token(token, logs) for token in _best(logs)[:alternatives]]
         logprobs = {"content": [_token(text, logs) | {"top_logprobs": best}], "refusal": None}
     message = {"role": "assistant", "content": None, "refusal": None} | said
     begin: dict[str, Any] = {"delta": {"role": "assistant", "content": ""}, "logprobs": None}
@@ -90,7 +90,7 @@ def completion_form(
         logprobs = {
             "tokens": [text],
             "token_logprobs": [logs[text]],
-            "top_logprobs": [{own: logs[own] for own in _best(logs)[:alternatives]}],
+            "top_logprobs": [{token: logs[token] for token in _best(logs)[:alternatives]}],
             "text_offset": [0],
         }
     content = {"text": text, "logprobs": logprobs}
@@ -105,12 +105,12 @@ def _best(logs: Logs) -> list[str]:
     return sorted(logs, key=lambda text: -logs[text])
 
 
-def _events(frame: Mapping[str, Any], pieces: Pieces, told: Any, usage: Any) -> Iterator[str]:
+def _events(frame: Mapping[str, Any], pieces: Pieces, reasons: Any, usage: Any) -> Iterator[str]:
     """Give server-sent events: the last piece has the decision, and tokens come where asked for."""
     for place, piece in enumerate(pieces, start=1):
         ends = place == len(pieces)
         only = {"index": 0, "finish_reason": "stop" if ends else None} | piece
-        yield _event({**frame, "choices": [only]} | ({"lastword": told} if ends else {}))
+        yield _event({**frame, "choices": [only]} | ({"lastword": reasons} if ends else {}))
     if usage is not None:
         yield _event({**frame, "choices": [], "usage": usage})
     yield "data: [DONE]\n\n"
@@ -126,7 +126,7 @@ def _event(value: dict[str, Any]) -> str:
 async def models(call: ThisCall) -> Response:
     """List the served model, in OpenAI's form and in TypeSafe's."""
     begin, name = call.service.begin, call.corrector.name
-    own = {"id": name, "object": "model", "created": begin, "owned_by": "lastword"}
+    entry = {"id": name, "object": "model", "created": begin, "owned_by": "lastword"}
     decider = call.corrector.decider
     method = answered_by(decider.method)
     questions = {
@@ -134,7 +134,7 @@ async def models(call: ThisCall) -> Response:
         for question, asked in decider.served.questions.items()
         for probe in [decider.probe_of(asked)]
     }
-    told = {
+    described = {
         "name": name,
         "description": f"Decisions by {method}, by lastword {__version__}",
         "release_date": time.strftime("%Y-%m-%d", time.gmtime(begin)),
@@ -142,7 +142,7 @@ async def models(call: ThisCall) -> Response:
         "questions": questions,
         "certificate": None if decider.certificate is None else decider.certificate.describe(),
     }
-    return plain_answer({"object": "list", "data": [own], "models": [told]})
+    return plain_answer({"object": "list", "data": [entry], "models": [described]})
 
 
 async def chat_completions(body: ChatBody, call: ThisCall) -> Response:
@@ -161,8 +161,8 @@ async def chat_completions(body: ChatBody, call: ThisCall) -> Response:
             return {_ONLY: choices.question(body.said)}
         if choices is None:
             return {_ONLY: served.get(named, Choice, "\n".join(body.said))}
-        own = choices.question(body.said)
-        return {_ONLY: served.get(named, type(own), own.instructions, own.options)}
+        question = choices.question(body.said)
+        return {_ONLY: served.get(named, type(question), question.instructions, question.options)}
 
     made = await answer(call, body.input, make)
     if choices is None:
@@ -176,19 +176,19 @@ async def chat_completions(body: ChatBody, call: ThisCall) -> Response:
         text = choices.array(several.choices)
         form = chat_form(text, {}, None, is_refusal=several.deferred and refuses)
         return _response(call, body, ("chatcmpl", *_CHAT), form, usage, several.to_dict() | warned)
-    own = cast(ChoiceAnswer, made.answers[_ONLY])
+    chosen = cast(ChoiceAnswer, made.answers[_ONLY])
     if named is not None:
-        choices = choices.in_order(own.values, served.normalised)
-    index = None if own.choice is None else own.values.index(own.choice)
-    logs = [math.log(p) if p > 0 else _NEVER for p in own.probabilities.tolist()]
+        choices = choices.in_order(chosen.values, served.normalised)
+    index = None if chosen.choice is None else answer.values.index(answer.choice)
+    logs = [math.log(p) if p > 0 else _NEVER for p in chosen.probabilities.tolist()]
     form = chat_form(
         choices.written(index),
         dict(zip(choices.texts, logs, strict=True)),
         body.alternatives,
-        is_refusal=own.deferred and refuses,
+        is_refusal=chosen.deferred and refuses,
     )
-    told = own.to_dict() | made.reasons[_ONLY]
-    return _response(call, body, ("chatcmpl", *_CHAT), form, usage, told)
+    reasons = chosen.to_dict() | made.reasons[_ONLY]
+    return _response(call, body, ("chatcmpl", *_CHAT), form, usage, reasons)
 
 
 async def completions(body: CompletionBody, call: ThisCall) -> Response:
@@ -222,7 +222,7 @@ def _response(
     names: tuple[str, str, str],
     form: tuple[dict[str, Any], Pieces],
     usage: dict[str, int],
-    told: Mapping[str, Any],
+    reasons: Mapping[str, Any],
 ) -> Response:
     """Return the response; the answer is complete before a stream begins."""
     (prefix, whole, piece), (content, pieces) = names, form
@@ -235,10 +235,10 @@ def _response(
     }
     if body.stream:
         counts = body.stream_options is not None and body.stream_options.include_usage
-        events = _events(frame, pieces, told, usage if counts else None)
+        events = _events(frame, pieces, reasons, usage if counts else None)
         return StreamingResponse(events, media_type=EVENTS)
     only = {"index": 0, "finish_reason": "stop"} | content
-    return plain_answer(frame | {"choices": [only], "usage": usage, "lastword": told})
+    return plain_answer(frame | {"choices": [only], "usage": usage, "lastword": reasons})
 
 
 def _form(refusal: Refusal) -> dict[str, Any]:
