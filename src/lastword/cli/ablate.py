@@ -43,8 +43,8 @@ def ablate(
         readings = [read(cell, theta) for cell in parted]
         swept = sweep_table(sweeps(readings, theta), theta)
         tables = [necessity_table(necessity(readings, theta)), swept]
-        if own := by_reading(readings, theta):
-            tables.append(reading_table(own, theta))
+        if rows := by_reading(readings, theta):
+            tables.append(reading_table(rows, theta))
         warnings = unfinished(root)
     for warning in warnings:
         say(f"lastword: {warning}")

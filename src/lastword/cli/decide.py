@@ -176,8 +176,8 @@ def _text(row: "Row", column: str | None, id: str | None) -> tuple[str, Any]:
         return name, _input(row, value)
     places = [column] if column is not None else [key for key in _COLUMNS if key in value]
     place = places[0] if places else None
-    own = value.get(id or id_column([key for key in value if key != place]))
-    name = name if own in (None, "") else str(own)
+    identifier = value.get(id or id_column([key for key in value if key != place]))
+    name = name if identifier in (None, "") else str(identifier)
     if place not in value:
         names = ", ".join(map(str, value))
         return name, InputError(f"{row.place} has no text: --column names one of {names}")
@@ -203,9 +203,9 @@ def _many(
 
     if output is None:
         bad = 0
-        for name, own in _answers(decider, ready, texts):
-            typer.echo(to_json({"id": name, **_object(own)}))
-            bad += isinstance(own, str)
+        for name, answer in _answers(decider, ready, texts):
+            typer.echo(to_json({"id": name, **_object(answer)}))
+            bad += isinstance(answer, str)
         _count_bad(bad)
         return
     work = _digest(decider, ready)
@@ -216,15 +216,15 @@ def _many(
         with output.open("ab") as file:
             if table and file.tell() == 0:
                 file.write(csv_line(["id", "work", *columns, ERROR]).encode())
-            for name, own in _answers(decider, ready, texts, count):
+            for name, answer in _answers(decider, ready, texts, count):
                 if table:
-                    cells = {ERROR: own} if isinstance(own, str) else row_of(own)
+                    cells = {ERROR: answer} if isinstance(answer, str) else row_of(answer)
                     line = csv_line([name, work, *(cells.get(key) for key in (*columns, ERROR))])
                 else:
-                    line = to_json({"id": name, "work": work, **_object(own)}) + "\n"
+                    line = to_json({"id": name, "work": work, **_object(answer)}) + "\n"
                 file.write(line.encode())
                 file.flush()
-                bad += isinstance(own, str)
+                bad += isinstance(answer, str)
     except OSError as error:
         raise InputError(f"cannot write {output}: {error.strerror or error}") from error
     before = f", {count} of them before" if count else ""
@@ -252,14 +252,14 @@ def _answers(
         next(answers)
     rest = texts[done:]
     for name, value in tracked(rest, "deciding", len(rest)):
-        own = value if isinstance(value, InputError) else next(answers)
-        yield name, reason(own) if isinstance(own, TraceError) else own
+        answer = value if isinstance(value, InputError) else next(answers)
+        yield name, reason(answer) if isinstance(answer, TraceError) else answer
 
 
-def _object(own: "Answers | str") -> dict[str, Any]:
+def _object(answer: "Answers | str") -> dict[str, Any]:
     from lastword.decide.answer import ERROR
 
-    return {ERROR: own} if isinstance(own, str) else {"answers": own.to_dict()}
+    return {ERROR: answer} if isinstance(answer, str) else {"answers": answer.to_dict()}
 
 
 def _count_bad(bad: int) -> None:
@@ -276,7 +276,7 @@ def _digest(decider: "Decider", ready: "Questionnaire") -> str:
     """Return a digest of the questions, the template, the model and what answers them."""
     from lastword.text.question import question_to
 
-    parts = {name: question_to(own) for name, own in ready.questions.items()}
+    parts = {name: question_to(question) for name, question in ready.questions.items()}
     promise = None if decider.certificate is None else decider.certificate.to_dict()
     probes = [probe.digest for probe in decider.probes]
     model = str(decider.tracer.source["model"])
@@ -301,7 +301,7 @@ def _done(path: Path, work: str, names: Sequence[str], *, table: bool) -> tuple[
             rows = [(value["id"], value["work"], "error" in value) for value in values]
     except (ValueError, KeyError, TypeError, csv.Error) as error:
         raise InputError(f"{path} is no file of answers: give another --output") from error
-    if any(own != work for _, own, _ in rows) or [name for name, _, _ in rows] != [
+    if any(before != work for _, before, _ in rows) or [name for name, _, _ in rows] != [
         *names[: len(rows)]
     ]:
         raise InputError(

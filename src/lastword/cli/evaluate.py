@@ -274,9 +274,9 @@ def _summary(cells: "Sequence[Folder]", as_json: bool) -> None:
         from lastword.probes.controls import controls
         from lastword.records.stored import read_cells
 
-        records = [own for cell in dict.fromkeys(cells) for own in read_cells(cell)]
+        records = [record for cell in dict.fromkeys(cells) for record in read_cells(cell)]
         beside = [controls(cell) for cell in records]
-        verdicts = judge(records, [own.objection for own in beside])
+        verdicts = judge(records, [each.objection for each in beside])
         rows = list(zip(records, verdicts, beside, strict=True))
     for text in (text for cell in records for text in cell.records["error"].dropna().head(1)):
         say(f"lastword: the first that failed: {text}")

@@ -74,8 +74,12 @@ class _Answered:
     @property
     def method(self) -> str:
         """The correction or probe that answered; `model` if the model's answer is unchanged."""
-        own = self.decision
-        return own.method if isinstance(own, Probed) else answered_by(own.method, own.operator)
+        decision = self.decision
+        return (
+            decision.method
+            if isinstance(decision, Probed)
+            else answered_by(decision.method, decision.operator)
+        )
 
     @property
     def corrected(self) -> bool:
@@ -199,7 +203,7 @@ class MultiAnswer:
     @property
     def probabilities(self) -> Float[np.ndarray, " options"]:
         """The probability that each option applies, in the caller's order."""
-        return np.array([own.probability for own in self.predicates])
+        return np.array([answer.probability for answer in self.predicates])
 
     @property
     def probability(self) -> float:
@@ -209,18 +213,18 @@ class MultiAnswer:
     @property
     def confidence(self) -> float:
         """The value of the least certain of its answers."""
-        return min(own.confidence for own in self.predicates)
+        return min(answer.confidence for answer in self.predicates)
 
     @property
     def method(self) -> str:
         """The correction that changed an answer; `model` if none did."""
-        methods = [own.method for own in self.predicates]
-        return next((own for own in methods if own != MODEL), MODEL)
+        methods = [answer.method for answer in self.predicates]
+        return next((method for method in methods if method != MODEL), MODEL)
 
     @property
     def corrected(self) -> bool:
         """True if the correction changed whether an option applies."""
-        return any(own.corrected for own in self.predicates)
+        return any(answer.corrected for answer in self.predicates)
 
     @property
     def calibrated(self) -> bool:
@@ -230,7 +234,7 @@ class MultiAnswer:
     @property
     def deferred(self) -> bool:
         """True if the certificate holds one of the answers too unsure to be given."""
-        return any(own.deferred for own in self.predicates)
+        return any(answer.deferred for answer in self.predicates)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form."""
@@ -257,17 +261,19 @@ class Answers(dict[str, QuestionAnswer]):
     @property
     def choices(self) -> dict[str, ChoiceAnswer]:
         """The choices among them."""
-        return {name: own for name, own in self.items() if isinstance(own, ChoiceAnswer)}
+        return {name: answer for name, answer in self.items() if isinstance(answer, ChoiceAnswer)}
 
     @property
     def predicates(self) -> dict[str, PredicateAnswer]:
         """The predicates among them."""
-        return {name: own for name, own in self.items() if isinstance(own, PredicateAnswer)}
+        return {
+            name: answer for name, answer in self.items() if isinstance(answer, PredicateAnswer)
+        }
 
     @property
     def multis(self) -> dict[str, MultiAnswer]:
         """Return the answers to questions of which several options may apply."""
-        return {name: own for name, own in self.items() if isinstance(own, MultiAnswer)}
+        return {name: answer for name, answer in self.items() if isinstance(answer, MultiAnswer)}
 
     @property
     def singles(self) -> list["SingleAnswer"]:
@@ -278,7 +284,7 @@ class Answers(dict[str, QuestionAnswer]):
     @property
     def scores(self) -> dict[str, ScoreAnswer]:
         """The scores among them."""
-        return {name: own for name, own in self.items() if isinstance(own, ScoreAnswer)}
+        return {name: answer for name, answer in self.items() if isinstance(answer, ScoreAnswer)}
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form."""
@@ -317,7 +323,7 @@ def answer_from(
     match question:
         case Choice():
             values = tuple(option.value for option in question.options)
-            best = [o for o, own in zip(question.options, p, strict=True) if own == p.max()]
+            best = [o for o, share in zip(question.options, p, strict=True) if share == p.max()]
             first = min(best, key=lambda option: (option.text, isinstance(option.value, bool)))
             choice = None if question.abstain and decision.deferred else first.value
             return ChoiceAnswer(choice=choice, values=values, confidence=concentration(p), **common)
@@ -366,7 +372,7 @@ def to_frame(answers: Iterable[Mapping[str, QuestionAnswer]]) -> "pd.DataFrame":
 def columns_of(names: Iterable[str]) -> list[str]:
     """Return the columns of answers to questions of these names."""
     more = ("", ".probability", ".confidence", ".deferred")
-    return [name + own for name in names for own in more]
+    return [name + suffix for name in names for suffix in more]
 
 
 def row_of(answers: Mapping[str, QuestionAnswer]) -> dict[str, Any]:

@@ -132,7 +132,7 @@ class Batch:
         self.states, self.scorer, self.depth = states, scorer, depth
         self._head, self._plan = read, plan
         peers = {name: method.needs.scorer for name, method in plan.peers.items()}
-        self.peers = {name: own for name, own in peers.items() if own is not None}
+        self.peers = {name: scorer for name, scorer in peers.items() if scorer is not None}
         self._encoded = encoded
         spans = _spans(encoded)
         self._own = [s[0] for s in spans]
@@ -145,7 +145,9 @@ class Batch:
         self._scores = np.full((count, depth + 1), np.nan)
         self._t = np.full(count, np.nan)
         self._peers = {name: np.full(count, np.nan) for name in self.peers}
-        self._by_reading = {name: (own, np.full(count, np.nan)) for name, own in readings.items()}
+        self._by_reading = {
+            name: (reading, np.full(count, np.nan)) for name, reading in readings.items()
+        }
         self._scores[list(known), depth] = list(known.values())
         self._computed = np.ones(count, dtype=bool)
         self._computed[list(known)] = False
@@ -172,13 +174,13 @@ class Batch:
 
     def evidence(self, item: int, method: str = "") -> Evidence:
         """Return what has been read of an item, by the method of that name too."""
-        encoded, own = self._encoded[item], self._peers.get(method)
+        encoded, of_method = self._encoded[item], self._peers.get(method)
         blind, without = self.blind(item), encoded.blind
         return Evidence(
             candidates=encoded.item.candidates,
             tokens=np.array(encoded.prompt.candidate_tokens),
             trajectory=self.trajectory(item),
-            own=None if own is None else own[self._own[item]],
+            own=None if of_method is None else of_method[self._own[item]],
             blind=blind,
             blind_tokens=None if without is None else np.array(without.candidate_tokens),
             content_free=self.content_free(item),
@@ -186,9 +188,9 @@ class Batch:
 
     def without_input(self) -> Iterator[tuple[Branch, float]]:
         """Depth L of every branch after a prompt without its input that was computed here."""
-        for encoded, own in zip(self._encoded, self._own, strict=True):
+        for encoded, span in zip(self._encoded, self._own, strict=True):
             branches = chain.from_iterable(p.branches for p in encoded.prompts[1:])
-            for row, branch in enumerate(branches, own.stop):
+            for row, branch in enumerate(branches, span.stop):
                 if self._computed[row] and not np.isnan(score := self._scores[row, self.depth]):
                     yield branch, float(score)
 

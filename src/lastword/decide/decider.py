@@ -384,7 +384,7 @@ class Decider:
                     )
         if ready is questions:
             return ready
-        misses = {name: self.served.near(own) for name, own in ready.questions.items()}
+        misses = {name: self.served.near(question) for name, question in ready.questions.items()}
         near = {name: miss for name, miss in misses.items() if miss is not None}
         for name, miss in near.items() if warn else ():
             warnings.warn(f"question {name!r} is {miss}", NearMissWarning, stacklevel=3)
@@ -653,8 +653,8 @@ class Decider:
         for i, (p, corrected), scores, like in zip(sound, shares, table, likeness, strict=True):
             how = Probed(probe.name, like, like < self.unlike, corrected)
             if probe.threshold is not None:
-                own = None if i not in decisions else _decision(decisions[i])
-                p, how = _held(probe.threshold, scores, own, p, how)
+                of_model = None if i not in decisions else _decision(decisions[i])
+                p, how = _held(probe.threshold, scores, of_model, p, how)
             if every_depth[i]:
                 said = state.by_depth(states[i].rows[: state.depth + 1])
                 if said is not None:
@@ -699,15 +699,15 @@ class _States:
 
     @property
     def fault(self) -> NonFiniteError | None:
-        own = not_finite(self.rows, self.depths)
-        return own if own is not None or self.encoded is None else self.encoded.fault
+        fault = not_finite(self.rows, self.depths)
+        return fault if fault is not None or self.encoded is None else self.encoded.fault
 
     def row(self, state: StateProbe) -> Float[np.ndarray, " width"]:
         """Return what a probe reads."""
-        own = self.at(state.depth)
+        state_row = self.at(state.depth)
         if self.encoded is None or state.beside is None:
-            return own
-        return np.concatenate([own, self.encoded.at(state.beside)])
+            return state_row
+        return np.concatenate([state_row, self.encoded.at(state.beside)])
 
     def at(self, depth: int) -> Float[np.ndarray, " width"]:
         row: Float[np.ndarray, " width"] = self.rows[self.depths.index(depth)]
@@ -816,7 +816,7 @@ def read_states(
     """
     named: list[tuple[str, str | None]] = [(text, None) for text in texts]
     each = [read_passages(tracer, named, question, template, pooling) for pooling in poolings]
-    together = [passage for own in zip(*each, strict=True) for passage in own]
+    together = [passage for passages in zip(*each, strict=True) for passage in passages]
     sound = [passage for passage in together if isinstance(passage, Passage)]
     if len(sound) < len(together):
         raise next(passage for passage in together if isinstance(passage, ItemError))
@@ -952,10 +952,10 @@ def _held(
     """
     if decision is None:
         return p, replace(how, by="probe")
-    own, best = decision.base_index, int(scores.argmax())
-    how = replace(how, model=decision.candidates[own])
-    if best == own or answers_by_itself(scores[None], np.array([own]), threshold)[0]:
-        return p, replace(how, by="probe", corrected=best != own)
+    base, best = decision.base_index, int(scores.argmax())
+    how = replace(how, model=decision.candidates[base])
+    if best == base or answers_by_itself(scores[None], np.array([base]), threshold)[0]:
+        return p, replace(how, by="probe", corrected=best != base)
     shares = softmax(decision.base_scores).tolist()
     said = dict(zip(decision.candidates, shares, strict=True))
     return said, replace(how, by="model", corrected=False)

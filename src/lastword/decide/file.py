@@ -38,7 +38,7 @@ def named_probes(path: str | Path) -> list[Path]:
     """
     value = _read(Path(path))
     questions = value.values() if isinstance(value, Mapping) else []
-    names = [own.get("probe") for own in questions if isinstance(own, Mapping)]
+    names = [value.get("probe") for value in questions if isinstance(value, Mapping)]
     return [Path(path).parent / str(name) for name in dict.fromkeys(names) if name is not None]
 
 
@@ -98,10 +98,10 @@ def questions_from(value: Any) -> dict[str, Question]:
         if not isinstance(name, str) or not name:
             raise InputError(f"a question's name is a text, not {name!r}: quote it")
     questions = {}
-    for name, own in value.items():
-        if isinstance(own, Mapping):  # `probe` names a file and is not part of the question
-            own = {key: part for key, part in own.items() if key != "probe"}
-        questions[name] = question_from(own, name)
+    for name, content in value.items():
+        if isinstance(content, Mapping):  # `probe` names a file and is not part of the question
+            content = {key: part for key, part in content.items() if key != "probe"}
+        questions[name] = question_from(content, name)
     return questions
 
 

@@ -38,7 +38,7 @@ def singles(questions: Mapping[str, Question]) -> dict[str, Single]:
     for name, question in questions.items():
         if isinstance(question, Multi):
             each = zip(question.options, question.predicates, strict=True)
-            parts |= {f"{name}: {option.value!r}": own for option, own in each}
+            parts |= {f"{name}: {option.value!r}": predicate for option, predicate in each}
         else:
             parts[name] = question
     return parts

@@ -63,15 +63,15 @@ class Served:
         self.questions = dict(questions)
         self._free = set[str]()  # questions whose probe takes any options
         for name, probe in probes:
-            names = [own for own, question in self.questions.items() if probe.answers(question)]
+            names = [name for name, question in self.questions.items() if probe.answers(question)]
             if not names:
                 names = [_new_name(name, self.questions)]
                 self.questions[names[0]] = probe.question
             self._free |= {*names} if isinstance(probe.fit, TrajectoryProbe) else set()
         texts = [t for q in self.questions.values() for t in (q.instructions, *_texts(q))]
         self._most = 2 * max(map(len, texts), default=0) + _ROOM
-        self._digests = {question_digest(own) for own in self.questions.values()}
-        self._forms = {name: self._form(own) for name, own in self.questions.items()}
+        self._digests = {question_digest(question) for question in self.questions.values()}
+        self._forms = {name: self._form(question) for name, question in self.questions.items()}
 
     def get(
         self,
@@ -91,17 +91,21 @@ class Served:
         Raises:
             InputError: There is no such question, or the request contradicts it.
         """
-        if (own := self.questions.get(name)) is None:
+        if (served := self.questions.get(name)) is None:
             known = ", ".join(self.questions) or "none"
             raise InputError(f"no question {name!r:.80} is served here; known: {known:.200}")
-        asked = options or own.options
-        said = instructions if instructions.strip() else own.instructions
-        found = self._differences(own, kind, said, own.options if name in self._free else asked)
+        asked = options or served.options
+        said = instructions if instructions.strip() else served.instructions
+        found = self._differences(
+            served, kind, said, served.options if name in self._free else asked
+        )
         if found:
             details = "; ".join(found.values())
             raise InputError(f"the request contradicts the served question {name!r}: {details}")
         return (
-            replace(own, choices=asked) if name in self._free and isinstance(own, Choice) else own
+            replace(served, choices=asked)
+            if name in self._free and isinstance(served, Choice)
+            else served
         )
 
     def near(self, question: Question) -> NearMiss | None:
@@ -109,26 +113,26 @@ class Served:
         if not self.questions or question_digest(question) in self._digests:
             return None
         form, misses = self._form(question), list[NearMiss]()
-        for name, own in self.questions.items():
+        for name, served in self.questions.items():
             if self._is_near(form, question, name):
-                options = own.options if name in self._free else question.options
+                options = served.options if name in self._free else question.options
                 said = question.instructions
-                found = self._differences(own, type(question), said, options, exact=True)
+                found = self._differences(served, type(question), said, options, exact=True)
                 if not found:
                     return None
                 misses.append(NearMiss(name, found))
         return min(misses, key=lambda miss: len(miss.differences), default=None)
 
     def _is_near(self, form: _Form, question: Question, name: str) -> bool:
-        own, served = self.questions[name], self._forms[name]
-        if form.instructions == served.instructions:
-            return name in self._free or bool(form.options & served.options)
-        same = type(question) is type(own) and not isinstance(own, Predicate)
-        return same and form.options == served.options
+        served, its_form = self.questions[name], self._forms[name]
+        if form.instructions == its_form.instructions:
+            return name in self._free or bool(form.options & its_form.options)
+        same = type(question) is type(served) and not isinstance(served, Predicate)
+        return same and form.options == its_form.options
 
     def _differences(
         self,
-        own: Question,
+        served: Question,
         kind: type[Question],
         instructions: str,
         options: Sequence[Option],
@@ -138,12 +142,12 @@ class Served:
         """Return what differs from a served question, in words; normalised unless `exact`."""
         form: Callable[[str], str] = str if exact else self.normalised
         found = {}
-        if kind is not type(own):
-            found["type"] = f"it is a {type(own).__name__}, not a {kind.__name__}".lower()
-        if form(instructions) != form(own.instructions):
-            words = f"{_short(own.instructions)}, not {_short(instructions)}"
+        if kind is not type(served):
+            found["type"] = f"it is a {type(served).__name__}, not a {kind.__name__}".lower()
+        if form(instructions) != form(served.instructions):
+            words = f"{_short(served.instructions)}, not {_short(instructions)}"
             found["instructions"] = f"its instructions are {words}"
-        mine = {form(option.text): option for option in own.options}
+        mine = {form(option.text): option for option in served.options}
         other = {form(option.text): option for option in options}
         missing = [option.text for text, option in mine.items() if text not in other]
         more = [option.text for text, option in other.items() if text not in mine]
@@ -151,8 +155,10 @@ class Served:
             parts = [f"it has {_names(missing)}"] if missing else []
             parts += [f"it does not have {_names(more)}"] if more else []
             found["options"] = ", and ".join(parts)
-        elif isinstance(own, Score) and [*mine] != [*other]:
-            found["order"] = f"the order of its levels is {_names([o.text for o in own.options])}"
+        elif isinstance(served, Score) and [*mine] != [*other]:
+            found["order"] = (
+                f"the order of its levels is {_names([o.text for o in served.options])}"
+            )
         elif changed := [
             mine[text].text
             for text, option in other.items()

@@ -33,9 +33,9 @@ def digests(source: Mapping[str, Any]) -> dict[str, str]:
 
     if (whole := source.get("gguf_sha256")) is not None:
         return {"weights": str(whole)}
-    own = str(source.get("path", source["model"]))
-    carried = own.startswith(embedded.EMBEDDED)
-    folder = embedded.folder(own.removeprefix(embedded.EMBEDDED)) if carried else Path(own)
+    place = str(source.get("path", source["model"]))
+    carried = place.startswith(embedded.EMBEDDED)
+    folder = embedded.folder(place.removeprefix(embedded.EMBEDDED)) if carried else Path(place)
     base = folder_digests(Path(source.get("base", "")).expanduser()) if "base" in source else None
     parts = folder_digests(folder.expanduser()) or {}
     return parts | {f"base's {part}": digest for part, digest in (base or {}).items()}

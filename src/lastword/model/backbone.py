@@ -234,10 +234,10 @@ class Backbone:
 
         def keep(depth: int, state: Tensor) -> None:
             # index_select copies: only the read rows, or their means, outlive the block.
-            own = state.flatten(0, 1).index_select(0, rows.to(state.device))
+            kept = state.flatten(0, 1).index_select(0, rows.to(state.device))
             if capture.pools:
-                own = torch.segment_reduce(own.float(), "mean", lengths=lengths.to(own.device))
-            hidden[depth] = own
+                kept = torch.segment_reduce(kept.float(), "mean", lengths=lengths.to(kept.device))
+            hidden[depth] = kept
             if depth == capture.deepest < self.depth:
                 raise _DeepEnough
 
@@ -421,11 +421,11 @@ def _forest_attention(config: Any, attention: ForestAttention) -> Iterator[None]
     # call's keywords down to it: so each forest has a name, which the config says during its call.
     name = f"lastword_forest_{id(attention)}"
     ALL_ATTENTION_FUNCTIONS[name] = attention
-    own, config._attn_implementation = config._attn_implementation, name
+    before, config._attn_implementation = config._attn_implementation, name
     try:
         yield
     finally:
-        config._attn_implementation = own
+        config._attn_implementation = before
         del ALL_ATTENTION_FUNCTIONS[name]
 
 

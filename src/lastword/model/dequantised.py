@@ -51,7 +51,7 @@ def limit() -> int:
 
 def place(path: Path, header: "Header", dtype: "torch.dtype") -> Path | None:
     """Return where a file's model is kept; None of a file that is not worth it."""
-    size = sum(math.prod(own.shape) for own in header.tensors.values()) * dtype.itemsize
+    size = sum(math.prod(tensor.shape) for tensor in header.tensors.values()) * dtype.itemsize
     if not _LEAST <= size <= limit():
         return None
     made = "-".join([str(_READING), *(version(name) for name in ("gguf", "transformers"))])
@@ -87,7 +87,7 @@ def keep(place: Path, file: str, model: "PreTrainedModel") -> None:
 def _make_room(size: int) -> None:
     """Drop the least recently used, drafts that were left too, until so many bytes have room."""
     folders = sorted(_root().iterdir(), key=lambda folder: -folder.stat().st_mtime)
-    used = [sum(own.stat().st_size for own in folder.iterdir()) for folder in folders]
+    used = [sum(path.stat().st_size for path in folder.iterdir()) for folder in folders]
     while folders and sum(used) + size > limit():
         used.pop()
         shutil.rmtree(folders.pop(), ignore_errors=True)

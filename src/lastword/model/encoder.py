@@ -122,7 +122,7 @@ class Encoder:
         start = 0
         if setup.prompt and not setup.prompt_pooled:
             start = len(self.tokenizer(setup.prompt)["input_ids"]) - 1  # without the end's token
-        return [Passage(tuple(own), min(start, len(own) - 1)) for own in ids]
+        return [Passage(tuple(tokens), min(start, len(tokens) - 1)) for tokens in ids]
 
     @torch.inference_mode()
     def pooled(
@@ -211,7 +211,7 @@ def _place(name: str) -> str:
 def _setup(place: str, config: Any, tokenizer: Any) -> EncoderSetup:
     """Read what the folder says of itself: the mean over all tokens if it says nothing."""
     modules = _json(place, "modules.json") or []
-    kinds = [str(own["type"]).rsplit(".", 1)[-1] for own in modules]
+    kinds = [str(module["type"]).rsplit(".", 1)[-1] for module in modules]
     if kinds and kinds not in (list(_MODULES), list(_MODULES[:2])):
         raise UnsupportedModelError(
             f"{place} has the modules {', '.join(kinds)}; expected {', '.join(_MODULES)}"

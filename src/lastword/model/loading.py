@@ -473,8 +473,8 @@ def _merge(model: PreTrainedModel, adapter: Path, plan: _Plan) -> PreTrainedMode
         raise ModelError(f"{adapter} is an adapter, and merging it needs peft: pip install peft")
     from peft import PeftModel
 
-    own = memory.weights_of(open_own(adapter), memory.Storage(plan.dtype)) or 0
-    memory.refuse_too_large(str(adapter), memory.Footprint(own, 0, 0), plan.device)
+    size = memory.weights_of(open_own(adapter), memory.Storage(plan.dtype)) or 0
+    memory.refuse_too_large(str(adapter), memory.Footprint(size, 0, 0), plan.device)
     names = [name for name, _ in model.named_modules()]
     require_bounded_patterns(read_config(adapter), names, str(adapter))
     try:
@@ -583,7 +583,7 @@ def device_of(name: str) -> torch.device:
     return device
 
 
-def dtype_of(base: LoadOptions, own: torch.dtype, device: torch.device) -> torch.dtype:
+def dtype_of(base: LoadOptions, stored: torch.dtype, device: torch.device) -> torch.dtype:
     """Return the dtype that a model's weights get, from what is asked for and what is stored.
 
     Raises:
@@ -596,11 +596,11 @@ def dtype_of(base: LoadOptions, own: torch.dtype, device: torch.device) -> torch
                 f"unknown dtype {base.dtype}: expected auto, float32, bfloat16 or float16"
             )
         return cast(torch.dtype, kind)
-    if device.type == "cpu" and own == torch.float16:
+    if device.type == "cpu" and stored == torch.float16:
         # The CPU multiplies float16 slowly and rounds more than it needs to.
         _log.warning("%s is stored in float16, which becomes float32 on the CPU", base.label)
         return torch.float32
-    return own
+    return stored
 
 
 def stored_dtype(config: Any) -> torch.dtype:

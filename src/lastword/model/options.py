@@ -135,9 +135,9 @@ class LoadOptions:
         """Name the model as messages do: by the file, if it is one of a folder's or a hub's."""
         return self.name if self.gguf is None else f"{self.name.rstrip('/')}/{self.gguf}"
 
-    def names(self, own: str) -> dict[str, str]:
-        """Return the model's name in a record: the alias with its own beside it, or its own."""
-        return {"model": own} if self.alias is None else {"model": self.alias, "path": own}
+    def names(self, name: str) -> dict[str, str]:
+        """Return the model's name in a record: the alias with the name beside it, or the name."""
+        return {"model": name} if self.alias is None else {"model": self.alias, "path": name}
 
     @property
     def embedded(self) -> str | None:

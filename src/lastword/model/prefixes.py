@@ -189,10 +189,10 @@ class Prefixes:
         """Return those mean states of branches that are kept at all of some depths."""
         found, depths = {}, frozenset(depths)
         for branch in branches:
-            own = self._kept.get(name := _text_name(branch))
-            if isinstance(own, Means) and depths <= own.states.keys():
+            entry = self._kept.get(name := _text_name(branch))
+            if isinstance(entry, Means) and depths <= entry.states.keys():
                 self._kept.move_to_end(name)
-                found[branch] = own
+                found[branch] = entry
         return found
 
     def keep_means(
@@ -246,10 +246,10 @@ class Prefixes:
             self._seen.popitem(last=False)
 
     def _put(self, new: Iterable[tuple[bytes, Block | Means]]) -> None:
-        for name, own in new:
+        for name, entry in new:
             self._drop(name)
-            self._kept[name] = own
-            self.bytes += own.bytes
+            self._kept[name] = entry
+            self.bytes += entry.bytes
 
     def _fit(self) -> None:
         while self.bytes > self.budget:

@@ -179,16 +179,16 @@ def _heed(call: Call, ready: Questionnaire) -> dict[str, str]:
         for miss in ready.near.values()
     ]
     call.warn("near_miss", [*dict.fromkeys(messages)][:_MOST_TOLD])
-    messages = {
+    by_question = {
         name: f'This is {miss}. Send it exactly, or name it: "question": {json.dumps(miss.served)}'
         for name, miss in ready.near.items()
     }
     if call.corrector.settings.strict:
-        name, warning = next(iter(warnings.items()))
+        name, warning = next(iter(by_question.items()))
         raise Refusal("near_miss", f"questions.{name:.80}: {warning}")
     return {
         single: warning
-        for name, warning in warnings.items()
+        for name, warning in by_question.items()
         for single in singles({name: ready.questions[name]})
     }
 

@@ -58,11 +58,11 @@ def require_whole_model(content: bytes, name: str) -> None:
     """
     try:
         specs = [spec for field, spec in _fields(content) if field in _NORMALISERS]
-        fields = [own for spec in specs for own in _fields(spec)]
+        fields = [found for spec in specs for found in _fields(spec)]
     except (IndexError, ValueError):
         return  # the library says what is wrong with it
     # What normalises nothing ("identity", as Llama's) has a map of no bytes, which nobody reads.
-    _require_whole((own for field, own in fields if field == _CHARSMAP and own), name)
+    _require_whole((value for field, value in fields if field == _CHARSMAP and value), name)
 
 
 # Fields of sentencepiece's ModelProto (normalizer_spec, denormalizer_spec) and NormalizerSpec.
@@ -96,7 +96,7 @@ def _varint(message: bytes, place: int) -> tuple[int, int]:
 
 
 def _require_whole(maps: Iterable[bytes], name: str) -> None:
-    if any(len(own) < _trie_end(own) for own in maps):
+    if any(len(charsmap) < _trie_end(charsmap) for charsmap in maps):
         raise ModelError(
             f"{name} has a tokenizer whose normalizer has a map that is shorter than it says: "
             "take another copy of the model"

@@ -53,7 +53,7 @@ def encode_passages(
     """
     owns: Sequence[str | None] = [None] * len(prompts) if inputs is None else inputs
     pairs = zip(prompts, owns, strict=True)
-    parts = [_passage_texts(prompt, own, tokenizer, chat) for prompt, own in pairs]
+    parts = [_passage_texts(prompt, subject, tokenizer, chat) for prompt, subject in pairs]
     texts = (text for part in parts if not isinstance(part, ItemError) for text in part)
     reader = Reader(tokenizer, texts, chat is None)
     results: list[Passage | ItemError] = []
@@ -68,19 +68,19 @@ def encode_passages(
 
 
 def _passage_texts(
-    prompt: str, own: str | None, tokenizer: Tokenizer, chat: Chat | None
+    prompt: str, subject: str | None, tokenizer: Tokenizer, chat: Chat | None
 ) -> tuple[Text, ...] | ItemError:
     """Return the text that is read, and where the input is pooled the text before it."""
     if (fault := text_fault(prompt)) is not None:
         return ItemError(f"the text {fault}")
     head = prompt.rstrip() if chat is None else chat_prompt(prompt, tokenizer, chat)
     start = 0 if chat is None else head.rfind(prompt.strip())
-    within = 0 if own is None else prompt.strip().find(own.strip())
+    within = 0 if subject is None else prompt.strip().find(subject.strip())
     if min(start, within) < 0:
         return ItemError("the template changes the input, which a probe reads as it stands")
     ends = [len(head)]
-    if own is not None:
-        ends = [start + within + len(own.strip()), start + within]
+    if subject is not None:
+        ends = [start + within + len(subject.strip()), start + within]
     if not has_control([prompt], tokenizer):
         return tuple(Text(head[:end]) for end in ends)
     stop = start + len(prompt.strip())

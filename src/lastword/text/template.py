@@ -153,19 +153,19 @@ def require_bounded(template: Any, name: str) -> None:
 @lru_cache(maxsize=64)
 def _excess(template: str) -> str | None:
     """Try a template; return the bound that it breaks, or None."""
-    own = Renderer()
+    renderer = Renderer()
     values = {"bos_token": "", "eos_token": "", "add_generation_prompt": True}
     try:
         for conversation in _CONVERSATIONS:
             said = [{"role": role, "content": content} for role, content in conversation]
             with suppress(ValueError):  # what it refuses is said where it is used
-                own.write(
+                renderer.write(
                     said, template, values, most=_CHARACTERS, seconds=_TRIAL_SECONDS, day=today()
                 )
     except UnboundedError as error:
         return str(error)
     finally:
-        own.end()
+        renderer.end()
     return None
 
 
@@ -225,8 +225,8 @@ def _write(
     A tokenizer that writes conversations itself reads no template of the checkpoint.
     """
     base = sys.modules.get("transformers.tokenization_utils_base")
-    own = getattr(type(tokenizer), "apply_chat_template", None)
-    if base is None or own is not base.PreTrainedTokenizerBase.apply_chat_template:
+    method = getattr(type(tokenizer), "apply_chat_template", None)
+    if base is None or method is not base.PreTrainedTokenizerBase.apply_chat_template:
         text = str(tokenizer.apply_chat_template(messages, tokenize=False, **values))
         if len(text) > most:
             raise UnboundedError(f"writes {len(text)} characters, more than {most}")

@@ -502,7 +502,7 @@ def _tokenise_pieces(tokenizer: Tokenizer, text: Text) -> Ids:
         pieces = [(piece, literal) for piece, literal in text.pieces if piece]
         options = [{"split_special_tokens": True} if literal else {} for _, literal in pieces]
         each = zip(pieces, options, strict=True)
-        return tuple(chain(*(_tokenise(tokenizer, [p], **own)[0] for (p, _), own in each)))
+        return tuple(chain(*(_tokenise(tokenizer, [p], **more)[0] for (p, _), more in each)))
     masked = _masked(tokenizer, text)
     with _ONE, as_errors("the tokenizer cannot read this text"):
         output = tokenizer(masked, add_special_tokens=False, return_offsets_mapping=True)
@@ -526,7 +526,7 @@ def _masked(tokenizer: Tokenizer, text: Text) -> str:
     control = sorted((t.content for t in added if t.special), key=len, reverse=True)
     form = re.compile("|".join(map(re.escape, control)))
     pieces = [
-        form.sub(lambda own: "x" * len(own[0]), piece) if literal else piece
+        form.sub(lambda match: "x" * len(match[0]), piece) if literal else piece
         for piece, literal in text.pieces
     ]
     return "".join(pieces)

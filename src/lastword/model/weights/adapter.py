@@ -92,8 +92,12 @@ def require_bounded_patterns(options: Config, names: Collection[str], label: str
     Raises:
         CheckpointError: One is.
     """
-    fields = [own for field, own in options.items() if "pattern" in field or "modules" in field]
-    texts = [str(one) for own in fields for one in (own if isinstance(own, list | dict) else [own])]
+    fields = [value for field, value in options.items() if "pattern" in field or "modules" in field]
+    texts = [
+        str(one)
+        for value in fields
+        for one in (value if isinstance(value, list | dict) else [value])
+    ]
     patterns = [text for text in texts if _CHOICE.search(text)]
     if not patterns:
         return

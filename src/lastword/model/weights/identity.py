@@ -47,7 +47,7 @@ def folder_digests(folder: Path) -> dict[str, str] | None:
     if not folder.is_dir():
         return None
     files = {part: {p for n in names for p in folder.glob(n)} for part, names in _PARTS.items()}
-    return {part: files_digest(sorted(own)) for part, own in files.items() if own}
+    return {part: files_digest(sorted(paths)) for part, paths in files.items() if paths}
 
 
 def tensors_digest(tensors: Mapping[str, "Tensor"]) -> str:

@@ -200,8 +200,8 @@ def factors(checkpoint: Checkpoint, *, theta: Theta, readings: bool = False) -> 
             tensors=tuple(dict.fromkeys(reader.tensors)),
         )
 
-    own = read(theta.invariant)
-    return replace(own, readings=_by_reading(read)) if readings else own
+    report = read(theta.invariant)
+    return replace(report, readings=_by_reading(read)) if readings else report
 
 
 def _by_reading(read: Callable[[InvariantTheta], Factors]) -> dict[str, float]:

@@ -179,7 +179,7 @@ async def chat_completions(body: ChatBody, call: ThisCall) -> Response:
     chosen = cast(ChoiceAnswer, made.answers[_ONLY])
     if named is not None:
         choices = choices.in_order(chosen.values, served.normalised)
-    index = None if chosen.choice is None else answer.values.index(answer.choice)
+    index = None if chosen.choice is None else chosen.values.index(chosen.choice)
     logs = [math.log(p) if p > 0 else _NEVER for p in chosen.probabilities.tolist()]
     form = chat_form(
         choices.written(index),
