@@ -398,6 +398,7 @@ def test_the_words_of_verdicts(golden: Callable[[str, str], None]) -> None:
     table = {"notes": ("` Kasse` and `Kasse`: one class? --tidy joins them",)}
     words = {"simple": "bag of words"}
     largest = {"classes": CLASSES, "simple": "largest class"}
+    unequal = {"classes": (CLASSES[0], Class("b", 40, 0.5, 0.275, 0.5))}
     shown = Standing("4 examples + probe", 0.75, 0.7, 0.8, 15, 3, 0.01, items=77)
     contest = {"classes": CLASSES, "prompts": (listed, shown)}
     few, many = ((7, 0.0), (14, 0.57)), ((30, 0.5), (60, 0.667), (120, 0.683))
@@ -407,7 +408,7 @@ def test_the_words_of_verdicts(golden: Callable[[str, str], None]) -> None:
         double("probe@0", "probe@0", {"probe@0": 0.8}, contest={"cost": 0.0}),
         double("probe@3", "probe@3", {"bag of words": 0.79, "probe@3": 0.8}, contest=words),
         double(None, "probe@3", {"probe@3": 0.6} | simple, contest=largest),
-        double(None, "probe@3", {"probe@3": 0.8} | simple, contest={"classes": CLASSES}),
+        double(None, "probe@3", {"probe@3": 0.8} | simple, contest=unequal),
         double(shares={"pmi@1": 0.6}),
         double(None, "probe@3", {"probe@3": 0.7}, certificate={"needed": 646}),
         double(None, "probe@3", {"probe@3": 0.7}, depths={"curve": few}),

@@ -19,6 +19,7 @@ _CLASSES = 12  # lines of the table of classes
 _LEARNS = 0.02  # accuracy that the second half of the labels adds to a probe that still learns
 _FEWEST = 30  # labels in the first half, below which the other half predicts nothing
 _FREE = 0.005  # of the model's compute: what costs less costs next to nothing
+_FEW_OF_CLASS = 5  # rows below which a class is not named as the weakest
 _RECALL = "recall by class"
 
 
@@ -186,6 +187,29 @@ def _proof(verdict: Verdict) -> Iterator[str]:
         )
 
 
+def _other_probe(verdict: Verdict) -> Iterator[str]:
+    if (probe := verdict.contest.better_probe) is not None:
+        yield (
+            f"A probe under the prompt {probe.name.removesuffix(WITH_PROBE)} has an accuracy of "
+            f"{percent(probe.right)} ({probe.fixed} answers corrected and {probe.broken} broken "
+            f"compared with {verdict.contest.best} on the same rows): {_again(probe)}."
+        )
+
+
+def _weakest(verdict: Verdict) -> Iterator[str]:
+    """Name the class with the lowest recall if most of its rows are answered wrong."""
+    there = [one for one in verdict.contest.classes if one.items >= _FEW_OF_CLASS]
+    worst = min(there, key=lambda one: one.corrected, default=None)
+    if (
+        worst is not None
+        and worst.corrected < 0.5 < verdict.contest.line(verdict.contest.best).right
+    ):
+        yield (
+            f"The weakest class is `{worst.label}`: {verdict.contest.best} finds "
+            f"{percent(worst.corrected)} of its {worst.items} rows."
+        )
+
+
 def _table(verdict: Verdict) -> Iterator[str]:
     if notes := verdict.table.notes:
         yield f"About the table: {'; '.join(notes)}."
@@ -231,12 +255,6 @@ def _prompts(verdict: Verdict) -> Iterator[str]:
             f"With the prompt {prompt.name} the model alone has an accuracy of "
             f"{percent(prompt.right)} ({prompt.fixed} answers corrected and {prompt.broken} broken "
             f"on the same rows): {_again(prompt)}."
-        )
-    if (probe := contest.better_probe) is not None:
-        yield (
-            f"A probe under the prompt {probe.name.removesuffix(WITH_PROBE)} has an accuracy of "
-            f"{percent(probe.right)} ({probe.fixed} answers corrected and {probe.broken} broken "
-            f"compared with {contest.best} on the same rows): {_again(probe)}."
         )
     if asked := [f"{line.name}: {line.items}" for line in contest.prompts]:
         yield (
@@ -322,7 +340,7 @@ def _middle(verdict: Verdict) -> Iterator[str]:
 
 
 _Part = Callable[[Verdict], Iterator[str]]
-_GUARANTEE: tuple[_Part, ...] = (_warning, _certified, _proof, _sets)
+_GUARANTEE: tuple[_Part, ...] = (_warning, _certified, _proof, _weakest, _other_probe, _sets)
 _DETAILS: dict[str, tuple[_Part, ...]] = {
     "table": (_table,),
     "contest": (_correction, _prompts),
