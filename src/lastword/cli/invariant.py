@@ -48,8 +48,8 @@ def read_factors(model: str, theta: Theta, revision: str | None, gguf: str | Non
     if model.startswith(EMBEDDED):
         from lastword.lab.demo import load
 
-        own = load(model.removeprefix(EMBEDDED))[0]
-        return model_invariant(own, theta=theta, readings=True)
+        folder = load(model.removeprefix(EMBEDDED))[0]
+        return model_invariant(folder, theta=theta, readings=True)
     path = Path(locate(model) if model.startswith(OWN) else model).expanduser()
     if gguf is not None or is_adapter(path) or (is_gguf(path) and not path.is_dir()):
         from lastword.model import loading

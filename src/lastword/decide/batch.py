@@ -48,7 +48,7 @@ class ReadPlan:
 
     Attributes:
         depths: Depths whose states the trunk keeps: all that anybody may still ask for.
-        own: Read of the item's own prompt.
+        main: Read of the prompt with the input.
         blind: Read of its blind prompt; None drops that prompt.
         content_free: Whether depth L is read of its content-free prompts, which are dropped else.
         reuse: Whether a known score without the input stands for its state: nothing but depth L
@@ -57,7 +57,7 @@ class ReadPlan:
     """
 
     depths: frozenset[int]
-    own: Step
+    main: Step
     blind: Step | None
     content_free: bool
     reuse: bool = False
@@ -72,7 +72,7 @@ class ReadPlan:
         read = frozenset(scorer.depths if t else ()).union(*(n.normed for n in needs))
         return cls(
             depths=read.union(blind, *(n.raw for n in needs)),
-            own=Step(read, scorer=t, peers=any(n.scorer is not None for n in needs)),
+            main=Step(read, scorer=t, peers=any(n.scorer is not None for n in needs)),
             blind=Step(blind) if blind else None,
             content_free=any(n.content_free for n in needs),
             peers=methods,
@@ -89,9 +89,9 @@ class ReadPlan:
         asked = scope.blind != "none" or bool(correction.blind)
         return cls(
             depths=base.depths.union(last if few else every, correction.blind),
-            own=replace(base.own, depths=every, scorer=True, readings=scope.readings)
+            main=replace(base.main, depths=every, scorer=True, readings=scope.readings)
             if whole
-            else base.own,
+            else base.main,
             blind=Step(every if whole_blind else blind, scorer=whole_blind) if asked else None,
             content_free=base.content_free or correction.content_free,
             reuse=not (whole or whole_blind) and blind | correction.blind == last,
@@ -135,7 +135,7 @@ class Batch:
         self.peers = {name: scorer for name, scorer in peers.items() if scorer is not None}
         self._encoded = encoded
         spans = _spans(encoded)
-        self._own = [s[0] for s in spans]
+        self._main = [s[0] for s in spans]
         self._blind = [s[1] if e.blind else None for s, e in zip(spans, encoded, strict=True)]
         self._free = [
             s[len(s) - len(e.content_free) :] for s, e in zip(spans, encoded, strict=True)
@@ -154,11 +154,11 @@ class Batch:
 
     def trajectory(self, item: int) -> Trajectory:
         """S and t of an item, as far as they have been read."""
-        return self._read_so_far(self._own[item])
+        return self._read_so_far(self._main[item])
 
     def readings(self, item: int) -> dict[str, Scores]:
         """Return t of an item by reading of the scorer."""
-        return {name: t[self._own[item]] for name, (_, t) in self._by_reading.items()}
+        return {name: t[self._main[item]] for name, (_, t) in self._by_reading.items()}
 
     def blind(self, item: int) -> Trajectory | None:
         """Return the same without the question; None without a blind prompt."""
@@ -167,7 +167,7 @@ class Batch:
 
     def fault(self, item: int) -> NonFiniteError | None:
         """Return the error of an item with logits that are not finite, if any were read."""
-        spans = [self._own[item], self._blind[item], *self._free[item]]
+        spans = [self._main[item], self._blind[item], *self._free[item]]
         found = np.concatenate([self.faults[span] for span in spans if span is not None])
         depths = found[found >= 0]
         return NonFiniteError(int(depths[0])) if len(depths) else None
@@ -180,7 +180,7 @@ class Batch:
             candidates=encoded.item.candidates,
             tokens=np.array(encoded.prompt.candidate_tokens),
             trajectory=self.trajectory(item),
-            own=None if of_method is None else of_method[self._own[item]],
+            own=None if of_method is None else of_method[self._main[item]],
             blind=blind,
             blind_tokens=None if without is None else np.array(without.candidate_tokens),
             content_free=self.content_free(item),
@@ -188,7 +188,7 @@ class Batch:
 
     def without_input(self) -> Iterator[tuple[Branch, float]]:
         """Depth L of every branch after a prompt without its input that was computed here."""
-        for encoded, span in zip(self._encoded, self._own, strict=True):
+        for encoded, span in zip(self._encoded, self._main, strict=True):
             branches = chain.from_iterable(p.branches for p in encoded.prompts[1:])
             for row, branch in enumerate(branches, span.stop):
                 if self._computed[row] and not np.isnan(score := self._scores[row, self.depth]):
@@ -202,7 +202,7 @@ class Batch:
     def read(self, items: Sequence[int], step: Step) -> None:
         """Read a step for some items; rows that they share are read once."""
         if step.depths or step.scorer or step.peers:
-            self._read([self._own[i] for i in items], step)
+            self._read([self._main[i] for i in items], step)
         if step.blind:
             self._read([span for i in items if (span := self._blind[i])], Step(step.blind))
         if step.content_free:
@@ -215,9 +215,9 @@ class Batch:
             self._read([span for span in self._blind if span], blind)
         if any(self._free):
             self._read([span for spans in self._free for span in spans], self._last)
-        own = self._plan.own
-        if own.depths or own.scorer or own.peers:
-            self.read(range(len(self._own)), own)
+        main = self._plan.main
+        if main.depths or main.scorer or main.peers:
+            self.read(range(len(self._main)), main)
 
     def scores(self, item: int) -> dict[str, Scores | None]:
         """Return every peer's scores of an item; None where a method does not apply to it."""

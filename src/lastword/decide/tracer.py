@@ -426,7 +426,7 @@ class Tracer:
         every = (b for e in encoded for p in e.prompts for b in p.branches)
         branches = [b for row, b in enumerate(every) if row not in known]
         states = self.backend.states(branches, sorted(plan.depths) or [0], self.batch_tokens)
-        readers = self._readings.token_scorers() if plan.own.readings else {}
+        readers = self._readings.token_scorers() if plan.main.readings else {}
         return Batch(encoded, states, self.backend.read, self.scorer, plan, known, readers)
 
     @cached_property

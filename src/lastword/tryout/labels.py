@@ -79,9 +79,9 @@ class Labels:
             group for name, group in zip(found, groups.tolist(), strict=True) if name in labelled
         }
         first: dict[int, str] = {}
-        for name, own in zip(found, groups.tolist(), strict=True):
-            if own not in taken:
-                first.setdefault(own, name)
+        for name, number in zip(found, groups.tolist(), strict=True):
+            if number not in taken:
+                first.setdefault(number, name)
         return {name: found[name] for name in first.values()}
 
     def without_examples(self, template: Template) -> "Labels":

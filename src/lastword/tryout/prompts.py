@@ -76,11 +76,11 @@ def race(tracer: "Tracer", labels: Labels, template: Template, seconds: float) -
     if not len(rows):
         return Race()  # all rows are examples
     found, left_out = list[Raced](), list[str]()
-    for own in _others(labels, template, chosen):
-        name = own.name if own.name in TEMPLATES else own.variant
+    for other in _others(labels, template, chosen):
+        name = other.name if other.name in TEMPLATES else other.variant
         right = list[bool]()
         try:
-            for answer in _answers(tracer, labels, own, rows.tolist()):
+            for answer in _answers(tracer, labels, other, rows.tolist()):
                 right.append(answer)
                 if time.perf_counter() > ends or _behind(right, len(rows), found):
                     break
@@ -91,7 +91,7 @@ def race(tracer: "Tracer", labels: Labels, template: Template, seconds: float) -
             left_out.append(f"{name} (no time)")
         else:
             ids = tuple(labels.rows[place][3] for place in rows[: len(right)])
-            found.append(Raced(name, own, ids, np.array(right)))
+            found.append(Raced(name, other, ids, np.array(right)))
     found.sort(key=_rank)
     probed = list[Raced]()
     for prompt in found[:_PROBED]:
@@ -164,7 +164,7 @@ def with_examples(template: Template, labels: Labels, places: Sequence[int]) -> 
 def _others(labels: Labels, template: Template, chosen: Sequence[int]) -> list[Template]:
     ours = [TEMPLATES[name] for name in (DEFAULT, "decide/listed")]
     shown = [with_examples(template, labels, chosen[:count]) for count in SHOTS]
-    return [*(own for own in ours if own != template), *shown]
+    return [*(one for one in ours if one != template), *shown]
 
 
 def _answers(
@@ -172,15 +172,15 @@ def _answers(
 ) -> Iterator[bool]:
     """Return True where the model is right, per row."""
     for start in range(0, len(rows), _TOGETHER):
-        own = [labels.rows[place] for place in rows[start : start + _TOGETHER]]
-        items = [item_of(text, question, template) for text, question, *_ in own]
+        some = [labels.rows[place] for place in rows[start : start + _TOGETHER]]
+        items = [item_of(text, question, template) for text, question, *_ in some]
         decisions = tracer.correct_many(items, read="base", blind="none")
-        yield from (d.base_answer == row[2] for d, row in zip(decisions, own, strict=True))
+        yield from (d.base_answer == row[2] for d, row in zip(decisions, some, strict=True))
 
 
 def _behind(right: Sequence[bool], rows: int, found: Sequence[Raced]) -> bool:
     """Return True if a third of the rows shows that a prompt is behind the best."""
     if not found or len(right) != -(-rows // 3):
         return False
-    best, own = max(own.right.mean() for own in found), float(np.mean(right))
-    return bool(own < best - _BEHIND * np.sqrt(max(own * (1 - own), 0.01) / len(right)))
+    best, share = max(prompt.right.mean() for prompt in found), float(np.mean(right))
+    return bool(share < best - _BEHIND * np.sqrt(max(share * (1 - share), 0.01) / len(right)))

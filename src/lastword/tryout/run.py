@@ -127,12 +127,12 @@ class TryJob:
                 ]
             )
             pairs = [
-                (row[0], own)
-                for row, own in zip(rows, results, strict=True)
-                if not isinstance(own, ItemError)
+                (row[0], item)
+                for row, item in zip(rows, results, strict=True)
+                if not isinstance(item, ItemError)
             ]
             if pairs:
-                return [text for text, _ in pairs], [own for _, own in pairs]
+                return [text for text, _ in pairs], [item for _, item in pairs]
         raise InputError(f"no example can be read; the last one: {results[-1]}")
 
     def run(

@@ -122,7 +122,7 @@ class SecondRound:
             some = pool[first : first + _TOGETHER]
             plans = decider.plan_many([(text, id) for id, text in some], ready, read="all")
             pairs = [*zip(some, plans, strict=True)]
-            sound = [(own, plan) for own, plan in pairs if isinstance(plan, Plan)]
+            sound = [(row, plan) for row, plan in pairs if isinstance(plan, Plan)]
             answers = decider.answer([plan for _, plan in sound], "return")
             for ((id, text), _), answer in zip(sound, answers, strict=True):
                 if not isinstance(answer, Exception):
@@ -453,10 +453,10 @@ def with_first(source: str, named: Named, path: Path) -> Labels:
         row.setdefault(column, None)
     places = {_content(row, column): row for row in reversed(table)}
     for place, row in enumerate(read_objects(path), start=1):
-        own = places.get(_content(row, column))
-        if own is None:
+        same = places.get(_content(row, column))
+        if same is None:
             raise InputError(f"{path}, row {place}: no row of {source} is like it; was it edited?")
-        own[column] = row.get(column)
+        same[column] = row.get(column)
     named = Named(**vars(named) | {"label": column})
     return Labels(**vars(read_labels(table, named)) | {"name": Path(source).stem})
 
