@@ -16,7 +16,7 @@ from rich.console import Console
 from lastword.decide.tracer import Tracer
 from lastword.errors import InputError
 from lastword.lab.benchmarks.demo import items
-from lastword.lab.demo.outcome import BROKEN, REPAIRED, RULES, answer, judge
+from lastword.lab.demo.outcome import BROKEN, CORRECTED, RULES, answer, judge
 from lastword.lab.demo.page import write_page
 from lastword.lab.demo.show import show
 from lastword.lab.demo.story import CERTIFIED, ORGANISM, REAL, WITHHELD, story
@@ -51,11 +51,11 @@ EARLY = judged((-1.0, -2.0), (-2.0, -1.0), "early")
 
 def test_an_example_gains_or_loses_by_what_has_read_enough():
     some = [RIGHT, WON, LOST, EARLY]
-    assert [RULES[REPAIRED](o) for o in some] == [False, True, False, False]
+    assert [RULES[CORRECTED](o) for o in some] == [False, True, False, False]
     assert [RULES[BROKEN](o) for o in some] == [False, False, True, False]
     for layer in (1, 2, 3):  # what depths 1 and 2 decide is no example
         shallow = replace(WON, decision=replace(WON.decision, decisive_layer=layer))
-        assert RULES[REPAIRED](shallow) == (layer == 3)
+        assert RULES[CORRECTED](shallow) == (layer == 3)
 
 
 def apart(outcomes):
@@ -85,21 +85,21 @@ def test_the_story_is_the_certificates():
     assert (told.certified.fixed, told.certified.broken) == (40, 0)
     assert told.base == 460 / 500 and told.chance == 0.5
     assert told.corrected.right == 485 / 500 and told.certified.right == 1
-    assert told.headline.endswith("under its certificate it repaired 40 and broke 0")
+    assert told.headline.endswith("under its certificate it corrected 40 and broke 0")
 
 
 def test_where_nothing_is_certified_the_story_says_so():
     told = tale([WON, LOST, *([RIGHT] * 298)])
     assert told.finding.chosen is None and told.certified.right == told.base
     chosen = {rule: outcome.decision for rule, outcome in told.examples.items()}
-    assert chosen == {REPAIRED: WON.decision, WITHHELD: LOST.decision}
+    assert chosen == {CORRECTED: WON.decision, WITHHELD: LOST.decision}
     assert told.headline.endswith("its certificate keeps it off")
 
 
 def stories():
     part = replace(ORGANISM, title="a <title>", note="a <note>")
     told = replace(tale([WON, LOST, *([RIGHT] * 298)]), part=part)
-    return [replace(told, examples={REPAIRED: WON, BROKEN: LOST})]
+    return [replace(told, examples={CORRECTED: WON, BROKEN: LOST})]
 
 
 def test_the_page_needs_no_network_and_escapes_candidates(chromium, tmp_path):
@@ -162,7 +162,7 @@ def test_the_demo_parts_a_repair_from_a_break_in_25_lines(tmp_path):
     assert effect["fixed"] == sum(g > 0 for g in gains)
     assert effect["broken"] == sum(g < 0 for g in gains)
     html = page.read_text(encoding="utf-8")
-    assert f"{effect['fixed']} repaired, {effect['broken']} broken" in html
+    assert f"{effect['fixed']} corrected, {effect['broken']} broken" in html
     assert "right answers to 450 questions" in html
 
 

@@ -111,7 +111,7 @@ def test_the_choice_is_what_runs_under_the_certificate(by_pmi, asked):
         assert stands.index == (was.index if lets else was.base_index)
     with pytest.raises(CertificateError, match=r"overrides by pmi@1, not for those of pmi@0\.5"):
         Decider.demo(certificate=read, correction="pmi@0.5")
-    assert summary(finding, "m", ["b"], 0)[1].startswith("allowed: overrides by pmi@1")
+    assert summary(finding, "m", ["b"], 0)[1].startswith("Allowed: overrides by pmi@1")
     with pytest.raises(CertificateError, match="not hold the policies of its methods"):
         Certificate.from_dict(certificate.to_dict() | {"terms": {"alpha": 0.1}})
 
@@ -147,8 +147,8 @@ def test_controls_go_through_the_same_test(by_pmi):
     # Where a control is worth as much, that comes first.
     equal = Beside(dict.fromkeys(told.worth, 0.0) | {"longest": finding.chosen.gain}, 0.2)
     first, *_ = summary(finding, "m", ["b"], 0, equal)
-    assert first.startswith("warning: longest and random flips in 20% of draws")
-    assert not any(line.startswith("warning") for line in summary(finding, "m", ["b"], 0, told))
+    assert first.startswith("Warning: longest and random flips in 20% of draws")
+    assert not any(line.startswith("Warning") for line in summary(finding, "m", ["b"], 0, told))
 
 
 def test_where_wording_gives_the_truth_away_the_control_certifies_as_much(tracer, asked, tmp_path):

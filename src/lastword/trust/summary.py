@@ -1,4 +1,4 @@
-"""A finding told to people: a few lines, the same in the terminal and on the page."""
+"""A finding in words: a few lines, the same in the terminal and on the page."""
 
 import math
 from collections.abc import Sequence
@@ -9,9 +9,10 @@ from lastword.trust.policy import GATED, TRACE, Policy
 from lastword.trust.slices import Slice
 from lastword.trust.terms import Terms
 
+ALLOWED = "Allowed: "
 ASSUMPTION = (
     "new items are drawn independently, group by group, from the same source as the labelled "
-    "ones; it says nothing about other items"
+    "ones. Nothing follows for other items"
 )
 
 
@@ -22,47 +23,48 @@ def summary(
     failed: int,
     controls: Beside | None = None,
 ) -> list[str]:
-    """Say what was tried, what is allowed, what is promised, under what, and what it costs."""
+    """Return lines: the tests, what is allowed, the guarantee, its condition, gain and cost."""
     trial = finding.chosen
     rivals = controls.rivals(trial.gain) if trial and controls else []
     groups = "" if finding.groups == finding.items else f" in {finding.groups} groups"
-    alike = f"{' and '.join(rivals)} would certify as much without reading the question"
+    alike = f"{' and '.join(rivals)} would be certified for as much without reading the question"
     return [
-        *([f"warning: {alike}"] if rivals else []),
-        f"tried: {_tried(finding)}, on {_many(finding.items, 'labelled item')}{groups} "
-        f"of {' and '.join(benchmarks)} by {model}" + (f" ({failed} failed)" if failed else ""),
-        f"allowed: {_let_through(finding)}",
-        f"promised: {_promised(finding)}" if trial else f"why: {_why_not(finding)}",
-        f"provided that {ASSUMPTION}",
-        *([f"worth: {_worth(finding)}"] if trial else []),
-        f"cost: {_cost(finding)}",
-        *([f"controls: {_beside(controls)}"] if controls else []),
+        *([f"Warning: {alike}."] if rivals else []),
+        f"Tested: {_tried(finding)} on {_many(finding.items, 'labelled item')}{groups} of "
+        f"{' and '.join(benchmarks)}, answered by {model}"
+        + (f" ({failed} failed)." if failed else "."),
+        f"{ALLOWED}{_let_through(finding)}.",
+        f"Guaranteed {_promised(finding)}" if trial else f"Why: {_why_not(finding)}",
+        f"Condition: {ASSUMPTION}.",
+        *([f"Gain: {_worth(finding)}."] if trial else []),
+        f"Given up: {_cost(finding)}.",
+        *([f"Baselines: {_beside(controls)}."] if controls else []),
     ]
 
 
 def sliced(parts: Sequence[Slice], by: str, terms: Terms) -> str:
-    """Say which slices keep the promise by themselves, and which break too much."""
+    """Return which slices keep the promise by themselves, and which break too much."""
     if not parts:
-        return f"by {by}: nothing is allowed anywhere"
+        return f"By {by}: no override is allowed in any slice."
     breaks = terms.promise == "breaks"
     at_most = f"at most {_percent(terms.alpha)} broken" if breaks else "a gain"
     holds = [part.name for part in parts if part.holds]
     exceeds = [f"{p.name} ({p.broken} of {p.items})" for p in parts if p.exceeds]
-    alone = f"{at_most} is shown of {', '.join(holds) or 'none'} alone"
-    worse = "more than that" if breaks else "more broken than fixed"
-    warning = f"; warning: {worse} in {', '.join(exceeds)}" if exceeds else ""
-    return f"by {by}, {_many(len(parts), 'slice')}: {alone}{warning}"
+    alone = f"{at_most} is shown for {', '.join(holds) or 'no slice'} alone"
+    worse = "more than that" if breaks else "more broken than corrected"
+    warning = f" Warning: {worse} in {', '.join(exceeds)}." if exceeds else ""
+    return f"By {by} ({_many(len(parts), 'slice')}): {alone}.{warning}"
 
 
 def _beside(controls: Beside) -> str:
     sentences = [
-        f"{name} {f'{worth:+g} answers' if worth else 'nothing'}"
+        f"{name} for {f'{worth:+g} answers' if worth else 'nothing'}"
         for name, worth in controls.worth.items()
     ]
     flips = controls.flips
     if not math.isnan(flips):
-        sentences.append(f"random flips are worth as much in {_percent(flips)} of draws")
-    return f"answers that do not read the question would certify: {', '.join(sentences)}"
+        sentences.append(f"random flips for as much in {_percent(flips)} of draws")
+    return f"without reading the question would be certified: {', '.join(sentences)}"
 
 
 def in_words(policy: Policy) -> str:
@@ -85,10 +87,12 @@ def _tried(finding: Finding) -> str:
 
 def _let_through(finding: Finding) -> str:
     if finding.chosen is None:
-        return "nothing: keep correction off"
+        return "nothing. Keep correction off"
     method = finding.policy.method
     every = max(t.evidence.overrides for t in finding.trials if t.policy.method == method)
-    return f"{in_words(finding.policy)}, {finding.chosen.evidence.overrides} of {every}"
+    return (
+        f"{in_words(finding.policy)}: {finding.chosen.evidence.overrides} of the {every} proposed"
+    )
 
 
 def _promised(finding: Finding) -> str:
@@ -96,35 +100,32 @@ def _promised(finding: Finding) -> str:
     terms = finding.terms
     parts = [_gain(terms)] if terms.gain else []
     if terms.promise == "breaks":
-        parts.insert(0, f"at most {_percent(terms.alpha)} of all answers broken")
+        parts.insert(0, f"at most {_percent(terms.alpha)} of all answers are broken")
     if terms.right is not None:
-        parts.insert(-1, f"at most {_percent(terms.right)} of the right ones broken")
+        parts.insert(-1, f"at most {_percent(terms.right)} of the right ones are broken")
     return (
-        f"{' and '.join(parts)}, with {_percent(1 - terms.delta)} confidence "
-        f"(counted: {_counted(finding.chosen)}){_deferral(finding)}"
+        f"with {_percent(1 - terms.delta)} confidence: {' and '.join(parts)} "
+        f"(counted: {_counted(finding.chosen)}).{_deferral(finding)}"
     )
 
 
 def _gain(terms: Terms) -> str:
     if terms.break_costs == 1:
-        return "more fixed than broken"
-    return f"more fixed than {terms.break_costs:g} times what is broken"
+        return "more are corrected than broken"
+    return f"more are corrected than {terms.break_costs:g} times the broken ones"
 
 
 def _worth(finding: Finding) -> str:
     assert finding.chosen is not None
     worth, evidence = finding.worth, finding.chosen.evidence
-    repair = (
-        f"of {_many(evidence.overrides, 'override')} {evidence.fixed} make a wrong answer right"
-    )
-    wrong = f"{evidence.sideways} another wrong one"
     at_least = worth["net_at_least"]
-    least = f"{_points(at_least)} at least" if at_least else "more than none at least"
+    least = f"at least {_points(at_least)}" if at_least else "more than 0"
     return (
-        f"{_points(worth['net'])} repairs in 100 answers where a break costs "
-        f"{finding.terms.break_costs:g}, {least}; "
-        f"{evidence.broken} of {_many(finding.base_right, 'right answer')} broken, "
-        f"{_percent(worth['right_broken_at_most'])} at most; {repair}, {wrong}"
+        f"{_points(worth['net'])} corrected in 100 answers ({least}), where a break costs "
+        f"{finding.terms.break_costs:g}. Of {_many(finding.base_right, 'right answer')} "
+        f"{evidence.broken} are broken (at most {_percent(worth['right_broken_at_most'])}). Of "
+        f"{_many(evidence.overrides, 'override')} {evidence.fixed} correct a wrong answer and "
+        f"{evidence.sideways} replace it with another wrong one"
     )
 
 
@@ -135,40 +136,40 @@ def _points(share: float) -> str:
 def _why_not(finding: Finding) -> str:
     best = finding.best
     if best.gain <= 0:
-        return f"no policy fixed more than it broke{_deferral(finding)}"
+        return f"no policy corrected more than it broke.{_deferral(finding)}"
     terms = finding.terms
-    parts = [f"at most {_percent(terms.alpha)} broken"] if terms.promise == "breaks" else []
+    parts = [f"at most {_percent(terms.alpha)} are broken"] if terms.promise == "breaks" else []
     parts += [_gain(terms)] if terms.gain else []
     return (
-        f"{finding.items} items cannot promise {' and '.join(parts)} of any policy that gains "
-        f"({in_words(best.policy)}: {_counted(best)}); {_reach(finding)}{_deferral(finding)}"
+        f"{finding.items} items do not prove for any policy that {' and '.join(parts)} (the best, "
+        f"{in_words(best.policy)}: {_counted(best)}). {_reach(finding)}.{_deferral(finding)}"
     )
 
 
 def _reach(finding: Finding) -> str:
-    """Say whether more items would help, if the rates stay."""
+    """Return whether more items would help, if the rates stay."""
     if finding.needed is None:
-        return "no number of items would do if the rates stay"
+        return "No number of items would be enough if the rates stay the same"
     terms, more = finding.terms, finding.needed - finding.items
-    looks = "no look is left: a new certificate takes other labels, or --looks from the first on"
+    looks = "No look is left: certify with new labels, or plan several looks with --looks"
     if rest := terms.looks - terms.look:
-        looks = f"{_many(rest, 'look')} of {terms.looks} left"
-    needed = f"about {finding.needed} would do if the rates stay, {more} more than there are"
-    return f"{needed}; {looks}"
+        looks = f"Looks left: {rest} of {terms.looks}"
+    needed = f"About {finding.needed} would be enough if the rates stay the same, {more} more"
+    return f"{needed} than there are. {looks}"
 
 
 def _cost(finding: Finding) -> str:
-    """Say what the promise leaves undone, beside letting everything through that gains most."""
+    """Return what the certificate withholds of the policy that gains most."""
     if finding.best.gain <= 0:
-        return "nothing, there was no gain to lose"
+        return "nothing, because no policy gains"
     best, chosen = finding.best.evidence, finding.chosen and finding.chosen.evidence
     fixed, broken = (chosen.fixed, chosen.broken) if chosen else (0, 0)
     if fixed == best.fixed:
-        return f"none of {_many(best.fixed, 'repair')} is given up"
+        return f"none of {_many(best.fixed, 'correction')}"
     return (
-        f"{best.fixed - fixed} of {_many(best.fixed, 'repair')} given up, and "
-        f"{best.broken - broken} of {_many(best.broken, 'break')} spared, of those that "
-        f"{in_words(finding.best.policy)} would make"
+        f"{best.fixed - fixed} of {_many(best.fixed, 'correction')}, and "
+        f"{best.broken - broken} of {_many(best.broken, 'break')} avoided, compared with "
+        f"{in_words(finding.best.policy)}"
     )
 
 
@@ -177,17 +178,17 @@ def _deferral(finding: Finding) -> str:
     if d is None:
         return ""
     if d.threshold is None:
-        return f"; no threshold keeps the errors among answers given at {_percent(d.error)}"
+        return f" No threshold keeps the errors among the given answers to {_percent(d.error)}."
     share = _percent(d.answered / finding.items)
     return (
-        f"; answers at a probability from {d.threshold:g} on are wrong in at most "
-        f"{_percent(d.error)}, with the same confidence by itself ({share} are answered)"
+        f" Answers with a probability of at least {d.threshold:g} are wrong in at most "
+        f"{_percent(d.error)}, each with that confidence ({share} are answered)."
     )
 
 
 def _counted(trial: PolicyTrial) -> str:
     evidence = trial.evidence
-    return f"{evidence.broken} of {evidence.items} broken, {evidence.fixed} fixed"
+    return f"{evidence.broken} of {evidence.items} broken, {evidence.fixed} corrected"
 
 
 def _many(count: int, noun: str, nouns: str | None = None) -> str:

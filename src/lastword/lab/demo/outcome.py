@@ -64,11 +64,11 @@ class ItemOutcome:
 
 FIRST_DEEP = 3  # what depths 1 and 2 decide is chance: docs/demo.md, "Why it loses here"
 
-REPAIRED = "first repair from depth 3 on"
+CORRECTED = "first correction from depth 3 on"
 BROKEN = "first break from depth 3 on"
 
 RULES: dict[str, Callable[[ItemOutcome], bool]] = {
-    REPAIRED: lambda o: o.gain > 0 and o.deep,
+    CORRECTED: lambda o: o.gain > 0 and o.deep,
     BROKEN: lambda o: o.gain < 0 and o.deep,
 }
 

@@ -33,7 +33,7 @@ def show(
     stories = []
     for part, tracer in parts.items():
         stories.append(tale := tell(part, tracer, watch))
-        last = [*advice, (str(page), "these questions, drawn")] if part is [*parts][-1] else []
+        last = [*advice, (str(page), "a page with these questions")] if part is [*parts][-1] else []
         console.print(story_lines(tale, last))
     if verdict is not None:
         words = verdict["advice"]

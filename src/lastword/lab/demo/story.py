@@ -1,4 +1,4 @@
-"""A story of the demo: one repair, one break, and the certificate that tells them apart."""
+"""A story of the demo: one correction, one break, and a certificate that allows the first."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -9,7 +9,7 @@ from scipy.special import softmax
 
 from lastword.lab.benchmarks import demo
 from lastword.lab.benchmarks.everyday import EVERYDAY
-from lastword.lab.demo.outcome import BROKEN, REPAIRED, RULES, ItemOutcome
+from lastword.lab.demo.outcome import BROKEN, CORRECTED, RULES, ItemOutcome
 from lastword.records.cells import mean
 from lastword.records.metrics import fixed_and_broken
 from lastword.text.items import Item
@@ -48,10 +48,10 @@ class DemoPart:
 ORGANISM = DemoPart(
     "lastword/demo-organism",
     "Organism",
-    "A laboratory animal: a model made to have what the method looks for",
-    "This model was made to lose late what it knew, the fault that TRACE looks for: it says "
-    "nothing about other models. On real ones correction gains on some questions and loses on "
-    "others.",
+    "A demo model, trained to have the fault that the method corrects",
+    "This demo model was trained to lose, in its last layers, facts that earlier layers hold. "
+    "TRACE corrects this fault. The result says nothing about other models: on real ones, "
+    "correction gains on some questions and loses on others.",
     "the invented world",
     demo.items,
 )
@@ -59,15 +59,15 @@ REAL = DemoPart(
     f"lastword/{PUBLISHED}",
     PUBLISHED,
     "A real language model on questions about the real world",
-    "SmolLM2-135M-Instruct in 4 bits, a small language model that was not made for this, answers "
-    "`everyday`: plain facts, popular errors, and pairs of questions over the same candidates. "
-    "Whether correction helps depends on the model and on the questions: `lastword certify` says "
-    "it of labelled ones of your own (docs/trust.md).",
+    "SmolLM2-135M-Instruct in 4 bits is an ordinary small language model. It answers `everyday`: "
+    "plain facts, popular errors, and pairs of questions over the same candidates. Correction "
+    "helps some models on some questions. `lastword certify` tests it on your labelled questions "
+    "(docs/trust.md).",
     EVERYDAY.name,
     lambda: EVERYDAY.load().items(EVERYDAY.template()),
 )
 
-CERTIFIED = f"{REPAIRED}, of those that the certificate allows"
+CERTIFIED = f"{CORRECTED}, of those that the certificate allows"
 WITHHELD = f"{BROKEN}, of those that the certificate does not allow"
 
 
@@ -108,10 +108,10 @@ class Story:
     def headline(self) -> str:
         """Both effects in a sentence."""
         all, some = self.corrected, self.certified
-        end = f"under its certificate it repaired {some.fixed} and broke {some.broken}"
+        end = f"under its certificate it corrected {some.fixed} and broke {some.broken}"
         if self.finding.chosen is None:
             end = "its certificate keeps it off"
-        return f"Correction repaired {all.fixed} answers and broke {all.broken}; {end}"
+        return f"TRACE corrected {all.fixed} answers and broke {all.broken}; {end}"
 
     @property
     def bars(self) -> list[AnswerCounts]:
@@ -184,7 +184,7 @@ def _effect(name: str, outcomes: Sequence[ItemOutcome], stands: Sequence[bool]) 
 def _examples(outcomes: Sequence[ItemOutcome], stands: Sequence[bool]) -> Mapping[str, ItemOutcome]:
     """Return the first allowed repair and the first withheld break, or the first of each."""
     firsts: dict[str, ItemOutcome] = {}
-    for rule, stricter, stand in ((REPAIRED, CERTIFIED, True), (BROKEN, WITHHELD, False)):
+    for rule, stricter, stand in ((CORRECTED, CERTIFIED, True), (BROKEN, WITHHELD, False)):
         pairs = [(o, s) for o, s in zip(outcomes, stands, strict=True) if RULES[rule](o)]
         strict = [(stricter, o) for o, s in pairs if s is stand]
         firsts.update((strict or [(rule, o) for o, _ in pairs])[:1])

@@ -11,14 +11,18 @@ from rich.text import Text
 from lastword.lab.demo.story import Story, withheld_by
 from lastword.records.portrait import short
 from lastword.records.table import correction
+from lastword.trust.summary import ALLOWED
 
 
 def story_lines(tale: Story, advice: Sequence[tuple[str, str]]) -> Group:
-    """One repair, one break, what the certificate allows, figures, and what next."""
-    title = f"{tale.items} questions to a small model: what correction changes, and what is allowed"
+    """Return one correction, one break, what the certificate allows, figures, and what next."""
+    title = (
+        f"A small model answers {tale.items} questions: what correction changes, and what the "
+        "certificate allows"
+    )
     parts = (
         _columns(_cases(tale)),
-        _columns([*_certificate(tale), ("right", Text(_rights(tale)))]),
+        _columns([*_certificate(tale), ("accuracy", Text(_rights(tale)))]),
         Text(tale.part.note),
         _columns((name, Text(use)) for name, use in advice),
     )
@@ -27,7 +31,7 @@ def story_lines(tale: Story, advice: Sequence[tuple[str, str]]) -> Group:
 
 def _cases(tale: Story) -> Iterator[tuple[str, Text]]:
     for outcome in tale.examples.values():
-        word, truth = ("repaired", "true") if outcome.gain > 0 else ("broken", "false")
+        word, truth = ("corrected", "true") if outcome.gain > 0 else ("broken", "false")
         yield word, Text(outcome.item.question or outcome.item.prompt)
         answers = (outcome.decision.base_answer, outcome.decision.answer)
         yield "", correction(*(short(text, 28) for text in answers)).append(f", which is {truth}")
@@ -35,10 +39,10 @@ def _cases(tale: Story) -> Iterator[tuple[str, Text]]:
 
 def _certificate(tale: Story) -> Iterator[tuple[str, Text]]:
     alpha = f"{100 * tale.finding.terms.alpha:g}%"
-    yield "asked", Text(f"break at most {alpha} of all answers, and gain")
-    yield "allowed", Text(tale.lines[1].removeprefix("allowed: "))
+    yield "requested", Text(f"at most {alpha} of all answers may be broken, and accuracy must rise")
+    yield "allowed", Text(tale.lines[1].removeprefix(ALLOWED).removesuffix("."))
     for outcome in tale.examples.values():
-        name = "the repair" if outcome.gain > 0 else "the break"
+        name = "the correction" if outcome.gain > 0 else "the break"
         stays = f"not allowed: the answer stays “{short(outcome.decision.base_answer, 28)}”"
         word = stays if withheld_by(tale.finding, outcome) else "allowed"
         yield "", Text(f"{name} ({outcome.margin:.2f} nats) is {word}")
@@ -46,12 +50,12 @@ def _certificate(tale: Story) -> Iterator[tuple[str, Text]]:
 
 def _rights(tale: Story) -> str:
     corrected, certified = (
-        f"{percent(effect.right)}% ({effect.fixed} repaired, {effect.broken} broken)"
+        f"{percent(effect.right)}% ({effect.fixed} corrected, {effect.broken} broken)"
         for effect in (tale.corrected, tale.certified)
     )
     return (
-        f"by chance {percent(tale.chance)}%, by the model {percent(tale.base)}%, corrected "
-        f"{corrected}, under the certificate {certified}"
+        f"chance {percent(tale.chance)}%, the model {percent(tale.base)}%, with TRACE {corrected}, "
+        f"under the certificate {certified}"
     )
 
 
