@@ -24,7 +24,7 @@ class Kind:
 
     Attributes:
         share: Of the population.
-        base: Whether the model's own answer is right.
+        base: Whether the model's answer is right.
         shown: Whether TRACE's answer is right.
         operator: Whose override it is; `base` where TRACE changes nothing.
         margin: Of the override, in nats.

@@ -29,7 +29,7 @@ def model(certificate):
 
 @pytest.fixture
 def pair(model, database):
-    """Two services on one database, which an alarm turns to the model's own answers."""
+    """Two services on one database, which an alarm turns to the model's answers."""
     with ExitStack() as stack:
         yield [
             stack.enter_context(running(model, state=database, on_alarm="shadow")) for _ in range(2)

@@ -232,7 +232,7 @@ def _warn_early(early: int, decisions: int) -> None:
         which = "the answer" if decisions == 1 else f"{early} of {decisions} answers"
         say(
             f"warning: `early` decided {which}: by the scores of depth 0, which has not read the "
-            "question and rates each candidate's own wording; base is the model's own answer"
+            "question and rates each candidate's own wording; base is the model's answer"
         )
 
 

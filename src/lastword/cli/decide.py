@@ -334,7 +334,7 @@ def _show(answers: "Answers") -> None:
         grid.add_row(*(Text(printable(cell)) for cell in cells))
     show(grid)
     methods = ", ".join(dict.fromkeys(answer.method for answer in answers.values()))
-    who = "the model's own answers" if methods == "model" else f"by {methods}"
+    who = "the model's answers" if methods == "model" else f"by {methods}"
     calibrated = all(answer.calibrated for answer in answers.values())
     typer.echo(f"{who}; probabilities {'' if calibrated else 'not '}calibrated")
 

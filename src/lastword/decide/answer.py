@@ -35,7 +35,7 @@ class Probed:
         likeness: Conformal p-value of: the text is like the labelled ones; None where the probe
             reads no state.
         deferred: True if the text is too unlike them for the answer to be given.
-        corrected: True if the model's own answer is known, and is another.
+        corrected: True if the model's answer is known, and is another.
         by: `probe` or `model`, which gave the answer; None if the probe always answers.
         model: Text of the model's answer, if a threshold made the decider ask for it.
         candidates: Texts of the options that `trajectory` is of.
@@ -83,7 +83,7 @@ class _Answered:
 
     @property
     def corrected(self) -> bool:
-        """True if the correction changed the model's own answer."""
+        """True if the correction changed the model's answer."""
         return self.decision.corrected
 
     @property

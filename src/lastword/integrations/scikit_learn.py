@@ -61,7 +61,7 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             An encoder has its own.
         template: As `Tracer.decide` takes it.
         promise: What a certificate is to say of the probe, as `lastword try` takes it. Half of the
-            texts then make the probe, and the other half judges it beside the model's own answers.
+            texts then make the probe, and the other half judges it beside the model's answers.
 
     Attributes:
         classes_: The labels, in scikit-learn's order.
@@ -148,7 +148,7 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         truths: Sequence[str],
         groups: Groups,
     ) -> Certificate | None:
-        """Hold the probe against the model's own answers on texts that did not make it."""
+        """Hold the probe against the model's answers on texts that did not make it."""
         assert self.promise is not None
         fit, probe, states = self._fit(), self.probe_, self._states(texts)
         items = [item_of(text, probe.question, ready.template) for text in texts]

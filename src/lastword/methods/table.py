@@ -72,7 +72,7 @@ def _sled(facts: Facts, *, raw: bool = False, sparse: bool = False) -> Method:
 
 
 _DEPTH = "a fraction of depth"
-_BASE = "the model's own answer"
+_BASE = "the model's answer"
 _OURS = "TRACE's own parts"
 _BASELINE = "a baseline"
 _DOLA = "Chuang et al., ICLR 2024, and its release"

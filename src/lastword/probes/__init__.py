@@ -1,7 +1,7 @@
 """Probes: what a user's labels buy from the model's own states (method, section 19).
 
     fit_state        a linear map from one state to fixed options
-    fit_stacked      three weights over a state probe and the model's own scores
+    fit_stacked      three weights over a state probe and the model's scores
     fit_trajectory   weights over what every depth says of options that differ by item
     Probe            one of them, bound to its question, template and model; its file
     bag_of_words     the control that needs no model

@@ -96,7 +96,7 @@ class Controls:
     """Controls of the rule in one cell. Shares lie in [0, 1]; nan where it was not read.
 
     Attributes:
-        base: Mean MC1 of the model's own answers.
+        base: Mean MC1 of the model's answers.
         corrected: Mean MC1 of the corrected answers.
         chance: Mean share of truths among the candidates.
         placebo: The rule's overrides at random.

@@ -1,6 +1,6 @@
 """Stacked probes: a state probe and the model's own reading of the options, weighed together.
 
-Where labels are few for the classes, the model's own answer knows what they cannot say (method,
+Where labels are few for the classes, the model's answer knows what they cannot say (method,
 section 19). Three weights, shared by all options: of the state probe's score, of b and of blind b,
 which together hold every pmi.
 """
@@ -21,7 +21,7 @@ Scores = Float[np.ndarray, "texts options"]
 
 @dataclass(frozen=True, eq=False)
 class StackedProbe:
-    """A state probe, and weights over it and the model's own scores.
+    """A state probe, and weights over it and the model's scores.
 
     Attributes:
         state: Its scores are the first feature.

@@ -231,7 +231,7 @@ class Summary:
         anti_blind: Mean MC1 of what the blind base likes least.
         shortest: Mean MC1 of the candidate with the fewest characters.
         longest: Mean MC1 of the one with the most.
-        pairs_base: Share of pairs with both of the model's own answers right; nan without pairs.
+        pairs_base: Share of pairs with both of the model's answers right; nan without pairs.
         pairs: Share of pairs with both corrected answers right; nan without pairs.
     """
 

@@ -14,7 +14,7 @@ GATE_NAMES = {
     "entropy": "entropy of the last depth",
     "invariant": "I(M)",
     "sharper": "T's margin over the model's, nats",
-    "shift": "T on the model's own answer, nats",
+    "shift": "T on the model's answer, nats",
     "confidence": "best score, nats a token",
     "question": "what the question moved, nats",
     "seen": "items with these labels",
@@ -22,19 +22,19 @@ GATE_NAMES = {
 _QUOTE_LIMIT = 80
 _BY_THE_RULE = ("trace", "trace-gated")
 _GISTS = {
-    "base": "No depth gives enough reason to leave the model's own answer.",
+    "base": "No depth gives enough reason to leave the model's answer.",
     "decisive": "Depth {layer} tells the candidates apart better than the last, and decides.",
     "mix": "The scorer T tells the candidates apart better than the model, and is mixed in.",
     "early": "The model is not confident; depth 0, which has not read the question, decides.",
 }
 # Descriptions of the scores of corrections that read the question, by name without options.
 _SCORES = {
-    "pmi": "the model's own, less {number} of what it says of each candidate without the question",
-    "dcpmi": "the model's own, less what it says of each candidate without the question, summed",
-    "contextual": "the model's own, over what it says of each candidate on inputs that say nothing",
-    "contextual-released": "the model's own, over what it says on inputs that say nothing",
-    "batch-calibrated": "the model's probabilities, less their mean over items with these labels",
-    "batch-calibrated-log": "the model's own, over their mean over items with these labels",
+    "pmi": "the model's scores, minus {number} times its scores without the question",
+    "dcpmi": "the model's summed scores, minus its summed scores without the question",
+    "contextual": "the model's probabilities, divided by those on inputs without content",
+    "contextual-released": "the model's probabilities, divided by those on inputs without content",
+    "batch-calibrated": "the model's probabilities, minus their mean over items with these labels",
+    "batch-calibrated-log": "the model's probabilities, divided by their mean over such items",
 }
 # Fields of an answer that no sentence mentions. A new field is either mentioned or listed here.
 UNTOLD = {
@@ -80,7 +80,7 @@ def _sentences(decision: Answer, theta: Theta | None) -> Iterator[str]:
             "question",
             f"The question moved the two apart by enough ({shift} nats a token), so this stands.",
             f"But the question did not move them apart by enough ({shift} nats a token), so the"
-            " model's own scores stand.",
+            " model's scores stand.",
         )
     yield _outcome(decision)
     if decision.deferred:
@@ -112,7 +112,7 @@ def _unripe(decision: Answer) -> str | None:
         return None
     return (
         f"The mean over items with these labels is of {gate.value:.0f} so far and is used from "
-        f"{gate.threshold:.0f} on, so the model's own scores stand."
+        f"{gate.threshold:.0f} on, so the model's scores stand."
     )
 
 
@@ -145,7 +145,7 @@ def _candidate_space(decision: Answer, theta: Theta | None) -> Iterator[str]:
     yield (
         "All three gates hold, so that depth's scores decide."
         if _operator(decision) == "decisive"
-        else "Not all gates hold, so the model's own scores stand."
+        else "Not all gates hold, so the model's scores stand."
     )
 
 
@@ -161,7 +161,7 @@ def _scalar(decision: Answer, theta: Theta | None) -> Iterator[str]:
     elif "invariant" in gates:
         yield from _mix(decision, gates)
     else:
-        yield "The model's own scores stand."
+        yield "The model's scores stand."
 
 
 def _mix(decision: Answer, gates: Mapping[str, Gate]) -> Iterator[str]:
@@ -170,15 +170,18 @@ def _mix(decision: Answer, gates: Mapping[str, Gate]) -> Iterator[str]:
         " trajectory scorer T is asked."
     )
     if _operator(decision) != "mix":
-        yield "T parts its two best answers no further than the model does, whose scores stand."
+        yield (
+            "T separates its two best answers no further than the model does, so the model's scores"
+            " stand."
+        )
         return
     shift = _value(gates["shift"].value, " by {} nats a token") if "shift" in gates else ""
     weight = _value(decision.mixing or None, " (λ = {})")
-    yield "T parts its two best answers further than the model does."
+    yield "T separates its two best answers further than the model does."
     if "shift" in gates and float(gates["shift"].value or 0) > 0:
-        yield f"It rates the model's own answer higher{shift}, so T is mixed in{weight}."
+        yield f"It rates the model's answer higher{shift}, so T is mixed in{weight}."
     else:
-        yield f"It rates the model's own answer lower{shift}, so scores move away from T{weight}."
+        yield f"It rates the model's answer lower{shift}, so scores move away from T{weight}."
 
 
 def _early(decision: Answer, gates: Mapping[str, Gate]) -> Iterator[str]:

@@ -97,7 +97,7 @@ def _note(operator: str, *, blind: bool) -> str:
         "decisive": "Dotted: the decisive depth ℓ*, whose scores decide.",
         "early": "Dotted: depth 0, whose scores decide; it has read nothing of the question.",
         "mix": "Dotted: the anchor depths of the scorer T, whose scores are mixed in.",
-        "base": "The last depth, the model’s own scores, decides.",
+        "base": "The last depth, the model’s scores, decides.",
     }.get(operator, f"The scores of {operator} decide, and no depth alone.")
     faint = " Faint: the same candidates with the question left out." if blind else ""
     return f"{reason} Shaded: the interior window in which d_eff is measured.{faint}"

@@ -23,7 +23,7 @@ class Candidate:
         letter: Its short name: A to Z, then A1 to Z1 and so on.
         true: Whether it is truthful; None where that is not known.
         role: What its marks look like.
-        before: Its probability among the candidates by the model's own scores.
+        before: Its probability among the candidates by the model's scores.
         after: Its probability by the scores that decide.
         scores: S at the portrait's depths, in nats a token.
         shares: pi_l, its probability at the portrait's depths, Eq. 6.
@@ -50,7 +50,7 @@ class Portrait:
     Attributes:
         candidates: In the item's order.
         index: Place of the corrected answer.
-        base_index: Place of the model's own answer.
+        base_index: Place of the model's answer.
         depths: The depths that were read, ascending.
         window: First and last depth of the interior window; None without Theta.
         sharpest: l*; None where it was not needed.

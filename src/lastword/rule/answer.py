@@ -140,11 +140,11 @@ class Answer:
         return self._decided_by(scores, method, _NO_REASONS | {"method": method})
 
     def as_base(self: Form) -> Form:
-        """Return the decision of the model's own scores, as if nothing had been corrected."""
+        """Return the decision of the model's scores, as if nothing had been corrected."""
         return self._decided_by(self.base_scores, "base", _NO_REASONS | {"method": "base"})
 
     def withhold(self: Form, rule: str) -> Form:
-        """Return the model's own answer in the place of the corrected one, which fails `rule`."""
+        """Return the model's answer in the place of the corrected one, which fails `rule`."""
         override = Withheld(rule, self.index, self.answer, self.operator, self.scores)
         return self._decided_by(self.base_scores, "base", {"withheld": override})
 
@@ -160,7 +160,7 @@ class Answer:
 
     @property
     def base_answer(self) -> str:
-        """The model's own answer."""
+        """The model's answer."""
         return self.candidates[self.base_index]
 
     @property

@@ -64,7 +64,7 @@ class Entry:
     """The stored part of an answer: places, no text."""
 
     candidates: int
-    base: list[int]  # who share the top of the model's own scores; none of a probe's answer
+    base: list[int]  # who share the top of the model's scores; none of a probe's answer
     shown: list[int]  # who share the top of the scores that stood
     overridden: bool
 

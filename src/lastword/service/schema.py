@@ -161,7 +161,7 @@ class GateAnswer(BaseModel):
 
 
 class WithheldAnswer(BaseModel):
-    """An override that was not allowed: the model's own answer stands."""
+    """An override that was not allowed: the model's answer stands."""
 
     rule: str = Field(description="The rule of the certificate that it fails.")
     index: int = Field(description="Place of the answer that correction wanted.")

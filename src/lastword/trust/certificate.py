@@ -294,7 +294,7 @@ class Certificate:
     def obey(self, decision: Decision) -> Decision:
         """Apply the policy and the threshold to a decision.
 
-        An override that fails a rule of the policy gives way to the model's own answer; nothing
+        An override that fails a rule of the policy gives way to the model's answer; nothing
         else is changed.
         """
         if decision.corrected:

@@ -52,7 +52,7 @@ class Claim:
     Attributes:
         policy: What it allows, of which method.
         share: Of delta, fixed before a label was seen; those of all claims add up to at most 1.
-        base: Where the model's own answer is right [items].
+        base: Where the model's answer is right [items].
         shown: Where the answer that would be shown is right [items].
         groups: Number of each item's group [items].
         changed: Where the two answers differ; where one of them alone is right if left out.
@@ -206,7 +206,7 @@ def claims(
     """Return the claims of the family of ways to answer on labelled items.
 
     The first four are those of `certify`; `probes` has of each probe, on the items that it was not
-    made of, where the model's own answer is right, where its own is, and the items' groups.
+    made of, where the model's answer is right, where its own is, and the items' groups.
     """
     lost = np.ones(failed, dtype=bool)
 

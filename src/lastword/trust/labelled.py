@@ -21,12 +21,12 @@ class Labelled:
     only where all are: doubt counts against correction.
 
     Attributes:
-        mc1_base: MC1 of the model's own scores, in [0, 1] [items].
+        mc1_base: MC1 of the model's scores, in [0, 1] [items].
         mc1: MC1 of TRACE's scores, in [0, 1] [items].
         overrides: Whether TRACE's answer is not the model's own [items].
         operators: Whose scores decide [items].
         margins: Distance of TRACE's two best scores, in nats [items].
-        base_confidence: Probability of the model's own answer [items].
+        base_confidence: Probability of the model's answer [items].
         confidence: Probability of TRACE's answer [items].
         groups: Number of each item's group, from 0 on [items].
         others: The same items as other methods answer them, by name; TRACE's are these.
@@ -81,7 +81,7 @@ class Labelled:
         )
 
     def right(self, policy: Policy) -> Which:
-        """Return where what is shown is right, a tie of the model's own answer counting for it."""
+        """Return where what is shown is right, a tie of the model's answer counting for it."""
         corrected = self.by(policy.method).mc1 == 1
         right: Which = np.where(self.stands(policy), corrected, self.mc1_base > 0)
         return right

@@ -1,7 +1,7 @@
 """Policy: which of TRACE's overrides are allowed; the family is fixed before a label is seen.
 
 An override is a corrected answer that is not the model's own. A policy lets it stand or gives the
-model's own answer; it never invents one, and an answer that nothing overrides is left as it is.
+model's answer; it never invents one, and an answer that nothing overrides is left as it is.
 """
 
 import math

@@ -170,7 +170,7 @@ OPERATORS = {
     "mix": "signed mixing",
     "early": "the earliest state",
     "decisive": "its decisive layer",
-    "base": "the model's own scores",
+    "base": "the model's scores",
 }
 
 
@@ -427,7 +427,7 @@ def per_model(table: Table) -> Figure:
     rows.sort(key=lambda row: (row["I(M)"], row["Model"]))
     caption = (
         "(a) Share of the items that each operator answers, a mean over benchmarks; models by I(M)"
-        " from low to high; the rest keep the model's own scores. (b) I(M) against the mean change"
+        " from low to high; the rest keep the model's scores. (b) I(M) against the mean change"
         " of MC1, by the numbers of (a); the larger the point, the larger the change of MC2."
     )
     panels = (_usage(rows), _against_invariant(rows))
