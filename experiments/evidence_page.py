@@ -209,8 +209,6 @@ def render(kept: Path, shown: Sequence[Shown], bounds: Sequence[Shown]) -> str:
         labels_table(promised),
         power_table(power, promised),
         verdicts_table(shown),
-        changes_table(shown),
-        corrections_table(shown),
     ]
     return _template("evidence.md.jinja").render(
         tables={table.name: body(table) for table in tables},
@@ -231,6 +229,8 @@ def further(kept: Path, shown: Sequence[Shown], bounds: Sequence[Shown]) -> str:
         kept / "own", [c for c in cells_of(kept / "own") if not is_bound(c)]
     )
     tables = [
+        changes_table(shown),
+        corrections_table(shown),
         controls_table([*shown, *bounds]),
         wordings_table([*shown, *bounds]),
         needs_table(shown),

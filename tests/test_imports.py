@@ -18,11 +18,14 @@ HEAVY = set(
 
 
 def test_every_public_name_is_found_and_told():
-    page = (REPOSITORY / "docs" / "python.md").read_text(encoding="utf-8")
+    page, reference = (
+        (REPOSITORY / "docs" / name).read_text(encoding="utf-8") for name in ("python.md", "api.md")
+    )
     for name in lastword.__all__:
         assert getattr(lastword, name).__name__ == name
         assert name in dir(lastword)
         assert name in lastword.__doc__ and f"`{name}`" in page
+        assert f"::: lastword.{name}\n" in reference
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         lastword.Nothing  # noqa: B018
 

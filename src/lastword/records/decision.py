@@ -15,7 +15,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Decision(Answer):
-    """The answer of `Tracer.correct` (`rule.answer.Answer` has its fields) in its forms."""
+    """The answer of `Tracer.correct`: the fields of `rule.answer.Answer`, as JSON and as HTML."""
 
     def _repr_html_(self) -> str:
         from lastword.records.table import notebook

@@ -48,16 +48,7 @@ class Option:
 
 @dataclass(frozen=True)
 class _OfChoices:
-    """Fields of a choice and of a question with several answers.
-
-    Attributes:
-        instructions: The question, for the prompt; may be empty.
-        choices: 2 to 255 options, each a text, a boolean or an `Option`. No two are equal; a text
-            and a boolean of one word are two options, and one may begin like another.
-
-    Raises:
-        InputError: Options that are too few, too many, equal or none.
-    """
+    """Fields of a choice and of a question with several answers."""
 
     instructions: str
     choices: Sequence[Value | Option]
@@ -76,10 +67,16 @@ class _OfChoices:
 
 @dataclass(frozen=True)
 class Choice(_OfChoices):
-    """Question which of some options holds of a text.
+    """Question which one of some options applies to a text.
 
     Attributes:
-        abstain: Answer "none of these" where the certificate defers.
+        instructions: The question, for the prompt; may be empty.
+        choices: 2 to 255 options, each a text, a boolean or an `Option`. No two are equal. A text
+            and a boolean of one word are two options.
+        abstain: Answer "none of these" if the certificate defers.
+
+    Raises:
+        InputError: Options that are too few, too many, equal or none.
     """
 
     abstain: bool = False
@@ -93,7 +90,16 @@ class Choice(_OfChoices):
 
 @dataclass(frozen=True)
 class Multi(_OfChoices):
-    """Question which options hold of a text: none, one or several."""
+    """Question which options apply to a text: none, one or several.
+
+    Attributes:
+        instructions: The question, for the prompt; may be empty.
+        choices: 2 to 255 options, each a text, a boolean or an `Option`. No two are equal. A text
+            and a boolean of one word are two options.
+
+    Raises:
+        InputError: Options that are too few, too many, equal or none.
+    """
 
     @property
     def predicates(self) -> "tuple[Predicate, ...]":
