@@ -160,6 +160,20 @@ def hold(tracer: "Tracer", material: Material) -> Contest | None:
     return (_by_state if one else _by_trajectory)(tracer, material, made)
 
 
+def policy_of(tracer: "Tracer", material: Material) -> Probe | None:
+    """Return the probe of all labels, of the kind that one half of them chooses.
+
+    Returns:
+        None if there are too few labels for a probe.
+    """
+    made = fit_part(material.groups, FRACTION, SEED)
+    if not _halves(material, made):
+        return None
+    own = _known(tracer, material)
+    entrants, _ = own.entrants(made)
+    return own.refit(entrants[0].probe)
+
+
 def fitting(tracer: "Tracer", labels: int, classes: int) -> float:
     """Return about how many seconds the fits of state probes take: one of a depth, times all."""
     noise = np.random.default_rng(SEED).normal(size=(labels, 1, 1, tracer.profile.width))
@@ -170,24 +184,33 @@ def fitting(tracer: "Tracer", labels: int, classes: int) -> float:
 
 
 def _by_state(tracer: "Tracer", material: Material, made: Right) -> Contest | None:
-    labels, question = material.truths, material.questions[0]
-    if not _enough(labels, made) or not _enough(labels, ~made):
+    if not _halves(material, made):
         return None
-    states = read_states(tracer, material.texts, question, material.template, POOLINGS)
-    frame = material.cell.mc1_items
-    base, blind = (np.stack([*frame[name]]) for name in ("base_scores", "blind_scores"))
-    options, truths = candidates_of(question), np.array(labels)
-    encoded = {reader.name: _encode(reader, material.texts) for reader in material.readers}
-    own = _Known(tracer, material, options, truths, states, encoded, base, blind)
+    labels, own = material.truths, _known(tracer, material)
     entrants, names = own.entrants(made)
     crossed = {
         names.get(name, name): answers
         for name, answers in cross_fit(own.contestants, material.folds).items()
     }
     (largest, _), *_ = Counter(labels).most_common(1)
-    crossed[LARGEST] = np.full(len(truths), largest)
+    crossed[LARGEST] = np.full(len(labels), largest)
     by_depth, curve = own.curve()
     return Contest(tuple(entrants), crossed, by_depth, lambda: own.refit(entrants[0].probe), curve)
+
+
+def _known(tracer: "Tracer", material: Material) -> "_Known":
+    question = material.questions[0]
+    states = read_states(tracer, material.texts, question, material.template, POOLINGS)
+    frame = material.cell.mc1_items
+    base, blind = (np.stack([*frame[name]]) for name in ("base_scores", "blind_scores"))
+    options, truths = candidates_of(question), np.array(material.truths)
+    encoded = {reader.name: _encode(reader, material.texts) for reader in material.readers}
+    return _Known(tracer, material, options, truths, states, encoded, base, blind)
+
+
+def _halves(material: Material, made: Right) -> bool:
+    """Return True if both halves of the labels are enough for a probe."""
+    return _enough(material.truths, made) and _enough(material.truths, ~made)
 
 
 @dataclass(frozen=True)
