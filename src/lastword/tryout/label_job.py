@@ -184,7 +184,7 @@ class LabelJob:
     def _labels(self, read: Sequence[str]) -> Labels:
         """Return the labels of round one, with the texts that were read as the pool."""
         column, given = self.columns.label or "", self.labelling.labels_of(1)
-        rows = [row | {column: given.get(id) or ""} for id, row in self.table.items()]
+        rows = [{**row, column: given.get(id) or ""} for id, row in self.table.items()]
         first = [self.table[id] for id in given]
         write_rows(self.out / FIRST_ROWS, first, column, [label or "" for label in given.values()])
         labels, pool = read_labels(rows, self.columns), {*read}
