@@ -5,6 +5,10 @@
 A simulated person takes so many seconds for each text and always gives the right label. The wait
 is the time from the 60th label until the first text of the second round can be shown, and from the
 last label of a look until its verdict.
+
+On a machine with other work, `--clock cpu` counts the processor time of the server in place of the
+wall clock, for the person's pace and for the waits. With OMP_NUM_THREADS=1 this is the time of one
+idle core. Once the server has nothing to do, the person no longer takes any time.
 """
 
 import argparse
@@ -14,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -26,9 +32,29 @@ def rows(path: Path, texts: int) -> list[dict[str, str]]:
     return [json.loads(line) for line in lines]
 
 
-def label(url: str, truths: dict[str, str], seconds: float) -> dict[str, float]:
+def processor(pid: int) -> float:
+    """The processor time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def think(clock: Callable[[], float], seconds: float) -> None:
+    """Take some seconds of a clock; of one that stands still no more than as many real ones."""
+    end, real = clock() + seconds, time.perf_counter()
+    last, moved = clock(), real
+    while (now := clock()) < end:
+        if now > last + 0.05:
+            last, moved = now, time.perf_counter()
+        if time.perf_counter() - moved > seconds:
+            return
+        time.sleep(0.05)
+
+
+def label(
+    url: str, truths: dict[str, str], seconds: float, clock: Callable[[], float]
+) -> dict[str, float]:
     """Label until the first verdict, and return the waits in seconds."""
-    tab, waits, start = {"tab": "experiment"}, dict[str, float](), time.perf_counter()
+    tab, waits, start = {"tab": "experiment"}, dict[str, float](), clock()
     with httpx.Client(base_url=url, timeout=120, trust_env=False) as client:
 
         def ask(path: str, **more: str) -> dict:
@@ -38,26 +64,26 @@ def label(url: str, truths: dict[str, str], seconds: float) -> dict[str, float]:
 
         state = ask("next")
         while not (state["more"] or state["ended"]):
-            begin = time.perf_counter()
+            begin = clock()
             while state["shown"] is None and not (state["more"] or state["ended"]):
                 time.sleep(PAUSE_SECONDS)
                 state = ask("next")
-            waited = time.perf_counter() - begin
-            if waited > PAUSE_SECONDS / 2:
+            if state["round"] > 1 and "wait after 60" not in waits or state["shown"] is None:
+                waited = clock() - begin
                 what = "after the last label" if state["more"] or state["ended"] else "after 60"
-                waits[f"wait {what}"] = round(waited, 1)
+                waits[f"wait {what}"] = round(waited, 2)
             if state["shown"] is None:
                 break
             if state["round"] == 1:
                 waits["read before the last label of round one"] = state["read"]
-            time.sleep(seconds)
+            think(clock, seconds)
             begin = time.perf_counter()
             shown = state["shown"]
             state = ask("label", row=shown["row"], label=truths[shown["text"]])
             spent = round(time.perf_counter() - begin, 3)
             waits["slowest label"] = max(spent, waits.get("slowest label", 0.0))
     print(state["words"])
-    return waits | {"whole": round(time.perf_counter() - start)}
+    return waits | {"whole": round(clock() - start)}
 
 
 def main() -> None:
@@ -65,6 +91,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("--texts", type=int, default=500)
     parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     parser.add_argument("--model", default="lastword/smollm2-135m")
     given = parser.parse_args()
     table = rows(given.data, given.texts)
@@ -80,7 +107,9 @@ def main() -> None:
         command += ["--instructions", table[0]["instructions"], "--out", str(Path(folder, "out"))]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
             url = server.stdout.readline().split()[-1]
-            print(label(url, truths, given.seconds), "load", os.getloadavg())
+            cpu = given.clock == "cpu"
+            clock = partial(processor, server.pid) if cpu else time.perf_counter
+            print(label(url, truths, given.seconds, clock), "load", os.getloadavg(), flush=True)
             server.terminate()
             print(server.stdout.read())
 

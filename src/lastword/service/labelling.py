@@ -154,7 +154,7 @@ class _Routes:
         try:
             self._labelling.give(body.tab, body.row, body.label)
         except Repeated as error:
-            raise Refusal("labelled", str(error)) from error
+            raise Refusal("repeated_feedback", str(error)) from error
         except OSError as error:
             raise _unkept(error) from error
         return json_of(self._next(body.tab))

@@ -19,7 +19,6 @@ STATUS: dict[str, int] = {
     "not_found": 404,
     "unknown_answer": 404,  # feedback on what is not remembered
     "repeated_feedback": 409,
-    "labelled": 409,  # on the labelling page, by another tab
     "uncertified": 409,  # feedback where there is no certificate to judge
     "unknown_model": 404,
     "no_choices": 400,  # a completion that is not a choice among answers

@@ -1,6 +1,7 @@
 """Reading ahead: what a model says of texts is kept, so that nobody waits for it later."""
 
 from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,13 +47,12 @@ class ReadAhead(Tracer):
             item_of(text, question, template, blind=True, content_free=bool(scope.methods))
             for text in texts
         ]
-        encoded = [one for one in self.encode(items) if not isinstance(one, ItemError)]
-        for _ in self.correct_encoded(encoded, scope):
+        pairs = [*zip(texts, self.encode(items), strict=True)]
+        sound = [(text, one) for text, one in pairs if not isinstance(one, ItemError)]
+        for _ in self.correct_encoded([one for _, one in sound], scope):
             pass
-        try:
-            read_states(self, texts, question, template, POOLINGS)
-        except (ItemError, NonFiniteError):
-            pass
+        with suppress(ItemError, NonFiniteError):
+            read_states(self, [text for text, _ in sound], question, template, POOLINGS)
 
     def pooled(self, passages: "Sequence[Passage]", depths: Sequence[int]) -> Pooled:
         """Return the mean states of passages at some depths; see `Tracer.pooled`."""
