@@ -59,6 +59,7 @@ LEFT_OUT = {
     "#!/bin/bash": "a job of Slurm",
     "job=$(sbatch": "it needs Slurm",
     "sbatch": "it needs Slurm",
+    "lastword label": "it serves a page; tests/service/test_label_page.py labels on it",
     "lastword lm-eval": "the harness fetches its tasks; tests/integrations runs it on others",
     "import lm_eval": "as the command",
     "inspect eval": "Inspect wants older packages than the pins; tests/integrations runs it",

@@ -27,6 +27,7 @@ from lastword.cli.doctor import doctor
 from lastword.cli.evaluate import eval_
 from lastword.cli.get import get
 from lastword.cli.invariant import invariant
+from lastword.cli.label import label
 from lastword.cli.labels import labels
 from lastword.cli.lm_eval import PASSED_ON, lm_eval
 from lastword.cli.mcp import mcp
@@ -81,6 +82,7 @@ app.command("demo", rich_help_panel=_TRY)(demo)
 app.command("get", rich_help_panel=_TRY)(get)
 app.command("models", rich_help_panel=_TRY)(models)
 app.command("doctor", rich_help_panel=_TRY)(doctor)
+app.command("label", rich_help_panel=_MODEL)(label)
 app.command("try", rich_help_panel=_MODEL)(try_)
 app.command("correct", rich_help_panel=_MODEL)(correct)
 app.command("decide", rich_help_panel=_MODEL)(decide)

@@ -55,7 +55,7 @@ def create_app(
         dialect.add_to(app)
     add_pages(app, explorer=service.settings.explorer)
     paths = Paths(app, (*dialects, PROBES))
-    _add_refusals(app, paths)
+    add_refusals(app, paths)
     app.add_middleware(Guard, service=service, paths=paths)
     return app
 
@@ -66,7 +66,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.service.close()
 
 
-def _add_refusals(app: FastAPI, paths: Paths) -> None:
+def add_refusals(app: FastAPI, paths: Paths) -> None:
+    """Let an application answer every error as a refusal in the form of its route's dialect."""
+
     async def refuse(request: Request, error: Exception) -> Response:
         refusal = Refusal.of(error)
         status, body = paths.dialect(request.scope).refuse(refusal)

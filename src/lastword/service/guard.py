@@ -26,7 +26,7 @@ from lastword.service.refusal import Refusal
 from lastword.service.traffic import Traffic
 
 if TYPE_CHECKING:
-    from lastword.service.running import Service
+    from lastword.service.running import Running
 
 _ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)  # of a caller's own, kept as it came
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:\d+)?", re.ASCII | re.IGNORECASE)
@@ -48,7 +48,7 @@ _HEADERS = {
 class Guard:
     """ASGI middleware around the whole service."""
 
-    def __init__(self, app: ASGIApp, service: "Service", paths: Paths) -> None:
+    def __init__(self, app: ASGIApp, service: "Running", paths: Paths) -> None:
         self._app, self._paths, self._settings = app, paths, service.settings
         self._metrics, self._log, self._traffic = service.metrics, service.log, service.traffic
 

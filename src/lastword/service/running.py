@@ -14,25 +14,43 @@ from lastword.service.traffic import Traffic
 from lastword.version import __version__
 
 
-class Service:
-    """One decider with everything around it; `app.state.service`.
+class Running:
+    """What the server and the guard need around an application; its `app.state.service`.
 
     Attributes:
         begin: When it began, in seconds since the epoch.
-        ended: False where a thread hung when the end came.
-
-    Raises:
-        InputError: Questions or a template that cannot be read or asked.
+        ended: False if a thread was still running after `close`.
     """
 
     ended = True
+    name = "lastword"
 
-    def __init__(self, decider: Decider, settings: Settings, log: Log | None = None) -> None:
+    def __init__(self, settings: Settings, log: Log | None = None) -> None:
         self.settings = settings
         self.metrics = Metrics()
         self.log = log or Log(prompts=settings.log_prompts)
         self.traffic = Traffic(self.metrics, settings.flight_bytes)
         self.begin = int(time.time())
+
+    def announce(self) -> None:
+        """Say in the log what is served."""
+
+    def turn_away(self) -> None:
+        """Refuse the work that still waits when the service stops."""
+
+    def close(self) -> None:
+        """Finish what waits and end the threads."""
+
+
+class Service(Running):
+    """One decider with everything around it.
+
+    Raises:
+        InputError: Questions or a template that cannot be read or asked.
+    """
+
+    def __init__(self, decider: Decider, settings: Settings, log: Log | None = None) -> None:
+        super().__init__(settings, log)
         if settings.template is not None:
             template_of(settings.template)  # refused now, and not at a request
             decider.template = settings.template
@@ -41,7 +59,8 @@ class Service:
             decider.prepare(questions, warn=False)  # refused now too
             decider.serve(questions)
         self.corrector = Corrector(decider, settings, self.metrics, self.log)
-        self.metrics.served.labels(__version__, self.corrector.name).set(1)
+        self.name = self.corrector.name
+        self.metrics.served.labels(__version__, self.name).set(1)
         self.metrics.dropped_lines.set_function(lambda: self.log.dropped)
         model = self.corrector.model
         self.metrics.oldest.set_function(model.oldest_seconds)
@@ -65,6 +84,10 @@ class Service:
             if self.settings.token is not None and self.settings.label_token is None:
                 what = "whoever may ask may label, and raise the alarm: give --label-token"
                 self.log.event("labels", told=what)
+
+    def turn_away(self) -> None:
+        """Refuse the items that still wait."""
+        self.corrector.model.turn_away()
 
     def close(self) -> None:
         """Finish what waits and end the threads."""

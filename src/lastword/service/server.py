@@ -17,7 +17,7 @@ from granian.server.embed import Server as Granian
 from starlette.types import ASGIApp
 
 from lastword.errors import InputError
-from lastword.service.running import Service
+from lastword.service.running import Running
 from lastword.version import __version__
 
 _LINES_SECONDS = 2.0  # in which a batch tells what it has no answer for
@@ -35,7 +35,7 @@ class Server:
 
     url: str | None = None
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
+    def __init__(self, app: ASGIApp, service: Running) -> None:
         self._app, self._service = app, service
         self._stopping = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -73,7 +73,7 @@ class Server:
         await _listening(address, port, serving)
         name = f"[{settings.host}]" if ":" in settings.host else settings.host
         self.url = f"http://{name}:{port}"
-        facts = {"version": __version__, "model": self._service.corrector.name}
+        facts = {"version": __version__, "model": self._service.name}
         log.event("started", address=self.url, **facts)
         self._service.announce()
         stopped = asyncio.ensure_future(self._stopping.wait())
@@ -88,7 +88,7 @@ class Server:
         service.log.event("draining", requests=service.traffic.inside)
         await service.traffic.drain(settings.drain_seconds, settings.deadline_seconds)
         if service.traffic.inside:  # a long batch: its other lines say so
-            service.corrector.model.turn_away()
+            service.turn_away()
             await service.traffic.drain(0.0, _LINES_SECONDS)
 
 

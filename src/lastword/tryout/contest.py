@@ -160,6 +160,20 @@ def hold(tracer: "Tracer", material: Material) -> Contest | None:
     return (_by_state if one else _by_trajectory)(tracer, material, made)
 
 
+def policy_of(tracer: "Tracer", material: Material) -> Probe | None:
+    """Return the probe of all labels, of the kind that one half of them chooses.
+
+    Returns:
+        None if there are too few labels for a probe.
+    """
+    made = fit_part(material.groups, FRACTION, SEED)
+    if not _halves(material, made):
+        return None
+    labelled = _labelled(tracer, material)
+    entrants, _ = labelled.entrants(made)
+    return labelled.refit(entrants[0].probe)
+
+
 def fitting(tracer: "Tracer", labels: int, classes: int) -> float:
     """Estimate the seconds of all fits of state probes, from one fit of one depth."""
     noise = np.random.default_rng(SEED).normal(size=(labels, 1, 1, tracer.profile.width))
@@ -170,25 +184,34 @@ def fitting(tracer: "Tracer", labels: int, classes: int) -> float:
 
 
 def _by_state(tracer: "Tracer", material: Material, made: Right) -> Contest | None:
-    labels, question = material.truths, material.questions[0]
-    if not _enough(labels, made) or not _enough(labels, ~made):
+    if not _halves(material, made):
         return None
-    states = read_states(tracer, material.texts, question, material.template, POOLINGS)
-    frame = material.cell.mc1_items
-    base, blind = (np.stack([*frame[name]]) for name in ("base_scores", "blind_scores"))
-    options, truths = candidates_of(question), np.array(labels)
-    encoded = {reader.name: _encode(reader, material.texts) for reader in material.readers}
-    labelled = _Labelled(tracer, material, options, truths, states, encoded, base, blind)
+    labels, labelled = material.truths, _labelled(tracer, material)
     entrants, names = labelled.entrants(made)
     crossed = {
         names.get(name, name): answers
         for name, answers in cross_fit(labelled.contestants, material.folds).items()
     }
     (largest, _), *_ = Counter(labels).most_common(1)
-    crossed[LARGEST] = np.full(len(truths), largest)
+    crossed[LARGEST] = np.full(len(labels), largest)
     by_depth, curve = labelled.curve()
     refit = cache(partial(labelled.refit, entrants[0].probe))
     return Contest(tuple(entrants), crossed, by_depth, refit, curve)
+
+
+def _labelled(tracer: "Tracer", material: Material) -> "_Labelled":
+    question = material.questions[0]
+    states = read_states(tracer, material.texts, question, material.template, POOLINGS)
+    frame = material.cell.mc1_items
+    base, blind = (np.stack([*frame[name]]) for name in ("base_scores", "blind_scores"))
+    options, truths = candidates_of(question), np.array(material.truths)
+    encoded = {reader.name: _encode(reader, material.texts) for reader in material.readers}
+    return _Labelled(tracer, material, options, truths, states, encoded, base, blind)
+
+
+def _halves(material: Material, made: Right) -> bool:
+    """Return True if both halves of the labels are enough for a probe."""
+    return _enough(material.truths, made) and _enough(material.truths, ~made)
 
 
 @dataclass(frozen=True)

@@ -178,6 +178,27 @@ def read_labels(source: Any, named: Named = Named()) -> Labels:  # noqa: B008 - 
     return Labels(name, questions, tuple(notes), table, columns)
 
 
+def read_texts(source: str, named: Named) -> tuple[dict[str, Row], Named]:
+    """Read a table in which nothing is labelled yet.
+
+    Returns:
+        The rows by id, and the columns, with the one for the labels, which is empty.
+
+    Raises:
+        InputError: The table cannot be read, has labels already, or its text cannot be found.
+    """
+    column = named.label or _LABELS[0]
+    rows = without_labels(source, named)
+    if not rows or any(cell_text(row.get(column)) for row in rows):
+        raise InputError(
+            f"{source} has labels already. Test a model on them with `lastword try`, or name an "
+            "empty or new column for the labels with --label"
+        )
+    texts = _as_text([row | {column: ""} for row in rows], [])
+    columns, _ = _guess(texts, replace(named, label=column))
+    return dict(zip(_names(texts, columns.id), texts, strict=True)), columns
+
+
 def without_labels(source: str, named: Named) -> list[dict[str, Any]]:
     """Return the rows of a table in which nothing is labelled, or [] if something is.
 
@@ -456,6 +477,17 @@ def _question(
         instructions = cell_text(row.get("instructions"))
     described = [replace(o, description=descriptions.get(o.text, o.description)) for o in options]
     return Choice(instructions, described)
+
+
+def question_of(columns: Named, row: Row) -> Choice:
+    """Return the question about every text of a table whose options are given by name.
+
+    Raises:
+        InputError: The options or the descriptions cannot be read.
+    """
+    return _question(
+        _read_choices(columns.choices or ""), _descriptions(columns.describe), columns, row
+    )
 
 
 def _occurring(truths: Mapping[str, str]) -> list[Option]:

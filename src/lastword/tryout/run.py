@@ -19,7 +19,7 @@ from lastword.files.writing import write_text
 from lastword.methods import resolve
 from lastword.methods.contract import Method
 from lastword.model.encoder import Encoder, installed
-from lastword.probes.probe import SUFFIX
+from lastword.probes.probe import SUFFIX, Probe
 from lastword.probes.state import POOLINGS
 from lastword.text.prompt_template import Template
 from lastword.text.question import question_digest
@@ -31,7 +31,7 @@ from lastword.trust.choice import beside
 from lastword.trust.policy import METHODS, Promise, is_probe
 from lastword.trust.terms import Terms
 from lastword.tryout.answers import answer, describe
-from lastword.tryout.contest import Contest, Material, fitting, hold
+from lastword.tryout.contest import Contest, Material, fitting, hold, policy_of
 from lastword.tryout.judge import judge
 from lastword.tryout.labels import Labels, read_labels
 from lastword.tryout.named import Named
@@ -45,6 +45,7 @@ from lastword.tryout.words import advise
 if TYPE_CHECKING:
     from lastword.decide.tracer import Tracer
 
+PEERS = ("contextual",)  # methods whose prompts are read beside the model's
 _SAMPLE = 4  # items from which the time of all is estimated
 CERTIFICATE, QUESTIONS = "certificate.toml", "questions.yaml"
 ANSWERS, _ANSWER_COLUMNS = "answers.csv", ("id", "text", "truth", "model", "best")
@@ -60,6 +61,7 @@ class TryJob:
         sets: Level of prediction sets; None for no sets.
         named: The template as the user named it; None if it was left out.
         readers: Sentence encoders that take part.
+        proves: False leaves certificate and second round to the caller.
     """
 
     tracer: "Tracer"
@@ -70,6 +72,7 @@ class TryJob:
     sets: float | None = None
     named: str | None = None
     readers: tuple[Encoder, ...] = ()
+    proves: bool = True
 
     @property
     def items(self) -> int:
@@ -79,7 +82,7 @@ class TryJob:
     @property
     def methods(self) -> dict[str, Method]:
         """Methods whose prompts are read beside the model's."""
-        return resolve(["contextual"], self.tracer.facts)
+        return resolve(PEERS, self.tracer.facts)
 
     def plan(self) -> list[str]:
         """Say what will be done and how long it takes; a few items are answered to find out."""
@@ -159,19 +162,19 @@ class TryJob:
         cell = answer(decider, items, info, self.methods, root, advance)
         sample = sample_of([cell], [info])
         stage("fitting probes to the labels")
-        contest = self._contest(sample)
+        contest = hold(self.tracer, self._material(sample))
         stage("certifying")
         probes = () if contest is None else [one.probe.name for one in contest.entrants]
         test = "unconditional" if probes else None
         terms = replace(self.terms, methods=(*sample.methods, *probes), test=test)
-        certified = self._certify(sample, terms, contest)
+        certified = self._certify(sample, terms, contest) if self.proves else None
         stage("trying other prompts")
         raced = race(self.tracer, self.labels, self.template, self.budget)
         sets = None if self.sets is None else _sets(sample, contest, self.sets)
         notes = self.labels.notes
         verdict = judge(sample, certified, terms, contest, raced, notes=notes, sets=sets)
         commands = self._commands(verdict, out, _unlike(contest, verdict.certificate.method))
-        if out is not None and contest is not None:
+        if self.proves and out is not None and contest is not None:
             stage("drawing rows for a second round")
             commands += begin(out, self.tracer, self.labels, contest.refit, self.named, self.terms)
         verdict = replace(verdict, advice=advise(verdict, commands))
@@ -180,14 +183,21 @@ class TryJob:
             self._write(out, verdict, certified, contest, raced)
         return verdict
 
-    def _contest(self, sample: Sample) -> Contest | None:
-        """Return the results of probes on the items that count; None with too few labels."""
+    def policy(self) -> Probe | None:
+        """Return the probe of all labels, which a second round tests; None with too few labels."""
+        decider = Decider(self.tracer)
+        info = describe(decider, self.labels, self.template, self.methods)
+        cell = answer(decider, self.labels.items(self.template), info, self.methods)
+        return policy_of(self.tracer, self._material(sample_of([cell], [info])))
+
+    def _material(self, sample: Sample) -> Material:
+        """Return the items that count as the contest takes them."""
         (cell,) = sample.cells
         rows = {id: row for *row, id, _ in self.labels.rows}
         counting = [rows[str(id)] for id in cell.items["id"].iloc[cell.mc1_places]]
         texts, questions, truths = zip(*counting, strict=True)
         labelled = texts, questions, truths, sample.items.groups, cell
-        return hold(self.tracer, Material(*labelled, self.template, self.readers))
+        return Material(*labelled, self.template, self.readers)
 
     def _certify(self, sample: Sample, terms: Terms, contest: Contest | None) -> Outcome | None:
         """Test the corrections on all labels, and each probe on those that it was not made of."""
@@ -209,12 +219,27 @@ class TryJob:
             return Outcome(sample, finding, controls, (mark.question,), mark, like)
         return Outcome(sample, finding, controls, questions)
 
-    def _commands(self, verdict: Verdict, out: Path | None, unlike: str) -> list[str]:
-        """Return the commands that use a verdict, each after a line that says what it does."""
+    @property
+    def _asked(self) -> str:
+        """The options that name the model."""
         source = self.tracer.source
         asked = f"--model {source.get('path', source['model'])}"
         asked += "" if self.named is None else f" --template {self.named}"
-        asked += "".join(f" --reader {r.place}" for r in self.readers if not installed(r.name))
+        readers = [r.place for r in self.readers if not installed(r.name)]
+        return asked + "".join(f" --reader {place}" for place in readers)
+
+    def commands_of_proof(self, out: Path) -> list[str]:
+        """Return the commands that use what a second round has proven, each after its purpose."""
+        asked = f"{self._asked} --certificate {out / CERTIFICATE} --probe {out / PROBE}"
+        asked += f" --questions {out / QUESTIONS}"
+        return [
+            *("To answer a text:", f"lastword decide {asked} --text 'A NEW TEXT'"),
+            *("To serve it:", f"lastword serve {asked}"),
+        ]
+
+    def _commands(self, verdict: Verdict, out: Path | None, unlike: str) -> list[str]:
+        """Return the commands that use a verdict, each after a line that says what it does."""
+        asked = self._asked
         contest, certificate = verdict.contest, verdict.certificate
         if out is None:
             return ["Run it again with --out FOLDER to get the files that serve the result."]
@@ -267,11 +292,15 @@ class TryJob:
         for prompt in raced.prompts:
             if prompt.template.name not in TEMPLATES and not prompt.probe:
                 write_text(out / file_of(prompt.name), prompt.template.text)
-        write_text(out / FILE, to_json(verdict.to_dict()) + "\n")
+        self.write_verdict(verdict, out)
         texts = {id: text for text, _, _, id, _ in self.labels.rows}
         rows = [(r.id, texts[r.id], r.truth, r.model, r.shown) for r in verdict.contest.answers]
         write_text(out / ANSWERS, "".join(map(csv_line, [_ANSWER_COLUMNS, *rows])))
-        write_page(verdict, texts, out)
+
+    def write_verdict(self, verdict: Verdict, out: Path) -> None:
+        """Write a verdict and its page to a folder."""
+        write_text(out / FILE, to_json(verdict.to_dict()) + "\n")
+        write_page(verdict, {id: text for text, _, _, id, _ in self.labels.rows}, out)
 
 
 def _unlike(contest: Contest | None, method: str | None) -> str:
@@ -292,6 +321,15 @@ def _sets(sample: Sample, contest: Contest | None, level: float) -> Sets:
     return prediction_sets(first.probe.name, first.likely, sample.items.groups[first.tested], level)
 
 
+def template_for(tracer: "Tracer", name: str | None) -> Template:
+    """Return the prompt template of that name; the model's usual one for None.
+
+    Raises:
+        InputError: No such template.
+    """
+    return template_of(name or (DEFAULT if tracer.chat is None else CHAT))
+
+
 def ready(
     tracer: "Tracer",
     labels: Labels,
@@ -308,7 +346,7 @@ def ready(
         InputError: No such template or level, or the template shows every labelled row.
     """
     check_level(sets)
-    written_by = template_of(template or (DEFAULT if tracer.chat is None else CHAT))
+    written_by = template_for(tracer, template)
     if written_by.name not in TEMPLATES:
         labels = labels.without_examples(written_by)
     return TryJob(tracer, labels, written_by, terms, budget, sets, template, tuple(readers))

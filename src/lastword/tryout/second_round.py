@@ -334,8 +334,8 @@ def _label_column(labels: Labels) -> str:
 def _offer(out: Path, second: SecondRound, labels: Labels) -> list[str]:
     """Write the next rows to label and the state, and say what they are for."""
     chance, rows = second.chance, second.ask()
-    path = out / _name(second.look)
-    _write_rows(path, [labels.table[row.id] for row in rows], _label_column(labels))
+    path = out / name_of(second.look)
+    write_rows(path, [labels.table[row.id] for row in rows], _label_column(labels))
     second.probe.write(out / POLICY)
     write_text(out / STATE, second.to_json() + "\n")
     return [
@@ -345,7 +345,8 @@ def _offer(out: Path, second: SecondRound, labels: Labels) -> list[str]:
     ]
 
 
-def _name(look: int) -> str:
+def name_of(look: int) -> str:
+    """Return the name of the file with the rows of a look."""
     return "next.csv" if look == 1 else f"next-{look}.csv"
 
 
@@ -356,14 +357,32 @@ def finish(out: Path, tracer: "Tracer", labels: Labels, path: Path) -> Proof:
         InputError: No second round was begun here, or a row was edited, added or drawn for another
             policy. Nothing is written then.
     """
+    second = read_second_round(out)
+    second.probe.check(subject_of(tracer))
+    second.tell(_told(second, labels, path))
+    return conclude(out, second, labels)
+
+
+def read_second_round(out: Path) -> SecondRound:
+    """Return the second round that was begun in a folder.
+
+    Raises:
+        InputError: None was, or its files do not belong together.
+    """
     probe = Probe.read(out / POLICY)
-    probe.check(subject_of(tracer))
     try:
-        second = SecondRound.from_json((out / STATE).read_text(encoding="utf-8"), probe)
+        return SecondRound.from_json((out / STATE).read_text(encoding="utf-8"), probe)
     except OSError as error:
         raise InputError(f"no second round was begun in {out}: {error.strerror}") from error
-    second.tell(_told(second, labels, path))
-    proof = second.verdict()
+
+
+def conclude(out: Path, second: SecondRound, labels: Labels) -> Proof:
+    """Test the labels of a look; write the certificate, or more rows.
+
+    Raises:
+        InputError: A row has no label, or a row of the table was edited. Nothing is written then.
+    """
+    probe, proof = second.probe, second.verdict()
     if proof.certificate is not None:
         probe.write(out / f"answer{SUFFIX}")
         write_text(out / "certificate.toml", proof.certificate.to_toml())
@@ -419,12 +438,18 @@ def draw_first(source: str, named: Named, out: Path) -> str | None:
     if path.exists() and any(row.get(column) for row in read_objects(path)):
         raise InputError(f"{path} has labels: give it by --next {path}, or move it away")
     out.mkdir(parents=True, exist_ok=True)
-    places = np.random.default_rng(SEED).permutation(len(rows))[:FIRST]
-    _write_rows(path, [rows[i] for i in places.tolist()], column)
+    places = random_order(len(rows))[:FIRST]
+    write_rows(path, [rows[i] for i in places], column)
     return (
         f"Nothing is labelled yet. Label the {counted(len(places), 'row')} in {path} (column "
         f"`{column}`), drawn at random, and run the same command with --next {path}."
     )
+
+
+def random_order(count: int) -> list[int]:
+    """Return the places of a table's rows in random order; the first of them are labelled first."""
+    order: list[int] = np.random.default_rng(SEED).permutation(count).tolist()
+    return order
 
 
 def read_round(source: str, named: Named, path: Path | None, out: Path | None) -> Labels:
@@ -465,11 +490,15 @@ def _content(row: Mapping[str, Any], label: str) -> str:
     return to_json({name: cell or "" for name, cell in sorted(row.items()) if name != label})
 
 
-def _write_rows(path: Path, rows: Sequence[Mapping[str, Any]], label: str) -> None:
-    """Write rows of the user's table with an empty column for their labels."""
+def write_rows(
+    path: Path, rows: Sequence[Mapping[str, Any]], label: str, values: Sequence[str] | None = None
+) -> None:
+    """Write rows of the user's table with a column for their labels, which is empty without any."""
+    values = [""] * len(rows) if values is None else values
     columns = list(dict.fromkeys([*(name for row in rows for name in row), label]))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns)
     writer.writeheader()
-    writer.writerows([{**row, label: ""} for row in rows])
+    pairs = zip(rows, values, strict=True)
+    writer.writerows([{**row, label: value} for row, value in pairs])
     write_text(path, text.getvalue())

@@ -1,0 +1,105 @@
+"""`lastword label`: a page on which a person labels texts, and the probe that the labels prove."""
+
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lastword.cli import options as opt
+from lastword.cli.model import load_options, quiet
+from lastword.cli.output import printable
+from lastword.cli.progress import waiting
+from lastword.tryout.named import Named
+
+if TYPE_CHECKING:
+    from lastword.decide.tracer import Tracer
+
+
+def label(
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="TEXTS", help="Texts without labels: CSV, TSV, Excel, JSON lines or Parquet."
+        ),
+    ],
+    model: opt.Model,
+    choices: Annotated[str, typer.Option(help="The options: a,b,c, or a file with one per line.")],
+    instructions: Annotated[str | None, typer.Option(help="The question about each text.")] = None,
+    describe: Annotated[
+        Path | None, typer.Option(help="TOML file that describes each label, for the prompt.")
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option(help="Column of the text; guessed if left out.")
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Column for the labels in the written files.")
+    ] = None,
+    id: Annotated[
+        str | None, typer.Option(help="Column of the row's name; guessed if left out.")
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(help="Column of what texts share: an author, a thread. Default: `group`."),
+    ] = None,
+    encoding: opt.Encoding = None,
+    template: opt.Template = None,
+    promise: opt.Promise = "gain",
+    alpha: Annotated[
+        float, typer.Option(help="Maximum share of answers broken, for --promise breaks.")
+    ] = 0.05,
+    delta: Annotated[
+        float, typer.Option(help="Maximum probability that the guarantee does not hold.")
+    ] = 0.05,
+    out: Annotated[
+        Path, typer.Option(help="Folder for labels and results; a restart continues from it.")
+    ] = Path("labelled"),
+    port: Annotated[
+        int,
+        typer.Option(min=0, max=65535, help="Port of the page on 127.0.0.1; 0 takes a free one."),
+    ] = 0,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")
+    ] = True,
+    device: opt.Device = "auto",
+    dtype: opt.DataType = "auto",
+    chat_template: opt.ChatTemplate = False,
+    system: opt.System = None,
+    trust_remote_code: opt.RemoteCode = False,
+    load: opt.Load = None,
+) -> None:
+    """Label texts on a local page; about 100 labels train a probe and prove its gain."""
+    options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
+    named = Named(text, label, choices, describe, instructions, id, False, encoding, group)
+    with waiting("reading the table"):
+        from lastword.service.labelling import Labels, create_label_app
+        from lastword.service.server import run
+        from lastword.trust.policy import METHODS
+        from lastword.trust.terms import Terms
+        from lastword.tryout.label_job import label_job
+
+        def load_model() -> "Tracer":
+            from lastword.decide.tracer import Tracer
+
+            quiet()
+            return Tracer.from_pretrained(options)
+
+        terms = Terms(alpha=alpha, delta=delta, methods=METHODS, promise=promise)
+        job = label_job(file, named, out, load_model, terms, template)
+
+    def started(address: str) -> None:
+        typer.echo(f"Label at {address}\nCtrl+C stops; the same command continues.")
+        if browser:
+            webbrowser.open(address)
+
+    service = Labels(job, port, started)
+    run(create_label_app(service))
+    labelling, progress = job.labelling, job.progress
+    if service.error is not None:
+        raise service.error
+    for line in (progress.words, *progress.commands):
+        typer.echo(printable(line))
+    if not progress.ended:
+        typer.echo(f"{len(labelling.labels)} of {labelling.rows} rows of this round are labelled.")
+    if progress.page is not None:
+        typer.echo(f"All results, with every row: {printable(str(progress.page))}")

@@ -1,0 +1,178 @@
+// The labelling page: one text at a time, by keyboard or by hand. All text is set as text.
+
+const at = (id) => document.getElementById(id);
+const tab = crypto.randomUUID();
+const KEYS = 9; // options that have a key
+const SHORT = 70; // words of a text that is shown whole
+let state = null, shown = null, busy = false, listed = "";
+
+async function call(path, body) {
+  const request = body && { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
+  const answer = await fetch(path, request).catch(() => null);
+  const value = await answer?.json().catch(() => null);
+  if (answer?.ok) return value;
+  const stopped = "The server has stopped. Start the same command again, and open the address that it prints. Your labels are saved.";
+  const error = new Error(value?.error?.message ?? stopped);
+  error.again = answer?.status === 409;
+  throw error;
+}
+
+// Sends one request at a time: a key that is pressed meanwhile does nothing.
+async function send(path, body, said = "") {
+  if (busy) return;
+  busy = true;
+  try {
+    show(await call(path, body));
+    at("said").textContent = said;
+    at("alert").textContent = "";
+  } catch (error) {
+    at("alert").textContent = error.message;
+    if (error.again) show(await call("next", { tab }).catch(() => state));
+  } finally {
+    busy = false;
+  }
+}
+
+const label = (name) => shown && send("label", { tab, row: shown.row, label: name }, `Labelled ${name}. Backspace undoes it.`);
+const skip = () => shown && send("label", { tab, row: shown.row, label: null }, "Skipped. Backspace undoes it.");
+const undo = () => shown && send("undo", { tab }, state.done ? "Undone." : "There is nothing to undo in this round.");
+
+function show(next) {
+  state = next;
+  if ("shown" in next) showText(next.shown);
+  if (next.more || next.ended) showText(null);
+  showProgress();
+  showVerdict();
+  showCurve();
+}
+
+function showText(next) {
+  const changed = next?.row !== shown?.row;
+  shown = next;
+  at("labelling").hidden = !shown;
+  if (!shown) return;
+  at("instructions").textContent = state.instructions || "Which option is right?";
+  listOptions();
+  if (!changed) return;
+  at("text").textContent = shown.text;
+  fold(shown.text.split(/\s+/).length > SHORT || shown.text.length > 12 * SHORT);
+  if (at("search").value) { at("search").value = ""; listOptions(); }
+  scrollTo(0, 0);
+}
+
+function fold(long) {
+  at("fold").hidden = !long;
+  setFolded(long);
+}
+
+function setFolded(folded) {
+  at("text").classList.toggle("folded", folded);
+  at("fold").setAttribute("aria-expanded", String(!folded));
+  at("fold").replaceChildren(element("kbd", {}, "F"), folded ? " Show the whole text" : " Fold the text");
+}
+
+function matches() {
+  const query = at("search").value.trim().toLowerCase();
+  return state.options.filter((option) => option.name.toLowerCase().includes(query));
+}
+
+function listOptions() {
+  at("searching").hidden = state.options.length <= KEYS;
+  const options = matches();
+  const names = JSON.stringify(options);
+  if (names === listed) return;
+  listed = names;
+  at("options").replaceChildren(...options.map((option, place) => element("li", {}, element("button", { type: "button", click: () => label(option.name) },
+    place < KEYS ? element("kbd", { "aria-hidden": "true" }, String(place + 1)) : element("span", {}),
+    element("span", { class: "name", dir: "auto" }, option.name),
+    option.description ? element("span", { class: "meaning", dir: "auto" }, option.description) : null))));
+}
+
+function timeLeft(seconds) {
+  if (seconds === null || !seconds) return "";
+  return seconds < 90 ? `, about ${seconds} s left at your pace` : `, about ${Math.round(seconds / 60)} min left at your pace`;
+}
+
+function showProgress() {
+  const ended = state.more || state.ended;
+  const purpose = state.round === 1 ? "these train the probe" : "these prove it";
+  const reading = state.round === 1 && state.to_read && state.read < state.to_read ? `; the model has read ${state.read} of ${state.to_read} texts` : "";
+  at("going").hidden = Boolean(ended);
+  at("bar").max = state.rows || 1;
+  at("bar").value = state.done;
+  at("progress").textContent = `${state.done} of ${state.rows}: ${purpose}${timeLeft(state.seconds_left)}${reading}`;
+  const elsewhere = state.done < state.rows ? "The other texts of this round are open in another tab." : "Please wait";
+  at("waiting").textContent = shown || ended ? "" : state.doing ? `${state.doing} …` : elsewhere;
+}
+
+function showVerdict() {
+  const ready = Boolean(state.more || state.ended);
+  const appears = ready && at("verdict").hidden;
+  at("verdict").hidden = !ready;
+  at("words").textContent = state.words;
+  at("choice").hidden = !state.more;
+  at("more").textContent = `${state.more} more`;
+  at("commands").hidden = !state.ended || !state.commands.length;
+  at("commands").textContent = state.commands.join("\n");
+  at("result").hidden = !state.result;
+  if (appears) at("words").focus();
+}
+
+function showCurve() {
+  const { curve } = state;
+  at("learning").hidden = curve.length < 2;
+  const drawn = JSON.stringify(curve);
+  if (curve.length < 2 || at("curve").dataset.drawn === drawn) return;
+  at("curve").dataset.drawn = drawn;
+  const last = curve.at(-1)[0];
+  const points = curve.map(([count, right]) => [30 + (340 * count) / last, 110 - 90 * right]);
+  const told = curve.map(([count, right]) => `${Math.round(100 * right)}% with ${count} labels`).join(", ");
+  const svg = drawing("svg", { viewBox: "0 0 400 140", role: "img", "aria-label": told },
+    drawing("polyline", { points: points.map((point) => point.join(",")).join(" ") }),
+    ...points.flatMap(([x, y], place) => [drawing("circle", { cx: x, cy: y, r: 4 }),
+      drawing("text", { x, y: y - 9 }, `${Math.round(100 * curve[place][1])}%`),
+      drawing("text", { x, y: 134 }, `${curve[place][0]} labels`)]));
+  at("curve").replaceChildren(svg, element("p", { class: "note" }, "Leave-one-out: each label is predicted by a probe that has not seen it."));
+}
+
+function drawing(tag, attributes, ...children) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.repeat || event.ctrlKey || event.metaKey || event.altKey || !shown) return;
+  const searches = event.target === at("search");
+  const act = searches ? { Enter: () => matches().length && label(matches()[0].name), Escape: () => at("search").blur() }[event.key] : keyOf(event.key);
+  if (!act) return;
+  event.preventDefault();
+  act();
+});
+
+function keyOf(key) {
+  if (/^[1-9]$/.test(key)) return matches()[key - 1] && (() => label(matches()[key - 1].name));
+  const keys = { backspace: undo, s: skip, f: at("fold").hidden ? null : () => at("fold").click(), "/": at("searching").hidden ? null : () => at("search").focus() };
+  return keys[key.toLowerCase()];
+}
+
+at("undo").addEventListener("click", undo);
+at("skip").addEventListener("click", skip);
+at("fold").addEventListener("click", () => setFolded(!at("text").classList.contains("folded")));
+at("search").addEventListener("input", listOptions);
+at("more").addEventListener("click", () => send("go-on", { more: true }));
+at("stop").addEventListener("click", () => send("go-on", { more: false }));
+
+// While there is a text only the progress is asked for; while there is none, the next text.
+async function look() {
+  if (!busy) {
+    const waits = !shown && !state?.more && !state?.ended;
+    await (waits ? send("next", { tab }) : call("state").then((next) => busy || show(next), () => {}));
+  }
+  document.documentElement.dataset.ready = "true";
+  const slow = shown || (state?.ended && state?.result);
+  setTimeout(look, slow ? 5000 : 700);
+}
+
+look();

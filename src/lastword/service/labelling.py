@@ -1,0 +1,218 @@
+"""The labelling page: a small application for one user, under an address that nobody can guess.
+
+All its routes begin with a random token. `state` is the progress; `next` gives a tab its text,
+`label` labels one (null skips it) and gives the next, `undo` takes the tab's last label back;
+`go-on` is the user's choice after a verdict without proof; `result` is the page of the verdict.
+"""
+
+import os
+import secrets
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Response
+from fastapi.responses import FileResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from lastword.service.app import add_refusals
+from lastword.service.call import json_of
+from lastword.service.dialect import Dialect, Paths, Route, StrictRoute
+from lastword.service.guard import Guard
+from lastword.service.log import Log
+from lastword.service.pages import add_labelling_page
+from lastword.service.refusal import Refusal
+from lastword.service.running import Running
+from lastword.service.settings import Settings
+from lastword.tryout.label_job import LabelJob
+from lastword.tryout.labelling import Repeated
+
+_BODY_BYTES = 2**14
+_END_SECONDS = 1.0  # that the model's thread has to end
+_RESULT_POLICY = (  # the file's own policy allows its own scripts alone
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: "
+    "blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
+
+
+class Labels(Running):
+    """A table that is labelled, with the thread that works on it.
+
+    Args:
+        job: The table.
+        port: Port on 127.0.0.1; 0 takes a free one.
+        started: Called with the page's address once it can be opened.
+
+    Attributes:
+        path: The first part of every address: `/` and a token.
+        error: The error that ended the thread; None without one.
+    """
+
+    error: BaseException | None = None
+
+    def __init__(self, job: LabelJob, port: int, started: Callable[[str], None]) -> None:
+        super().__init__(Settings(port=port, body_bytes=_BODY_BYTES), _Log(self._started))
+        self.job, self.path, self._tell = job, f"/{secrets.token_urlsafe(16)}", started
+        self._thread = threading.Thread(target=self._work, name="lastword-label", daemon=True)
+
+    def announce(self) -> None:
+        """Begin to work."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread, unless the model has it in hand."""
+        self.job.close()
+        self._thread.join(_END_SECONDS)
+        self.ended = not self._thread.is_alive()
+
+    def _started(self, address: str) -> None:
+        self._tell(f"{address}{self.path}/")
+
+    def _work(self) -> None:
+        try:
+            self.job.run()
+        except BaseException as error:  # told by the command, in the main thread
+            self.error = error
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+class _Log(Log):
+    """A log of failures alone, which tells where the page is."""
+
+    def __init__(self, started: Callable[[str], None]) -> None:
+        super().__init__()
+        self._started = started
+
+    def event(self, name: str, **fields: Any) -> None:
+        if name == "started":
+            self._started(fields["address"])
+        elif name == "failure":
+            super().event(name, **fields)
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class TabBody(_Body):
+    """The tab that asks."""
+
+    tab: str = Field(max_length=64)
+
+
+class LabelBody(TabBody):
+    """A label; null skips the row."""
+
+    row: str
+    label: str | None
+
+
+class GoOnBody(_Body):
+    """The user's choice after a verdict without proof."""
+
+    more: bool
+
+
+def create_label_app(service: Labels) -> FastAPI:
+    """Return the application of a labelling page; its `state.service` ends with its lifespan."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=_lifespan)
+    app.state.service = service
+    app.router.route_class = StrictRoute
+    routes = _Routes(service.job)
+    base, posts = service.path, ("next", "label", "undo", "go_on")
+    dialect = Dialect(
+        (
+            Route("GET", f"{base}/state", routes.state),
+            Route("GET", f"{base}/result", routes.result),
+            *(
+                Route("POST", f"{base}/{name.replace('_', '-')}", getattr(routes, name))
+                for name in posts
+            ),
+        )
+    )
+    dialect.add_to(app)
+    add_labelling_page(app, base)
+    paths = Paths(app, (dialect,))
+    add_refusals(app, paths)
+    app.add_middleware(Guard, service=service, paths=paths)
+    return app
+
+
+class _Routes:
+    def __init__(self, job: LabelJob) -> None:
+        self._job, self._labelling = job, job.labelling
+
+    async def state(self) -> Response:
+        return json_of(self._state())
+
+    async def next(self, body: TabBody) -> Response:
+        return json_of(self._next(body.tab))
+
+    async def label(self, body: LabelBody) -> Response:
+        try:
+            self._labelling.give(body.tab, body.row, body.label)
+        except Repeated as error:
+            raise Refusal("repeated_feedback", str(error)) from error
+        except OSError as error:
+            raise _unkept(error) from error
+        return json_of(self._next(body.tab))
+
+    async def undo(self, body: TabBody) -> Response:
+        try:
+            self._labelling.undo(body.tab)
+        except OSError as error:
+            raise _unkept(error) from error
+        return json_of(self._next(body.tab))
+
+    async def go_on(self, body: GoOnBody) -> Response:
+        if self._job.progress.more:
+            (self._job.more if body.more else self._job.end)()
+        return json_of(self._state())
+
+    async def result(self) -> Response:
+        page = self._job.progress.page
+        if page is None:
+            raise Refusal("not_found", "the page of the verdict is not written yet")
+        return FileResponse(page, headers={"content-security-policy": _RESULT_POLICY})
+
+    def _next(self, tab: str) -> dict[str, Any]:
+        progress = self._job.progress
+        row = None if progress.more or progress.ended else self._labelling.next(tab)
+        shown = None if row is None else {"row": row, "text": self._labelling.texts[row]}
+        return self._state() | {"shown": shown}
+
+    def _state(self) -> dict[str, Any]:
+        progress, labelling = self._job.progress, self._labelling
+        done, rows, pace = len(labelling.labels), labelling.rows, labelling.seconds_per_label
+        options = self._job.question.options
+        return {
+            "instructions": self._job.question.instructions,
+            "options": [{"name": o.text, "description": o.description or ""} for o in options],
+            "round": labelling.round,
+            "done": done,
+            "rows": rows,
+            "seconds_left": None if pace is None else round(pace * (rows - done)),
+            "doing": progress.doing or ("Loading the model" if labelling.complete else ""),
+            "read": progress.read,
+            "to_read": progress.to_read,
+            "curve": progress.curve,
+            "words": progress.words,
+            "proven": progress.proven,
+            "more": progress.more,
+            "commands": progress.commands,
+            "result": progress.page is not None,
+            "ended": progress.ended,
+        }
+
+
+def _unkept(error: OSError) -> Refusal:
+    why = error.strerror or error
+    return Refusal("unkept", f"the label is not saved: {why}. Make room, and label it again")
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    yield
+    app.state.service.close()

@@ -1,0 +1,166 @@
+"""Labelling: which text is shown to whom, and the labels of every round, held by the journal."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from threading import Condition
+from typing import Any
+
+from lastword.errors import InputError
+from lastword.tryout.journal import Journal, text_digest
+
+_LEASE_SECONDS = 60.0  # after which a text that another tab shows may be shown again
+_PAUSE_SECONDS = 120.0  # between two labels: longer is a break, and says nothing of the pace
+_PACE_OF = 20  # labels
+
+
+class Repeated(InputError):
+    """A row that has its label already."""
+
+
+@dataclass
+class _Lease:
+    tab: str
+    since: float
+
+
+class Labelling:
+    """Labels of a table's rows, round by round; several threads may use it.
+
+    Args:
+        table: Name of the table, for errors.
+        texts: The text of each row of the table by its id.
+        options: The labels to choose from.
+        journal: Holds the labels; those that it has already are taken over.
+
+    Attributes:
+        change: Notified after each label and each new round.
+        round: The number of the round, from 1.
+
+    Raises:
+        InputError: A row with a label was edited or removed.
+    """
+
+    def __init__(
+        self, table: str, texts: Mapping[str, str], options: Sequence[str], journal: Journal
+    ) -> None:
+        self.texts, self.options, self.change = texts, tuple(options), Condition()
+        self._journal, self._labels = journal, dict[int, dict[str, str | None]]()
+        self._leases, self._tabs = dict[str, _Lease](), dict[str, str]()
+        first: dict[str, str] = journal.header["rows"]
+        labelled = {entry["row"]: entry["text"] for entry in journal.entries if "row" in entry}
+        for row, digest in (first | labelled).items():
+            if row not in texts or text_digest(texts[row]) != digest:
+                what = "was edited" if row in texts else "is gone"
+                raise InputError(
+                    f"{table}, row {row}: the row {what} since labelling began. Restore it, or "
+                    "choose another folder with --out"
+                )
+        for entry in journal.entries:
+            labels = self._labels.setdefault(entry["round"], {})
+            if "undo" in entry:
+                labels.pop(entry["undo"], None)
+            else:
+                labels[entry["row"]] = entry["label"]
+        self.open(1, tuple(first))
+
+    def open(self, number: int, rows: Sequence[str]) -> None:
+        """Begin a round: its rows are shown in their order."""
+        with self.change:
+            self.round, self._rows = number, tuple(rows)
+            self._leases.clear()
+            self._tabs.clear()
+            self.change.notify_all()
+
+    @property
+    def labels(self) -> dict[str, str | None]:
+        """The labels of this round by row; None of a skipped row."""
+        return self.labels_of(self.round)
+
+    def labels_of(self, number: int) -> dict[str, str | None]:
+        """Return the labels of a round by row; None of a skipped row."""
+        return dict(self._labels.get(number, {}))
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of this round."""
+        return len(self._rows)
+
+    @property
+    def complete(self) -> bool:
+        """True if each row of this round has a label or was skipped."""
+        return len(self._labels.get(self.round, {})) == len(self._rows)
+
+    @property
+    def seconds_per_label(self) -> float | None:
+        """The user's pace: the median time from one label to the next; None before the second."""
+        times = [entry["time"] for entry in self._journal.entries]
+        steps = [b - a for a, b in pairwise(times) if 0 < b - a < _PAUSE_SECONDS]
+        return median(steps[-_PACE_OF:]) if steps else None
+
+    def next(self, tab: str) -> str | None:
+        """Lease a row without a label to a tab, and return its id; None if there is none for it."""
+        with self.change:
+            labels, now = self._labels.get(self.round, {}), time.monotonic()
+            waiting = [row for row in self._rows if row not in labels]
+            mine = [row for row in waiting if self._held(row) == tab]
+            free = [row for row in waiting if self._held(row) is None]
+            old = now - _LEASE_SECONDS
+            stale = [row for row in waiting if row not in free and self._leases[row].since < old]
+            row = next(iter([*mine, *free, *stale]), None)
+            if row is not None:
+                self._leases[row] = _Lease(tab, now)
+            return row
+
+    def give(self, tab: str, row: str, label: str | None) -> None:
+        """Label a row, or skip it with None; it is on the disk once this returns.
+
+        Raises:
+            Repeated: The row has its label.
+            InputError: The row is not of this round, or the label is none of the options.
+            OSError: The disk does not take it.
+        """
+        with self.change:
+            if row not in self._rows:
+                raise InputError(f"row {row} is not a row of this round")
+            labels = self._labels.setdefault(self.round, {})
+            if row in labels:
+                raise Repeated(f"row {row} has been labelled already, perhaps in another tab")
+            if label is not None and label not in self.options:
+                raise InputError(f"{label!r} is not one of {', '.join(self.options)}")
+            content: dict[str, Any] = {"row": row, "text": text_digest(self.texts[row])}
+            self._write(content | {"label": label})
+            labels[row] = label
+            self._tabs[row] = tab
+            self._leases.pop(row, None)
+            self.change.notify_all()
+
+    def undo(self, tab: str) -> str | None:
+        """Take back the tab's last label of this round, and return its row; None if there is none.
+
+        A round that is complete stays as it is: its labels are in use.
+
+        Raises:
+            OSError: The disk does not take it.
+        """
+        with self.change:
+            labels = self._labels.get(self.round, {})
+            own = [row for row in labels if self._tabs.get(row, tab) == tab]
+            if not own or self.complete:
+                return None
+            row = own[-1]
+            self._write({"undo": row})
+            del labels[row]
+            for other in [name for name in self._leases if self._held(name) == tab]:
+                del self._leases[other]
+            self._leases[row] = _Lease(tab, time.monotonic())
+            return row
+
+    def _held(self, row: str) -> str | None:
+        lease = self._leases.get(row)
+        return None if lease is None else lease.tab
+
+    def _write(self, content: dict[str, Any]) -> None:
+        self._journal.add({"round": self.round} | content | {"time": round(time.time(), 1)})

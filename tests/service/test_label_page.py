@@ -1,0 +1,231 @@
+"""The labelling page: its routes, and a person who labels by keyboard from text to verdict."""
+
+import asyncio
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from browser import PHONE, assert_accessible
+from served import PATIENCE_SECONDS
+
+from lastword import Tracer
+from lastword.probes import Probe
+from lastword.service.labelling import Labels, create_label_app
+from lastword.service.server import Server
+from lastword.trust.certificate import Certificate
+from lastword.trust.terms import Terms
+from lastword.tryout.label_job import label_job
+from lastword.tryout.named import Named
+
+ANIMALS = "the red fox runs home,a cat sleeps here,dogs bark loudly,birds sing in trees".split(",")
+MONEY = "pay the bill today,the invoice is late,send money to the bank,costs rise a lot".split(",")
+HOSTILE = "<img src=x onerror=document.title=1><b>the red fox runs home</b></script>"
+RIGHT_TO_LEFT = "שלום, the red fox runs home"
+LONG = "the red fox runs home " * 60
+
+
+def texts(count: int) -> list[str]:
+    own = [HOSTILE, RIGHT_TO_LEFT, LONG]
+    for i in range(count - len(own)):
+        parts = (ANIMALS, MONEY)[i % 2]
+        own.append(f"{parts[i % 4]} and {parts[(i // 4) % 4]} in {1000 + 7 * i}")
+    return own
+
+
+def truth(text: str) -> str:
+    return "animal" if any(part in text for part in ANIMALS) else "money"
+
+
+def write(folder: Path, count: int) -> Path:
+    path = folder / "texts.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts(count)))
+    return path
+
+
+@contextmanager
+def labelling(folder: Path, named: Named, load: Any = Tracer.demo) -> Iterator[httpx.Client]:
+    """A client of the page's routes, while the page is served from this process."""
+    address = list[str]()
+    source = str(write(folder, 170))
+    job = label_job(source, named, folder / "out", load, Terms(promise="gain"))
+    service = Labels(job, 0, address.append)
+    server = Server(create_label_app(service), service)
+    thread = threading.Thread(target=lambda: asyncio.run(server.run()))
+    thread.start()
+    try:
+        until(lambda: address)
+        with httpx.Client(base_url=address[0], timeout=60, trust_env=False) as client:
+            yield client
+    finally:
+        server.stop()
+        thread.join(PATIENCE_SECONDS)
+        service.close()
+
+
+def until(condition: Any) -> None:
+    latest = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < latest, "nothing happened"
+        time.sleep(0.01)
+
+
+def test_the_routes_give_a_tab_its_text_and_refuse_what_is_not_for_it(tmp_path: Path) -> None:
+    go_on = threading.Event()
+
+    def waits() -> Tracer:
+        go_on.wait(PATIENCE_SECONDS)
+        return Tracer.demo()
+
+    named = Named(choices="animal,money", instructions="Topic?")
+    with labelling(tmp_path, named, waits) as client:
+        one = client.post("next", json={"tab": "1"}).json()
+        two = client.post("next", json={"tab": "2"}).json()
+        assert one["shown"]["row"] != two["shown"]["row"]
+        assert one["shown"]["text"] in texts(170) and one["instructions"] == "Topic?"
+        assert [option["name"] for option in one["options"]] == ["animal", "money"]
+        assert (one["round"], one["done"], one["rows"]) == (1, 0, 60)
+        given = {"tab": "1", "row": one["shown"]["row"], "label": "animal"}
+        after = client.post("label", json=given).json()
+        assert after["done"] == 1 and after["shown"]["row"] not in (one, two)
+        on_disk = (tmp_path / "out" / "labels.jsonl").read_text().splitlines()
+        assert json.loads(on_disk[-1])["row"] == given["row"]
+        again = client.post("label", json=given | {"tab": "2"})
+        assert again.status_code == 409 and again.json()["error"]["code"] == "repeated_feedback"
+        assert client.post("undo", json={"tab": "1"}).json()["shown"] == one["shown"]
+        for body, status in (
+            (given | {"label": "mony"}, 422),
+            (given | {"row": "no such row"}, 422),
+            (given | {"more": 1}, 422),
+            ({"tab": 1}, 422),
+        ):
+            assert client.post("label", json=body).status_code == status
+        assert client.get("state").json()["done"] == 0 and client.get("result").status_code == 404
+        policy = client.get("").headers["content-security-policy"]
+        assert "script-src 'self'" in policy and "unsafe" not in policy
+        root = str(client.base_url).split("/", 3)
+        bare = httpx.Client(base_url="/".join(root[:3]), trust_env=False)
+        for path in ("/", "/state", "/wrong/state"):
+            assert bare.get(path).status_code == 404
+        evil = {"origin": "http://evil.example"}
+        assert client.post("next", json={"tab": "3"}, headers=evil).status_code == 403
+        assert client.get("state", headers={"host": "evil.example"}).status_code == 403
+        bare.close()
+        go_on.set()
+
+
+def test_a_full_disk_is_told_and_the_text_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with labelling(tmp_path, Named(choices="animal,money")) as client:
+        shown = client.post("next", json={"tab": "1"}).json()["shown"]
+        body = {"tab": "1", "row": shown["row"], "label": "animal"}
+
+        def fails(file: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", fails)
+            refused = client.post("label", json=body)
+        assert refused.status_code == 503 and "Make room" in refused.json()["error"]["message"]
+        assert client.post("label", json=body).json()["done"] == 1
+
+
+@pytest.mark.slow
+def test_more_than_nine_options_are_searched_and_texts_are_only_text(tmp_path, chromium):
+    options = ",".join(f"option {i}" for i in range(12))
+    with labelling(tmp_path, Named(choices=options)) as client, chromium.empty() as watched:
+        page = watched.page
+        page.goto(str(client.base_url))
+        page.wait_for_selector("html[data-ready]")
+        seen, page_texts = set(), {HOSTILE, RIGHT_TO_LEFT, LONG.strip()}
+        for row in range(60):
+            text = page.text_content("#text").strip()
+            seen |= {text} & page_texts
+            if text == LONG.strip():
+                assert page.is_visible("#fold") and "folded" in page.get_attribute("#text", "class")
+                page.keyboard.press("f")
+                assert "folded" not in page.get_attribute("#text", "class")
+            if row == 0:
+                assert page.locator("#options button").count() == 12
+                page.keyboard.press("/")
+                page.keyboard.type("option 11")
+                assert page.locator("#options button").count() == 1
+                assert_accessible(page)
+                page.keyboard.press("Enter")
+                reach(page, "[value='1']")
+                assert client.get("state").json()["done"] == 1
+                assert page.input_value("#search") == ""
+                page.keyboard.press("Escape")
+            else:
+                page.keyboard.press("s")
+                reach(page, f"[value='{row + 1}']")
+            if row == 58:
+                break
+        assert seen and page.title() == "lastword label" and page.locator("#text b").count() == 0
+        assert page.get_attribute("#text", "dir") == "auto"
+    assert watched.complaints == []
+
+
+@pytest.mark.slow
+def test_by_keyboard_from_the_first_text_to_the_verdict_killed_twice(forks, chromium, tmp_path):
+    command = ["-m", "lastword", "label", write(tmp_path, 240), "--choices", "animal,money"]
+    command += ["--model", "lastword/demo-organism", "--out", tmp_path / "out", "--no-browser"]
+    with chromium.empty(viewport=PHONE) as watched:
+        page = watched.page
+        page.set_default_timeout(240_000)
+        for last in ((1, 25), (2, 7), None):
+            with forks.start(*command) as process:
+                page.goto(process.stdout.readline().split()[-1])
+                page.wait_for_selector("html[data-ready]")
+                label_until(page, last)
+                if last is not None:
+                    process.kill()
+                    continue
+                assert "Proven with 95% confidence" in page.text_content("#words")
+                assert page.evaluate("document.activeElement.id") == "words"
+                assert_accessible(page)
+                page.click("#result a")
+                page.wait_for_selector("h1")
+                assert "Proven with 95% confidence" in page.text_content("h1")
+    entries = [json.loads(line) for line in (tmp_path / "out" / "labels.jsonl").open()][1:]
+    keys = [(entry["round"], entry["row"]) for entry in entries if "row" in entry]
+    undone = [entry for entry in entries if "undo" in entry]
+    assert len(keys) == 100 + len(undone) and len({*keys}) == 100 and len(undone) == 1
+    certificate = Certificate.read(tmp_path / "out" / "certificate.toml")
+    probe = Probe.read(tmp_path / "out" / "answer.probe.safetensors")
+    assert certificate.second is not None and certificate.second.rows == 40
+    assert certificate.probe is not None and certificate.probe.digest == probe.digest
+    assert probe.labels == 60 - 1  # one was skipped
+
+
+def reach(page: Any, value: str) -> None:
+    """Wait until the bar shows another number: the page's policy evaluates no scripts of ours."""
+    page.wait_for_selector(f"#bar{value}", state="attached")
+
+
+def label_until(page: Any, last: tuple[int, int] | None) -> None:
+    """Label by keyboard until a round has so many labels; until the verdict for None."""
+    while True:
+        page.wait_for_selector("#labelling:not([hidden]), #verdict:not([hidden])")
+        if page.is_visible("#verdict"):
+            assert last is None
+            return
+        progress = page.text_content("#progress")
+        number = 1 if "train the probe" in progress else 2
+        done = int(progress.split()[0])
+        if last == (number, done):
+            return
+        if (number, done) == (1, 3) and "Undone" not in page.text_content("#said"):
+            page.keyboard.press("Backspace")
+            reach(page, "[value='2']")
+            continue
+        key = "12"["animal money".split().index(truth(page.text_content("#text")))]
+        page.keyboard.press("s" if (number, done) == (1, 10) else key)
+        reach(page, f":not([value='{done}'])")
