@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool
 
+from lastword.decide.decision_prompt import DecisionPrompt
 from lastword.decide.item import item_of, render
 from lastword.decide.templates import DEFAULT, TEMPLATES
-from lastword.errors import ItemError
+from lastword.errors import InputError, ItemError
 from lastword.text.prompt_template import Template
 from lastword.tryout.labels import Labels
 
@@ -41,7 +42,7 @@ class Raced:
     """
 
     name: str
-    template: Template
+    template: Template | DecisionPrompt
     ids: tuple[str, ...]
     right: Bool[np.ndarray, " asked"]
 
@@ -68,8 +69,14 @@ def race(tracer: "Tracer", labels: Labels, template: Template, seconds: float) -
     if not len(rows):
         return Race()  # all rows are examples
     found, left_out = list[Raced](), list[str]()
-    for own in _others(labels, template, chosen):
-        name = own.name if own.name in TEMPLATES else own.variant
+    others: list[Template | DecisionPrompt] = [*_others(labels, template, chosen)]
+    try:
+        if (brought := DecisionPrompt.of(tracer)) is not None:
+            others.insert(0, brought)
+    except InputError as error:
+        left_out.append(f"{DecisionPrompt.name} ({error})")
+    for own in others:
+        name = own.name.removeprefix("user/")
         right = list[bool]()
         try:
             for answer in _answers(tracer, labels, own, rows.tolist()):
@@ -78,6 +85,9 @@ def race(tracer: "Tracer", labels: Labels, template: Template, seconds: float) -
                     break
         except ItemError:
             left_out.append(f"{name} (does not fit the model's context)")
+            continue
+        except InputError as error:
+            left_out.append(f"{name} ({error})")
             continue
         if len(right) < len(rows) / 3:
             left_out.append(f"{name} (no time)")
@@ -121,13 +131,16 @@ def _others(labels: Labels, template: Template, chosen: Sequence[int]) -> list[T
 
 
 def _answers(
-    tracer: "Tracer", labels: Labels, template: Template, rows: Sequence[int]
+    tracer: "Tracer", labels: Labels, template: Template | DecisionPrompt, rows: Sequence[int]
 ) -> Iterator[bool]:
     """Return True where the model is right, per row."""
     for start in range(0, len(rows), _TOGETHER):
         own = [labels.rows[place] for place in rows[start : start + _TOGETHER]]
-        items = [item_of(text, question, template) for text, question, *_ in own]
-        decisions = tracer.correct_many(items, read="base", blind="none")
+        if isinstance(template, DecisionPrompt):
+            decisions = template.decide(tracer, [(text, question) for text, question, *_ in own])
+        else:
+            items = [item_of(text, question, template) for text, question, *_ in own]
+            decisions = [*tracer.correct_many(items, read="base", blind="none")]
         yield from (d.base_answer == row[2] for d, row in zip(decisions, own, strict=True))
 
 

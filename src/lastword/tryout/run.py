@@ -266,7 +266,7 @@ class TryJob:
             probes = {"answer": PROBE} if method is not None and is_probe(method) else {}
             write_questions(out / QUESTIONS, {"answer": question}, probes)
         for prompt in raced.prompts:
-            if prompt.template.name not in TEMPLATES:
+            if isinstance(prompt.template, Template) and prompt.template.name not in TEMPLATES:
                 _write(out / file_of(prompt.name), prompt.template.text)
         _write(out / FILE, to_json(verdict.to_dict()) + "\n")
         texts = {id: text for text, _, _, id, _ in self.labels.rows}

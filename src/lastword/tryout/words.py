@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from lastword.decide.decision_prompt import DecisionPrompt
 from lastword.decide.templates import TEMPLATES
 from lastword.files.shorten import counted
 from lastword.probes.trajectory import TrajectoryProbe
@@ -219,7 +220,9 @@ def _prompts(verdict: Verdict) -> Iterator[str]:
     contest = verdict.contest
     if (prompt := contest.better_prompt) is not None:
         how = f"run `try` again with --template {prompt.name}"
-        if prompt.name not in TEMPLATES:
+        if prompt.name == DecisionPrompt.name:
+            how = 'it is the one of transformers: `pipeline("decision")` or `transformers serve`'
+        elif prompt.name not in TEMPLATES:
             how = f"use it by `lastword decide --template FOLDER/{file_of(prompt.name)}`"
         yield (
             f"With the prompt {prompt.name} the model alone has an accuracy of "
