@@ -334,7 +334,7 @@ def try_labels(
     """Test a model on labelled examples: what to run, how much it gains, and how certain that is.
 
     Args:
-        source: CSV, TSV, JSON lines or Parquet by its path; a data frame, or dictionaries.
+        source: CSV, TSV, Excel, JSON lines or Parquet by its path; a data frame, or dictionaries.
         tracer: The model, without a certificate.
         text: Column of the text; guessed if left out, as are the next two.
         label: Column of the right answer.
