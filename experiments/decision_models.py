@@ -91,8 +91,8 @@ def main() -> None:
         for way in ("transformers", "lastword"):
             turned = zip(answers[way], answers[f"{way}, reversed"], strict=True)
             results[name][way]["changed"] = sum(one != other for one, other in turned)
-        print(name, json.dumps(results[name], indent=1), flush=True)
-    OUT.write_text(json.dumps({"texts": TEXTS, "model": model} | results, indent=1) + "\n")
+        print(name, json.dumps(results[name]), flush=True)
+        OUT.write_text(json.dumps({"texts": TEXTS, "model": model} | results, indent=1) + "\n")
 
 
 if __name__ == "__main__":
