@@ -65,6 +65,7 @@ check: $(READY)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/deptry src
 	$(BIN)/mkdocs build --strict --quiet
 
 # The example for Inspect in an environment of its own, since it takes an fsspec before that of the pins, and its test.

@@ -1,8 +1,9 @@
-"""A stand-in for the hub on this machine: resolve, redirects, ranges, refusals, dropped lines.
+"""A stand-in for the hub on this machine: resolve, redirects, ranges, refusals, uploads.
 
 Two ports: the hub, and the store of large files that it redirects to, which must not see a token.
 """
 
+import base64
 import hashlib
 import json
 import threading
@@ -35,6 +36,7 @@ class Hub:
         status: Answers this to everything.
         served: Bytes of bodies sent, by file.
         requests: (port's role, path, Range, Authorization) of every request.
+        commits: Branch and summary of every commit; its files are in the folder.
     """
 
     folder: Path
@@ -50,6 +52,7 @@ class Hub:
     status: int | None = None
     served: dict[str, int] = field(default_factory=dict)
     requests: list[tuple[str, str, str | None, str | None]] = field(default_factory=list)
+    commits: list[tuple[str, str]] = field(default_factory=list)
     url: str = ""
     store: str = ""
 
@@ -106,6 +109,28 @@ def _handler(hub: Hub, role: str) -> type[BaseHTTPRequestHandler]:
                 linked = {"X_Linked_Size": str(file.stat().st_size), "X_Linked_Etag": etag(file)}
                 return self.answer(302, b"", Location=f"{hub.store}/blobs/{file.name}", **linked)
             return self.send_file(file.read_bytes(), asked, ETag=etag(file))
+
+        def do_POST(self) -> None:
+            """Take uploads: a new repository or branch, the way of each file, and a commit."""
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            token, path = self.headers.get("Authorization"), self.path.split("?")[0]
+            hub.requests.append((role, self.path, None, token))
+            if hub.token and token != f"Bearer {hub.token}":
+                return self.answer(401, b"no", X_Error_Code="")
+            said: dict[str, object] = {"url": f"{hub.url}/org/model", "name": "org/model"}
+            if "/preupload/" in path:
+                names = [file["path"] for file in json.loads(body)["files"]]
+                ways = [{"path": n, "uploadMode": "regular", "shouldIgnore": False} for n in names]
+                said = {"files": ways}
+            elif "/commit/" in path:
+                summary, *files = [json.loads(line) for line in body.splitlines()]
+                hub.commits.append((path.rpartition("/")[2], summary["value"]["summary"]))
+                for file in (line["value"] for line in files):
+                    content = base64.b64decode(file["content"])
+                    (hub.folder / file["path"]).write_bytes(content)
+                commit = f"{hub.url}/org/model/commit/{hub.commit}"
+                said = {"commitUrl": commit, "commitOid": hub.commit, "success": True}
+            return self.answer(200, json.dumps(said).encode(), Content_Type="application/json")
 
         def do_HEAD(self) -> None:
             self.do_GET()

@@ -200,6 +200,13 @@ def test_every_dependency_has_an_exact_pin():
     assert pins("constraints.txt")["torch"] == "2.13.0"
 
 
+def test_the_doctor_knows_every_extra():
+    from lastword.model.machine import EXTRAS
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert EXTRAS.keys() | {"docs", "dev"} == project["optional-dependencies"].keys()
+
+
 def test_an_audit_fails_for_a_pin_that_the_index_does_not_list():
     """pip-audit skips such a pin otherwise, and ends with "No known vulnerabilities"."""
     done = subprocess.check_output(["make", "--dry-run", "audit"], cwd=ROOT, text=True)

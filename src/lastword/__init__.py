@@ -1,4 +1,4 @@
-"""Corrects hallucinations in candidate answers at inference time, by TRACE.
+"""A language model's choice among fixed options, and corrections of it that labels prove.
 
 A tracer reads how a model's preference among candidate answers moves through its depths, and
 decides whether the model's own choice should stand:
@@ -21,6 +21,7 @@ Public:
     Decision, Gate          the answer, and every comparison that led to it
     Choice, Multi, Predicate, Score, Option   questions about a text, for `Decider.decide`
     to_frame                decisions as a pandas DataFrame
+    Probe                   a classifier fitted to labels on a model's states: its file, the hub
     ProbeClassifier         a scikit-learn classifier of texts, fitted to labels on a model's states
     try_labels              what labelled examples say of a model and of its corrections
     PlainCertificate        a guarantee about the predictions of any system, and its monitor
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from lastword.errors import TraceError
     from lastword.integrations.scikit_learn import ProbeClassifier
     from lastword.model.options import LoadOptions
+    from lastword.probes.probe import Probe
     from lastword.records.decision import Decision, to_frame
     from lastword.records.frame import load_records
     from lastword.rule.answer import Gate
@@ -71,6 +73,7 @@ __all__ = [
     "Option",
     "PlainCertificate",
     "Predicate",
+    "Probe",
     "ProbeClassifier",
     "Score",
     "Theta",
@@ -94,6 +97,7 @@ _HOMES = {
     "Option": "lastword.text.question",
     "PlainCertificate": "lastword.trust.plain_certificate",
     "Predicate": "lastword.text.question",
+    "Probe": "lastword.probes.probe",
     "ProbeClassifier": "lastword.integrations.scikit_learn",
     "Score": "lastword.text.question",
     "Theta": "lastword.rule.theta",

@@ -1,6 +1,7 @@
 """ProbeClassifier: what scikit-learn asks of a classifier, and that folds read nothing twice."""
 
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from sklearn.preprocessing import FunctionTransformer
 from lastword import Choice, Decider, ProbeClassifier, Tracer
 from lastword.errors import InputError
 from lastword.integrations import scikit_learn
+from lastword.probes.stacked import StackedProbe
+from lastword.probes.trajectory import TrajectoryProbe
 
 ANIMALS = ["the red fox runs home", "a cat sleeps here", "dogs bark loudly", "birds sing in trees"]
 MONEY = ["pay the bill today", "the invoice is late", "send money to the bank", "costs rise a lot"]
@@ -87,6 +90,27 @@ def test_its_file_answers_as_it_does(tracer, tmp_path):
     assert {each.method for each in told} == {own.probe_.name}
     assert_allclose([each.probabilities[::-1] for each in told], own.predict_proba(NEW), atol=1e-6)
     assert_allclose([each.decision.likeness for each in told], own.likeness(NEW))
+
+
+@pytest.mark.parametrize("labels", [LABELS, [label == "money" for label in LABELS]])
+def test_a_probes_file_is_the_classifier_that_wrote_it(tracer, tmp_path, labels):
+    own = ProbeClassifier(tracer, "What is it about?").fit(TEXTS, labels)
+    own.probe_.write(tmp_path / "a.probe.safetensors")
+    again = ProbeClassifier.from_probe(tmp_path / "a.probe.safetensors", tracer)
+    assert again.classes_.tolist() == own.classes_.tolist()
+    assert_allclose(again.predict_proba(NEW), own.predict_proba(NEW))
+    assert again.predict(NEW).tolist() == own.predict(NEW).tolist()
+
+
+def test_a_probe_of_another_model_template_or_kind_is_refused(tracer):
+    probe = ProbeClassifier(tracer, "What is it about?").fit(TEXTS, LABELS).probe_
+    with pytest.raises(InputError, match="template"):
+        ProbeClassifier.from_probe(probe, tracer, template="decide/listed")
+    with pytest.raises(InputError, match="model"):
+        ProbeClassifier.from_probe(probe, Tracer.demo("control"))
+    stacked = StackedProbe(probe.fit, TrajectoryProbe(np.ones(3), np.ones(3), 1.0))
+    with pytest.raises(InputError, match="reads more than one state"):
+        ProbeClassifier.from_probe(replace(probe, fit=stacked), tracer)
 
 
 def test_folds_and_grids_read_no_text_twice(tracer, passes):

@@ -7,7 +7,7 @@ import pytest
 
 from lastword import Tracer, load_records
 from lastword.lab.benchmarks.demo import items
-from lastword.lab.demo.outcome import BROKEN, REPAIRED, answer
+from lastword.lab.demo.outcome import BROKEN, CORRECTED, answer
 from lastword.lab.demo.story import REAL as PART
 from lastword.model import named
 from lastword.model.options import LoadOptions
@@ -30,12 +30,12 @@ def test_the_explorers_examples_are_the_first_of_their_sort():
         assert item.truthful is not None
         gain = item.truthful[int(corrected)] - item.truthful[int(base)]
         deep = not records["decisive_layer"][item.id] <= 2  # nan where no depth decided
-        rules = ((REPAIRED, gain > 0 and deep), (BROKEN, gain < 0 and deep))
+        rules = ((CORRECTED, gain > 0 and deep), (BROKEN, gain < 0 and deep))
         for rule, holds in (*rules, ("stays", base == corrected)):
             if holds:
                 firsts.setdefault(rule, item.prompt)
     shown = json.loads((ASSETS / "examples.json").read_text())["ask"]["lastword/smollm2-135m"]
-    assert [firsts[rule] for rule in (REPAIRED, BROKEN, "stays")] == [e["prompt"] for e in shown]
+    assert [firsts[rule] for rule in (CORRECTED, BROKEN, "stays")] == [e["prompt"] for e in shown]
 
 
 @pytest.mark.slow

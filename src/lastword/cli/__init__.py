@@ -25,6 +25,7 @@ from lastword.cli.decide import decide
 from lastword.cli.demo import demo
 from lastword.cli.doctor import doctor
 from lastword.cli.evaluate import eval_
+from lastword.cli.export import export
 from lastword.cli.get import get
 from lastword.cli.invariant import invariant
 from lastword.cli.label import label
@@ -98,6 +99,7 @@ app.command("monitor", rich_help_panel=_MODEL)(monitor)
 app.command("bench", rich_help_panel=_LAB)(bench)
 app.command("lm-eval", rich_help_panel=_LAB, context_settings=PASSED_ON)(lm_eval)
 app.command("serve", rich_help_panel=_SERVE)(serve)
+app.command("export", rich_help_panel=_SERVE)(export)
 app.command("labels", rich_help_panel=_SERVE)(labels)
 app.command("mcp", rich_help_panel=_SERVE)(mcp)
 

@@ -75,8 +75,8 @@ def correct(
     input: Annotated[
         Path | None,
         typer.Option(
-            help="File of items: JSON lines, a JSON array, CSV, TSV or Parquet; - is standard "
-            "input."
+            help="File of items: JSON lines, a JSON array, CSV, TSV, Excel or Parquet; - is "
+            "standard input."
         ),
     ] = None,
     output: Annotated[Path | None, typer.Option(help="JSONL file for the decisions.")] = None,

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 def try_(
     file: Annotated[
         str,
-        typer.Argument(metavar="FILE", help="Labelled examples: CSV, TSV, JSON lines or Parquet."),
+        typer.Argument(
+            metavar="FILE", help="Labelled examples: CSV, TSV, Excel, JSON lines or Parquet."
+        ),
     ],
     model: opt.Model,
     text: Annotated[

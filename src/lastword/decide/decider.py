@@ -130,7 +130,7 @@ class Decider:
         if (certified_probe := certificate.probe) is not None:
             if certified_probe.digest not in [probe.digest for probe in self.probes]:
                 raise CertificateError(
-                    f"the certificate is for {method}, a probe: give its file too (--probe)"
+                    f"the certificate is for {method}, a probe: name its file among the probes too"
                 )
         elif not method == self.correction.name == "trace":
             means, facts = certificate.means, self.tracer.facts
@@ -737,7 +737,7 @@ def _readers_of(
         if (name := probe.reader.model) not in by_name:
             if not installed(name):
                 model = published(name)
-                how = "name it too (--reader)" if model is None else model.advice
+                how = "name it among the readers" if model is None else model.advice
                 raise InputError(f"the probe reads the encoder {name!r}, which is not here: {how}")
             by_name[name] = Encoder(name)
         probe.check_reader(subject_of(by_name[name]))

@@ -164,11 +164,9 @@ def require_rows(rows: Sequence[Row], path: Path) -> list[Row]:
         InputError: There is no row, or none that can be read.
     """
     if not rows:
-        raise InputError(
-            f"{path} has a header but no rows"
-            if is_table(path)
-            else f"{path} has no rows; expected a JSON list or one JSON object per line"
-        )
+        form = "a JSON list or one JSON object per line"
+        expected = "a header and rows" if is_table(path) else form
+        raise InputError(f"{path} has no rows; expected {expected}")
     rows = [_object(row) for row in rows]
     if all(row.error is not None for row in rows):
         raise InputError(f"cannot read {path}: {rows[0].place}: {rows[0].error}")

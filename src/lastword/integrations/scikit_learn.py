@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -139,6 +140,47 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 tracer, ready, some, [names[i] for i in tested], groups[~made]
             )
         return self
+
+    @classmethod
+    def from_probe(
+        cls,
+        probe: Probe | str | Path,
+        model: Tracer | Encoder | LoadOptions | str,
+        *,
+        template: str | None = None,
+    ) -> "ProbeClassifier":
+        """Return a fitted classifier from a probe.
+
+        Every text gets the probe's answer, also where `lastword decide` would keep the model's.
+
+        Args:
+            probe: A probe, or its file.
+            model: As the class takes it: the model or encoder that the probe was fitted on.
+            template: The prompt template that the probe was fitted with.
+
+        Raises:
+            InputError: The file cannot be read, the probe is for another model or template, or it
+                reads more than one state.
+        """
+        probe = probe if isinstance(probe, Probe) else Probe.read(probe)
+        fit = probe.fit
+        if not isinstance(fit, StateProbe) or fit.beside is not None:
+            raise InputError(f"{probe.name} reads more than one state: use it with Decider(probes)")
+        own = cls(model, probe.question.instructions or None, template=template)
+        source = _source(model)
+        if isinstance(source, Encoder) != (probe.reader is not None):
+            needed = "a language model" if probe.reader is None else probe.reader.model
+            raise InputError(f"{probe.name} reads the states of {needed}")
+        if isinstance(source, Encoder):
+            probe.check_reader(subject_of(source))
+        else:
+            probe.check(subject_of(source))
+            assert isinstance(probe.question, Choice)
+            probe.check_template(own._prepare(probe.question).template_name)
+        own.probe_ = probe
+        values = [o.value for o in probe.question.options if o.text in fit.classes]
+        own.classes_ = np.unique(values)
+        return own
 
     def _certified(
         self,

@@ -19,6 +19,7 @@ EXTRAS = {
     "gguf": "GGUF files",
     "serve": "serve",
     "postgres": "services that share their state",
+    "mcp": "mcp, questions as tools of an agent",
     "otel": "traces of a service",
     "ray": "--engine ray",
     "s3": "records on object storage",

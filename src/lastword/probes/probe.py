@@ -18,6 +18,7 @@ from safetensors.numpy import load, save
 from lastword.errors import InputError
 from lastword.files.strict_json import from_json, to_json
 from lastword.files.writing import open_whole
+from lastword.probes.hub import find_file, model_card, publish, save_folder
 from lastword.probes.stacked import StackedProbe
 from lastword.probes.state import OWN, Pooling, StateProbe
 from lastword.probes.trajectory import TrajectoryProbe
@@ -198,6 +199,70 @@ class Probe:
         except (OSError, InputError) as error:
             why = getattr(error, "strerror", None) or error
             raise InputError(f"cannot read a probe from {path}: {why}") from error
+
+    def save_pretrained(self, folder: str | Path, verdict: Mapping[str, Any] | None = None) -> None:
+        """Write a folder with the probe and its model card.
+
+        Args:
+            folder: The folder; it is made if it is missing.
+            verdict: Content of `verdict.json`, for the card: `Verdict.to_dict()`.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        save_folder(Path(folder), self.to_bytes(), self._card(verdict))
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        verdict: Mapping[str, Any] | None = None,
+        *,
+        private: bool | None = None,
+        revision: str | None = None,
+        commit_message: str = "Upload a probe",
+    ) -> str:
+        """Upload the probe and its model card to the hub, and return the commit's address.
+
+        Args:
+            repo_id: `owner/name`; it is created if it is missing.
+            verdict: As `save_pretrained` takes it.
+            private: True to create a private repository.
+            revision: The branch; the main one if left out.
+            commit_message: The commit's message.
+
+        Raises:
+            InputError: The hub refuses it, or does not answer.
+        """
+        raw, card = self.to_bytes(), self._card(verdict)
+        return publish(
+            repo_id, raw, card, private=private, revision=revision, message=commit_message
+        )
+
+    @classmethod
+    def from_pretrained(cls, name: str | Path, *, revision: str | None = None) -> "Probe":
+        """Read a probe from a folder, or from the hub.
+
+        Args:
+            name: A folder of `save_pretrained`, or `owner/name`.
+            revision: Branch, tag or commit on the hub.
+
+        Raises:
+            CheckpointError: The hub has no probe under that name, or does not answer.
+            InputError: The file is missing, torn, too large, or no probe.
+        """
+        return cls.read(find_file(str(name), revision))
+
+    def _card(self, verdict: Mapping[str, Any] | None) -> str:
+        facts = {
+            "name": self.name,
+            "question": " ".join(self.question.instructions.split()) or "none",
+            "model": (self.reader or self.subject).model,
+            "template": self.template,
+            "labels": self.labels,
+        }
+        state = self.state
+        options = [o.text for o in self.question.options] if state is None else state.classes
+        return model_card(facts, options, verdict)
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> "Probe":

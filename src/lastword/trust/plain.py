@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float, Int
 
 from lastword.errors import InputError
 from lastword.files.cells import cell_text
+from lastword.files.evaluated import harness_rows, promptfoo_rows
 from lastword.files.rows import read_rows, require_rows
 from lastword.files.shorten import counted, percent
 from lastword.trust.certificate import Counts
@@ -123,12 +124,15 @@ def read_plain(
 ) -> PlainTable:
     """Return the plain table of a CSV, TSV, Excel, JSON lines or Parquet file.
 
+    Samples of lm-evaluation-harness and results of promptfoo (JSON) are read as they are.
+
     Raises:
         InputError: The file cannot be read, a column is missing, a prediction is empty, a
             confidence is no number, or no row has a truth.
     """
     notes: list[str] = []
-    rows = require_rows(read_rows(path, notes.append, encoding), path)
+    read = promptfoo_rows(path) or harness_rows(read_rows(path, notes.append, encoding))
+    rows = require_rows(read, path)
     if bad := [row for row in rows if row.error is not None]:
         raise InputError(f"{path}, {bad[0].place}: {bad[0].error}")
     values = [{name: str(cell_text(v)).strip() for name, v in row.value.items()} for row in rows]

@@ -198,7 +198,7 @@ class LabelJob:
         self.progress.doing = "Training the probe"
         if (policy := job.policy()) is None:
             return "No second round: a probe needs several labels of at least two options."
-        lines = begin(self.out, job.tracer, job.labels, policy, job.named, job.terms)
+        lines = begin(self.out, job.tracer, job.labels, lambda: policy, job.named, job.terms)
         if not (self.out / STATE).exists():
             few = "No second round: the table has too few texts without a label."
             return " ".join(lines) or few

@@ -15,9 +15,10 @@ import numpy as np
 from jaxtyping import Bool
 
 from lastword.decide.decider import read_states
+from lastword.decide.decision_prompt import DecisionPrompt
 from lastword.decide.item import item_of, render
 from lastword.decide.templates import DEFAULT, TEMPLATES
-from lastword.errors import ItemError
+from lastword.errors import InputError, ItemError
 from lastword.probes.state import POOLINGS, fit_state, kept
 from lastword.text.prompt_template import Template
 from lastword.trust.crossfit import cross_fit, deal_folds
@@ -48,7 +49,7 @@ class Raced:
     """
 
     name: str
-    template: Template
+    template: Template | DecisionPrompt
     ids: tuple[str, ...]
     right: Bool[np.ndarray, " rows"]
     probe: bool = False
@@ -76,8 +77,14 @@ def race(tracer: "Tracer", labels: Labels, template: Template, seconds: float) -
     if not len(rows):
         return Race()  # all rows are examples
     found, left_out = list[Raced](), list[str]()
-    for other in _others(labels, template, chosen):
-        name = other.name if other.name in TEMPLATES else other.variant
+    others: list[Template | DecisionPrompt] = [*_others(labels, template, chosen)]
+    try:
+        if (brought := DecisionPrompt.of(tracer)) is not None:
+            others.insert(0, brought)
+    except InputError as error:
+        left_out.append(f"{DecisionPrompt.name} ({error})")
+    for other in others:
+        name = other.name.removeprefix("user/")
         right = list[bool]()
         try:
             for answer in _answers(tracer, labels, other, rows.tolist()):
@@ -86,6 +93,9 @@ def race(tracer: "Tracer", labels: Labels, template: Template, seconds: float) -
                     break
         except ItemError:
             left_out.append(f"{name} (does not fit the model's context)")
+            continue
+        except InputError as error:
+            left_out.append(f"{name} ({error})")
             continue
         if len(right) < len(rows) / 3:
             left_out.append(f"{name} (no time)")
@@ -108,9 +118,10 @@ def _with_probe(tracer: "Tracer", labels: Labels, prompt: Raced) -> Raced | None
     """Return a probe's cross-validated answers to the same rows under a prompt.
 
     Returns:
-        None if options differ by row, or a fold has too few labels.
+        None if options differ by row, a fold has too few labels, or the prompt is no template.
     """
-    if (question := labels.question) is None:
+    template, question = prompt.template, labels.question
+    if question is None or not isinstance(template, Template):
         return None
     rows = {id: (text, truth) for text, _, truth, id, _ in labels.rows}
     texts, truths = zip(*(rows[id] for id in prompt.ids), strict=True)
@@ -121,7 +132,7 @@ def _with_probe(tracer: "Tracer", labels: Labels, prompt: Raced) -> Raced | None
     fitted = {fold: kept(truths, np.flatnonzero(folds != fold).tolist()) for fold in set(folds)}
     if any(len({truths[i] for i in places}) < 2 for places in fitted.values()):
         return None
-    states = read_states(tracer, texts, question, prompt.template, POOLINGS)
+    states = read_states(tracer, texts, question, template, POOLINGS)
 
     def answer(rest: np.ndarray, tested: np.ndarray) -> dict[str, np.ndarray]:
         places = kept(truths, np.flatnonzero(rest).tolist())
@@ -168,13 +179,16 @@ def _others(labels: Labels, template: Template, chosen: Sequence[int]) -> list[T
 
 
 def _answers(
-    tracer: "Tracer", labels: Labels, template: Template, rows: Sequence[int]
+    tracer: "Tracer", labels: Labels, template: Template | DecisionPrompt, rows: Sequence[int]
 ) -> Iterator[bool]:
     """Return True where the model is right, per row."""
     for start in range(0, len(rows), _TOGETHER):
         some = [labels.rows[place] for place in rows[start : start + _TOGETHER]]
-        items = [item_of(text, question, template) for text, question, *_ in some]
-        decisions = tracer.correct_many(items, read="base", blind="none")
+        if isinstance(template, DecisionPrompt):
+            decisions = template.decide(tracer, [(text, question) for text, question, *_ in some])
+        else:
+            items = [item_of(text, question, template) for text, question, *_ in some]
+            decisions = [*tracer.correct_many(items, read="base", blind="none")]
         yield from (d.base_answer == row[2] for d, row in zip(decisions, some, strict=True))
 
 

@@ -290,8 +290,10 @@ class TryJob:
             probes = {"answer": PROBE} if method is not None and is_probe(method) else {}
             write_questions(out / QUESTIONS, {"answer": question}, probes)
         for prompt in raced.prompts:
-            if prompt.template.name not in TEMPLATES and not prompt.probe:
-                write_text(out / file_of(prompt.name), prompt.template.text)
+            template = prompt.template
+            by_user = isinstance(template, Template) and template.name not in TEMPLATES
+            if by_user and not prompt.probe:
+                write_text(out / file_of(prompt.name), template.text)
         self.write_verdict(verdict, out)
         texts = {id: text for text, _, _, id, _ in self.labels.rows}
         rows = [(r.id, texts[r.id], r.truth, r.model, r.shown) for r in verdict.contest.answers]
@@ -373,7 +375,7 @@ def try_labels(
     """Test a model on labelled examples: what to run, how much it gains, and how certain that is.
 
     Args:
-        source: CSV, TSV, JSON lines or Parquet by its path; a data frame, or dictionaries.
+        source: CSV, TSV, Excel, JSON lines or Parquet by its path; a data frame, or dictionaries.
         tracer: The model, without a certificate.
         text: Column of the text; guessed if left out, as are the next two.
         label: Column of the right answer.

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from lastword.decide.decision_prompt import DecisionPrompt
 from lastword.decide.templates import TEMPLATES
 from lastword.files.shorten import counted, percent
 from lastword.probes.trajectory import TrajectoryProbe
@@ -267,6 +268,8 @@ def _prompts(verdict: Verdict) -> Iterator[str]:
 
 
 def _again(prompt: Standing) -> str:
+    if prompt.name == DecisionPrompt.name:
+        return 'it is the one of transformers: `pipeline("decision")` or `transformers serve`'
     name = prompt.name.removesuffix(WITH_PROBE)
     template = name if name in TEMPLATES else f"FOLDER/{file_of(name)}"
     return f"run `try` again with --template {template}"

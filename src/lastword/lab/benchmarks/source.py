@@ -1,5 +1,7 @@
 """Read the rows of a benchmark: from a file, a folder of files, or the hub."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ from lastword.errors import InputError
 from lastword.files.rows import read_objects
 
 Row = dict[str, Any]
+_PATIENCE = 5.0  # seconds until the hub answers
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,8 @@ class Source:
                 "the hub is read through `datasets`: pip install 'lastword[eval]', or give --data"
             ) from error
         try:
-            splits = load_dataset(repository, configuration)
+            with _cache_alone_if_unreachable():
+                splits = load_dataset(repository, configuration)
         # `datasets` raises many kinds here (offline, unknown set, broken cache): all one answer.
         except Exception as error:
             reason = " ".join(str(error).split())[:200]
@@ -76,6 +80,24 @@ class Source:
         (split,) = splits.values()
         rows = split if self.take is None else split.select(range(min(self.take, len(split))))
         return Rows([dict(row) for row in rows], f"hub:{repository}/{configuration}")
+
+
+@contextmanager
+def _cache_alone_if_unreachable() -> Iterator[None]:
+    """Read the cache alone if the hub does not answer: `datasets` would try for 24 s."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import get_session
+
+    before = constants.HF_HUB_OFFLINE
+    try:
+        if not before:
+            get_session().head(constants.ENDPOINT, timeout=_PATIENCE)
+    except Exception:  # of the client in use: httpx's or httpx2's
+        constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
 def text_field(row: Row, name: str, place: int) -> str:

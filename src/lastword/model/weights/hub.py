@@ -50,6 +50,9 @@ try:  # what huggingface_hub 2 is built on, and what 1 is
 except ImportError:  # pragma: no cover
     import httpx  # type: ignore[no-redef,import-not-found,unused-ignore]
 
+# What huggingface_hub raises if the hub refuses a request or does not answer.
+REFUSALS = (HfHubHTTPError, HFValidationError, OSError, httpx.RequestError)
+
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _BUSY = frozenset({429, 500, 502, 503, 504})
 _FAILURES = 6  # in a row and without a byte gained
@@ -87,7 +90,7 @@ class HubFiles(Files):
         """Name the model; nothing is fetched yet."""
         self.name = name
         self._revision = revision or constants.DEFAULT_REVISION
-        self._endpoint = _endpoint()
+        self._endpoint = endpoint()
         self._headers = build_hf_headers() | {"Accept-Encoding": "identity"}
         self.commit: str | None = None
 
@@ -312,14 +315,15 @@ def download(name: str, file: str, revision: str | None) -> tuple[Path, str | No
         CheckpointError: It cannot be had.
     """
     try:
-        path = Path(hf_hub_download(name, file, revision=revision, endpoint=_endpoint()))
+        path = Path(hf_hub_download(name, file, revision=revision, endpoint=endpoint()))
         return path, _commit_of(path)
-    except (HfHubHTTPError, HFValidationError, OSError, httpx.RequestError) as error:
+    except REFUSALS as error:
         reason = str(error).strip().partition("\n")[0]
         raise CheckpointError(f"cannot download {file} of {name}: {reason}") from error
 
 
-def _endpoint() -> str:
+def endpoint() -> str:
+    """Return the hub's address."""
     return os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
 
 

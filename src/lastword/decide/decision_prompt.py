@@ -1,0 +1,165 @@
+"""Prompts of decision models: what transformers 5.23 reads from a folder's `decision.json`.
+
+A template writes one prompt per question, and one token stands for each option, usually a letter.
+transformers' own code writes prompts and tokens here, so that both give the same answers.
+"""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from scipy.special import softmax
+
+from lastword.decide.batch import Scope
+from lastword.errors import InputError, ItemError, NonFiniteError
+from lastword.records.decision import Decision
+from lastword.text.branch import Branch
+from lastword.text.items import Item
+from lastword.text.question import Choice, Predicate, Single
+from lastword.text.template import RENDERER, UnboundedError
+from lastword.text.tokens import Encoded, EncodedItem
+
+if TYPE_CHECKING:
+    from lastword.decide.tracer import Tracer
+
+FILES = ("decision.json", "decision_template.jinja")
+_SECONDS, _CHARACTERS = 2.0, 2**20  # of one prompt
+
+
+@dataclass(frozen=True, eq=False)
+class DecisionPrompt:
+    """The prompt of a decision model.
+
+    Attributes:
+        config: transformers' `DecisionConfig`.
+        tokenizer: A copy of the model's; transformers adds its marks to it.
+    """
+
+    name: ClassVar[str] = "transformers decision"
+
+    config: Any
+    tokenizer: Any
+
+    @classmethod
+    def of(cls, tracer: "Tracer") -> "DecisionPrompt | None":
+        """Return the prompt in a model's folder, or None if the folder has none.
+
+        Raises:
+            InputError: `decision.json` cannot be read, or its template does not end.
+        """
+        source = tracer.source
+        name, revision = str(source.get("path", source["model"])), source.get("revision")
+        folder = Path(name).expanduser()
+        if not (revision or any((folder / file).is_file() for file in FILES)):
+            return None
+        try:
+            from transformers.decision import DecisionConfig
+
+            config = DecisionConfig.from_pretrained(name if revision else folder, revision=revision)
+        except ImportError as error:
+            raise InputError("a decision model needs transformers 5.23 or later") from error
+        except (ValueError, TypeError, OSError) as error:
+            raise InputError(f"cannot read {FILES[0]} of {name}: {_line(error)}") from error
+        if revision and config == DecisionConfig():
+            return None  # the hub has neither file
+        prompt = cls.with_config(config, tracer)
+        prompt._require_bounded()
+        return prompt
+
+    @classmethod
+    def with_config(cls, config: Any, tracer: "Tracer") -> "DecisionPrompt":
+        """Return the prompt of a configuration, with the model's tokenizer."""
+        return cls(config, deepcopy(tracer.tokenizer))
+
+    def encode(self, text: str, question: Single) -> tuple[EncodedItem, float]:
+        """Return the prompt with one token per option, and the temperature of its probabilities.
+
+        Raises:
+            InputError: The question does not fit the model's labels, or the template refuses it.
+        """
+        from transformers.decision.template_utils import label_token_ids
+
+        request = {"state": text, "questions": {"q": request_of(question)}}
+        try:
+            ((inputs, (asked,)),) = self.config.prepare_inputs(request, self.tokenizer)
+            tokens = label_token_ids(self.tokenizer, tuple(asked.labels))
+        except Exception as error:  # the folder's program: whatever its code raises
+            raise InputError(f"its template refuses the question: {_line(error)}") from error
+        mark, *more = inputs["marks"].tolist()
+        if more:
+            raise InputError("its template has several marks, for a head that lastword cannot read")
+        if isinstance(question, Predicate):
+            places = {option: token for option, token in zip(asked.options, tokens, strict=True)}
+            tokens = [places["true"], places["false"]]
+        ids = tuple(inputs["input_ids"][0, :mark].tolist())
+        branches = tuple(Branch((*ids, token), len(ids)) for token in tokens)
+        names = tuple(option.text for option in question.options)
+        temperature = float(self.config.temperature.get(asked.type, 1.0))
+        return EncodedItem(Item(text, names), Encoded(branches)), temperature
+
+    def decide(self, tracer: "Tracer", pairs: Sequence[tuple[str, Single]]) -> list[Decision]:
+        """Return the model's answer to each question about a text.
+
+        Raises:
+            InputError: As `encode`.
+            ItemError: A prompt does not fit the model's context, or a logit is not finite.
+        """
+        encoded = [self.encode(*pair)[0] for pair in pairs]
+        context = tracer.profile.context
+        if context is not None and any(own.prompt.prompt_tokens > context for own in encoded):
+            raise ItemError(f"a prompt is longer than the model's context of {context} tokens")
+        decisions = list[Decision]()
+        for decision in tracer.decide_group(encoded, Scope("base", "none")):
+            if isinstance(decision, NonFiniteError):
+                raise decision
+            decisions.append(decision)
+        return decisions
+
+    def probabilities(self, tracer: "Tracer", text: str, question: Single) -> np.ndarray:
+        """Return the probability of each option [options].
+
+        Raises:
+            InputError: As `encode`.
+            ItemError: As `decide`.
+        """
+        (decision,) = self.decide(tracer, [(text, question)])
+        temperature = self.encode(text, question)[1]
+        return np.asarray(softmax(decision.base_scores / temperature))
+
+    def _require_bounded(self) -> None:
+        """Refuse a template that does not end: it runs in this process afterwards."""
+        if self.config.chat_template is None:
+            return
+        from transformers.decision import parse_questions
+
+        asked = {"q": request_of(Choice("?", ["a", "b"]))}
+        (question,) = map(asdict, parse_questions(asked, self.config))
+        values = {"state": "?", "question": question, "questions": [question]}
+        template = self.config.chat_template
+        try:
+            RENDERER.write([], template, values, most=_CHARACTERS, seconds=_SECONDS)
+        except UnboundedError as error:
+            raise InputError(f"{FILES[1]} {error}") from error
+        except ValueError:
+            pass  # it refuses this question, which says nothing about others
+
+
+def request_of(question: Single) -> Mapping[str, Any]:
+    """Return a question as transformers and System One have it."""
+    asked: dict[str, Any] = {"instructions": question.instructions or None}
+    if isinstance(question, Predicate):
+        return asked | {"type": "noul", "criteria": {"true": question.yes, "false": question.no}}
+    if isinstance(question, Choice):
+        return asked | {
+            "type": "choice",
+            "criteria": {option.text: option.description for option in question.options},
+        }
+    levels = [": ".join(filter(None, (o.text, o.description))) for o in question.options]
+    return asked | {"type": "score", "criteria": levels}
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

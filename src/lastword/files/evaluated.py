@@ -1,0 +1,63 @@
+"""Predictions as evaluation tools write them: promptfoo's JSON, lm-evaluation-harness's samples."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lastword.errors import InputError
+from lastword.files.rows import Row
+
+
+def promptfoo_rows(path: Path) -> list[Row] | None:
+    """Return a row per test of promptfoo's `-o FILE.json`, or None if the file is another.
+
+    A row has the test's variables and the output as `prediction`. If each test was run twice, by
+    two providers or prompts, the second output is the `rival`.
+
+    Raises:
+        InputError: A test has no output, or was run more than twice.
+    """
+    if path.suffix.lower() != ".json":
+        return None
+    try:
+        results = json.loads(path.read_bytes())["results"]["results"]
+    except (OSError, ValueError, TypeError, LookupError):
+        return None
+    tests: dict[Any, list[Mapping[str, Any]]] = {}
+    for place, result in enumerate(results):
+        tests.setdefault(result.get("testIdx", place), []).append(result)
+    rows = []
+    for number, runs in enumerate(tests.values(), start=1):
+        outputs = [(run.get("response") or {}).get("output") for run in runs]
+        if None in outputs or len(outputs) > 2:
+            fault = "no output" if None in outputs else f"{len(outputs)} runs, expected 1 or 2"
+            raise InputError(f"{path}, test {number}: {fault}")
+        names = ("prediction", "rival")[: len(outputs)]
+        rows.append(
+            Row(f"test {number}", {**runs[0]["vars"], **dict(zip(names, outputs, strict=True))})
+        )
+    return rows
+
+
+def harness_rows(rows: Sequence[Row]) -> list[Row]:
+    """Return samples of lm-evaluation-harness as predictions; other rows as they are.
+
+    Of choices, the prediction is the place of the highest log-likelihood, and the confidence its
+    distance from the second.
+    """
+    return [Row(r.place, _sample(r.value), r.error) if _is_sample(r.value) else r for r in rows]
+
+
+def _is_sample(value: Any) -> bool:
+    return isinstance(value, Mapping) and {"doc_id", "target", "filtered_resps"} <= value.keys()
+
+
+def _sample(value: Mapping[str, Any]) -> dict[str, Any]:
+    found = {"truth": value["target"], "group": value["doc_id"]}
+    answers = value["filtered_resps"]
+    if not isinstance(answers[0], list):
+        return found | {"prediction": answers[0]}
+    scores = [float(score) for score, *_ in answers]
+    best, second = sorted(scores, reverse=True)[:2]
+    return found | {"prediction": scores.index(best), "confidence": best - second}

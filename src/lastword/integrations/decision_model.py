@@ -1,0 +1,134 @@
+"""Decision models: a folder whose answers `pipeline("decision")` of transformers 5.23 gives.
+
+Their pipeline reads one token per option. A question whose options are one token each keeps the
+prompt and the options that lastword uses, so both give the same probabilities.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from lastword.decide.decision_prompt import DecisionPrompt, request_of
+from lastword.decide.item import item_of
+from lastword.decide.questionnaire import Questionnaire, prepare
+from lastword.decide.tracer import Tracer
+from lastword.errors import InputError, ItemError
+from lastword.text.question import Question, Single
+
+_KINDS = {"noul": "predicate", "choice": "choice", "score": "score"}
+_SAMPLE = "Which parcel arrived?\n  {% a %}"  # Jinja inside a text is text
+
+
+def export_decision_model(
+    tracer: Tracer,
+    questions: Mapping[str, Question] | Questionnaire,
+    folder: str | Path,
+    *,
+    template: str | None = None,
+) -> None:
+    """Write a model with its questions as a folder that `pipeline("decision")` loads.
+
+    Args:
+        tracer: The model; a GGUF file's is written dequantised.
+        questions: One question of each type at most, with options of one token each.
+        folder: A new or empty folder.
+        template: As `Tracer.decide` takes it, but no chat template.
+
+    Raises:
+        InputError: The folder is not empty, the tracer has a chat template, two questions are of
+            one type, an option has several tokens, or transformers is older than 5.23.
+    """
+    try:
+        from transformers.decision import DecisionConfig
+    except ImportError as error:
+        raise InputError("to write a decision model install transformers 5.23 or later") from error
+    folder = Path(folder)
+    if folder.exists() and any(folder.iterdir()):
+        raise InputError(f"{folder} is not empty: name a new folder")
+    if tracer.chat is not None:
+        raise InputError("a decision model is written without --chat-template")
+    ready = prepare(questions, template)
+    kinds = _by_kind(ready.questions)
+    labels = {kind: _labels(tracer, one, ready) for kind, one in kinds.items()}
+    config = DecisionConfig(labels=labels, chat_template=_template(tracer, ready, kinds))
+    prompt = DecisionPrompt.with_config(config, tracer)
+    for question in kinds.values():
+        (own,) = tracer.encode([item_of(_SAMPLE, question, ready.template)])
+        if isinstance(own, ItemError):
+            raise own
+        if prompt.encode(_SAMPLE, question)[0].prompt.sequences != own.prompt.sequences:
+            raise InputError(f"the template {ready.template.name} reads otherwise in transformers")
+    tracer.backbone.model.save_pretrained(folder)
+    prompt.tokenizer.save_pretrained(folder)
+    config.save_pretrained(folder)
+
+
+def _by_kind(questions: Mapping[str, Question]) -> dict[str, Single]:
+    kinds: dict[str, Single] = {}
+    for name, question in questions.items():
+        if not isinstance(question, Single):
+            raise InputError(f"question {name!r} has several answers: ask a predicate per option")
+        kind = request_of(question)["type"]
+        if kind in kinds:
+            raise InputError(f"question {name!r} is the second {_KINDS[kind]}: export it apart")
+        kinds[kind] = question
+    return kinds
+
+
+def _labels(tracer: Tracer, question: Single, ready: Questionnaire) -> list[str]:
+    """Return the text of each option as it follows the prompt, which is one token."""
+    item = item_of(_SAMPLE, question, ready.template)
+    glue = item.prompt[len(item.prompt.rstrip()) :] or item.separator
+    labels = [glue + candidate for candidate in item.candidates]
+    tokens = tracer.tokenizer(labels, add_special_tokens=False)["input_ids"]
+    for option, ids in zip(item.candidates, tokens, strict=True):
+        if len(ids) != 1:
+            raise InputError(
+                f"the option {option!r} has {len(ids)} tokens, and transformers reads one: "
+                "choose a shorter word"
+            )
+    return labels
+
+
+def _template(tracer: Tracer, ready: Questionnaire, kinds: Mapping[str, Single]) -> str:
+    """Return lastword's template as one of transformers, which drops blanks around blocks."""
+    expected = {kind: request_of(question)["criteria"] for kind, question in kinds.items()}
+    orders = {kind: [*criteria] for kind, criteria in expected.items() if kind != "noul"}
+    text = re.sub(r"(?<![-+])%\}", "+%}", re.sub(r"\{%(?![-+])", "{%+", ready.template.text))
+    bos = "bos_token ~" if _begins(tracer) else ""
+    return _FRAME % (json.dumps(orders), json.dumps(_KINDS), text.removesuffix("\n"), bos)
+
+
+def _begins(tracer: Tracer) -> bool:
+    """Return True if the tokenizer puts its BOS in front of a text."""
+    ids = tracer.tokenizer(["a"])["input_ids"][0]
+    return tracer.tokenizer.bos_token_id is not None and ids[0] == tracer.tokenizer.bos_token_id
+
+
+# Labels belong to options by their place, so other options or another order are refused.
+_FRAME = """\
+{%%- set orders, kinds = %s, %s -%%}
+{%%- set given = question.options if question.type == "choice" else question.descriptions -%%}
+{%%- if question.type not in kinds or given != orders.get(question.type, given) -%%}
+{{- raise_exception("expected the options " ~ orders.get(question.type)) -}}
+{%%- endif -%%}
+{%%- set ns = namespace(options=[]) -%%}
+{%%- for option in question.options -%%}
+{%%- set described = question.descriptions[loop.index0] -%%}
+{%%- if question.type == "choice" -%%}
+{%%- set ns.options = ns.options + [{"text": option, "description": described}] -%%}
+{%%- elif question.type == "score" -%%}
+{%%- set ns.options = ns.options + [{"text": described, "description": none}] -%%}
+{%%- else -%%}
+{%%- set word = "yes" if option == "true" else "no" -%%}
+{%%- set ns.options = ns.options + [{"text": word, "description": described}] -%%}
+{%%- endif -%%}
+{%%- endfor -%%}
+{%%- set input = state if state is string else state|tojson(indent=1) -%%}
+{%%- set instructions = question.instructions or "" -%%}
+{%%- set kind = kinds[question.type] -%%}
+{%%- set options = ns.options -%%}
+{%%- set prompt %%}%s{%% endset -%%}
+{{- %s prompt.rstrip() -}}
+"""

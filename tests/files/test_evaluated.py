@@ -1,0 +1,49 @@
+"""Files of other evaluation tools, as they are."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lastword.errors import InputError
+from lastword.trust.plain import read_plain
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def test_promptfoos_two_providers_are_prediction_and_rival():
+    table = read_plain(EXAMPLES / "promptfoo-results.json")
+    results = json.loads((EXAMPLES / "promptfoo-results.json").read_text())["results"]["results"]
+    assert len(table.rows) == len(results) // 2 == 24
+    assert (table.columns.truth, table.columns.text) == ("label", "text")
+    right = {f"echo:{name}": 0 for name in ("new", "old")}
+    for result in results:
+        right[result["provider"]["id"]] += result["success"]
+    assert (table.predictions == table.truths).sum() == right["echo:new"]
+    assert (table.column(table.columns.rival) == table.truths).sum() == right["echo:old"]
+
+
+def test_the_harness_samples_have_its_accuracy():
+    table = read_plain(EXAMPLES / "samples_quiz.jsonl")
+    lines = (EXAMPLES / "samples_quiz.jsonl").read_text().splitlines()
+    accuracies = [json.loads(line)["acc"] for line in lines]
+    assert (table.predictions == table.truths).tolist() == [acc == 1 for acc in accuracies]
+    assert (table.confidence > 0).all()
+
+
+def test_generated_answers_of_the_harness_are_compared_as_text(tmp_path):
+    sample = {"doc_id": 0, "target": "42", "filtered_resps": ["42"]}
+    (tmp_path / "samples.jsonl").write_text(json.dumps(sample))
+    table = read_plain(tmp_path / "samples.jsonl")
+    assert table.predictions.tolist() == table.truths.tolist() == ["42"]
+    assert table.confidence is None
+
+
+@pytest.mark.parametrize(
+    "runs, reason", [([{"output": "a"}] * 3, "test 1: 3 runs"), ([None], "test 1: no output")]
+)
+def test_what_is_no_prediction_is_named(tmp_path, runs, reason):
+    results = [{"testIdx": 0, "vars": {"label": "a"}, "response": run} for run in runs]
+    (tmp_path / "out.json").write_text(json.dumps({"results": {"results": results}}))
+    with pytest.raises(InputError, match=reason):
+        read_plain(tmp_path / "out.json")

@@ -1,0 +1,167 @@
+"""Decision models of transformers: their pipeline and lastword give the same probabilities."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from families import build, save
+from numpy.testing import assert_allclose
+from tokenizers import ByteLevelBPETokenizer
+from transformers import PreTrainedTokenizerFast, pipeline
+
+from lastword import Choice, Decider, Multi, Predicate, Score, Tracer
+from lastword.decide.decision_prompt import DecisionPrompt, request_of
+from lastword.decide.templates import TEMPLATES
+from lastword.errors import InputError
+from lastword.integrations.decision_model import export_decision_model
+from lastword.tryout.labels import read_labels
+from lastword.tryout.prompts import race
+
+pytest.importorskip("transformers.decision", reason="transformers before 5.23")
+
+WORDS = ["Answer: yes no cat dog low mid high"] * 9 + ["A B C"] * 9
+QUESTIONS = {
+    "animal": Choice("Which animal?", ["cat", "dog"]),
+    "loud": Predicate("Is it loud?", no="one cannot hear it"),
+    "size": Score("How tall?", ["low", "mid", "high"]),
+}
+TEXTS = ["It barks.", "one </s> two\n  three <|mark|>", "{% if x %} {{ y }}"]
+THEIRS = (
+    "{{ bos_token }}{{ state }}\n{% for option in question.options %}"
+    "{{ question.labels[loop.index0] }}. {{ option }}\n{% endfor %}"
+    "{{ question.instructions }} Answer:<|mark|>"
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model with a tokenizer of bytes, in which the words' options are one token each."""
+    raw = ByteLevelBPETokenizer()
+    raw.train_from_iterator(WORDS, vocab_size=330, special_tokens=["<s>", "</s>"])
+    own = PreTrainedTokenizerFast(
+        tokenizer_object=raw._tokenizer, bos_token="<s>", eos_token="</s>"
+    )
+    path = tmp_path_factory.mktemp("model")
+    build("llama", max_position_embeddings=512).save_pretrained(path)
+    own.save_pretrained(path)
+    return path
+
+
+@pytest.fixture
+def theirs(folder, tmp_path):
+    """The model with a decision template of letters, temperatures and an order of their own."""
+    for file in folder.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    settings = {
+        "temperature": {"choice": 0.7, "noul": 2},
+        "noul_options": ["false", "true"],
+        "labels": {"noul": ["B", "A"]},
+    }
+    (tmp_path / "decision.json").write_text(json.dumps(settings))
+    (tmp_path / "decision_template.jinja").write_text(THEIRS)
+    return tmp_path
+
+
+def answers(path, text, questions):
+    """Their probabilities, in the order of lastword's options."""
+    asked = {name: dict(request_of(question)) for name, question in questions.items()}
+    given = pipeline("decision", str(path), dtype="float32")({"state": text, "questions": asked})
+    return [
+        [own["noul"], 1 - own["noul"]] if "noul" in own else [*own["probabilities"].values()]
+        for own in given.values()
+    ]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_their_folder_gives_what_their_pipeline_gives(theirs, text):
+    tracer = Tracer.from_pretrained(theirs)
+    prompt = DecisionPrompt.of(tracer)
+    expected = answers(theirs, text, QUESTIONS)
+    for question, own in zip(QUESTIONS.values(), expected, strict=True):
+        assert_allclose(prompt.probabilities(tracer, text, question), own, atol=1e-5)
+
+
+@pytest.mark.parametrize("template", [None, "decide/listed", "own"])
+def test_our_folder_gives_in_their_pipeline_what_we_give(folder, tmp_path, template):
+    if template == "own":  # a blank at the end, and blanks around blocks
+        template = str(tmp_path / "own.jinja")
+        Path(template).write_text("{% if input %}\n  {% set x = 1 %}\n{{ input }}{% endif %} = ")
+    tracer, out = Tracer.from_pretrained(folder), tmp_path / "out"
+    export_decision_model(tracer, QUESTIONS, out, template=template)
+    for text in TEXTS[:2]:
+        own = Decider(tracer).decide(text, QUESTIONS, template=template)
+        for answer, given in zip(own.values(), answers(out, text, QUESTIONS), strict=True):
+            assert_allclose(answer.probabilities, given, atol=1e-5)
+    again = Tracer.from_pretrained(out)
+    question, expected = QUESTIONS["animal"], answers(out, "It barks.", QUESTIONS)[0]
+    read = DecisionPrompt.of(again).probabilities(again, "It barks.", question)
+    assert_allclose(read, expected, atol=1e-5)
+    other = {"animal": Choice("Which animal?", ["dog", "cat"])}
+    with pytest.raises(Exception, match=r"expected the options \['cat', 'dog'\]"):
+        answers(out, "It barks.", other)
+
+
+def test_a_bos_that_the_tokenizer_adds_is_in_the_template(tmp_path):
+    tracer = Tracer.from_pretrained(save(tmp_path / "in"))
+    question = {"q": Choice("w7 w8", ["w11", "w12"])}
+    export_decision_model(tracer, question, tmp_path / "out")
+    own = Decider(tracer).decide("w3 w4", question)["q"].probabilities
+    (given,) = answers(tmp_path / "out", "w3 w4", question)
+    assert_allclose(own, given, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "questions, reason",
+    [
+        ({"q": Choice("?", ["cat", "a long option"])}, "has .* tokens, and transformers reads one"),
+        ({"q": Multi("?", ["cat", "dog"])}, "ask a predicate per option"),
+        ({"a": Predicate("?"), "b": Predicate("??")}, "'b' is the second predicate"),
+    ],
+)
+def test_what_their_format_cannot_say_is_refused(folder, tmp_path, questions, reason):
+    with pytest.raises(InputError, match=reason):
+        export_decision_model(Tracer.from_pretrained(folder), questions, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_try_asks_the_prompt_of_the_folder(theirs):
+    rows = [
+        {"text": f"{'clay' if i % 3 else 'wool'} {i}", "label": "cat" if i % 3 else "dog"}
+        for i in range(48)
+    ]
+    tracer, labels = Tracer.from_pretrained(theirs), read_labels(rows)
+    raced = race(tracer, labels, TEMPLATES["decide/plain"], 60.0)
+    (own,) = [prompt for prompt in raced.prompts if prompt.name == "transformers decision"]
+    prompt, known = DecisionPrompt.of(tracer), {row[3]: row for row in labels.rows}
+    for id, right in list(zip(own.ids, own.right, strict=True))[:6]:
+        text, question, truth, *_ = known[id]
+        best = prompt.probabilities(tracer, text, question).argmax()
+        assert right == (question.options[best].text == truth)
+
+
+@pytest.mark.parametrize(
+    "template, reason",
+    [
+        ("{% for i in range(10**9) %}{% endfor %}{{ state }}", "takes more than|range"),
+        ("{{ state }}<|mark|>{{ question.instructions }}<|mark|>", "several marks"),
+        ("{{ state.nothing.at_all }}", "refuses the question"),
+    ],
+)
+def test_a_template_that_cannot_be_read_is_left_out_by_name(theirs, template, reason):
+    (theirs / "decision_template.jinja").write_text(template)
+    rows = [{"text": f"{i}", "label": "ab"[i % 2]} for i in range(20)]
+    tracer = Tracer.from_pretrained(theirs)
+    raced = race(tracer, read_labels(rows), TEMPLATES["decide/plain"], 60.0)
+    (left,) = [name for name in raced.left_out if name.startswith("transformers decision")]
+    assert re.search(reason, left)
+
+
+def test_the_command_writes_the_folder(folder, tmp_path, run):
+    (tmp_path / "q.yaml").write_text("q: {type: choice, instructions: '?', choices: [cat, dog]}")
+    out = tmp_path / "out"
+    code, stdout, _ = run("export", out, "--model", folder, "--questions", tmp_path / "q.yaml")
+    assert code == 0 and 'pipeline("decision"' in stdout
+    assert json.loads((out / "decision.json").read_text())["labels"] == {"choice": [" cat", " dog"]}
+    code, _, stderr = run("export", out, "--model", folder, "--questions", tmp_path / "q.yaml")
+    assert code == 1 and stderr.endswith("is not empty: name a new folder\n")

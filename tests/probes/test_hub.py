@@ -1,0 +1,89 @@
+"""Probes on the hub: what is uploaded is what comes back, with a card of the verdict."""
+
+from dataclasses import replace
+
+import hub_server
+import pytest
+from huggingface_hub import ModelCard
+
+from lastword import Probe, Tracer
+from lastword.decide.decider import read_states, subject_of
+from lastword.decide.templates import template_of
+from lastword.errors import CheckpointError, InputError
+from lastword.probes.state import fit_state
+from lastword.text.prompt_template import template_name
+from lastword.text.question import Choice
+from lastword.tryout.run import try_labels
+
+TEMPLATE = template_of("decide/plain")
+QUESTION = Choice("What is it about?", ["animal", "money"])
+TEXTS = ["the red fox runs", "a cat sleeps", "dogs bark", "pay the bill", "costs rise", "a loan"]
+LABELS = ["animal"] * 3 + ["money"] * 3
+
+
+@pytest.fixture(scope="module")
+def tracer():
+    return Tracer.demo()
+
+
+@pytest.fixture(scope="module")
+def probe(tracer):
+    states = read_states(tracer, TEXTS, QUESTION, TEMPLATE, ("mean",))
+    fit = fit_state(states, LABELS, poolings=("mean",))
+    name = template_name(TEMPLATE.to_dict())
+    return Probe(QUESTION, name, subject_of(tracer), fit.probe, len(LABELS))
+
+
+@pytest.fixture(scope="module")
+def verdict(tracer):
+    rows = [
+        {"text": f"{text} {i}", "label": label}
+        for i in range(6)
+        for text, label in zip(TEXTS, LABELS, strict=True)
+    ]
+    return try_labels(rows, tracer, budget=0.0).to_dict()
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    (tmp_path / "served").mkdir()
+    with hub_server.instead(tmp_path / "served", tmp_path, monkeypatch) as own:
+        yield own
+
+
+def test_a_folder_gives_the_probe_back_and_its_card_has_the_verdict(probe, verdict, tmp_path):
+    probe.save_pretrained(tmp_path / "own", verdict)
+    assert Probe.from_pretrained(tmp_path / "own").digest == probe.digest
+    card = ModelCard.load(tmp_path / "own" / "README.md")
+    assert card.data.library_name == "lastword" and "probe" in card.data.tags
+    assert card.data.base_model is None  # the embedded model is not on the hub
+    for line in (verdict["advice"]["headline"], *verdict["advice"]["chart"], "animal, money"):
+        assert line in card.text
+    assert "fitted with lastword to 6 labels" in card.text
+    lone = replace(probe, subject=replace(probe.subject, model="org/model"))
+    lone.save_pretrained(tmp_path / "lone")
+    card = ModelCard.load(tmp_path / "lone" / "README.md")
+    assert card.data.base_model == "org/model" and "## Results" not in card.text
+
+
+def test_what_is_pushed_comes_back(probe, hub, verdict):
+    address = probe.push_to_hub("org/model", verdict, commit_message="Fit it")
+    assert address.endswith(f"/commit/{hub_server.COMMIT}")
+    assert hub.commits == [("main", "Fit it")]
+    for revision in (None, "v2", hub_server.COMMIT):
+        assert Probe.from_pretrained("org/model", revision=revision).digest == probe.digest
+    assert verdict["advice"]["headline"] in (hub.folder / "README.md").read_text()
+    probe.push_to_hub("org/model", revision="v2")
+    assert hub.commits[1:] == [("v2", "Upload a probe")]
+
+
+def test_what_is_not_there_is_one_line(probe, hub, tmp_path):
+    with pytest.raises(CheckpointError, match=r"cannot download probe.safetensors of org/model"):
+        Probe.from_pretrained("org/model")
+    with pytest.raises(CheckpointError, match="of org/model"):
+        Probe.from_pretrained("org/model", revision="none")
+    with pytest.raises(InputError, match="cannot read a probe from .*No such file"):
+        Probe.from_pretrained(tmp_path)
+    hub.token = "secret"
+    with pytest.raises(InputError, match="cannot upload the probe to org/model: .*401"):
+        probe.push_to_hub("org/model")
