@@ -416,7 +416,7 @@ def user(model: str, data: Path, most: int, rounds: int, out: Path) -> dict[str,
     """Return CPU seconds of a probe's states over a user's, and over the floor; set by set."""
     found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
     tracer = Tracer.from_pretrained(model, prefix_cache=0)
-    trunk = Tracer.from_pretrained(model, layout="stored").backbone.parts.trunk
+    trunk = tracer.backbone.parts.trunk
     tokenizer: Any = tracer.tokenizer
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     with TICKETS.open(encoding="utf-8", newline="") as file:
