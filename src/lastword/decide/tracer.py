@@ -310,9 +310,7 @@ class Tracer:
         Shared prefixes stay together. A group holds at most `batch_tokens` distinct tokens, or one
         item that is larger.
         """
-        prompts = [[[*p.branches] for p in e.prompts] for e in encoded]
-        most = max(map(len, prompts), default=0)
-        return plan([[*p, *[[]] * (most - len(p))] for p in prompts], self.batch_tokens)
+        return plan([[p.branches for p in e.prompts] for e in encoded], self.batch_tokens)
 
     def decide_group(
         self,
