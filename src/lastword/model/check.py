@@ -10,13 +10,15 @@ faster.
 import contextlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import compress
 
 import numpy as np
 import torch
 from jaxtyping import Float
+from torch import Tensor
 from torch.nn import functional as F
 
 from lastword.errors import InputError, NonFiniteError, TraceError, UnsupportedModelError
@@ -184,17 +186,21 @@ def _check_plain(
 def _plain(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tuple[_Plain, LogProbs]:
     alone = np.concatenate([_scores(backbone, readout, [b]) for b in branches])
     noise = _difference(_scores(backbone, readout, branches), alone)
-    own = np.concatenate([own_scores(backbone, b) for b in branches])
-    ahead = _ahead_difference(backbone, branches, own)
+    rows = cache(partial(_own_rows, backbone))  # candidates of one prompt share its rows
+    own = np.concatenate([_predicted(rows(b.fed, b.boundary), b) for b in branches])
+    ahead = _ahead_difference(rows, branches, own)
     return _Plain(alone, noise, _difference(alone, own), ahead), own
 
 
-def _ahead_difference(backbone: Backbone, branches: list[Branch], own: LogProbs) -> float:
+def _ahead_difference(
+    rows: Callable[[tuple[int, ...], int], Tensor], branches: list[Branch], own: LogProbs
+) -> float:
     """Measure how far first tokens' scores move where the tokens after them are not fed."""
     sizes = np.array([len(b.tokens) - b.boundary for b in branches])
     firsts = own[np.cumsum(sizes) - sizes][sizes > 1]  # nothing is after a token alone
     cut = [Branch(b.tokens[: b.boundary + 1], b.boundary) for b in compress(branches, sizes > 1)]
-    return _difference(np.concatenate([own_scores(backbone, b) for b in cut]), firsts)
+    alone = np.concatenate([_predicted(rows(b.fed, b.boundary), b) for b in cut])
+    return _difference(alone, firsts)
 
 
 def _packed_difference(backbone: Backbone, readout: Readout, alone: LogProbs) -> tuple[float, bool]:
@@ -226,14 +232,22 @@ def _scores(backbone: Backbone, readout: Readout, branches: list[Branch]) -> Log
     return reading.log_probs[backbone.depth]
 
 
-@torch.inference_mode()
 def own_scores(backbone: Backbone, branch: Branch) -> LogProbs:
     """Return the model's own log-probabilities of a branch's predicted tokens: one plain call."""
-    ids = torch.tensor([branch.fed], device=backbone.device)
-    logits = backbone.model(input_ids=ids, use_cache=False).logits[0, branch.boundary - 1 :]
-    tokens = torch.tensor(branch.tokens[branch.boundary :], device=logits.device)
-    log_probs = F.log_softmax(logits.float(), dim=-1).gather(1, tokens[:, None])
-    scores: LogProbs = log_probs[:, 0].cpu().numpy()
+    return _predicted(_own_rows(backbone, branch.fed, branch.boundary), branch)
+
+
+@torch.inference_mode()
+def _own_rows(backbone: Backbone, fed: tuple[int, ...], boundary: int) -> Tensor:
+    """Return the model's log-probabilities after a prompt and each token fed after it."""
+    ids = torch.tensor([fed], device=backbone.device)
+    logits = backbone.model(input_ids=ids, use_cache=False).logits[0, boundary - 1 :]
+    return F.log_softmax(logits.float(), dim=-1)
+
+
+def _predicted(rows: Tensor, branch: Branch) -> LogProbs:
+    tokens = torch.tensor(branch.tokens[branch.boundary :], device=rows.device)
+    scores: LogProbs = rows.gather(1, tokens[:, None])[:, 0].cpu().numpy()
     return scores
 
 
