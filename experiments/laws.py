@@ -4,6 +4,7 @@
     OMP_NUM_THREADS=1 python experiments/laws.py --decisions lastword/smollm2-135m
     OMP_NUM_THREADS=1 python experiments/laws.py --probes lastword/smollm2-135m
     OMP_NUM_THREADS=1 python experiments/laws.py --user lastword/smollm2-135m --data SETS
+    python experiments/laws.py --plan 1000000
 
 A small random Llama and random token ids, so that every number can be moved alone.
 Writes the seconds and draws them; prints each law's exponent: the slope of its seconds between its
@@ -20,9 +21,13 @@ The weights are random: what an answer costs does not depend on them.
 
 --user has a probe's states of the tickets and of sets of texts, beside what a user would write
 with transformers (batches of 32 sorted by length, padded, every hidden state, the mean of one), and
-beside the floor: the products of the blocks up to that depth at the best rate of the run. CPU
+beside the floor: the products of the blocks up to that depth at the best rate of the run, of the
+set's distinct tokens (a prefix that several texts share is computed once). CPU
 seconds, each the least of the rounds in turns, set by set; with how far the states of the same
 tokens are apart (a probe's text has two tokens before it, which all texts share).
+
+--plan has the plan of so many branches of 60 tokens, four an item: CPU seconds, the bytes that it
+takes beside the branches, and the process's peak memory.
 """
 
 import argparse
@@ -30,6 +35,7 @@ import csv
 import json
 import math
 import random
+import resource
 import shutil
 import tempfile
 from collections import Counter
@@ -63,7 +69,7 @@ from lastword.probes import Probe, StateProbe
 from lastword.probes.unlike import Likeness
 from lastword.records.figure_parts import Figure, Line, Panel, Rule
 from lastword.text.branch import Branch
-from lastword.text.forest import build
+from lastword.text.forest import build, plan
 from lastword.text.items import Item
 from lastword.text.passages import Passage
 from lastword.text.tokens import Encoded, EncodedItem
@@ -416,7 +422,7 @@ def user(model: str, data: Path, most: int, rounds: int, out: Path) -> dict[str,
     """Return CPU seconds of a probe's states over a user's, and over the floor; set by set."""
     found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
     tracer = Tracer.from_pretrained(model, prefix_cache=0)
-    trunk = Tracer.from_pretrained(model, layout="stored").backbone.parts.trunk
+    trunk = tracer.backbone.parts.trunk
     tokenizer: Any = tracer.tokenizer
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     with TICKETS.open(encoding="utf-8", newline="") as file:
@@ -445,13 +451,30 @@ def user(model: str, data: Path, most: int, rounds: int, out: Path) -> dict[str,
         ids = tokenizer(own)["input_ids"]
         same = tracer.pooled([Passage(tuple(i), 0) for i in ids[:USERS]], [PROBED])[:, 0]
         other = padded(trunk, tokenizer, own[:USERS], PROBED)
-        apart, tokens = np.abs(same - other).max() / np.abs(other).max(), sum(map(len, ids))
-        least = floor(tracer.backbone.parts.blocks[:PROBED], tokens)
-        told = {"texts": len(own), "tokens": tokens, "apart": float(apart), "seconds": a}
+        apart = np.abs(same - other).max() / np.abs(other).max()
+        distinct = len(build([Branch((*i, i[0]), 1) for i in ids]))
+        least = floor(tracer.backbone.parts.blocks[:PROBED], distinct)
+        told = {"texts": len(own), "tokens": sum(map(len, ids)), "distinct tokens": distinct}
+        told |= {"apart": float(apart), "seconds": a}
         found[name] = told | {"over user": a / b, "over floor": a / least}
         print(name, found[name], flush=True)
         out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return found
+
+
+def planning(count: int) -> dict[str, float]:
+    """Return CPU seconds and memory of the plan of so many branches."""
+    draw, vocabulary = np.random.default_rng(0), np.arange(49152).astype(object)
+
+    def ids(length: int) -> tuple[int, ...]:
+        return tuple(vocabulary[draw.integers(len(vocabulary), size=length)])
+
+    prompts = (ids(48) for _ in range(count // 4))
+    items = [[[Branch(prompt + ids(13), 48) for _ in range(4)]] for prompt in prompts]
+    seconds: list[float] = []
+    taken = peak_bytes(lambda: seconds.append(cpu_seconds(plan, items, 5418)), torch.device("cpu"))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return {"seconds": seconds[0], "KB a branch": taken / count / 1000, "peak GiB": peak}
 
 
 def main() -> None:
@@ -460,6 +483,7 @@ def main() -> None:
     parser.add_argument("--decisions", metavar="MODEL", help="Requests of `decide` to a model.")
     parser.add_argument("--probes", metavar="MODEL", help="Answers of probes over the model's.")
     parser.add_argument("--user", metavar="MODEL", help="A probe's states over a user's.")
+    parser.add_argument("--plan", type=int, metavar="BRANCHES", help="The plan of so many.")
     parser.add_argument("--data", type=Path, help="Folder of sets of texts, for --user.")
     parser.add_argument("--texts", type=int, default=1000, help="Most of a set, for --user.")
     parser.add_argument("--out", type=Path)
@@ -468,6 +492,9 @@ def main() -> None:
     if options.user:
         out = options.out or RESULTS / "probes" / "user.json"
         user(options.user, options.data, options.texts, options.rounds, out)
+        return
+    if options.plan:
+        print(planning(options.plan))
         return
     if options.probes:
         text = json.dumps(probes(options.probes), indent=1)

@@ -7,7 +7,7 @@
 
 DATA and FOLDER are those of probes.py, which has read states of trec, sst2, agnews and emotion;
 `evidence.py jobs` left records there. EXPORT is the same model as transformers saves it
-(`Tracer.from_pretrained(MODEL, layout="stored").backbone.model.save_pretrained`, the tokenizer
+(`Tracer.from_pretrained(MODEL).backbone.model.save_pretrained`, the tokenizer
 beside it). brier and AnyJev run by their releases, each in an environment of its own, without
 lastword. Of the first 300 texts of a set 100 are held back and judge; 100 labels are drawn from the
 others, 5 times. brier's L2 is `fit_head` on the labels: without a class that has fewer than the

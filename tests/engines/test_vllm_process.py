@@ -116,7 +116,6 @@ def test_an_interpreter_without_vllm_is_refused_before_anything_starts(tmp_path)
         ),
         (lambda: find(LoadOptions("some/model", attention="eager")), "how transformers runs"),
         (lambda: find(LoadOptions("some/model", device_map="auto")), "how transformers runs"),
-        (lambda: find(LoadOptions("some/model", layout="onednn")), "how transformers runs"),
     ],
 )
 def test_options_that_the_hooks_stand_on_and_those_of_transformers_are_refused(call, said):

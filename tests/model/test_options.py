@@ -106,7 +106,7 @@ def test_options_of_a_command_are_fields(monkeypatch, run, tmp_path):
     path = tmp_path / "theta.toml"
     path.write_text("gamma = -0.5\n")
     pairs = (
-        "alias=a revision=r gguf=g head_dtype=model attention=eager layout=stored quantize=nf4 "
+        "alias=a revision=r gguf=g head_dtype=model attention=eager quantize=nf4 "
         "device_map=auto batch_tokens=9 prefix_cache=5 blind_cache=0 invariant=1.5 "
         f"overflow=truncate allow_bin=true theta={path}"
     )
@@ -121,7 +121,6 @@ def test_options_of_a_command_are_fields(monkeypatch, run, tmp_path):
         dtype="bfloat16",
         head_dtype="model",
         attention="eager",
-        layout="stored",
         quantize="nf4",
         device_map="auto",
         batch_tokens=9,

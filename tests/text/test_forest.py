@@ -1,5 +1,7 @@
 """The prefix forest against a trie that is built one token at a time."""
 
+from os.path import commonprefix
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -142,6 +144,39 @@ def test_a_plan_holds_every_item_once_and_no_group_outgrows_the_budget(drawn, bu
     for group in groups:
         together = prefixes([b for i in group for b in items[i][0]])
         assert len(group) == 1 or len(together) <= budget
+
+
+def planned(items: list[list[list[Branch]]], budget: int) -> list[list[int]]:
+    """Groups by the definition: what an item adds to the item before it in sorted order."""
+
+    def fed(item: list[list[Branch]]) -> list[list[tuple[int, ...]]]:
+        return [sorted(b.fed for b in prompt) for prompt in item]
+
+    def common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+        return len(commonprefix([a, b]))
+
+    groups: list[list[int]] = []
+    load, last = 0, [()] * 2
+    for i in sorted(range(len(items)), key=lambda i: fed(items[i])[0]):
+        alone = sum(len(prefixes(prompt)) for prompt in items[i])
+        shared = 0
+        for prompt, ids in enumerate(fed(items[i])):
+            shared += common(last[prompt], ids[0])
+            last[prompt] = ids[-1]
+        if groups and load + alone - shared <= budget:
+            groups[-1].append(i)
+            load += alone - shared
+        else:
+            groups.append([i])
+            load = alone
+    return groups
+
+
+@PROPERTY
+@given(st.lists(st.tuples(shapes, shapes), min_size=1, max_size=6), st.integers(1, 60))
+def test_a_plan_is_that_of_its_definition(drawn, budget):
+    items = [[grown(shape) for shape in pair] for pair in drawn]
+    assert plan(items, budget) == planned(items, budget)
 
 
 def test_items_that_share_a_prompt_share_a_group_whatever_their_blind_prompts_say():

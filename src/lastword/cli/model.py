@@ -13,7 +13,7 @@ from lastword.cli.output import say
 from lastword.cli.progress import waiting
 from lastword.decide.options import DecideOptions
 from lastword.errors import InputError
-from lastword.model.options import Dtype, HeadDtype, Layout, Quantize
+from lastword.model.options import Dtype, HeadDtype, Quantize
 from lastword.rule.theta import Theta
 from lastword.text.tokens import Chat, Overflow
 
@@ -78,7 +78,6 @@ _LOAD: dict[str, Callable[[str], Any]] = {
     "gguf": str,
     "head_dtype": one_of(*get_args(HeadDtype)),
     "attention": str,
-    "layout": one_of(*get_args(Layout)),
     "quantize": one_of(*get_args(Quantize)),
     "device_map": one_of("auto", "balanced", "sequential"),
     "batch_tokens": at_least(1),

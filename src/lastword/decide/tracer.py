@@ -20,7 +20,6 @@ from lastword.methods.trace import Trace
 from lastword.model import embedded
 from lastword.model.backbone import Backbone
 from lastword.model.backend import Backend, Local, Pooled, Profile
-from lastword.model.check import settle_layout
 from lastword.model.loaded import carried
 from lastword.model.options import LoadOptions, refuse_unknown
 from lastword.model.readout import Readout
@@ -152,10 +151,9 @@ class Tracer:
 
             loaded = loading.load(asked)
             invariant = loading.invariant_of(loaded, asked)
-        layout = settle_layout(loaded.model, asked.layout)  # past I(M), which reads the weights
         # What was asked for is loaded, though transformers may know it by another name.
         attention = "auto" if asked.attention == "auto" else "model"
-        local = Local(loaded.model, replace(asked, attention=attention), loaded.source, layout)
+        local = Local(loaded.model, replace(asked, attention=attention), loaded.source)
         return cls.over(local, loaded.tokenizer, asked, invariant)
 
     @classmethod
@@ -312,9 +310,7 @@ class Tracer:
         Shared prefixes stay together. A group holds at most `batch_tokens` distinct tokens, or one
         item that is larger.
         """
-        prompts = [[[*p.branches] for p in e.prompts] for e in encoded]
-        most = max(map(len, prompts), default=0)
-        return plan([[*p, *[[]] * (most - len(p))] for p in prompts], self.batch_tokens)
+        return plan([[p.branches for p in e.prompts] for e in encoded], self.batch_tokens)
 
     def decide_group(
         self,

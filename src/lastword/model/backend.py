@@ -8,7 +8,7 @@ nothing else of the model. Whatever does need the model itself asks for `local`.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from transformers import PreTrainedModel
 
 from lastword.model.backbone import Backbone, evaluating
-from lastword.model.check import Trial, check
+from lastword.model.check import check
 from lastword.model.options import LoadOptions
 from lastword.model.prefixes import Prefixes
 from lastword.model.reading import Reading, States
@@ -128,7 +128,6 @@ class Local:
         model: PreTrainedModel,
         options: LoadOptions,
         source: dict[str, Any] | None = None,
-        layout: Trial | None = None,
     ) -> None:
         backbone = Backbone(model)
         (options.theta or Theta()).window(backbone.depth)  # refuses a model that is too shallow
@@ -139,7 +138,7 @@ class Local:
         keeps = options.prefix_cache and checked.keeps
         prefixes = Prefixes(options.prefix_cache * 2**20) if keeps else None
         self.backbone = backbone.on(checked.road, checked.attention, prefixes)
-        self.checked = replace(checked, layout=layout)
+        self.checked = checked
         self.source = source or {"model": options.name}
         self.batch_tokens = default_batch_tokens(backbone.config, model.dtype, backbone.device)
 

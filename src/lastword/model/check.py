@@ -3,30 +3,27 @@
 A few short random texts run as the model itself would run them, then packed. Where the packed
 scores differ by more than the plain ones differ among themselves, the model takes the plain road;
 where the readout at depth L is not the model's own logits, it is refused (method, section 2).
-On a CUDA device flex attention is tried on packed forests; on the CPU weights laid out for oneDNN,
-before all the rest. Each is taken where it is as right and faster.
+On a CUDA device flex attention is tried on packed forests, and taken where it is as right and
+faster.
 """
 
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
 from itertools import compress
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import nn
+from torch import Tensor
 from torch.nn import functional as F
-from transformers import PreTrainedModel
 
 from lastword.errors import InputError, NonFiniteError, TraceError, UnsupportedModelError
 from lastword.model.backbone import Backbone, Road, shrunk_windows
-from lastword.model.families import OWN_WINDOWS, locate
-from lastword.model.layout import LaidOut, lay_out, plain_layers
-from lastword.model.options import Layout
+from lastword.model.families import OWN_WINDOWS
 from lastword.model.prefixes import Prefixes
 from lastword.model.readout import Readout
 from lastword.text.branch import Branch
@@ -37,11 +34,6 @@ SHRUNK = 4  # well below the length of the check's texts
 KERNEL_DEVICES = ("cuda",)  # where flex attention is compiled
 TIMED = 512  # tokens that the length of the texts of a timed batch comes from
 FASTER = 0.9  # of the time of the usual way: what a kernel in its place must stay below
-# Weights of a block from which on its layout is timed, rows of its products, and what they must
-# stay below: well below, so that one machine takes the same layout each time.
-TIMED_WEIGHTS = 2**20
-TIMED_ROWS = 256
-LAYOUT_FASTER = 0.75
 
 LogProbs = Float[np.ndarray, " targets"]
 
@@ -78,8 +70,6 @@ class Checked:
             where it was not tried.
         keeps: Whether prefixes may be kept.
         flex: What came of flex attention on packed forests, where it was tried.
-        layout: What came of weights laid out for oneDNN, where they were tried: seconds of a
-            block's products, the difference as a share of the largest number.
     """
 
     road: Road
@@ -91,7 +81,6 @@ class Checked:
     kept: float = math.nan
     keeps: bool = False
     flex: Trial | None = None
-    layout: Trial | None = None
 
 
 def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Checked:
@@ -152,85 +141,6 @@ def try_flex(backbone: Backbone, readout: Readout, alone: LogProbs, tolerance: f
     return Trial(better, difference, seconds, own_seconds)
 
 
-def settle_layout(model: PreTrainedModel, layout: Layout) -> Trial | None:
-    """Lay a model's blocks out for oneDNN, in the place of what they were, where that is faster.
-
-    Args:
-        model: One that nobody else holds.
-        layout: `auto` where a block's products take less than 0.75 of the time; `onednn` however
-            long they take; `stored` not at all.
-
-    Returns:
-        What came of it (`Checked.layout`); None where it was not tried.
-
-    Raises:
-        InputError: `onednn`, and there is no layer that can be laid out.
-        UnsupportedModelError: `onednn`, and its products are others, or none.
-    """
-    explicit = layout == "onednn"
-    if layout == "stored":
-        return None
-    blocks = locate(model).blocks
-    layers = _layers_of_a_block(blocks)
-    if explicit and not layers:
-        raise InputError(
-            "layout onednn is for linear layers in float32 on the CPU, and this model has none "
-            "there: leave it out"
-        )
-    if not explicit and sum(layer.weight.numel() for layer in layers) < TIMED_WEIGHTS:
-        return None
-    trial = try_layout(layers)
-    del layers  # each is freed when it is laid out
-    right = trial.difference <= rounding(torch.float32, np.ones(1))
-    if explicit and not right:
-        why = trial.raised or f"{trial.difference:.2g} of the largest number away from torch's"
-        raise UnsupportedModelError(
-            f"oneDNN's products cannot be had on this machine ({why}): leave layout onednn out"
-        )
-    faster = trial.seconds < LAYOUT_FASTER * trial.own_seconds
-    trial = replace(trial, taken=right and (explicit or faster))
-    if trial.taken:
-        lay_out(blocks)
-    return trial
-
-
-def _layers_of_a_block(blocks: nn.ModuleList) -> list[nn.Linear]:
-    """Return what can be laid out of the middle block, or of the first that has such layers."""
-    for block in (blocks[len(blocks) // 2], *blocks):
-        if layers := [layer for _, _, layer in plain_layers(block)]:
-            return layers
-    return []
-
-
-def try_layout(layers: Iterable[nn.Linear]) -> Trial:
-    """Time layers as they are and laid out for oneDNN, and hold their products to each other.
-
-    On one thread, by its own clock: what other processes leave of the cores is not to decide.
-    """
-    shapes = {tuple(layer.weight.shape): layer for layer in layers}
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.inference_mode():
-            own, seconds, apart = np.array([_try_layer(layer) for layer in shapes.values()]).T
-    except Exception as error:  # noqa: BLE001 - whatever oneDNN raises
-        return Trial(raised=_line(error))
-    finally:
-        torch.set_num_threads(threads)
-    return Trial(False, float(apart.max()), float(seconds.sum()), float(own.sum()))
-
-
-def _try_layer(layer: nn.Linear) -> tuple[float, float, float]:
-    """Return seconds as it is and laid out, and how far apart, as a share of the largest."""
-    draw = torch.Generator().manual_seed(0)
-    rows = torch.randn(TIMED_ROWS, layer.in_features, generator=draw)
-    onednn = LaidOut(layer)
-    expected, product = layer(rows), onednn(rows)
-    apart = (product - expected).abs().max() / expected.abs().max().clamp(min=1e-30)
-    own, seconds = _shortest(partial(layer, rows), partial(onednn, rows), clock=time.thread_time)
-    return own, seconds, float(apart)
-
-
 def _line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
@@ -276,17 +186,21 @@ def _check_plain(
 def _plain(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tuple[_Plain, LogProbs]:
     alone = np.concatenate([_scores(backbone, readout, [b]) for b in branches])
     noise = _difference(_scores(backbone, readout, branches), alone)
-    own = np.concatenate([own_scores(backbone, b) for b in branches])
-    ahead = _ahead_difference(backbone, branches, own)
+    rows = cache(partial(_own_rows, backbone))  # candidates of one prompt share its rows
+    own = np.concatenate([_predicted(rows(b.fed, b.boundary), b) for b in branches])
+    ahead = _ahead_difference(rows, branches, own)
     return _Plain(alone, noise, _difference(alone, own), ahead), own
 
 
-def _ahead_difference(backbone: Backbone, branches: list[Branch], own: LogProbs) -> float:
+def _ahead_difference(
+    rows: Callable[[tuple[int, ...], int], Tensor], branches: list[Branch], own: LogProbs
+) -> float:
     """Measure how far first tokens' scores move where the tokens after them are not fed."""
     sizes = np.array([len(b.tokens) - b.boundary for b in branches])
     firsts = own[np.cumsum(sizes) - sizes][sizes > 1]  # nothing is after a token alone
     cut = [Branch(b.tokens[: b.boundary + 1], b.boundary) for b in compress(branches, sizes > 1)]
-    return _difference(np.concatenate([own_scores(backbone, b) for b in cut]), firsts)
+    alone = np.concatenate([_predicted(rows(b.fed, b.boundary), b) for b in cut])
+    return _difference(alone, firsts)
 
 
 def _packed_difference(backbone: Backbone, readout: Readout, alone: LogProbs) -> tuple[float, bool]:
@@ -318,14 +232,22 @@ def _scores(backbone: Backbone, readout: Readout, branches: list[Branch]) -> Log
     return reading.log_probs[backbone.depth]
 
 
-@torch.inference_mode()
 def own_scores(backbone: Backbone, branch: Branch) -> LogProbs:
     """Return the model's own log-probabilities of a branch's predicted tokens: one plain call."""
-    ids = torch.tensor([branch.fed], device=backbone.device)
-    logits = backbone.model(input_ids=ids, use_cache=False).logits[0, branch.boundary - 1 :]
-    tokens = torch.tensor(branch.tokens[branch.boundary :], device=logits.device)
-    log_probs = F.log_softmax(logits.float(), dim=-1).gather(1, tokens[:, None])
-    scores: LogProbs = log_probs[:, 0].cpu().numpy()
+    return _predicted(_own_rows(backbone, branch.fed, branch.boundary), branch)
+
+
+@torch.inference_mode()
+def _own_rows(backbone: Backbone, fed: tuple[int, ...], boundary: int) -> Tensor:
+    """Return the model's log-probabilities after a prompt and each token fed after it."""
+    ids = torch.tensor([fed], device=backbone.device)
+    logits = backbone.model(input_ids=ids, use_cache=False).logits[0, boundary - 1 :]
+    return F.log_softmax(logits.float(), dim=-1)
+
+
+def _predicted(rows: Tensor, branch: Branch) -> LogProbs:
+    tokens = torch.tensor(branch.tokens[branch.boundary :], device=rows.device)
+    scores: LogProbs = rows.gather(1, tokens[:, None])[:, 0].cpu().numpy()
     return scores
 
 
@@ -357,26 +279,14 @@ def _batch(vocabulary: int, context: int | None) -> list[Branch]:
 def _timed(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tuple[float, LogProbs]:
     """Return the shortest time of the trunk on a batch, and the batch's scores."""
 
-    def run() -> None:
+    def once() -> float:
+        start = time.perf_counter()
         states = backbone.states(branches, [backbone.depth])
         states.hidden[backbone.depth].cpu()  # waits for the device
+        return time.perf_counter() - start
 
     scores = _scores(backbone, readout, branches)  # also compiles what is compiled
-    return _shortest(run)[0], scores
-
-
-def _shortest(
-    *runs: Callable[[], object], clock: Callable[[], float] = time.perf_counter
-) -> list[float]:
-    """Time each of what is run in turn: seconds of the fastest of three rounds."""
-
-    def once(run: Callable[[], object]) -> float:
-        start = clock()
-        run()
-        return clock() - start
-
-    rounds = [[once(run) for run in runs] for _ in range(3)]
-    return [min(times) for times in zip(*rounds, strict=True)]
+    return min(once() for _ in range(3)), scores
 
 
 def rounding_dtype(backbone: Backbone) -> torch.dtype:

@@ -5,11 +5,16 @@ keys of `_LEFT_OUT` are put into its config, llama.cpp's rotary factors into the
 that holds anything else that it does not read is refused.
 """
 
+import contextlib
 import re
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerFast
 
@@ -19,7 +24,14 @@ from lastword.model import named
 from lastword.model.options import LoadOptions
 from lastword.model.splitters import require_merges, settle_splitter
 from lastword.model.weights import hub
-from lastword.model.weights.gguf import ARCHITECTURES, GgufCheckpoint, Header, is_gguf, open_file
+from lastword.model.weights.gguf import (
+    ARCHITECTURES,
+    GgufCheckpoint,
+    Header,
+    is_gguf,
+    open_file,
+    require,
+)
 from lastword.model.weights.identity import file_digest
 from lastword.text.tokens import Tokenizer
 
@@ -38,6 +50,7 @@ _ROTARY_FACTORS = "rope_freqs.weight"
 _LONG_FACTORS = "rope_factors_long.weight"
 _GATE_AND_UP = re.compile(r"model\.layers\.(\d+)\.mlp\.experts\.gate_up_proj")
 _PLAIN = {"F16": torch.float16, "BF16": torch.bfloat16}
+_LOADING = threading.Lock()
 
 
 def find(options: LoadOptions) -> LoadOptions | None:
@@ -162,6 +175,51 @@ def choices(path: Path) -> dict[str, Any]:
     }
 
 
+@contextlib.contextmanager
+def read_once(label: str) -> Iterator[None]:
+    """Let transformers read a file's header once while it loads a model.
+
+    It opens the file for the config and again for the weights, and makes the map of tensor names
+    anew for each module of the model.
+
+    Raises:
+        ModelError: The package that reads it is not installed.
+    """
+    require(label)
+    import gguf
+    from transformers.integrations.gguf import reader
+
+    own_reader: Any = gguf.GGUFReader
+    opened: Any = reader._mapped
+
+    def plain_reader(path: str) -> Any:
+        class Reader(own_reader):
+            """A reader of plain arrays: slices of a memory map take three times as long."""
+
+            def __setattr__(self, name: str, value: Any) -> None:
+                super().__setattr__(name, np.asarray(value) if name == "data" else value)
+
+        return Reader(path)
+
+    with (
+        _LOADING,
+        _replaced(gguf, "GGUFReader", cache(plain_reader)),
+        _replaced(gguf, "get_tensor_name_map", cache(gguf.get_tensor_name_map)),
+        _replaced(reader, "_mapped", lambda path: np.asarray(opened(path))),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(module: Any, name: str, value: Any) -> Iterator[None]:
+    own = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, own)
+
+
 def settle(model: PreTrainedModel, checkpoint: GgufCheckpoint) -> None:
     """Hold what transformers loaded to the file: nothing left out, positions as llama.cpp has them.
 
@@ -213,13 +271,12 @@ def _scale_rotary(model: PreTrainedModel, checkpoint: GgufCheckpoint) -> None:
         getattr(rotary, name).div_(factors.to(rotary.inv_freq.device))
 
 
-def read_tokenizer(path: Path) -> Tokenizer:
+def read_tokenizer(path: Path, header: Header) -> Tokenizer:
     """Return the tokenizer and chat template of a file.
 
     Raises:
         CheckpointError: It has no merges, or splits its text in a way that is not known here.
     """
-    header = open_file(path).header
     require_merges(header)
     whole: Any = PreTrainedTokenizerFast
     tokenizer: Tokenizer = whole.from_pretrained(str(path.parent), gguf_file=path.name)

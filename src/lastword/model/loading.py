@@ -59,7 +59,7 @@ from lastword.model.weights.checkpoint import (
     TorchCheckpoint,
     open_local,
 )
-from lastword.model.weights.gguf import GgufCheckpoint
+from lastword.model.weights.gguf import GgufCheckpoint, open_file
 from lastword.model.weights.invariant import Factors, model_invariant, read_invariant
 from lastword.rule.theta import Theta
 from lastword.text.normaliser import require_steady, require_whole_maps, require_whole_model
@@ -153,12 +153,12 @@ def _load(options: LoadOptions) -> Loaded:
 
 
 def _load_gguf(options: LoadOptions, base: LoadOptions) -> Loaded:
-    with in_one_line(base):
+    with in_one_line(base), gguf.read_once(base.label):
         plan = _look_into_gguf(base, device_of(options.device))
         assert isinstance(plan.checkpoint, GgufCheckpoint) and plan.path is not None
         model = _again(plan) or _first(plan)
         gguf.settle(model, plan.checkpoint)
-        tokenizer = _bounded(gguf.read_tokenizer(plan.path), base.label)
+        tokenizer = _bounded(gguf.read_tokenizer(plan.path, plan.checkpoint.header), base.label)
     source = {
         **options.names(options.label),
         "revision": plan.options.revision,
@@ -223,7 +223,9 @@ def load_tokenizer(options: LoadOptions) -> Tokenizer:
         return embedded.load(options.embedded)[1]
     if (file := gguf.find(options)) is not None:
         with in_one_line(file, "the tokenizer of "):
-            return _bounded(gguf.read_tokenizer(gguf.path_of(gguf.download(file))), file.label)
+            path = gguf.path_of(gguf.download(file))
+            header = open_file(path).header
+            return _bounded(gguf.read_tokenizer(path, header), file.label)
     base, adapter = parts_of(options)
     return _tokenizer(base, adapter)
 

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from lastword.errors import InputError
 from lastword.model.embedded import EMBEDDED
@@ -13,7 +13,6 @@ from lastword.text.tokens import Chat, Overflow
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 HeadDtype = Literal["float32", "model"]
-Layout = Literal["auto", "stored", "onednn"]
 Quantize = Literal["int8", "nf4"]
 
 # How the embedded models are loaded: other values of these options would change nothing.
@@ -29,7 +28,7 @@ _EMBEDDED_AS: dict[str, tuple[str | None, ...]] = {
 
 # Where the model is and how it gets there: no record depends on these; a cell has the name.
 _FREE = (
-    *("model", "alias", "device", "device_map", "layout"),
+    *("model", "alias", "device", "device_map"),
     *("batch_tokens", "prefix_cache", "blind_cache", "allow_bin"),
 )
 
@@ -65,8 +64,6 @@ class LoadOptions:
         head_dtype: Data type of the logits; `model` is faster, but may give equal scores.
         attention: `auto`, `model`, `sdpa`, `eager` or `flex_attention`. `auto` and `model` leave
             the choice to transformers, but `auto` takes flex attention on a GPU if it is faster.
-        layout: Layout of a float32 trunk on the CPU; `auto` changes it for oneDNN if that is
-            faster.
         quantize: Quantise the weights while loading them (bitsandbytes).
         device_map: `auto` spreads the model over all devices, the CPU and the disk (accelerate); a
             mapping places each module.
@@ -96,7 +93,6 @@ class LoadOptions:
     dtype: Dtype = "auto"
     head_dtype: HeadDtype = "float32"
     attention: str = "auto"
-    layout: Layout = "auto"
     quantize: Quantize | None = None
     device_map: str | Mapping[str, Any] | None = None
     batch_tokens: int | None = None
@@ -111,8 +107,6 @@ class LoadOptions:
 
     def __post_init__(self) -> None:
         """Refuse options that would change nothing."""
-        if self.layout not in get_args(Layout):
-            raise InputError(f"no layout {self.layout!r}: it has {', '.join(get_args(Layout))}")
         for name, values in _EMBEDDED_AS.items() if self.embedded else ():
             if getattr(self, name) not in values:
                 raise InputError(f"the embedded models run in float32 on the CPU: leave {name} out")

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Int
-from scipy.stats import multinomial
 
 from lastword.errors import InputError
 from lastword.trust.policy import Promise
@@ -111,6 +110,8 @@ def chance_of_proof(fixed: int, broken: int, changed: int, rows: int, level: flo
         rows: To be labelled.
         level: Of the test.
     """
+    from scipy.stats import multinomial  # takes a second to import
+
     if rows < 1 or changed < 1:
         return 0.0
     tables = np.mgrid[: rows + 1, : rows + 1].reshape(2, -1)

@@ -291,8 +291,9 @@ class TryJob:
             write_questions(out / QUESTIONS, {"answer": question}, probes)
         for prompt in raced.prompts:
             template = prompt.template
-            by_user = isinstance(template, Template) and template.name not in TEMPLATES
-            if by_user and not prompt.probe:
+            if not isinstance(template, Template) or prompt.probe:
+                continue
+            if template.name not in TEMPLATES:
                 write_text(out / file_of(prompt.name), template.text)
         self.write_verdict(verdict, out)
         texts = {id: text for text, _, _, id, _ in self.labels.rows}

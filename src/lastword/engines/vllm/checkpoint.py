@@ -23,7 +23,6 @@ REFERENCE_BYTES = 2**30  # of weights: what is small is also loaded here, for th
 _LOCAL = {
     "device": "auto",
     "attention": "auto",
-    "layout": "auto",
     "quantize": None,
     "device_map": None,
 }
