@@ -109,7 +109,7 @@ class DecisionPrompt:
         """
         encoded = [self.encode(*pair)[0] for pair in pairs]
         context = tracer.profile.context
-        if context is not None and any(own.prompt.prompt_tokens > context for own in encoded):
+        if context is not None and any(item.prompt.prompt_tokens > context for item in encoded):
             raise ItemError(f"a prompt is longer than the model's context of {context} tokens")
         decisions = list[Decision]()
         for decision in tracer.decide_group(encoded, Scope("base", "none")):

@@ -54,10 +54,10 @@ def export_decision_model(
     config = DecisionConfig(labels=labels, chat_template=_template(tracer, ready, kinds))
     prompt = DecisionPrompt.with_config(config, tracer)
     for question in kinds.values():
-        (own,) = tracer.encode([item_of(_SAMPLE, question, ready.template)])
-        if isinstance(own, ItemError):
-            raise own
-        if prompt.encode(_SAMPLE, question)[0].prompt.sequences != own.prompt.sequences:
+        (item,) = tracer.encode([item_of(_SAMPLE, question, ready.template)])
+        if isinstance(item, ItemError):
+            raise item
+        if prompt.encode(_SAMPLE, question)[0].prompt.sequences != item.prompt.sequences:
             raise InputError(f"the template {ready.template.name} reads otherwise in transformers")
     tracer.backbone.model.save_pretrained(folder)
     prompt.tokenizer.save_pretrained(folder)

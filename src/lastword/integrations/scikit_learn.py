@@ -113,8 +113,8 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.promise is not None:  # copies of a text are on one side
             groups = numbers([marks(None, text, (), None) for text in read])
             made = fit_part(groups, FRACTION, SEED)
-        own = [name for name, here in zip(names, made, strict=True) if here]
-        classes_of(own)  # refuses before anything is read
+        fitted = [name for name, here in zip(names, made, strict=True) if here]
+        classes_of(fitted)  # refuses before anything is read
         question = Choice(self.instructions or "", options)
         tracer = _source(self.model)
         ready, subject = self._prepare(question), subject_of(tracer)
@@ -122,14 +122,14 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if encoder and self.promise is not None:
             raise InputError("a promise is about a model's answers, and an encoder gives none")
         poolings: Sequence[Pooling] = (OWN,) if encoder else self.poolings
-        states = [_read(tracer, self._passages(read, question, own)) for own in poolings]
-        fit = fit_state(np.stack(states, axis=2)[made], own, poolings=poolings)
+        states = [_read(tracer, self._passages(read, question, pooling)) for pooling in poolings]
+        fit = fit_state(np.stack(states, axis=2)[made], fitted, poolings=poolings)
         self.classes_ = values
         probe = fit.probe
         if isinstance(tracer, Encoder):
             probe = replace(probe, reader=reader_name(tracer.name))
         reader = subject if encoder else None
-        count = len(own)
+        count = len(fitted)
         self.probe_ = Probe(question, ready.template_name, subject, probe, count, reader=reader)
         if self.promise is not None:
             self.probe_ = replace(self.probe_, seed=SEED)
@@ -166,7 +166,7 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         fit = probe.fit
         if not isinstance(fit, StateProbe) or fit.beside is not None:
             raise InputError(f"{probe.name} reads more than one state: use it with Decider(probes)")
-        own = cls(model, probe.question.instructions or None, template=template)
+        classifier = cls(model, probe.question.instructions or None, template=template)
         source = _source(model)
         if isinstance(source, Encoder) != (probe.reader is not None):
             needed = "a language model" if probe.reader is None else probe.reader.model
@@ -176,11 +176,11 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         else:
             probe.check(subject_of(source))
             assert isinstance(probe.question, Choice)
-            probe.check_template(own._prepare(probe.question).template_name)
-        own.probe_ = probe
+            probe.check_template(classifier._prepare(probe.question).template_name)
+        classifier.probe_ = probe
         values = [o.value for o in probe.question.options if o.text in fit.classes]
-        own.classes_ = np.unique(values)
-        return own
+        classifier.classes_ = np.unique(values)
+        return classifier
 
     def _certified(
         self,
@@ -196,7 +196,7 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         items = [item_of(text, probe.question, ready.template) for text in texts]
         decided = tracer.correct_many(items, "base", blind="none")
         tops = [{d.candidates[i] for i in tied_first(d.base_scores).tolist()} for d in decided]
-        base = np.array([truth in own for truth, own in zip(truths, tops, strict=True)])
+        base = np.array([truth in top for truth, top in zip(truths, tops, strict=True)])
         shown = np.array(fit.classes)[fit.scores(states).argmax(axis=1)] == np.array(truths)
         terms = Terms(ALPHA, methods=(probe.name,), promise=self.promise)
         (policy,) = family("mix", terms.methods, terms.promise)

@@ -161,12 +161,12 @@ def _check_plain(
     """Run the plain road, refuse what is wrong with it; also the difference that noise allows."""
     name = type(backbone.model).__name__
     try:
-        plain, own = _plain(backbone, readout, branches)
+        plain, scores = _plain(backbone, readout, branches)
     except (TraceError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - whatever a model raises when it is read so
         raise UnsupportedModelError(f"lastword cannot read {name}: {_line(error)}") from error
-    noise_floor = rounding(rounding_dtype(backbone), own)
+    noise_floor = rounding(rounding_dtype(backbone), scores)
     tolerance = 4 * plain.noise + noise_floor
     # Noise measures all the rest, so it has a limit of its own: a model that sees its neighbours'
     # padding would else pass every comparison.
@@ -187,17 +187,17 @@ def _plain(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tupl
     alone = np.concatenate([_scores(backbone, readout, [b]) for b in branches])
     noise = _difference(_scores(backbone, readout, branches), alone)
     rows = cache(partial(_own_rows, backbone))  # candidates of one prompt share its rows
-    own = np.concatenate([_predicted(rows(b.fed, b.boundary), b) for b in branches])
-    ahead = _ahead_difference(rows, branches, own)
-    return _Plain(alone, noise, _difference(alone, own), ahead), own
+    scores = np.concatenate([_predicted(rows(b.fed, b.boundary), b) for b in branches])
+    ahead = _ahead_difference(rows, branches, scores)
+    return _Plain(alone, noise, _difference(alone, scores), ahead), scores
 
 
 def _ahead_difference(
-    rows: Callable[[tuple[int, ...], int], Tensor], branches: list[Branch], own: LogProbs
+    rows: Callable[[tuple[int, ...], int], Tensor], branches: list[Branch], scores: LogProbs
 ) -> float:
     """Measure how far first tokens' scores move where the tokens after them are not fed."""
     sizes = np.array([len(b.tokens) - b.boundary for b in branches])
-    firsts = own[np.cumsum(sizes) - sizes][sizes > 1]  # nothing is after a token alone
+    firsts = scores[np.cumsum(sizes) - sizes][sizes > 1]  # nothing is after a token alone
     cut = [Branch(b.tokens[: b.boundary + 1], b.boundary) for b in compress(branches, sizes > 1)]
     alone = np.concatenate([_predicted(rows(b.fed, b.boundary), b) for b in cut])
     return _difference(alone, firsts)

@@ -212,12 +212,12 @@ def read_once(label: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _replaced(module: Any, name: str, value: Any) -> Iterator[None]:
-    own = getattr(module, name)
+    before = getattr(module, name)
     setattr(module, name, value)
     try:
         yield
     finally:
-        setattr(module, name, own)
+        setattr(module, name, before)
 
 
 def settle(model: PreTrainedModel, checkpoint: GgufCheckpoint) -> None:

@@ -161,16 +161,20 @@ class Probe:
         if self.threshold is not None:
             facts |= {"threshold": self.threshold}
         arrays: dict[str, np.ndarray] = {}
-        if (own := self.state) is not None:
-            likeness = own.likeness
-            arrays |= {name: getattr(own, name) for name in _STATE}
+        if (state := self.state) is not None:
+            likeness = state.likeness
+            arrays |= {name: getattr(state, name) for name in _STATE}
             arrays |= {name: getattr(likeness, name) for name in _LIKENESS}
-            facts |= {"classes": list(own.classes), "depth": own.depth, "pooling": own.pooling}
-            facts |= {"temperature": own.temperature, "floor": likeness.floor}
-            if own.earlier is not None:
-                arrays[_EARLIER] = own.earlier
-        if self.reader is not None and own is not None:
-            facts |= {"reader": _without_theta(self.reader), "beside": own.beside}
+            facts |= {
+                "classes": list(state.classes),
+                "depth": state.depth,
+                "pooling": state.pooling,
+            }
+            facts |= {"temperature": state.temperature, "floor": likeness.floor}
+            if state.earlier is not None:
+                arrays[_EARLIER] = state.earlier
+        if self.reader is not None and state is not None:
+            facts |= {"reader": _without_theta(self.reader), "beside": state.beside}
         if (over := self._over) is not None:
             arrays |= {f"over.{name}": getattr(over, name) for name in _OVER}
             facts |= {"over_temperature": over.temperature}
@@ -317,8 +321,8 @@ def _threshold(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def _subject(own: Mapping[str, Any]) -> Subject:
-    return Subject(str(own["model"]), dict(own["marks"]), str(own["chat"]))
+def _subject(table: Mapping[str, Any]) -> Subject:
+    return Subject(str(table["model"]), dict(table["marks"]), str(table["chat"]))
 
 
 def _without_theta(subject: Subject) -> dict[str, Any]:
@@ -365,13 +369,13 @@ def _state(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> StateP
     earlier = arrays.get(_EARLIER)
     if earlier is not None:
         _require_shapes(arrays, earlier=(depth, width + 1, len(classes)))
-    own = {n: arrays[n] for n in _STATE}
+    arrays_of_state = {n: arrays[n] for n in _STATE}
     temperature = _temperature(facts["temperature"])
     return StateProbe(
         classes,
         depth,
         pooling,
-        **own,
+        **arrays_of_state,
         temperature=temperature,
         likeness=likeness,
         earlier=earlier,
@@ -403,12 +407,12 @@ def reader_name(model: str) -> str:
     return model.rsplit("/", 1)[-1]
 
 
-def _require_same_model(own: Subject, used: Subject, kind: str) -> None:
-    marks = dict.fromkeys([*own.marks, *used.marks])
+def _require_same_model(fitted_on: Subject, used: Subject, kind: str) -> None:
+    marks = dict.fromkeys([*fitted_on.marks, *used.marks])
     pairs = {
-        kind: (own.model, used.model),
-        **{n: (own.marks.get(n), used.marks.get(n)) for n in marks},
-        "chat template": (own.chat, used.chat),
+        kind: (fitted_on.model, used.model),
+        **{n: (fitted_on.marks.get(n), used.marks.get(n)) for n in marks},
+        "chat template": (fitted_on.chat, used.chat),
     }
     for what, (mine, other) in pairs.items():
         _require_same(what, mine, other)

@@ -147,10 +147,10 @@ class Labelling:
         """
         with self.change:
             labels = self._labels.get(self.round, {})
-            own = [row for row in labels if self._tabs.get(row, tab) == tab]
-            if not own or self.complete:
+            mine = [row for row in labels if self._tabs.get(row, tab) == tab]
+            if not mine or self.complete:
                 return None
-            row = own[-1]
+            row = mine[-1]
             self._write({"undo": row})
             del labels[row]
             for other in [name for name in self._leases if self._held(name) == tab]:
