@@ -194,3 +194,12 @@ def test_neither_torch_nor_transformers_is_imported(table):
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_a_table_has_the_encoding_that_is_named(tmp_path):
+    path = tmp_path / "ours.csv"
+    rows = ["prediction,truth", *["grün,grün", "gelb,grün"] * 20]
+    path.write_text("\n".join(rows), encoding="cp1252")
+    assert "--encoding" in str(run("certify", path).exception)
+    done = run("certify", path, "--encoding", "cp1252", "--json")
+    assert {part["name"] for part in json.loads(done.stdout)["slices"]} == {"grün", "gelb"}

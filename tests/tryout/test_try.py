@@ -447,6 +447,16 @@ def topics(count: int) -> list[dict[str, Any]]:
     return rows
 
 
+def test_python_names_the_same_columns_as_the_command(tmp_path: Path) -> None:
+    path = tmp_path / "texts.csv"
+    lines = ["who,what,team", *(f"a{i // 2},Tür {i},{'AB'[i % 2]} " for i in range(12))]
+    path.write_text("\n".join([*lines, "z,Tor,a"]), encoding="cp1252")
+    named: dict[str, Any] = {"text": "what", "label": "team", "encoding": "cp1252"}
+    verdict = try_labels(path, Tracer.demo(), group="who", tidy=True, budget=0.0, **named)
+    assert verdict.table.items == 13 and len(verdict.contest.classes) == 2  # `A` and `a` are one
+    assert not any("no row names a group" in note for note in verdict.table.notes)
+
+
 def test_rows_without_a_label_are_counted() -> None:
     rows = [row | {"label": row["label"] if i < 40 else None} for i, row in enumerate(topics(60))]
     labels = read_labels(rows)

@@ -105,6 +105,9 @@ def certify(
     ] = None,
     text: Annotated[str | None, _table(help="Column of the text.")] = None,
     name: Annotated[str | None, _table(help="Name of the system; default: the file's.")] = None,
+    encoding: Annotated[
+        str | None, _table(help="Encoding of the table, such as cp1252. Default: UTF-8.")
+    ] = None,
 ) -> None:
     """Find which overrides may be applied, or what predictions prove, with a guarantee."""
     if Path(runs).is_file():
@@ -113,7 +116,7 @@ def certify(
 
         columns = PlainColumns(prediction, truth, confidence, rival, group, text)
         shares = delta or 0.05, error or 0.05
-        certify_table(Path(runs), columns, name, *shares, by, out, json=json)
+        certify_table(Path(runs), columns, name, encoding, *shares, by, out, json=json)
         return
     usual = _usual(runs) if promise is None else Terms(promise=promise)
     terms = Terms(

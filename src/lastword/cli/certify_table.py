@@ -21,6 +21,7 @@ def certify_table(
     path: Path,
     columns: PlainColumns,
     name: str | None,
+    encoding: str | None,
     delta: float,
     error: float,
     by: str | None,
@@ -29,7 +30,7 @@ def certify_table(
     json: bool,
 ) -> None:
     """Print what a table of predictions proves; with `out` write certificate, page and rows."""
-    table = read_plain(path, columns, name)
+    table = read_plain(path, columns, name, encoding)
     for note in table.notes:
         say(note)
     finding = certify_plain(table, delta=delta, error=error, by=by)

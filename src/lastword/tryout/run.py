@@ -364,6 +364,10 @@ def try_labels(
     choices: str | None = None,
     describe: str | Path | None = None,
     instructions: str | None = None,
+    id: str | None = None,
+    group: str | None = None,
+    tidy: bool = False,
+    encoding: str | None = None,
     template: str | None = None,
     budget: float = BUDGET,
     sets: float | None = None,
@@ -383,6 +387,10 @@ def try_labels(
         choices: Column with each row's options, or a file with the options of all rows.
         describe: TOML file that describes each label.
         instructions: The question about each text.
+        id: Column of the row's name; guessed if left out.
+        group: Column whose equal values belong together, such as an author; `group` if left out.
+        tidy: Join labels that differ only in case, spaces, Unicode form, or as 1 and 1.0 do.
+        encoding: Encoding of the file's text, such as cp1252; UTF-8 if left out.
         template: `decide/plain`, `decide/listed`, `decide/chat`, or a Jinja file.
         budget: Seconds for trying other prompts.
         sets: Level of prediction sets, between 0 and 1; None for no sets.
@@ -398,7 +406,7 @@ def try_labels(
         InputError: The table cannot be read, or a column cannot be guessed.
     """
     described = None if describe is None else Path(describe)
-    columns = Named(text, label, choices, described, instructions)
+    columns = Named(text, label, choices, described, instructions, id, tidy, encoding, group)
     terms = Terms(alpha, delta, methods=METHODS, promise=promise)
     read = read_labels(source, columns)
     encoders = [one if isinstance(one, Encoder) else Encoder(one) for one in readers]
