@@ -66,7 +66,8 @@ class Labels(Running):
         """End the thread, unless the model has it in hand."""
         self._closing = True
         self.job.close()
-        self._thread.join(_END_SECONDS)
+        if self._thread.ident is not None:
+            self._thread.join(_END_SECONDS)
         self.ended = not self._thread.is_alive()
 
     def _started(self, address: str) -> None:
