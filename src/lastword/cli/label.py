@@ -1,5 +1,6 @@
 """`lastword label`: a page on which a person labels texts, and the probe that the labels prove."""
 
+import threading
 import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -90,7 +91,8 @@ def label(
     def started(address: str) -> None:
         typer.echo(f"Label at {address}\nCtrl+C stops; the same command continues.")
         if browser:
-            webbrowser.open(address)
+            # A browser in a terminal would hold the server until it is closed.
+            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
     service = Labels(job, port, started)
     run(create_label_app(service))

@@ -12,7 +12,9 @@ def refuse_unknown_variables(commands: Mapping[str, Any], names: Iterable[str]) 
     Raises:
         InputError: The first such variable.
     """
-    names = sorted(names)
+    every = [option for parsed in commands.values() for option in parsed.params]
+    others = {option.envvar for option in every}  # LASTWORD_LABEL_TOKEN is of `serve`
+    names = sorted({*names} - others)
     for command, parsed in commands.items():
         prefix = f"LASTWORD_{command.replace('-', '_').upper()}_"
         options = [p for p in parsed.params if getattr(p, "allow_from_autoenv", False)]

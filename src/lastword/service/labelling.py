@@ -30,7 +30,7 @@ from lastword.tryout.label_job import LabelJob
 from lastword.tryout.labelling import Repeated
 
 _BODY_BYTES = 2**14
-_END_SECONDS = 1.0  # that the model's thread has to end
+_END_SECONDS = 10.0  # that the model's thread has to end
 _RESULT_POLICY = (  # the file's own policy allows its own scripts alone
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: "
     "blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
@@ -51,6 +51,7 @@ class Labels(Running):
     """
 
     error: BaseException | None = None
+    _closing = False
 
     def __init__(self, job: LabelJob, port: int, started: Callable[[str], None]) -> None:
         super().__init__(Settings(port=port, body_bytes=_BODY_BYTES), _Log(self._started))
@@ -63,8 +64,10 @@ class Labels(Running):
 
     def close(self) -> None:
         """End the thread, unless the model has it in hand."""
+        self._closing = True
         self.job.close()
-        self._thread.join(_END_SECONDS)
+        if self._thread.ident is not None:
+            self._thread.join(_END_SECONDS)
         self.ended = not self._thread.is_alive()
 
     def _started(self, address: str) -> None:
@@ -75,7 +78,8 @@ class Labels(Running):
             self.job.run()
         except BaseException as error:  # told by the command, in the main thread
             self.error = error
-            os.kill(os.getpid(), signal.SIGTERM)
+            if not self._closing:
+                os.kill(os.getpid(), signal.SIGTERM)
 
 
 class _Log(Log):
@@ -194,7 +198,7 @@ class _Routes:
             "done": done,
             "rows": rows,
             "seconds_left": None if pace is None else round(pace * (rows - done)),
-            "doing": progress.doing or ("Loading the model" if labelling.complete else ""),
+            "doing": progress.doing,
             "read": progress.read,
             "to_read": progress.to_read,
             "curve": progress.curve,

@@ -52,7 +52,7 @@ class Progress:
     """What the page shows beside the texts.
 
     Attributes:
-        doing: What the user waits for; empty while there is a text to label.
+        doing: What the model's thread is doing.
         read: Number of texts that the model has read.
         to_read: Number of texts that it will read.
         curve: Numbers of labels, and the probe's leave-one-out accuracy with them.
@@ -64,7 +64,7 @@ class Progress:
         ended: True if there is nothing left to label.
     """
 
-    doing: str = ""
+    doing: str = "Loading the model"
     read: int = 0
     to_read: int = 0
     curve: tuple[tuple[int, float], ...] = ()
@@ -117,9 +117,11 @@ class LabelJob:
 
     def close(self) -> None:
         """Let `run` return before its next step, and let others label in the folder."""
-        self._stop.set()
-        self._resume()
-        self.holder.release()
+        if not self._stop.is_set():
+            self._stop.set()
+            self._resume()
+            self.labelling.close()
+            self.holder.release()
 
     def _resume(self) -> None:
         self._go_on.set()
@@ -154,6 +156,7 @@ class LabelJob:
             self._show(job, verdict, reason)
             self.progress.ended = True
             return
+        self.progress.doing = "Writing the results"
         verdict = job.run(self.out)
         self.progress.curve = verdict.depths.curve
         self._show(job, verdict, self.progress.words or _UNFINISHED)
@@ -168,12 +171,11 @@ class LabelJob:
         self.progress.to_read = len(rows)
         tracer.digests  # noqa: B018 - read once, here, because the files are large
         while (done := self.progress.read) < len(rows):
+            self.progress.doing = f"Reading texts: {done} of {enough}"
             if self._stop.is_set():
                 raise _Closed
-            if self.labelling.complete:
-                if done >= enough:
-                    break
-                self.progress.doing = f"Reading texts: {done} of {enough}"
+            if self.labelling.complete and done >= enough:
+                break
             end = min(done + _TOGETHER, first if done < first else len(rows))
             texts = [self.labelling.texts[row] for row in rows[done:end]]
             read = partial(tracer.read, texts, self.question, template)
@@ -203,7 +205,6 @@ class LabelJob:
             few = "No second round: the table has too few texts without a label."
             return " ".join(lines) or few
         self._offer(read_second_round(self.out))
-        self.progress.doing = ""
         return None
 
     def _offer(self, second: SecondRound) -> None:
@@ -214,11 +215,11 @@ class LabelJob:
                     f"{self.name}, row {row.id}: the row was edited since it was drawn. Restore "
                     "it, or choose another folder with --out"
                 )
-        rows = [row.id for row in second.open_rows]
-        self.labelling.open(second.look + 1, rows)
-        if second.labels and not self.labelling.labels:
+        number, rows = second.look + 1, [row.id for row in second.open_rows]
+        if second.labels and not self.labelling.labels_of(number):
             before = replace(second, asked=len(second.labels), look=second.look - 1)
             self.progress.words, self.progress.more = before.verdict().words, len(rows)
+        self.labelling.open(number, rows)
 
     def _prove(self, job: TryJob, verdict: Verdict) -> None:
         """Test the labels of each look, until the gain is proven or the user ends."""
@@ -237,7 +238,7 @@ class LabelJob:
             write_rows(self.out / name_of(second.look), rows, self.columns.label or "", values)
             second.tell(labels)
             proof = conclude(self.out, second, job.labels)
-            self.progress.words, self.progress.doing = proof.words, ""
+            self.progress.words = proof.words
             self.progress.proven = proof.certificate is not None
             if self.progress.proven:
                 least = proof.drawn.worth(self.terms.delta)["net_at_least"]

@@ -158,6 +158,11 @@ class Labelling:
             self._leases[row] = _Lease(tab, time.monotonic())
             return row
 
+    def close(self) -> None:
+        """Close the journal."""
+        with self.change:
+            self._journal.close()
+
     def _held(self, row: str) -> str | None:
         lease = self._leases.get(row)
         return None if lease is None else lease.tab

@@ -39,6 +39,7 @@ const undo = () => shown && send("undo", { tab }, state.done ? "Undone." : "Ther
 
 function show(next) {
   state = next;
+  at("instructions").textContent = state.instructions || "Which option is right?";
   if ("shown" in next) showText(next.shown);
   if (next.more || next.ended) showText(null);
   showProgress();
@@ -51,7 +52,6 @@ function showText(next) {
   shown = next;
   at("labelling").hidden = !shown;
   if (!shown) return;
-  at("instructions").textContent = state.instructions || "Which option is right?";
   listOptions();
   if (!changed) return;
   at("text").textContent = shown.text;
@@ -101,8 +101,8 @@ function showProgress() {
   at("bar").max = state.rows || 1;
   at("bar").value = state.done;
   at("progress").textContent = `${state.done} of ${state.rows}: ${purpose}${timeLeft(state.seconds_left)}${reading}`;
-  const elsewhere = state.done < state.rows ? "The other texts of this round are open in another tab." : "Please wait";
-  at("waiting").textContent = shown || ended ? "" : state.doing ? `${state.doing} …` : elsewhere;
+  const waits = state.done < state.rows ? "The other texts of this round are open in another tab." : `${state.doing} …`;
+  at("waiting").textContent = shown || ended ? "" : waits;
 }
 
 function showVerdict() {

@@ -1,0 +1,35 @@
+"""`lastword label` refuses what cannot be labelled in one line, before a page or a model opens."""
+
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from lastword.cli import app
+from lastword.cli.settings import refuse_unknown_variables
+from lastword.errors import InputError
+
+MODEL = ("--model", "lastword/demo-organism", "--choices", "animal,money")
+
+
+def test_tables_that_cannot_be_labelled_are_refused_in_one_line(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, content, why in (
+        ("labelled.csv", "text,label\na,money\nb,\n", "has labels already"),
+        ("bare.csv", "text\n", "has a header but no rows"),
+        ("other.csv", "text,label\na,unknown\nb,\n", "has labels already"),
+    ):
+        (tmp_path / name).write_text(content)
+        code, out, err = run("label", name, *MODEL)
+        assert (code, out) == (1, "") and why in err and err.count("\n") == 1
+    code, _, err = run("label", "missing.csv", *MODEL)
+    assert code == 1 and "missing.csv" in err
+    assert not (tmp_path / "labelled").exists()
+    assert run("label", "bare.csv", *MODEL[:2])[0] == 2, "the options have to be given"
+
+
+def test_a_variable_of_another_command_is_not_taken_for_one_of_label():
+    command: Any = get_command(app)
+    refuse_unknown_variables(command.commands, ["LASTWORD_LABEL_TOKEN", "LASTWORD_LABEL_PORT"])
+    with pytest.raises(InputError, match="LASTWORD_LABEL_TOKN is set"):
+        refuse_unknown_variables(command.commands, ["LASTWORD_LABEL_TOKN"])
