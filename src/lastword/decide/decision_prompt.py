@@ -14,7 +14,8 @@ import numpy as np
 from scipy.special import softmax
 
 from lastword.decide.batch import Scope
-from lastword.errors import InputError, ItemError, NonFiniteError
+from lastword.errors import CheckpointError, InputError, ItemError, NonFiniteError
+from lastword.model.weights.hub import HubFiles
 from lastword.records.decision import Decision
 from lastword.text.branch import Branch
 from lastword.text.items import Item
@@ -53,8 +54,9 @@ class DecisionPrompt:
         source = tracer.source
         name, revision = str(source.get("path", source["model"])), source.get("revision")
         folder = Path(name).expanduser()
-        if not (revision or any((folder / file).is_file() for file in FILES)):
-            return None
+        if not any((folder / file).is_file() for file in FILES):
+            if revision is None or not _on_hub(name, revision):
+                return None
         try:
             from transformers.decision import DecisionConfig
 
@@ -63,8 +65,6 @@ class DecisionPrompt:
             raise InputError("a decision model needs transformers 5.23 or later") from error
         except (ValueError, TypeError, OSError) as error:
             raise InputError(f"cannot read {FILES[0]} of {name}: {_line(error)}") from error
-        if revision and config == DecisionConfig():
-            return None  # the hub has neither file
         prompt = cls.with_config(config, tracer)
         prompt._require_bounded()
         return prompt
@@ -159,6 +159,15 @@ def request_of(question: Single) -> Mapping[str, Any]:
         }
     levels = [": ".join(filter(None, (o.text, o.description))) for o in question.options]
     return asked | {"type": "score", "criteria": levels}
+
+
+def _on_hub(name: str, revision: str) -> bool:
+    """Return True if the hub answers and has one of the files."""
+    files = HubFiles(name, revision)
+    try:
+        return any(files.read(file, 0, 1) is not None for file in FILES)
+    except CheckpointError:
+        return False
 
 
 def _line(error: Exception) -> str:
