@@ -85,15 +85,16 @@ def test_their_folder_gives_what_their_pipeline_gives(theirs, text):
 
 def test_a_model_on_the_hub_has_its_prompt_and_another_has_none(theirs, tmp_path, monkeypatch):
     expected = answers(theirs, TEXTS[0], QUESTIONS)[0]
+    tracer = Tracer.from_pretrained(theirs)
     with hub_server.instead(theirs, tmp_path / "kept", monkeypatch) as hub:
-        tracer = Tracer.from_pretrained("org/model")
+        tracer.source = {"model": "org/model", "revision": hub_server.COMMIT}
         prompt = DecisionPrompt.of(tracer)
         own = prompt.probabilities(tracer, TEXTS[0], QUESTIONS["animal"])
         assert_allclose(own, expected, atol=1e-5)
         for file in FILES:
             (theirs / file).unlink()
         assert DecisionPrompt.of(tracer) is None
-        hub.status = 500
+        hub.status = 403
         assert DecisionPrompt.of(tracer) is None  # no hub, no prompt
 
 

@@ -15,7 +15,7 @@ from scipy.special import softmax
 
 from lastword.decide.batch import Scope
 from lastword.errors import CheckpointError, InputError, ItemError, NonFiniteError
-from lastword.model.weights.hub import HubFiles
+from lastword.model.weights.hub import HubFiles, download
 from lastword.records.decision import Decision
 from lastword.text.branch import Branch
 from lastword.text.items import Item
@@ -55,12 +55,14 @@ class DecisionPrompt:
         name, revision = str(source.get("path", source["model"])), source.get("revision")
         folder = Path(name).expanduser()
         if not any((folder / file).is_file() for file in FILES):
-            if revision is None or not _on_hub(name, revision):
+            there = None if revision is None else _downloaded(name, revision)
+            if there is None:
                 return None
+            folder = there
         try:
             from transformers.decision import DecisionConfig
 
-            config = DecisionConfig.from_pretrained(name if revision else folder, revision=revision)
+            config = DecisionConfig.from_pretrained(folder, local_files_only=True)
         except ImportError as error:
             raise InputError("a decision model needs transformers 5.23 or later") from error
         except (ValueError, TypeError, OSError) as error:
@@ -161,13 +163,15 @@ def request_of(question: Single) -> Mapping[str, Any]:
     return asked | {"type": "score", "criteria": levels}
 
 
-def _on_hub(name: str, revision: str) -> bool:
-    """Return True if the hub answers and has one of the files."""
+def _downloaded(name: str, revision: str) -> Path | None:
+    """Return the folder of the files that the hub has; None if it has none or does not answer."""
     files = HubFiles(name, revision)
     try:
-        return any(files.read(file, 0, 1) is not None for file in FILES)
+        there = [file for file in FILES if files.read(file, 0, 1) is not None]
+        paths = [download(name, file, revision)[0] for file in there]
     except CheckpointError:
-        return False
+        return None
+    return paths[0].parent if paths else None
 
 
 def _line(error: Exception) -> str:
