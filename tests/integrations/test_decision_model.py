@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import hub_server
 import pytest
 from families import build, save
 from numpy.testing import assert_allclose
@@ -11,7 +12,7 @@ from tokenizers import ByteLevelBPETokenizer
 from transformers import PreTrainedTokenizerFast, pipeline
 
 from lastword import Choice, Decider, Multi, Predicate, Score, Tracer
-from lastword.decide.decision_prompt import DecisionPrompt, request_of
+from lastword.decide.decision_prompt import FILES, DecisionPrompt, request_of
 from lastword.decide.templates import TEMPLATES
 from lastword.errors import InputError
 from lastword.integrations.decision_model import export_decision_model
@@ -80,6 +81,21 @@ def test_their_folder_gives_what_their_pipeline_gives(theirs, text):
     expected = answers(theirs, text, QUESTIONS)
     for question, own in zip(QUESTIONS.values(), expected, strict=True):
         assert_allclose(prompt.probabilities(tracer, text, question), own, atol=1e-5)
+
+
+def test_a_model_on_the_hub_has_its_prompt_and_another_has_none(theirs, tmp_path, monkeypatch):
+    expected = answers(theirs, TEXTS[0], QUESTIONS)[0]
+    tracer = Tracer.from_pretrained(theirs)
+    with hub_server.instead(theirs, tmp_path / "kept", monkeypatch) as hub:
+        tracer.source = {"model": "org/model", "revision": hub_server.COMMIT}
+        prompt = DecisionPrompt.of(tracer)
+        own = prompt.probabilities(tracer, TEXTS[0], QUESTIONS["animal"])
+        assert_allclose(own, expected, atol=1e-5)
+        for file in FILES:
+            (theirs / file).unlink()
+        assert DecisionPrompt.of(tracer) is None
+        hub.status = 403
+        assert DecisionPrompt.of(tracer) is None  # no hub, no prompt
 
 
 @pytest.mark.parametrize("template", [None, "decide/listed", "own"])

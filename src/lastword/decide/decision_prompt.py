@@ -14,7 +14,8 @@ import numpy as np
 from scipy.special import softmax
 
 from lastword.decide.batch import Scope
-from lastword.errors import InputError, ItemError, NonFiniteError
+from lastword.errors import CheckpointError, InputError, ItemError, NonFiniteError
+from lastword.model.weights.hub import HubFiles, download
 from lastword.records.decision import Decision
 from lastword.text.branch import Branch
 from lastword.text.items import Item
@@ -53,18 +54,19 @@ class DecisionPrompt:
         source = tracer.source
         name, revision = str(source.get("path", source["model"])), source.get("revision")
         folder = Path(name).expanduser()
-        if not (revision or any((folder / file).is_file() for file in FILES)):
-            return None
+        if not any((folder / file).is_file() for file in FILES):
+            there = None if revision is None else _downloaded(name, revision)
+            if there is None:
+                return None
+            folder = there
         try:
             from transformers.decision import DecisionConfig
 
-            config = DecisionConfig.from_pretrained(name if revision else folder, revision=revision)
+            config = DecisionConfig.from_pretrained(folder, local_files_only=True)
         except ImportError as error:
             raise InputError("a decision model needs transformers 5.23 or later") from error
         except (ValueError, TypeError, OSError) as error:
             raise InputError(f"cannot read {FILES[0]} of {name}: {_line(error)}") from error
-        if revision and config == DecisionConfig():
-            return None  # the hub has neither file
         prompt = cls.with_config(config, tracer)
         prompt._require_bounded()
         return prompt
@@ -159,6 +161,17 @@ def request_of(question: Single) -> Mapping[str, Any]:
         }
     levels = [": ".join(filter(None, (o.text, o.description))) for o in question.options]
     return asked | {"type": "score", "criteria": levels}
+
+
+def _downloaded(name: str, revision: str) -> Path | None:
+    """Return the folder of the files that the hub has; None if it has none or does not answer."""
+    files = HubFiles(name, revision)
+    try:
+        there = [file for file in FILES if files.read(file, 0, 1) is not None]
+        paths = [download(name, file, revision)[0] for file in there]
+    except CheckpointError:
+        return None
+    return paths[0].parent if paths else None
 
 
 def _line(error: Exception) -> str:
