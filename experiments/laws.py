@@ -458,7 +458,11 @@ def user(model: str, data: Path, most: int, rounds: int, out: Path) -> dict[str,
         apart = np.abs(same - other).max() / np.abs(other).max()
         distinct = len(build([Branch((*i, i[0]), 1) for i in ids]))
         least = floor(tracer.backbone.parts.blocks[:PROBED], distinct)
-        told = {"texts": len(own), "tokens": sum(map(len, ids)), "distinct tokens": distinct}
+        told: dict[str, float] = {
+            "texts": len(own),
+            "tokens": sum(map(len, ids)),
+            "distinct tokens": distinct,
+        }
         told |= {"apart": float(apart), "seconds": a}
         found[name] = told | {"over user": a / b, "over floor": a / least}
         print(name, found[name], flush=True)
