@@ -330,7 +330,7 @@ def vllm_scorer(folder: str, dtype: str) -> Callable[[list[EncodedItem]], Sums]:
 
 STAGES: dict[str, Callable[[Sizes], dict[str, Any]]] = {
     stage.__name__: stage
-    for stage in (machine, families, speed, probe, options, bulk, vllm, profile, memory, flex)
+    for stage in (machine, families, speed, probe, flex, options, bulk, vllm, profile, memory)
 }
 FAMILY_HEAD = (
     "\n| family | road | attention | packed, nats | from the CPU, nats |\n|---|---|---|---|---|"

@@ -5,6 +5,7 @@
     OMP_NUM_THREADS=1 python experiments/laws.py --probes lastword/smollm2-135m
     OMP_NUM_THREADS=1 python experiments/laws.py --user lastword/smollm2-135m --data SETS
     python experiments/laws.py --plan 1000000
+    OMP_NUM_THREADS=1 python experiments/laws.py --batches lastword/smollm2-135m --data SETS
 
 A small random Llama and random token ids, so that every number can be moved alone.
 Writes the seconds and draws them; prints each law's exponent: the slope of its seconds between its
@@ -25,6 +26,9 @@ beside the floor: the products of the blocks up to that depth at the best rate o
 set's distinct tokens (a prefix that several texts share is computed once). CPU
 seconds, each the least of the rounds in turns, set by set; with how far the states of the same
 tokens are apart (a probe's text has two tokens before it, which all texts share).
+
+--batches has a probe's states of AG News by the distinct tokens of a batch: CPU seconds over those
+of the default.
 
 --plan has the plan of so many branches of 60 tokens, four an item: CPU seconds, the bytes that it
 takes beside the branches, and the process's peak memory.
@@ -255,13 +259,13 @@ def request_seconds(tracer: Decider, request: Request, rounds: int, law: str) ->
     return {"new": min(news), "again": min(agains)}
 
 
-def decisions(model: str, rounds: int, out: Path) -> dict[str, Any]:
+def decisions(model: str, rounds: int, out: Path, only: Sequence[str]) -> dict[str, Any]:
     """CPU seconds of requests, one number of them moved at a time, each law written as it comes."""
     results: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
     tracer = Decider.from_pretrained(model, correction="pmi@0.5")
     results |= {"model": model, "correction": "pmi@0.5"}
     for name, (title, values, goal) in REQUESTS.items():
-        if name in results:
+        if name in results or name not in only:
             continue
         shapes = [replace(Request(), **{name: value}) for value in values]
         timed = [request_seconds(tracer, shape, rounds, name) for shape in shapes]
@@ -454,12 +458,32 @@ def user(model: str, data: Path, most: int, rounds: int, out: Path) -> dict[str,
         apart = np.abs(same - other).max() / np.abs(other).max()
         distinct = len(build([Branch((*i, i[0]), 1) for i in ids]))
         least = floor(tracer.backbone.parts.blocks[:PROBED], distinct)
-        told = {"texts": len(own), "tokens": sum(map(len, ids)), "distinct tokens": distinct}
+        told: dict[str, float] = {
+            "texts": len(own),
+            "tokens": sum(map(len, ids)),
+            "distinct tokens": distinct,
+        }
         told |= {"apart": float(apart), "seconds": a}
         found[name] = told | {"over user": a / b, "over floor": a / least}
         print(name, found[name], flush=True)
         out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return found
+
+
+def batches(model: str, data: Path, most: int, rounds: int) -> dict[int, float]:
+    """Return CPU seconds of a probe's states by the tokens of a batch, over the largest."""
+    tracer = Tracer.from_pretrained(model, prefix_cache=0)
+    lines = (data / "agnews.jsonl").read_text(encoding="utf-8").splitlines()[:most]
+    ids: Any = tracer.tokenizer([json.loads(line)["input"] for line in lines])["input_ids"]
+    passages = [Passage(tuple(i), 0) for i in ids]
+    sizes = (512, 1024, 2048, tracer.batch_tokens)
+
+    def seconds(size: int) -> float:
+        tracer.batch_tokens = size
+        return cpu_seconds(tracer.pooled, passages, [PROBED])
+
+    least = np.min([[seconds(size) for size in sizes] for _ in range(rounds)], axis=0)
+    return dict(zip(sizes, (least / least[-1]).tolist(), strict=True))
 
 
 def planning(count: int) -> dict[str, float]:
@@ -481,8 +505,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--decisions", metavar="MODEL", help="Requests of `decide` to a model.")
+    parser.add_argument("--only", nargs="+", choices=REQUESTS, default=[*REQUESTS])
     parser.add_argument("--probes", metavar="MODEL", help="Answers of probes over the model's.")
     parser.add_argument("--user", metavar="MODEL", help="A probe's states over a user's.")
+    parser.add_argument("--batches", metavar="MODEL", help="A probe's states by tokens of a batch.")
     parser.add_argument("--plan", type=int, metavar="BRANCHES", help="The plan of so many.")
     parser.add_argument("--data", type=Path, help="Folder of sets of texts, for --user.")
     parser.add_argument("--texts", type=int, default=1000, help="Most of a set, for --user.")
@@ -492,6 +518,9 @@ def main() -> None:
     if options.user:
         out = options.out or RESULTS / "probes" / "user.json"
         user(options.user, options.data, options.texts, options.rounds, out)
+        return
+    if options.batches:
+        print(batches(options.batches, options.data, options.texts, options.rounds))
         return
     if options.plan:
         print(planning(options.plan))
@@ -504,7 +533,10 @@ def main() -> None:
     name = "laws-decisions" if options.decisions else "laws"
     out = options.out or RESULTS / f"{name}.json"
     if options.decisions:
-        drawn = decisions_figure(decisions(options.decisions, options.rounds, out))
+        results = decisions(options.decisions, options.rounds, out, options.only)
+        if {*options.only} < {*REQUESTS}:
+            return
+        drawn = decisions_figure(results)
     else:
         results = laws(options.rounds)
         drawn = figure(results)

@@ -156,7 +156,8 @@ def planned(items: list[list[list[Branch]]], budget: int) -> list[list[int]]:
         return len(commonprefix([a, b]))
 
     groups: list[list[int]] = []
-    load, last = 0, [()] * 2
+    load = 0
+    last: list[tuple[int, ...]] = [()] * 2
     for i in sorted(range(len(items)), key=lambda i: fed(items[i])[0]):
         alone = sum(len(prefixes(prompt)) for prompt in items[i])
         shared = 0

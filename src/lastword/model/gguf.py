@@ -193,7 +193,7 @@ def read_once(label: str) -> Iterator[None]:
     opened: Any = reader._mapped
 
     def plain_reader(path: str) -> Any:
-        class Reader(own_reader):
+        class Reader(own_reader):  # type: ignore[misc]
             """A reader of plain arrays: slices of a memory map take three times as long."""
 
             def __setattr__(self, name: str, value: Any) -> None:
