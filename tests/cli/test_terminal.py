@@ -215,7 +215,7 @@ def test_doctor_tells_what_is_here_and_what_is_missing(run, monkeypatch):
     found = json.loads(run("doctor", "--json")[1])
     assert found["versions"]["lastword"] == lastword.__version__
     assert found["extras"]["ray"]["missing"] == ["ray"]
-    assert found["extras"]["eval"]["missing"] == []
+    assert found["extras"]["try"]["missing"] == []
     assert found["models"][ORGANISM] == "embedded"
     assert found["devices"][0]["name"] == "cpu" and found["devices"][0]["free_gb"] > 0
     assert found["hub"]["offline"] and found["hub"]["token"] is True

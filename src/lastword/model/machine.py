@@ -11,7 +11,8 @@ _PACKAGES = ("torch", "transformers", "tokenizers", "huggingface-hub", "datasets
 
 # What each extra is for.
 EXTRAS = {
-    "eval": "eval, merge, report, ablate, compare, certify, lm-eval; frames, Parquet",
+    "try": "try, label, decide, certify, report; frames, Parquet, Excel",
+    "lab": "benchmarks of the hub, lm-eval",
     "bench": "bench",
     "large": "models over several devices, LoRA adapters",
     "quant": "--load quantize=int8 and nf4",
