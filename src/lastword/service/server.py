@@ -4,8 +4,6 @@ import asyncio
 import atexit
 import gc
 import os
-import resource
-import signal
 import socket
 import sys
 from contextlib import suppress
@@ -18,6 +16,7 @@ from starlette.types import ASGIApp
 
 from lastword.errors import InputError
 from lastword.service.running import Running
+from lastword.service.system import on_end, raise_file_limit
 from lastword.version import __version__
 
 _LINES_SECONDS = 2.0  # in which a batch tells what it has no answer for
@@ -95,7 +94,7 @@ class Server:
 def run(app: FastAPI) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP; every accepted request is answered before it returns.
 
-    Where the model hangs it does not return: the process ends with 0.
+    If the model hangs, it does not return: the process ends with 0.
 
     Raises:
         InputError: The address cannot be listened on.
@@ -103,13 +102,10 @@ def run(app: FastAPI) -> None:
 
     async def serve() -> None:
         server, loop = Server(app, app.state.service), asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
-                loop.add_signal_handler(number, server.stop)
+        on_end(loop, server.stop)
         await server.run()
 
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    raise_file_limit()
     spare_the_model()
     asyncio.run(serve())
     if not app.state.service.ended:
@@ -117,9 +113,10 @@ def run(app: FastAPI) -> None:
 
 
 def spare_the_model() -> None:
-    """Let Python not look for garbage in what stays: half a million objects, 0.2 s each time.
+    """Exclude the loaded objects from garbage collection.
 
-    A body of many entries makes it look again and again, and every thread waits.
+    A collection takes 0.2 s for half a million objects. A body of many entries causes several, and
+    every thread waits for them.
     """
     gc.collect()
     gc.freeze()
