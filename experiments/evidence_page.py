@@ -460,9 +460,9 @@ def _words(drawn: dict[str, Any] | None) -> str:
 
 
 def verdicts_table(shown: Sequence[Shown]) -> Table:
-    """A row a cell: chance, base, TRACE and its verdict, the best correction, the best control."""
+    """A row per cell: base, TRACE and its verdict, the best correction, the best control."""
     columns = (
-        *(Column("Set"), Column("Model"), Column("Items"), level("Chance"), level("Base")),
+        *(Column("Set"), Column("Model"), Column("Items"), level("Base")),
         *(level("TRACE"), Column("Verdict"), Column("Best correction"), level("Corrected")),
         level("Best unread"),
     )
@@ -473,7 +473,7 @@ def _verdict_row(one: Shown) -> tuple[Value, ...]:
     s, j = one.summary, one.judgement
     name, own = one.best or ("", None)
     return (
-        *(one.title, one.model, j.items, 100 * s.chance, 100 * s.mc1_base, 100 * s.mc1),
+        *(one.title, one.model, j.items, 100 * s.mc1_base, 100 * s.mc1),
         *(VERDICTS[j.finding], name, math.nan if own is None else 100 * own.mc1),
         100 * one.rival[1],
     )
