@@ -45,7 +45,6 @@ README = HERE.parent / "README.md"
 RESULTS = HERE / "results" / "evidence.json"
 FURTHER = HERE / "results" / "evidence.md"
 PROMISED = HERE / "results" / "promised.json"  # of promised.py
-POWER = HERE / "results" / "power.json"  # of a script that the history keeps
 PROBES = HERE / "results" / "probes"  # of probes.py
 LABELS, MORE, NULL = "100", "200", ", labels permuted"
 # Cells whose probe is right more often than the model by ten points, which half of 100 labels
@@ -204,10 +203,8 @@ def _brief(one: Shown | None) -> str:
 def render(kept: Path, shown: Sequence[Shown], bounds: Sequence[Shown]) -> str:
     """The page of cells in hand."""
     promised = json.loads(PROMISED.read_text(encoding="utf-8"))
-    power = json.loads(POWER.read_text(encoding="utf-8"))
     tables = [
         labels_table(promised),
-        power_table(power, promised),
         verdicts_table(shown),
     ]
     return _template("evidence.md.jinja").render(
@@ -248,14 +245,16 @@ def _template(name: str) -> Template:
     return environment.from_string((HERE / name).read_text(encoding="utf-8"))
 
 
-def _promises(promised: dict[str, Any]) -> dict[str, int]:
-    """Of the cells of 100 labels: how many, how many gain 10 points, how many break the promise."""
+def _promises(promised: dict[str, Any]) -> dict[str, float]:
+    """Return what 100 labels certify over all cells, with the true labels and permuted ones."""
     drawn = [cell["drawn"][""][LABELS]["gain"] for cell in promised.values()]
+    null = [cell["drawn"][NULL][LABELS]["gain"] for cell in promised.values()]
     return {
         "cells": len(drawn),
         "ten": sum(own["true gain"] >= 10 for own in drawn),
-        "worse": sum(own["worse"] > 0.05 for own in drawn),
         "draws": min(own["draws"] for own in drawn),
+        "worst": max(own["worse"] for own in drawn),
+        "null": mean(np.array([own["on"] for own in null])),
     }
 
 
@@ -427,7 +426,7 @@ def labels_table(promised: dict[str, Any]) -> Table:
     columns = (
         *(Column("Job"), Column("Model"), level("Model alone"), Column("Corrections, certified")),
         *(Column("With a probe, certified"), Column("On"), Column("At least")),
-        *(Column("Worse than promised"), Column("Bag of words")),
+        Column("Bag of words"),
     )
     files = {key: PROBES / f"{key}.json" for key in (Path(model).name for model in MODELS)}
     probed = {key: json.loads(path.read_text("utf-8"))["sets"] for key, path in files.items()}
@@ -446,51 +445,11 @@ def _labels_row(title: str, model: str, cell: dict[str, Any], words: str) -> tup
     drawn = cell["drawn"][""][LABELS]
     alone, own = drawn["gain, corrections alone"], drawn["gain"]
     base = 100 * cell["base"]
-    low, high = (100 * share for share in own["worse, 95%"])
     least = "–" if own["at least"] is None else f"{own['at least']:+.1f}"
     return (
         *(title, model, base, f"{base + alone['true gain']:.1f}"),
-        *(f"{base + own['true gain']:.1f}", f"{own['on']:.0%}", least),
-        *(f"{own['worse']:.1%} [{low:.1f}, {high:.1f}]", words),
+        *(f"{base + own['true gain']:.1f}", f"{own['on']:.0%}", least, words),
     )
-
-
-def power_table(power: dict[str, Any], promised: dict[str, Any]) -> Table:
-    """What 100 labels certify by how delta is shared, over all cells: before and now."""
-    columns = (
-        *(
-            Column("What shares delta"),
-            Column("On"),
-            Column("True gain", 1, signed=True),
-            Column("Cells with +10"),
-        ),
-        *(Column("Worse than promised, at most"), Column("Labels permuted: on")),
-        Column("Worse then, at most"),
-    )
-    ways: dict[str, tuple[str | None, str | None]] = {
-        "the graph of 0.3, few breaks": ("graph, few breaks", None),
-        "the graph of 0.3, a gain": ("graph, a gain", None),
-        "shares, a gain, corrections alone": (None, "gain, corrections alone"),
-        "shares, a gain, 2/3 to a probe": (None, "gain"),
-    }
-    rows = []
-    for title, (before, now) in ways.items():
-        right, null = (
-            [
-                own[kind][before] if before else promised[name]["drawn"][kind][LABELS][now]
-                for name, own in power.items()
-            ]
-            for kind in ("", NULL)
-        )
-        gains = [own["true gain"] for own in right]
-        rows.append(
-            (title, f"{mean(np.array([own['on'] for own in right])):.0%}", mean(np.array(gains)))
-            + (f"{sum(gain >= 10 for gain in gains)} of {len(gains)}",)
-            + (f"{max(own['worse'] for own in right):.1%}",)
-            + (f"{mean(np.array([own['on'] for own in null])):.0%}",)
-            + (f"{max(own['worse'] for own in null):.1%}",)
-        )
-    return Table("power", "Before and now", columns, tuple(rows))
 
 
 def _words(drawn: dict[str, Any] | None) -> str:
@@ -501,11 +460,11 @@ def _words(drawn: dict[str, Any] | None) -> str:
 
 
 def verdicts_table(shown: Sequence[Shown]) -> Table:
-    """A row a cell: chance, base, TRACE and its verdict, the best correction, the best control."""
+    """A row per cell: base, TRACE and its verdict, the best correction, the best control."""
     columns = (
-        *(Column("Set"), Column("Model"), Column("Items"), level("Chance"), level("Base")),
+        *(Column("Set"), Column("Model"), Column("Items"), level("Base")),
         *(level("TRACE"), Column("Verdict"), Column("Best correction"), level("Corrected")),
-        *(Column("Best unread"), level("Unread")),
+        level("Best unread"),
     )
     return Table("verdicts", "Verdicts", columns, tuple(_verdict_row(one) for one in shown))
 
@@ -513,11 +472,10 @@ def verdicts_table(shown: Sequence[Shown]) -> Table:
 def _verdict_row(one: Shown) -> tuple[Value, ...]:
     s, j = one.summary, one.judgement
     name, own = one.best or ("", None)
-    rival, share = one.rival
     return (
-        *(one.title, one.model, j.items, 100 * s.chance, 100 * s.mc1_base, 100 * s.mc1),
+        *(one.title, one.model, j.items, 100 * s.mc1_base, 100 * s.mc1),
         *(VERDICTS[j.finding], name, math.nan if own is None else 100 * own.mc1),
-        *(rival, 100 * share),
+        100 * one.rival[1],
     )
 
 
