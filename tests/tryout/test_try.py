@@ -314,7 +314,7 @@ def test_enough_labels_are_certified_and_the_command_to_serve_is_told(tmp_path: 
     assert f"As certified, {contest['best']} changes {len(changes)} answers" in errors
     # `certify` asks for the promise of the certificate beside the records.
     done = CliRunner().invoke(app, ["certify", str(out), "--methods", "all"])
-    assert done.exit_code == 0 and "at most 10% of all answers broken" in done.stdout
+    assert done.exit_code == 0 and "at most 10% of all answers are broken" in done.stdout
     done = CliRunner().invoke(app, ["certify", str(out), "--promise", "gain"])
     assert "of all answers broken" not in done.stdout
     text, question = "Which goods?", {"goods": Choice("", ["clay lamps", "pale cedar boats"])}
@@ -494,7 +494,7 @@ def test_a_probe_is_fitted_tested_on_other_labels_and_left_beside_the_certificat
     assert certificate.counts.items == len(rows) - probe.labels == tested["items"]
     assert tested["fixed"] == certificate.counts.fixed
     assert all(0.8 < own["at_least"] < own["corrected"] for own in contest["classes"])
-    with pytest.raises(CertificateError, match="--probe"):
+    with pytest.raises(CertificateError, match="name its file among the probes"):
         Decider.demo(certificate=certificate)
     asked = ["decide", "--model", "lastword/demo-organism", "--certificate"]
     asked += [str(out / "certificate.toml"), "--questions", str(out / "questions.yaml"), "--json"]
