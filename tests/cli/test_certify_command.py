@@ -92,7 +92,7 @@ def test_slices_go_by_a_field_of_the_items_file(runs, tmp_path):
     assert sizes == [("3", 100), ("de", 100), ("fr", 100)]
     chosen = next(t for t in told["trials"] if t["policy"] == told["policy"])
     assert sum(part["broken"] for part in told["slices"]) == chosen["broken"]
-    assert "by language, 3 slices: " in run(runs, "--alpha", 0.4, *by).stdout
+    assert "By language (3 slices): " in run(runs, "--alpha", 0.4, *by).stdout
     with pytest.raises(TraceError, match="--by takes"):
         run(runs, "--alpha", 0.4, *by[:2])
     with pytest.raises(TraceError, match="--items goes with"):

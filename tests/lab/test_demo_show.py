@@ -152,7 +152,7 @@ def test_the_demo_parts_a_repair_from_a_break_in_25_lines(tmp_path):
     text, figures = shown(page, {ORGANISM: Tracer.demo("organism")}, advice=advice)
     assert len(text.splitlines()) <= 25
     words = " ".join(text.split())
-    assert re.search(r"the repair \([\d.]+ nats\) is allowed", words)
+    assert re.search(r"the correction \([\d.]+ nats\) is allowed", words)
     assert re.search(r"the break \([\d.]+ nats\) is not allowed", words)
     assert re.search(r"allowed +overrides by", words) and "every item" in words
     assert page.name in "".join(text.split())  # a long path folds
@@ -172,7 +172,7 @@ def test_the_page_has_the_stories_of_all_models(few, tmp_path, monkeypatch):
     other = replace(few, name="Other", title="another")
     text, figures = shown(page, {few: tracer, other: tracer})
     assert set(figures) == {"few", "other"} and figures["few"] == figures["other"]
-    assert text.count("12 questions to a small model") == 2 and text.count(page.name) == 1
+    assert text.count("A small model answers 12 questions") == 2 and text.count(page.name) == 1
     html = page.read_text(encoding="utf-8")
     assert html.index(few.title) < html.index(other.title)
 

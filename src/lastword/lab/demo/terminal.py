@@ -16,10 +16,7 @@ from lastword.trust.summary import ALLOWED
 
 def story_lines(tale: Story, advice: Sequence[tuple[str, str]]) -> Group:
     """Return one correction, one break, what the certificate allows, figures, and what next."""
-    title = (
-        f"A small model answers {tale.items} questions: what correction changes, and what the "
-        "certificate allows"
-    )
+    title = f"A small model answers {tale.items} questions: what TRACE changes and what is allowed"
     parts = (
         _columns(_cases(tale)),
         _columns([*_certificate(tale), ("accuracy", Text(_rights(tale)))]),
