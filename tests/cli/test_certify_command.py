@@ -71,7 +71,7 @@ def test_a_temperature_is_fitted_on_what_the_certificate_shows(runs, tmp_path):
 
 def test_slices_are_told_and_counted(runs):
     lines = run(runs, "--alpha", 0.4, "--by", "answer").stdout.splitlines()
-    assert len(lines) == 8 and lines[7].startswith("by answer, ")
+    assert len(lines) == 8 and lines[7].startswith("By answer (")
     told = json.loads(run(runs, "--alpha", 0.4, "--by", "truth", "--json").stdout)
     chosen = next(t for t in told["trials"] if t["policy"] == told["policy"])
     assert told["by"] == "truth"

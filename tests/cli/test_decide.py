@@ -49,7 +49,9 @@ def test_one_text_as_json_is_what_python_gives(run, questions):
 def test_standard_input_and_a_table(run, questions, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO(TEXT + "\n"))
     code, out, _ = run("decide", *MODEL, "--questions", questions)
-    assert code == 0 and "goods" in out and "own answers; probabilities not calibrated" in out
+    assert (
+        code == 0 and "goods" in out and "the model's answers; probabilities not calibrated" in out
+    )
     assert ("yes" in out) or ("no " in out)
 
 

@@ -16,7 +16,7 @@ def test_tables_that_cannot_be_labelled_are_refused_in_one_line(run, tmp_path, m
     monkeypatch.chdir(tmp_path)
     for name, content, why in (
         ("labelled.csv", "text,label\na,money\nb,\n", "has labels already"),
-        ("bare.csv", "text\n", "has a header but no rows"),
+        ("bare.csv", "text\n", "has no rows; expected a header and rows"),
         ("other.csv", "text,label\na,unknown\nb,\n", "has labels already"),
     ):
         (tmp_path / name).write_text(content)
