@@ -17,7 +17,7 @@ from typing import Any
 
 from lastword.errors import InputError
 from lastword.files.strict_json import from_json, to_json
-from lastword.files.writing import open_whole
+from lastword.files.writing import write_text
 
 FILE, SCHEMA = "labels.jsonl", 1
 
@@ -41,8 +41,7 @@ class Journal:
     def __init__(self, path: Path, header: dict[str, Any]) -> None:
         try:
             if not path.exists():
-                with open_whole(path) as file:
-                    file.write((to_json({"schema": SCHEMA} | header) + "\n").encode())
+                write_text(path, to_json({"schema": SCHEMA} | header) + "\n")
             self._file = os.open(path, os.O_RDWR | os.O_APPEND)
             content = path.read_bytes()
             self._size = content.rfind(b"\n") + 1
