@@ -15,7 +15,7 @@ from lastword.version import __version__
 
 
 class Running:
-    """What the server and the guard need around an application; its `app.state.service`.
+    """The parts around an application that server and guard need; its `app.state.service`.
 
     Attributes:
         begin: When it began, in seconds since the epoch.

@@ -23,6 +23,12 @@ def deal_folds(groups: Sequence[Hashable], order: Iterable[Hashable], count: int
     return np.array([fold[group] for group in groups])
 
 
+def random_folds(groups: Int[np.ndarray, " items"], count: int, seed: int) -> Folds:
+    """Return the fold of each item: its groups are dealt in random order."""
+    order = np.random.default_rng(seed).permutation(np.unique(groups))
+    return deal_folds(groups.tolist(), order.tolist(), count)
+
+
 def cross_fit(
     answer: Callable[[Which, Which], dict[Name, np.ndarray]], folds: Folds
 ) -> dict[Name, np.ndarray]:

@@ -49,7 +49,7 @@ from lastword.text.passages import Passage
 from lastword.text.prompt_template import Template, template_name
 from lastword.text.question import Choice, question_digest
 from lastword.trust.certificate import CertifiedProbe as Mark
-from lastword.trust.crossfit import Folds, cross_fit, deal_folds
+from lastword.trust.crossfit import Folds, cross_fit, random_folds
 from lastword.trust.grouping import Groups
 from lastword.trust.groups import FRACTION, SEED, fit_part
 
@@ -145,8 +145,7 @@ class Material:
     @property
     def folds(self) -> Folds:
         """The fold of each text."""
-        order = np.random.default_rng(SEED).permutation(np.unique(self.groups))
-        return deal_folds(self.groups.tolist(), order.tolist(), FOLDS)
+        return random_folds(self.groups, FOLDS, SEED)
 
 
 def hold(tracer: "Tracer", material: Material) -> Contest | None:

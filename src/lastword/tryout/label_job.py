@@ -49,7 +49,7 @@ _UNFINISHED = "The second round is not finished: nothing is proven yet."
 
 @dataclass
 class Progress:
-    """What the page shows beside the texts.
+    """The facts that the page shows beside the texts.
 
     Attributes:
         doing: What the model's thread is doing.

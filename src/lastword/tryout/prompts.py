@@ -21,7 +21,7 @@ from lastword.decide.templates import DEFAULT, TEMPLATES
 from lastword.errors import InputError, ItemError
 from lastword.probes.state import POOLINGS, fit_state, kept
 from lastword.text.prompt_template import Template
-from lastword.trust.crossfit import cross_fit, deal_folds
+from lastword.trust.crossfit import cross_fit, random_folds
 from lastword.tryout.labels import Labels
 
 if TYPE_CHECKING:
@@ -45,14 +45,17 @@ class Raced:
     Attributes:
         ids: Rows that were answered [rows].
         right: True where the answer was right [rows].
-        probe: True if a cross-validated probe answered, not the model.
     """
 
     name: str
     template: Template | DecisionPrompt
     ids: tuple[str, ...]
     right: Bool[np.ndarray, " rows"]
-    probe: bool = False
+
+    @property
+    def probe(self) -> bool:
+        """True if a cross-validated probe answered, not the model."""
+        return self.name.endswith(WITH_PROBE)
 
 
 @dataclass(frozen=True)
@@ -126,9 +129,7 @@ def _with_probe(tracer: "Tracer", labels: Labels, prompt: Raced) -> Raced | None
     rows = {id: (text, truth) for text, _, truth, id, _ in labels.rows}
     texts, truths = zip(*(rows[id] for id in prompt.ids), strict=True)
     numbers = labels.groups
-    groups = [numbers[id] for id in prompt.ids]
-    order = np.random.default_rng(SEED).permutation(np.unique(groups))
-    folds = deal_folds(groups, order.tolist(), _FOLDS)
+    folds = random_folds(np.array([numbers[id] for id in prompt.ids]), _FOLDS, SEED)
     fitted = {fold: kept(truths, np.flatnonzero(folds != fold).tolist()) for fold in set(folds)}
     if any(len({truths[i] for i in places}) < 2 for places in fitted.values()):
         return None
@@ -142,7 +143,7 @@ def _with_probe(tracer: "Tracer", labels: Labels, prompt: Raced) -> Raced | None
         return {"probe": np.array(probe.classes)[best]}
 
     right = cross_fit(answer, folds)["probe"] == np.array(truths)
-    return replace(prompt, name=prompt.name + WITH_PROBE, right=right, probe=True)
+    return replace(prompt, name=prompt.name + WITH_PROBE, right=right)
 
 
 def file_of(name: str) -> str:
