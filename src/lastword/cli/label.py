@@ -26,32 +26,19 @@ def label(
     ],
     model: opt.Model,
     choices: Annotated[str, typer.Option(help="The options: a,b,c, or a file with one per line.")],
-    instructions: Annotated[str | None, typer.Option(help="The question about each text.")] = None,
-    describe: Annotated[
-        Path | None, typer.Option(help="TOML file that describes each label, for the prompt.")
-    ] = None,
-    text: Annotated[
-        str | None, typer.Option(help="Column of the text; guessed if left out.")
-    ] = None,
+    instructions: opt.Instructions = None,
+    describe: opt.Describe = None,
+    text: opt.TextColumn = None,
     label: Annotated[
         str | None, typer.Option(help="Column for the labels in the written files.")
     ] = None,
-    id: Annotated[
-        str | None, typer.Option(help="Column of the row's name; guessed if left out.")
-    ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(help="Column of what texts share: an author, a thread. Default: `group`."),
-    ] = None,
+    id: opt.RowId = None,
+    group: opt.Group = None,
     encoding: opt.Encoding = None,
     template: opt.Template = None,
     promise: opt.Promise = "gain",
-    alpha: Annotated[
-        float, typer.Option(help="Maximum share of answers broken, for --promise breaks.")
-    ] = 0.05,
-    delta: Annotated[
-        float, typer.Option(help="Maximum probability that the guarantee does not hold.")
-    ] = 0.05,
+    alpha: opt.Alpha = 0.05,
+    delta: opt.Delta = 0.05,
     out: Annotated[
         Path, typer.Option(help="Folder for labels and results; a restart continues from it.")
     ] = Path("labelled"),

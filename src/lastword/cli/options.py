@@ -102,6 +102,20 @@ Encoding = Annotated[
     str | None,
     typer.Option(help="Encoding of the table, such as cp1252 or gb18030. Default: UTF-8."),
 ]
+TextColumn = Annotated[str | None, typer.Option(help="Column of the text; guessed if left out.")]
+Describe = Annotated[
+    Path | None, typer.Option(help="TOML file that describes each label, for the prompt.")
+]
+Instructions = Annotated[str | None, typer.Option(help="The question about each text.")]
+RowId = Annotated[str | None, typer.Option(help="Column of the row's name; guessed if left out.")]
+Group = Annotated[
+    str | None,
+    typer.Option(help="Column of what texts share: an author, a thread. Default: `group`."),
+]
+Alpha = Annotated[
+    float, typer.Option(help="Maximum share of answers broken, for --promise breaks.")
+]
+Delta = Annotated[float, typer.Option(help="Maximum probability that the guarantee does not hold.")]
 Promise = Annotated[
     Literal["gain", "breaks"],
     typer.Option(

@@ -26,9 +26,7 @@ def try_(
         ),
     ],
     model: opt.Model,
-    text: Annotated[
-        str | None, typer.Option(help="Column of the text; guessed if left out.")
-    ] = None,
+    text: opt.TextColumn = None,
     label: Annotated[
         str | None, typer.Option(help="Column of the right answer; guessed if left out.")
     ] = None,
@@ -39,17 +37,10 @@ def try_(
             "Default: the labels that occur."
         ),
     ] = None,
-    describe: Annotated[
-        Path | None, typer.Option(help="TOML file that describes each label, for the prompt.")
-    ] = None,
-    instructions: Annotated[str | None, typer.Option(help="The question about each text.")] = None,
-    id: Annotated[
-        str | None, typer.Option(help="Column of the row's name; guessed if left out.")
-    ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(help="Column of what texts share: an author, a thread. Default: `group`."),
-    ] = None,
+    describe: opt.Describe = None,
+    instructions: opt.Instructions = None,
+    id: opt.RowId = None,
+    group: opt.Group = None,
     tidy: Annotated[
         bool,
         typer.Option(
@@ -62,12 +53,8 @@ def try_(
         str, typer.Option(help="Time for trying other prompts: 90s, 10m, 1h.")
     ] = "5m",
     promise: opt.Promise = "gain",
-    alpha: Annotated[
-        float, typer.Option(help="Maximum share of answers broken, for --promise breaks.")
-    ] = 0.05,
-    delta: Annotated[
-        float, typer.Option(help="Maximum probability that the guarantee does not hold.")
-    ] = 0.05,
+    alpha: opt.Alpha = 0.05,
+    delta: opt.Delta = 0.05,
     sets: Annotated[
         float | None,
         typer.Option(help="Prediction sets that contain the right option in this share: 0.9."),
