@@ -229,7 +229,7 @@ def seconds_of(run: Callable[[], Any]) -> float:
 
 
 def bulk(sizes: Sizes) -> dict[str, Any]:
-    """Texts a second by a probe, and the share of the time that is the trunk's."""
+    """Texts a second by a probe and by the model's answer, and the trunk's share of the probe's."""
     model, tokenizer = model_of(sizes), embedded.load("organism")[1]
     reader, topic = Tracer(model, tokenizer, invariant=0.5), Choice("What?", ["fox", "bill"])
     ready = Decider(reader).prepare({"topic": topic})
@@ -243,8 +243,12 @@ def bulk(sizes: Sizes) -> dict[str, Any]:
     list(decider.decide_many(texts[:256], ready))
     with metered(tracer) as meter:
         answers = list(decider.decide_many(texts, ready))
+    asker, asked = Decider(tracer), texts[: sizes.texts // 10]
+    list(asker.decide_many(texts[:256], ready))
+    seconds = seconds_of(lambda: list(asker.decide_many(asked, ready)))
     return {
         "texts_a_second": len(answers) / meter.total,
+        "answers_a_second": len(asked) / seconds,
         "tokens_a_second": meter.tokens / meter.total,
         "trunk": meter.seconds["trunk"] / meter.total,
         "depth": fit.depth,
@@ -362,6 +366,7 @@ def table(found: dict[str, Any]) -> Iterator[str]:
         rates = f"{timed['texts_a_second']:.0f} texts, {timed['tokens_a_second']:.0f} tokens"
         share = f"{100 * timed['trunk']:.0f}% of it in the trunk"
         yield f"\nBulk by a probe at depth {timed['depth']}: {rates} a second, {share}."
+        yield f"The model's answer: {timed['answers_a_second']:.0f} texts a second."
     if seen := done.get("profile"):
         waits = sum(count for count, _ in seen["waits"].values())
         yield f"\nThe device is busy {100 * seen['busy']:.0f}% of it; the host waits {waits} times."
