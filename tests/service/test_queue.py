@@ -58,10 +58,7 @@ def test_who_leaves_is_out_at_once():
     assert len(queue) == 0 and queue.next(2) == []
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), max_size=40),
-    st.integers(1, 8),
-)
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), max_size=40), st.integers(1, 8))
 def test_nobody_is_lost_and_no_pass_mixes_the_lanes(sent, most):
     entries = [Entry(str(i), *own) for i, own in enumerate(sent)]
     lane = {entry.name: entry.batch for entry in entries}

@@ -268,9 +268,7 @@ class Decider:
         if isinstance(encoded, ItemError) or not isinstance(self.correction, Scored):
             return encoded
         lack = lacks(
-            self.correction.needs,
-            blind=encoded.blind is not None,
-            free=bool(encoded.content_free),
+            self.correction.needs, blind=encoded.blind is not None, free=bool(encoded.content_free)
         )
         if lack is None:
             return encoded

@@ -100,12 +100,7 @@ def connected(cluster: Cluster, spare: int = 0) -> Iterator[None]:
     if cluster.starts_here and spare:
         local["num_cpus"] = math.ceil(cluster.workers * cluster.cpus_per_worker) + spare
     try:
-        ray.init(
-            address=cluster.address,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            **local,
-        )
+        ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR, **local)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise InputError(
             f"no Ray at {cluster.address} ({last_line(error)}); give the address of a running "

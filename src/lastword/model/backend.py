@@ -124,10 +124,7 @@ class Local:
     vocabularies = True
 
     def __init__(
-        self,
-        model: PreTrainedModel,
-        options: LoadOptions,
-        source: dict[str, Any] | None = None,
+        self, model: PreTrainedModel, options: LoadOptions, source: dict[str, Any] | None = None
     ) -> None:
         backbone = Backbone(model)
         (options.theta or Theta()).window(backbone.depth)  # refuses a model that is too shallow

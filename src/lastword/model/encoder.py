@@ -148,9 +148,7 @@ class Encoder:
         starts = torch.tensor([passage.start for passage in passages])
         pooled = present & (place >= starts[:, None]).to(self._device)
         hidden = self._model(
-            input_ids=ids.to(self._device),
-            attention_mask=present.long(),
-            output_hidden_states=True,
+            input_ids=ids.to(self._device), attention_mask=present.long(), output_hidden_states=True
         ).hidden_states
         return torch.stack([self._pool(hidden[depth], pooled) for depth in depths], dim=1)
 

@@ -50,9 +50,7 @@ from lastword.model.weights.adapter import (
     read_config,
     require_bounded_patterns,
 )
-from lastword.model.weights.adapter import (
-    CONFIG as ADAPTER,
-)
+from lastword.model.weights.adapter import CONFIG as ADAPTER
 from lastword.model.weights.checkpoint import (
     Checkpoint,
     SafetensorsCheckpoint,

@@ -283,13 +283,7 @@ class Corrector:
         return found[0]
 
     def write(
-        self,
-        decision: Decision,
-        item: Item,
-        *,
-        full: bool,
-        request: str,
-        value: str | None = None,
+        self, decision: Decision, item: Item, *, full: bool, request: str, value: str | None = None
     ) -> dict[str, Any]:
         """Return the JSON of a decision; under shadow the base's, with the difference logged."""
         if self._learned is not None:

@@ -83,9 +83,7 @@ class ItemBody(BaseModel, strict=True, extra="forbid", json_schema_extra={"examp
         None, description="The prompt without its question, for a correction that reads it."
     )
     content_free: list[Text] = Field(
-        [],
-        max_length=8,
-        description="The prompt with inputs that say nothing, for `contextual`.",
+        [], max_length=8, description="The prompt with inputs that say nothing, for `contextual`."
     )
     group: Text | None = Field(None, description="For certificates; a label may name one here.")
 

@@ -397,11 +397,7 @@ def has_control(texts: Iterable[str], tokenizer: Tokenizer) -> bool:
 
 
 def _literal(
-    prompt: str,
-    item: Item,
-    tokenizer: Tokenizer,
-    chat: Chat | None,
-    join: Literal["text", "ids"],
+    prompt: str, item: Item, tokenizer: Tokenizer, chat: Chat | None, join: Literal["text", "ids"]
 ) -> _Texts:
     """Return the texts of a prompt in which control tokens are text, whoever wrote them."""
     if chat is None:
@@ -430,12 +426,7 @@ def _plain(prompt: str, item: Item, join: Literal["text", "ids"]) -> _Texts:
 
 
 def _joined(
-    head: str,
-    glue: str,
-    candidates: Sequence[str],
-    join: Literal["text", "ids"],
-    *,
-    special: bool,
+    head: str, glue: str, candidates: Sequence[str], join: Literal["text", "ids"], *, special: bool
 ) -> _Texts:
     before = head if join == "text" else ""
     rest = tuple(Text(before + glue + c) for c in candidates)

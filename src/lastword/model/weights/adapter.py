@@ -11,12 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from lastword.errors import CheckpointError
-from lastword.model.weights.checkpoint import (
-    Config,
-    LocalFiles,
-    SafetensorsCheckpoint,
-    read_json,
-)
+from lastword.model.weights.checkpoint import Config, LocalFiles, SafetensorsCheckpoint, read_json
 
 CONFIG = "adapter_config.json"
 BASE = "base_model_name_or_path"  # in the config, beside `revision`

@@ -29,11 +29,7 @@ from huggingface_hub.errors import (
     LocalEntryNotFoundError,
     OfflineModeIsEnabled,
 )
-from huggingface_hub.utils import (
-    build_hf_headers,
-    get_session,
-    validate_repo_id,
-)
+from huggingface_hub.utils import build_hf_headers, get_session, validate_repo_id
 
 from lastword.errors import CheckpointError
 from lastword.model.weights.checkpoint import (

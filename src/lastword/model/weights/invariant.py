@@ -111,11 +111,7 @@ def rcv(matrix: Matrix) -> float:
 
 
 def read_invariant(
-    source: str | Path,
-    *,
-    theta: Theta,
-    revision: str | None = None,
-    readings: bool = False,
+    source: str | Path, *, theta: Theta, revision: str | None = None, readings: bool = False
 ) -> Factors:
     """Return I(M) of a checkpoint, from its five tensors and its config alone.
 

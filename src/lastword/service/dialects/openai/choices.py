@@ -109,9 +109,7 @@ class Choices:
 
 
 def read_choices(
-    structured: StructuredOutputs | None,
-    guided: list[str] | None,
-    form: ResponseFormat | None,
+    structured: StructuredOutputs | None, guided: list[str] | None, form: ResponseFormat | None
 ) -> Choices:
     """Return the choice list of a request.
 

@@ -16,11 +16,7 @@ from lastword.service.call import Call, ThisCall, plain_answer
 from lastword.service.deciding import answer
 from lastword.service.dialect import Dialect, Route
 from lastword.service.dialects.google import GOOGLE
-from lastword.service.dialects.openai.bodies import (
-    ChatBody,
-    CompletionBody,
-    CompletionOptions,
-)
+from lastword.service.dialects.openai.bodies import ChatBody, CompletionBody, CompletionOptions
 from lastword.service.dialects.openai.choices import Choices
 from lastword.service.dialects.openai.decisions import DecisionsAnswer, decisions
 from lastword.service.refusal import Refusal

@@ -9,12 +9,7 @@ from lastword.service.call import JSON, ThisCall, json_of, kind_of
 from lastword.service.dialect import Dialect, Route
 from lastword.service.dialects.own.batch import NDJSON, lines_of, read_batch, window_of
 from lastword.service.refusal import Refusal
-from lastword.service.schema import (
-    DecisionAnswer,
-    FeedbackAnswer,
-    FeedbackBody,
-    ItemBody,
-)
+from lastword.service.schema import DecisionAnswer, FeedbackAnswer, FeedbackBody, ItemBody
 from lastword.version import __version__
 
 
