@@ -86,13 +86,15 @@ class ReadPlan:
         blind = last.union(*(m.needs.blind for m in scope.methods.values()))
         whole, whole_blind = scope.read == "all", scope.blind == "all"
         few = scope.read == "base" and not whole_blind
-        asked = scope.blind != "none" or bool(correction.blind)
+        reads_blind = scope.blind != "none" or bool(correction.blind)
         return cls(
             depths=base.depths.union(last if few else every, correction.blind),
             main=replace(base.main, depths=every, scorer=True, readings=scope.readings)
             if whole
             else base.main,
-            blind=Step(every if whole_blind else blind, scorer=whole_blind) if asked else None,
+            blind=Step(every if whole_blind else blind, scorer=whole_blind)
+            if reads_blind
+            else None,
             content_free=base.content_free or correction.content_free,
             reuse=not (whole or whole_blind) and blind | correction.blind == last,
             peers=scope.methods,
@@ -168,8 +170,8 @@ class Batch:
     def fault(self, item: int) -> NonFiniteError | None:
         """Return the error of an item with logits that are not finite, if any were read."""
         spans = [self._main[item], self._blind[item], *self._free[item]]
-        found = np.concatenate([self.faults[span] for span in spans if span is not None])
-        depths = found[found >= 0]
+        faults = np.concatenate([self.faults[span] for span in spans if span is not None])
+        depths = faults[faults >= 0]
         return NonFiniteError(int(depths[0])) if len(depths) else None
 
     def evidence(self, item: int, method: str = "") -> Evidence:

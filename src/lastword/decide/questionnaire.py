@@ -50,7 +50,7 @@ def speaks_of(question: Question, certified: Sequence[str]) -> bool:
 
 
 def without_certificate(decision: Decision) -> Decision:
-    """Return an answer to a question that the certificate does not speak of: the model's own."""
+    """Return an answer to a question that the certificate does not cover: the model's answer."""
     if decision.corrected:
         decision = decision.withhold("the certificate is for another question")
     return replace(decision, deferred=False)
