@@ -1,18 +1,15 @@
 """Whose turn it is, held to its rule without a model and without a thread."""
 
-from dataclasses import dataclass
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lastword.service.queue import Queue
+from lastword.service.queue import Order, Queue
 
 
-@dataclass(eq=False)
-class Entry:
-    name: str
-    client: str
-    batch: bool = False
+class Entry(Order):
+    def __init__(self, name: str, client: str, batch: bool = False) -> None:
+        super().__init__(client=client, batch=batch)
+        self.name = name
 
 
 def names(entries: list[Entry]) -> list[str]:
