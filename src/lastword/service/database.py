@@ -34,7 +34,7 @@ _PRAGMAS = (
 
 
 class Unkept(Exception):
-    """A database does not take or give what it should; the reason in its own words."""
+    """A database does not take or give what it should; the message is the database's."""
 
 
 def is_shared(state: str | Path | None) -> bool:

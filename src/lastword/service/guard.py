@@ -28,7 +28,7 @@ from lastword.service.traffic import Traffic
 if TYPE_CHECKING:
     from lastword.service.running import Running
 
-_ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)  # of a caller's own, kept as it came
+_ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)  # of a caller, used as it came
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:\d+)?", re.ASCII | re.IGNORECASE)
 _REFUSAL_SECONDS = 0.01  # from one refusal to the next
 _METHOD = 32  # most characters of a method that are told

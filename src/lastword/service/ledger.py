@@ -224,8 +224,8 @@ class Ledger:
 
     def label(self, name: str, kin: str | None, right: Sequence[int] = (), **state: Any) -> None:
         """Mark an answer as labelled, and keep what changed by it."""
-        for (kept,) in self._execute("SELECT content FROM texts WHERE id = ?", (name,)):
-            label = json.loads(kept) | {"right": list(right), "group": kin}
+        for (content,) in self._execute("SELECT content FROM texts WHERE id = ?", (name,)):
+            label = json.loads(content) | {"right": list(right), "group": kin}
             row = (name, json.dumps(label))
             self._execute("INSERT INTO labels (id, content) VALUES (?, ?)", row)
         self._execute("UPDATE given SET labelled = 1, kin = ? WHERE id = ?", (kin, name))

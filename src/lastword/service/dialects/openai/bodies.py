@@ -54,8 +54,8 @@ class CompletionOptions(BaseModel, strict=True, extra="forbid"):
     @property
     def has_choices(self) -> bool:
         """True if it has a choice list."""
-        given = self.structured_outputs, self.guided_choice, self.response_format
-        return any(one is not None for one in given)
+        lists = self.structured_outputs, self.guided_choice, self.response_format
+        return any(one is not None for one in lists)
 
     @property
     def choices(self) -> Choices:

@@ -61,7 +61,6 @@ def _lines(text: str, limit: int) -> list[Any]:
 
 
 def _loads(line: str) -> Any:
-    """Return a line's value, or an error if it is not JSON."""
     try:
         return from_json(line)
     except (ValueError, RecursionError) as error:
