@@ -194,7 +194,6 @@ class Dispatch:
         return runner.collect(self.info, out, self._parts, *how, **more)
 
     def _parts(self, run: Run) -> Iterator[runner.RecordPart]:
-        """Yield a run's missing records, part by part, in the order of completion."""
         self._todo = deque(run.gaps)
         while not run.whole:
             self._hand_out(run)
@@ -328,7 +327,6 @@ def _require_room(cluster: Cluster) -> None:
 
 
 def _require_same(info: RunInfo, other: RunInfo) -> None:
-    """Refuse a worker whose records would not belong to the cell; its plan alone may differ."""
     if differing := differences(info, other | {"plan": info["plan"]}):
         raise ModelError(
             f"two workers do not run the same: {'; '.join(differing)}; give every machine the same "
@@ -350,7 +348,6 @@ def _give_up(group: int | None, error: RayError) -> TraceError:
 
 
 def _amounts(resources: dict[str, float]) -> str:
-    """Write `2 CPU and 0 GPU`, of whatever Ray counts."""
     amounts = {name.removeprefix("num_").upper().rstrip("S"): n for name, n in resources.items()}
     return " and ".join(f"{amounts.get(name, 0.0):g} {name}" for name in ("CPU", "GPU"))
 

@@ -231,7 +231,6 @@ def _setup(place: str, config: Any, tokenizer: Any) -> EncoderSetup:
 
 
 def _pool_of(place: str, pooling: Mapping[str, Any]) -> Pool:
-    """Return the one way of pooling that a Pooling module's file names; the mean if it has none."""
     prefix = "pooling_mode_"
     modes = [name.removeprefix(prefix) for name, on in pooling.items() if on is True]
     chosen = [mode.removesuffix("_tokens").removesuffix("_token") for mode in modes]
@@ -247,7 +246,6 @@ def _pool_of(place: str, pooling: Mapping[str, Any]) -> Pool:
 
 
 def _json(place: str, file: str) -> Any:
-    """Return the content of a JSON file of the model; None if it has no such file."""
     path = cached_file(
         place,
         file,

@@ -32,7 +32,7 @@ _STRING, _ARRAY = 8, 9
 # What numbers and types that no header has end in.
 _NONSENSE = (struct.error, ValueError, TypeError, ArithmeticError, RecursionError, MemoryError)
 _PART = re.compile(r"-\d{5}-of-(\d{5})\.gguf$")
-# Families that were held to their own logits, each written as llama.cpp's converter does.
+# Families that were held to their logits, each written as llama.cpp's converter does.
 ARCHITECTURES = frozenset(
     "bloom gemma2 gemma3 gpt2 llama nemotron phi3 qwen2 qwen2moe qwen3 qwen3moe stablelm "
     "starcoder2".split()
