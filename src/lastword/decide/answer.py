@@ -378,7 +378,7 @@ def columns_of(names: Iterable[str]) -> list[str]:
 
 
 def row_of(answers: Mapping[str, QuestionAnswer]) -> dict[str, Any]:
-    """One text's answers by column."""
+    """Return one text's answers by column."""
     cells = [
         cell
         for answer in answers.values()

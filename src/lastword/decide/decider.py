@@ -107,7 +107,7 @@ class Decider:
         return [probe for _, probe in self._probes]
 
     def serve(self, questions: Mapping[str, Question]) -> None:
-        """Give names to questions: those of the probes are served too."""
+        """Serve questions by name, beside those of the probes."""
         self.served = Served(questions, self._probes)
 
     def _obey(self, certificate: Certificate) -> None:
@@ -172,7 +172,7 @@ class Decider:
 
     @property
     def method(self) -> str:
-        """Return the name of what answers questions that no probe does: `base` for the model."""
+        """Return the method for questions without a probe; `base` for the model."""
         certified = self.certificate is not None and self.certificate.probe is None
         return self.correction.name if self.named or certified else "base"
 

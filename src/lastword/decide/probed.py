@@ -1,4 +1,4 @@
-"""What probes answer: from the states of a text, or from what every depth says of the options."""
+"""Answers of probes: from the states of a text, or from the scores at every depth."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -23,7 +23,7 @@ class NearMissWarning(UserWarning):
 
 @dataclass(frozen=True)
 class NearMiss:
-    """How a question misses a served one.
+    """The differences of a question from a served one.
 
     Attributes:
         served: Name of the served question.

@@ -175,7 +175,7 @@ class Tracer:
 
     @property
     def profile(self) -> Profile:
-        """Return what the model is, wherever it computes."""
+        """Return the model's profile."""
         return self.backend.profile
 
     @cached_property
@@ -488,7 +488,7 @@ class Tracer:
 def _invariant_of(
     backend: Backend, given: float | Factors | None, theta: Theta
 ) -> tuple[Factors | None, float]:
-    """I(M) as it was given, or from the weights; with its factors where they are there."""
+    """Return I(M), given or from the weights, and its factors if they are known."""
     if given is None:
         given = model_invariant(backend.local("reading I(M)").backbone.model, theta=theta)
     factors = given if isinstance(given, Factors) else None
@@ -552,7 +552,7 @@ def _as_item(value: Any, place: int, on_error: OnError) -> Item | ItemError:
 
 
 def sound(decision: Decision | NonFiniteError) -> Decision:
-    """Return a decision; raise what stands in its place."""
+    """Return a decision, or raise the error in its place."""
     if isinstance(decision, NonFiniteError):
         raise decision
     return decision

@@ -1,4 +1,4 @@
-"""Call: one request in hand, as the handlers of all dialects have it."""
+"""Call: one request, as the handlers of all dialects receive it."""
 
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ class Call:
     """One request.
 
     Attributes:
-        request: As it came.
-        service: The service that it came to.
+        request: The HTTP request.
+        service: The service that received it.
     """
 
     request: Request
@@ -34,7 +34,7 @@ class Call:
 
     @property
     def id(self) -> str:
-        """The name that the guard gave it."""
+        """The request's id, which the guard sets."""
         return str(self.request.scope["state"]["request"])
 
     @property
@@ -44,11 +44,11 @@ class Call:
 
     @property
     def client(self) -> Hashable:
-        """Whose turns it takes: its connection, or whom the proxy in front names (`Guard`)."""
+        """The client: the connection, or the client that the proxy names (`Guard`)."""
         return self.request.client
 
     def warn(self, event: str, warnings: list[str]) -> None:
-        """Put warnings into the log and into the answer's header: ASCII, no texts of the client."""
+        """Write warnings to the log and to a header of the answer: ASCII, without client texts."""
         self.service.log.event(event, request=self.id, told=warnings)
         self.request.scope["state"]["warnings"] = "; ".join(warnings)
 

@@ -1,4 +1,4 @@
-"""Corrector: one model's answers, awaited; what the API and the explorer both call."""
+"""Corrector: one decider behind a queue, awaited by all dialects and pages."""
 
 import asyncio
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -73,11 +73,11 @@ class Corrector:
 
     @property
     def alive(self) -> bool:
-        """True while both threads are there."""
+        """True while both threads run."""
         return self.reader.alive and self.model.alive
 
     def close(self) -> bool:
-        """Finish what waits, end the threads, let the state go; False if a thread hangs."""
+        """Finish waiting orders, end the threads and close the state; False if a thread hangs."""
         ended = [worker.close(_LAST_SECONDS) for worker in (self.reader, self.model)]
         if not all(ended):
             self._log.event("abandoned", waiting=self.model.waiting)
@@ -88,7 +88,7 @@ class Corrector:
         return all(ended)
 
     async def read(self, client: Hashable, size: int, work: Callable[[], Read_]) -> Read_:
-        """Return what a function makes of text, read in the reader's thread, in its client's turn.
+        """Return the result of a function of text, called on the reader's thread in turn.
 
         Many characters (`size`) go to the lane of batches.
 
@@ -133,7 +133,7 @@ class Corrector:
         *,
         batch: bool = False,
     ) -> "list[ItemOrder | TraceError]":
-        """Queue items with what is read of each, in order; what cannot be asked is its error.
+        """Queue items with their scopes, in order; an item that cannot be asked gives its error.
 
         Blind prompts stay where they are read whole. `batch` is the lane.
 
@@ -210,7 +210,7 @@ class Corrector:
         return answers
 
     async def _within(self, order: Order) -> Any:
-        """Return what comes of an order within the deadline; who leaves takes it out."""
+        """Return the result of an order within the deadline; a client that leaves cancels it."""
         try:
             async with asyncio.timeout_at(order.since + self.settings.deadline_seconds):
                 return await asyncio.wrap_future(order.future)
@@ -218,7 +218,7 @@ class Corrector:
             raise late(self.settings) from error
 
     def _checked(self, item: Item, scope: Scope) -> "tuple[Item, Scope] | Refusal":
-        """Return an item as it is read, or why it may not be."""
+        """Return an item as it is read, or the refusal of one that is too large."""
         limits, count = self.settings, len(item.candidates)
         if scope.blind != "all":  # prompts that the correction does not read
             needs = self.decider.correction.needs
@@ -235,7 +235,7 @@ class Corrector:
         return item, scope
 
     def _encoded(self, items: Sequence[Item]) -> "list[EncodedItem | TraceError]":
-        """Return items as tokens, or as errors; where all fail together each is tried alone."""
+        """Return items as tokens, or as errors; if all fail together, each is tried alone."""
         if not items:
             return []
         try:
@@ -280,7 +280,7 @@ class Corrector:
     def write(
         self, decision: Decision, item: Item, *, full: bool, request: str, value: str | None = None
     ) -> dict[str, Any]:
-        """Return the JSON of a decision; under shadow the base's, with the difference logged."""
+        """Return the JSON of a decision; under shadow the model's, with the difference logged."""
         if self._learned is not None:
             self._learned.keep()
         label, content = {}, decision.to_dict(full=full)
@@ -294,7 +294,7 @@ class Corrector:
         return content | label
 
     def view(self, decision: Decision, item: Item) -> dict[str, Any]:
-        """Return what the pages draw of a decision that was read whole: words and every depth."""
+        """Return a decision as the pages draw it: words, and the scores at every depth."""
         # Here: it brings the report's figures.
         from lastword.records import item_view
         from lastword.records.record import Record
@@ -346,19 +346,19 @@ def _texts(item: Item) -> tuple[str, ...]:
 
 
 def leave(orders: "Sequence[Order | TraceError]") -> None:
-    """Take orders out of the queue that nobody waits for any more."""
+    """Remove orders from the queue that no request waits for."""
     for order in orders:
         if isinstance(order, Order):
             order.future.cancel()
 
 
 def late(settings: Settings) -> Refusal:
-    """Return the refusal of what has no answer within the deadline."""
+    """Return the refusal of a request without an answer at its deadline."""
     return Refusal("deadline", f"no answer within {settings.deadline_seconds:g} s")
 
 
 def characters(item: Item) -> int:
-    """Count what is read of an item: prompts once for each candidate, and the candidates."""
+    """Count an item's characters: the prompts once per candidate, and the candidates."""
     free = sum(len(prompt) for prompt in item.content_free)
     before = len(item.prompt) + len(item.separator) + len(item.blind_prompt or "") + free
     return sum(before + len(candidate) for candidate in item.candidates)

@@ -1,4 +1,4 @@
-"""Questions about one input, answered together for any dialect: within bounds, each by itself."""
+"""Questions about one input, answered in one pass for every dialect, within limits."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ _TOKENS_A_CHARACTER = 4  # at most, of the usual tokenizers
 
 @dataclass(frozen=True)
 class Answered:
-    """The answers of one request, and what stands beside each, by the questions' names."""
+    """The answers of one request and their reasons, by the questions' names."""
 
     answers: Mapping[str, SingleAnswer]
     reasons: Mapping[str, dict[str, Any]]
@@ -71,7 +71,7 @@ async def answer(
     include: Sequence[str] = (),
     most: int = MOST_QUESTIONS,
 ) -> Answered:
-    """Answer questions about an input, none of which knows of the others.
+    """Answer questions about an input, each independent of the others.
 
     Raises:
         Refusal: Too many questions, too much text, what cannot be asked, or as `Corrector.decide`.
@@ -97,7 +97,7 @@ def one_named(name: str | None, count: int) -> str | None:
 
 
 def questions_of(makers: Mapping[str, Callable[[], Question]]) -> dict[str, Question]:
-    """Make questions, by name; what is wrong with one names it.
+    """Make questions, by name; an error names the question.
 
     Raises:
         Refusal: One that cannot be made.
@@ -168,7 +168,7 @@ async def _answered(
 
 
 def _heed(call: Call, ready: Questionnaire) -> dict[str, str]:
-    """Return a warning for each answer to what is almost a served question, and log it."""
+    """Return a warning for each question that is almost a served one, and log it."""
     if not ready.near:
         return {}
     messages = [
@@ -205,7 +205,7 @@ def _of_model(
 
 
 def _pieces(ready: Questionnaire, text: str) -> Iterator[tuple[Questionnaire, int]]:
-    """Yield the questions in pieces that take a tokenizer a tenth of a second, and their size."""
+    """Yield the questions in pieces of a tenth of a second of tokenising, and their size."""
     piece, size = dict[str, Question](), 0
     for name, question in ready.questions.items():
         work = (len(text) + len(question.instructions)) * (1 + len(question.options))
@@ -245,7 +245,7 @@ def keyed(answer: SingleAnswer, confidence: float, levels: Any = None) -> dict[s
 def require_small(
     corrector: Corrector, text: str, questions: Mapping[str, Single], most: int = MOST_QUESTIONS
 ) -> None:
-    """Refuse questions about a text that are too much work, before any prompt is written.
+    """Refuse questions that are too much work, before any prompt is written.
 
     Raises:
         Refusal: Too many questions, characters or tokens.
@@ -269,7 +269,7 @@ def require_small(
 
 
 class _Work:
-    """The tokens of a request's texts; a text that comes again is counted but not read again."""
+    """The token counts of a request's texts; a repeated text is tokenised once."""
 
     def __init__(self, corrector: Corrector) -> None:
         self._tokenizer = corrector.decider.tracer.tokenizer
@@ -279,7 +279,7 @@ class _Work:
         self._characters = self._tokens = 0
 
     def add(self, texts: Sequence[str]) -> None:
-        """Count some texts more, as soon as there may be too many tokens."""
+        """Add texts; they are counted once there may be too many tokens."""
         self._waiting += texts
         self._characters += sum(map(len, texts))
         if _TOKENS_A_CHARACTER * self._characters <= self._limit:

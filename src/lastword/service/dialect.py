@@ -1,4 +1,4 @@
-"""Dialects: the routes of some clients, and the form of their refusals.
+"""Dialects: the routes for one kind of client, and the form of their refusals.
 
 The service takes dialects as values: it knows their routes and forms, and none of them by name.
 """
@@ -64,12 +64,12 @@ class Dialect:
     others: Mapping[bytes, "Dialect"] = field(default_factory=dict)
 
     def refuse(self, refusal: Refusal) -> tuple[int, bytes]:
-        """Status and body of a refusal."""
+        """Return the status and the body of a refusal."""
         status = self.statuses.get(refusal.status, refusal.status)
         return status, to_json(self.form(refusal)).encode()
 
     def add_to(self, app: FastAPI) -> None:
-        """Let an application answer the routes."""
+        """Add the routes to an application."""
         for route in self.routes:
             check = [Depends(takes(*route.kinds))] if route.method == "POST" else []
             options = {"operation_id": route.handler.__name__} | dict(route.extra)
@@ -104,7 +104,7 @@ class StrictRoute(APIRoute):
 
 class _StrictRequest(Request):
     async def json(self) -> Any:
-        """Return the body's value, counted before a schema sees it; large ones in a thread."""
+        """Return the body's value, of limited size; a large body is read in a thread."""
         body, service = await self.body(), self.app.state.service
         if len(body) <= _AT_ONCE:
             return _read(body, service.settings.entries)

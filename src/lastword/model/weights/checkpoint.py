@@ -111,7 +111,12 @@ class Checkpoint(ABC):
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """One line of a safetensors header: where a tensor lies in its file."""
+    """One line of a file's header: how and where a tensor is stored.
+
+    Attributes:
+        dtype: By the name in the header: `BF16`, in GGUF also `Q4_1` and the like.
+        shape: As torch has it: the fastest axis last.
+    """
 
     dtype: str
     shape: tuple[int, ...]

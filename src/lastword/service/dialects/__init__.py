@@ -1,4 +1,4 @@
-"""The forms in which clients speak: one file each, a large one a folder, and one table of them."""
+"""The API dialects: a file or a folder for each, and one table of them."""
 
 from lastword.service.dialect import Dialect
 from lastword.service.dialects.native.routes import NATIVE

@@ -1,4 +1,4 @@
-"""Google's decisions: nouls, choices and scores about an input, by its client as it stands.
+"""Google's decisions: nouls, choices and scores about an input, for its unchanged client.
 
 It posts where OpenAI's client posts; a body whose questions are a map is Google's.
 """

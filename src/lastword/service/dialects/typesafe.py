@@ -1,4 +1,4 @@
-"""TypeSafe's System One: nouls, choices and scores about a state, by its client as it stands.
+"""TypeSafe's System One: nouls, choices and scores about a state, for its unchanged client.
 
 Where its documents leave something open, docs/decisions.md says what is done here.
 """
@@ -140,7 +140,7 @@ def _score(instructions: str, criteria: Any) -> Score:
 
 
 def _text(value: Any) -> str:
-    """Text as it stands, other JSON on one line."""
+    """Return text unchanged, and other JSON on one line."""
     if isinstance(value, str):
         return value
     if not isinstance(value, Mapping | list):

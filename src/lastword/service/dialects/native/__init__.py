@@ -1,1 +1,1 @@
-"""The service's own form: decisions with every reason, batches, questions, labels."""
+"""The service's native form: decisions with every reason, batches, labels."""

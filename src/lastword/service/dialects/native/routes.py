@@ -1,4 +1,4 @@
-"""The service's own routes: one item, a batch, a label, and what is served."""
+"""The service's native routes: one item, a batch, a label, and the model."""
 
 from dataclasses import replace
 

@@ -126,7 +126,7 @@ class ChatBody(CompletionOptions, json_schema_extra={"examples": [_CHAT]}):
 
     @property
     def alternatives(self) -> int | None:
-        """How many choices' log-probabilities are asked for; None where none is."""
+        """The requested number of choices with log-probabilities; None without a request."""
         return (self.top_logprobs or 0) if self.logprobs else None
 
 
@@ -146,5 +146,5 @@ class CompletionBody(CompletionOptions, json_schema_extra={"examples": [_TEXT]})
 
     @property
     def alternatives(self) -> int | None:
-        """How many choices' log-probabilities are asked for; None where none is."""
+        """The requested number of choices with log-probabilities; None without a request."""
         return self.logprobs

@@ -1,4 +1,4 @@
-"""A choice list, from wherever an OpenAI client puts one, and how the choice is written down."""
+"""A choice list, from any field in which an OpenAI client sends one, and the written choice."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -58,7 +58,7 @@ class Choices:
 
     @property
     def candidates(self) -> tuple[str, ...]:
-        """The answers as the model reads them: text as it is, other values as JSON."""
+        """The answers as the model scores them: text unchanged, other values as JSON."""
         return tuple(v if isinstance(v, str) else to_json(v) for v in self.values)
 
     @property

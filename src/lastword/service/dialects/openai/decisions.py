@@ -1,4 +1,4 @@
-"""OpenAI's Decisions: predicates, choices and scores about an input, by its client as it stands.
+"""OpenAI's Decisions: predicates, choices and scores about an input, for its unchanged client.
 
 Where its documents leave something open, docs/decisions.md says what is done here.
 """

@@ -1,4 +1,4 @@
-"""OpenAI's routes where the answer is one of a list: the corrected choice, with its reasons."""
+"""OpenAI's routes: the answer is the choice from a list, with its reasons."""
 
 import math
 import time
@@ -102,7 +102,7 @@ def _best(logs: Logs) -> list[str]:
 
 
 def _events(frame: Mapping[str, Any], pieces: Pieces, reasons: Any, usage: Any) -> Iterator[str]:
-    """Give server-sent events: the last piece has the decision, and tokens come where asked for."""
+    """Yield server-sent events; the last piece has the decision."""
     for place, piece in enumerate(pieces, start=1):
         ends = place == len(pieces)
         only = {"index": 0, "finish_reason": "stop" if ends else None} | piece
