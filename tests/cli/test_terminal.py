@@ -216,13 +216,13 @@ def test_doctor_tells_what_is_here_and_what_is_missing(run, monkeypatch):
     assert found["versions"]["lastword"] == lastword.__version__
     assert found["extras"]["ray"]["missing"] == ["ray"]
     assert found["extras"]["try"]["missing"] == []
-    assert found["models"][ORGANISM] == "embedded"
+    assert found["models"][ORGANISM] == "embedded" and found["service_gb"][ORGANISM] == 0.5
     assert found["devices"][0]["name"] == "cpu" and found["devices"][0]["free_gb"] > 0
     assert found["hub"]["offline"] and found["hub"]["token"] is True
     code, out, err = run("doctor")
     assert (code, err) == (0, "") and "hf_secret" not in out
     assert "missing ray: pip install 'lastword[ray]'" in out
-    assert "HF_HUB_OFFLINE" in out
+    assert "HF_HUB_OFFLINE" in out and "embedded; `serve` takes about 0.5 GB of memory" in out
 
 
 def test_doctor_tells_that_kernels_are_missing(run, monkeypatch):

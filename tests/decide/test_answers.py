@@ -13,13 +13,7 @@ from decided import decided
 from scipy.special import softmax
 
 from lastword import Choice, Decider, Item, Multi, Predicate, Score
-from lastword.decide.answer import (
-    answer_of,
-    concentration,
-    order_concentration,
-    to_frame,
-    words_of,
-)
+from lastword.decide.answer import answer_of, concentration, order_concentration, to_frame, words_of
 from lastword.decide.item import candidates_of, item_of
 from lastword.decide.questionnaire import prepare
 from lastword.errors import InputError, ItemError

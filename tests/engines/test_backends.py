@@ -87,7 +87,7 @@ class Side:
         numbers = [*(reading.log_probs[d] for d in depths), *reading.scores, reading.faults]
         return np.stack(numbers)
 
-    def _own(self, sequences: list[list[int]]) -> list[list[float]]:
+    def _log_probs(self, sequences: list[list[int]]) -> list[list[float]]:
         values = []
         with torch.inference_mode():
             for ids in sequences:

@@ -146,7 +146,7 @@ class TestOrganism:
         side = remote.backend
         shallow = copy(side)
         shallow.facts = side.facts | {"depth": side.depth - 1}  # reads a block too few
-        with pytest.raises(UnsupportedModelError, match="vLLM's Odd: .*from vLLM's own log-prob"):
+        with pytest.raises(UnsupportedModelError, match="vLLM's Odd: .*from vLLM's log-prob"):
             check(shallow, "Odd")
         other = deepcopy(local.backbone.model)
         with torch.no_grad():

@@ -123,6 +123,6 @@ def test_reads_what_the_package_reads(llama):
     """The package's own reader, which needs the whole file, sees the same table of tensors."""
     header, reader = open_file(llama).header, gguf.GGUFReader(llama)
     assert {t.name: (t.tensor_type.name, t.data_offset) for t in reader.tensors} == {
-        name: (t.kind, t.start) for name, t in header.tensors.items()
+        name: (t.dtype, t.start) for name, t in header.tensors.items()
     }
     assert header.values["llama.block_count"] == reader.fields["llama.block_count"].contents()

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from lastword.model.layout import is_plain
+from lastword.model.readout import is_plain
 
 
 class Subclass(nn.Linear):

@@ -236,11 +236,7 @@ def test_two_hosts_are_refused(plain):
             assert door.recv(2**16).startswith(b"HTTP/1.1 400 ")
 
 
-LONG = {
-    "words": "w5 " * 300_000,
-    "letter": "a" * 900_000,
-    "blanks": " " * 900_000 + "w5",
-}
+LONG = {"words": "w5 " * 300_000, "letter": "a" * 900_000, "blanks": " " * 900_000 + "w5"}
 
 
 @pytest.mark.parametrize("text", LONG)

@@ -28,8 +28,6 @@ from lastword.probes import Probe
 from lastword.service import coding, deciding
 from lastword.service.app import create_app
 from lastword.service.deciding import Answered
-from lastword.service.passes import PlanOrder
-from lastword.service.queue import Queue
 from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings
 from lastword.text.branch import Branch
@@ -343,27 +341,6 @@ def test_a_request_of_too_much_work_is_refused_before_it_is_begun(model):
     with running(model, characters=100) as served:  # an input is repeated for every option
         answer = decide(served)
         assert answer.headers["x-refusal"] == "too_many_characters" and " 400;" in answer.text
-
-
-@pytest.mark.parametrize(("options", "batch"), [(64, False), (65, True)])
-def test_a_request_of_no_more_options_than_an_item_may_have_waits_as_one(
-    model, monkeypatch, options, batch
-):
-    lanes: list[bool] = []
-    add = Queue.add
-
-    def noted(queue: Queue, entry: Any) -> None:
-        if isinstance(entry, PlanOrder):
-            lanes.append(entry.batch)
-        add(queue, entry)
-
-    monkeypatch.setattr(Queue, "add", noted)
-    few = QUESTIONS[1] | {"choices": GOODS}
-    many = [f"w{i}" for i in range(options - 4)]
-    with running(model) as served:
-        answer = decide(served, questions=[few, few, few | {"choices": many}])
-        assert answer.status_code == 200
-    assert lanes == [batch] * 3
 
 
 # TypeSafe's form

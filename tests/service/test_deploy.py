@@ -96,24 +96,6 @@ def test_kubernetes_scales_by_what_waits():
     assert metric in Metrics().text().decode()
 
 
-def test_kubernetes_keeps_what_was_fetched():
-    assert CLAIM["kind"] == "PersistentVolumeClaim" and CLAIM["spec"]["resources"]["requests"]
-    volumes = {v["name"]: v for v in POD["volumes"]}
-    kept = volumes["models"]["persistentVolumeClaim"]["claimName"]
-    assert kept == CLAIM["metadata"]["name"]
-    # One node's at a time: a rolling update would wait for itself.
-    assert CLAIM["spec"]["accessModes"] == ["ReadWriteOnce"]
-    assert DEPLOYMENT["spec"]["strategy"] == {"type": "Recreate"}
-
-
-def test_the_spaces_card_names_what_is_there():
-    card = yaml.safe_load(read("space/README.md").split("---")[1])
-    # The kind of Space that runs a Python file; the page itself needs nothing of Gradio.
-    assert card["sdk"] == "gradio" and card["sdk_version"]
-    assert (DEPLOY / "space" / card["app_file"]).is_file()
-    assert len(card["short_description"]) <= 60
-
-
 def test_paths_of_the_operators_page_exist():
     named = set(re.findall(r"(?<![\w/.])(?:deploy|src)/[\w./-]+", PAGE)) - {"deploy/"}
     assert len(named) > 5

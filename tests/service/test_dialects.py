@@ -1,6 +1,5 @@
 """A dialect is a value: one file with its routes, one row in the table, and nothing elsewhere."""
 
-import ast
 from pathlib import Path
 from typing import Any
 
@@ -90,23 +89,6 @@ def test_two_dialects_do_not_share_a_path():
 
 
 # The table
-
-
-def test_every_file_of_the_folder_is_one_row_of_the_table():
-    names = {p.stem for p in FOLDER.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()}
-    rows = [{route.handler.__module__.split(".")[3] for route in d.routes} for d in DIALECTS]
-    assert all(len(modules) == 1 for modules in rows)
-    # Google's form comes to OpenAI's route, and has no row of its own.
-    assert sorted(module for (module,) in rows) == sorted(names - {"__init__", "google"})
-
-
-def test_the_core_of_the_service_imports_the_table_alone():
-    for path in FOLDER.parent.rglob("*.py"):
-        if FOLDER in path.parents:
-            continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                assert not node.module.startswith("lastword.service.dialects."), path
 
 
 def test_a_number_that_json_has_not_is_null_in_an_answer():

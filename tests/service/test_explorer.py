@@ -17,8 +17,6 @@ from served import running
 from lastword import Choice, Decider, Option, Predicate, Tracer
 from lastword.decide.answer import probabilities_of
 from lastword.decide.batch import Scope
-from lastword.lab.benchmarks.demo import items
-from lastword.lab.demo.outcome import RULES, answer
 from lastword.probes.trajectory import TrajectoryProbe
 from lastword.service import pages
 from lastword.text.items import Item
@@ -111,19 +109,6 @@ def test_it_opens_on_a_worked_example_with_all_that_there_is_to_see(page, model)
         shown = [float(share.rstrip("%")) for share in shares]
         assert shown == pytest.approx(100 * pi[:, depth], abs=0.11)
     assert "Nothing is certified" in page.inner_text(".models")
-
-
-def test_the_examples_are_what_the_demo_chooses(model):
-    def gated(o):
-        changes = o.decision.gates.get("changes")
-        return o.decision.operator == "base" and changes is not None and changes.holds
-
-    outcomes = answer(model, items(), lambda d, *_: d)
-    found = [next(filter(rule, outcomes)) for rule in (*RULES.values(), gated)]
-    assert [
-        (o.item.prompt, list(o.item.candidates), list(o.item.truthful), o.item.blind_prompt)
-        for o in found
-    ] == [(e["prompt"], e["candidates"], e["truthful"], e["blind_prompt"]) for e in ORGANISM]
 
 
 def test_the_view_has_the_librarys_blind_trajectory(served, model):

@@ -11,11 +11,7 @@ from scipy.special import log_softmax
 
 from lastword import Choice, Item, Multi, Option
 from lastword.decide.decider import Decider
-from lastword.service.dialects.openai.choices import (
-    JsonSchema,
-    ResponseFormat,
-    read_choices,
-)
+from lastword.service.dialects.openai.choices import JsonSchema, ResponseFormat, read_choices
 from lastword.service.refusal import Refusal
 from lastword.text.question import question_digest
 

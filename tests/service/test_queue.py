@@ -1,18 +1,15 @@
 """Whose turn it is, held to its rule without a model and without a thread."""
 
-from dataclasses import dataclass
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lastword.service.queue import Queue
+from lastword.service.queue import Order, Queue
 
 
-@dataclass(eq=False)
-class Entry:
-    name: str
-    client: str
-    batch: bool = False
+class Entry(Order):
+    def __init__(self, name: str, client: str, batch: bool = False) -> None:
+        super().__init__(client=client, batch=batch)
+        self.name = name
 
 
 def names(entries: list[Entry]) -> list[str]:
@@ -58,10 +55,7 @@ def test_who_leaves_is_out_at_once():
     assert len(queue) == 0 and queue.next(2) == []
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), max_size=40),
-    st.integers(1, 8),
-)
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), max_size=40), st.integers(1, 8))
 def test_nobody_is_lost_and_no_pass_mixes_the_lanes(sent, most):
     entries = [Entry(str(i), *own) for i, own in enumerate(sent)]
     lane = {entry.name: entry.batch for entry in entries}

@@ -153,8 +153,7 @@ def test_whoever_keeps_the_lock_holds_nobody_up(pair, database, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "body",
-    [{"id": "a\0b"}, {"group": "a\0b"}, {"group": "\N{SNOWMAN}" * 501}],
+    "body", [{"id": "a\0b"}, {"group": "a\0b"}, {"group": "\N{SNOWMAN}" * 501}]
 )
 def test_a_label_that_no_database_takes_is_refused(pair, body):
     answer = ask(pair[0], ASKED[0])

@@ -63,11 +63,7 @@ def call(served, case) -> requests.Response:
 
 @pytest.mark.parametrize(
     ("path", "count"),
-    [
-        ("/v1/correct", 90),
-        ("/v1/correct/batch", 60),
-        *((path, 30) for path in THEIRS),
-    ],
+    [("/v1/correct", 90), ("/v1/correct/batch", 60), *((path, 30) for path in THEIRS)],
 )
 def test_what_the_schema_forbids_is_refused(served, path, count):
     mode = schemathesis.GenerationMode.NEGATIVE

@@ -204,7 +204,7 @@ def test_a_batch_has_most_items_and_is_refused_at_once(plain):
         ("[" * 100_000, "not JSON: "),
         ('{"prompt": "w5", "candidates": ["w6"], "prompt": "w8"}', "stands twice"),
         ('{"id": ' + "9" * 5000 + "}", "not JSON: "),
-        (json.dumps(BODY | {"prmpt": ""}), "prmpt: no key that is known here"),
+        (json.dumps(BODY | {"prmpt": ""}), "prmpt: this key is not known"),
         (json.dumps(BODY | {"candidates": [0] * 50_000}), "candidates.0: "),
     ],
     ids=lambda text: text[:20],
@@ -238,7 +238,7 @@ def test_a_prompt_may_be_a_conversation(plain, model):
     for prompt, words in (
         ([], "prompt.messages: "),
         ([{"role": "user"}], "prompt.messages.0.content: "),
-        ([{"role": "user", "content": "w5", "name": "w6"}], "prompt.messages.0.name: no key"),
+        ([{"role": "user", "content": "w5", "name": "w6"}], "prompt.messages.0.name: this key"),
         (3, "prompt.text: "),
     ):
         answer = plain.client.post("/v1/correct", json=BODY | {"prompt": prompt})
@@ -278,7 +278,7 @@ def test_keys_of_lines_for_the_command_line_are_no_mistake(plain):
     known = {"question": "?", "truthful": [True, False, False], "blind_prompt": "w5", "group": "g"}
     assert plain.client.post("/v1/correct", json=BODY | known).status_code == 200
     answer = plain.client.post("/v1/feedback", json={"id": "a", "right": 1, "wrong": 2})
-    assert answer.status_code == 422 and "wrong: no key" in answer.text
+    assert answer.status_code == 422 and "wrong: this key" in answer.text
 
 
 def test_content_free_prompts_are_read_where_the_correction_needs_them():

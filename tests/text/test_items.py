@@ -105,13 +105,6 @@ def test_what_a_row_has_for_nothing_is_left_out():
     assert Item.from_dict(arrays) == Item("Q", ("a", "b"), id="7", truthful=(True, False))
 
 
-def test_an_item_is_one_line_for_people():
-    item = Item("Where is\nthe lake? " * 9, ("a", "b"), id="q7", truthful=(False, True))
-    start = r"Item('Where is\nthe lake? Where is\nthe lake?…', 2 candidates, "
-    assert repr(item) == start + "id='q7', truthful=[1])"
-    assert repr(Item("Q", ("a",))) == "Item('Q', 1 candidate)"
-
-
 def test_separator_of_the_run_holds_where_the_item_has_none(tmp_path):
     items = require_items(read(tmp_path, line(), line(separator="-"), separator="\n"), "x")
     assert [item.separator for item in items] == ["\n", "-"]

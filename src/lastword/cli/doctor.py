@@ -56,11 +56,12 @@ def _extra(name: str, extra: dict[str, Any]) -> str:
 
 
 def _models(facts: dict[str, Any]) -> dict[str, str]:
-    fetch = "not here: lastword get"
-    return {
-        name: place or f"{fetch} {name.removeprefix('lastword/')}"
-        for name, place in facts["models"].items()
-    }
+    rows = {}
+    for name, place in facts["models"].items():
+        rows[name] = place or f"not here: lastword get {name.removeprefix('lastword/')}"
+        if (size := facts["service_gb"].get(name)) is not None:
+            rows[name] += f"; `serve` takes about {size:g} GB of memory"
+    return rows
 
 
 def _hub(hub: dict[str, Any]) -> dict[str, str]:

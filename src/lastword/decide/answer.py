@@ -7,7 +7,7 @@ Probabilities are softmax(scores / T) of the correction in force, T the calibrat
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -91,7 +91,7 @@ class _Answered:
         """True if the certificate holds the answer too unsure to be given."""
         return self.decision.deferred
 
-    def _told(self) -> dict[str, Any]:
+    def _origin(self) -> dict[str, Any]:
         flags = {"calibrated": self.calibrated, "deferred": self.deferred}
         probed = self.decision if isinstance(self.decision, Probed) else None
         pairs = {} if probed is None else {"likeness": probed.likeness, "by": probed.by}
@@ -127,7 +127,7 @@ class ChoiceAnswer(_Answered):
             "choice": self.choice,
             **entries,
             "probabilities": each,
-        } | self._told()
+        } | self._origin()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -142,7 +142,7 @@ class PredicateAnswer(_Answered):
     def to_dict(self) -> dict[str, Any]:
         """JSON form."""
         entries = {"probability": self.probability, "confidence": self.confidence}
-        return {"type": "predicate", **entries} | self._told()
+        return {"type": "predicate", **entries} | self._origin()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -176,7 +176,7 @@ class ScoreAnswer(_Answered):
         pairs = enumerate(zip(self.labels, self.probabilities.tolist(), strict=True))
         each = [{"value": i, "label": label, "probability": p} for i, (label, p) in pairs]
         entries = {"score": self.score, "level": self.level, "confidence": self.confidence}
-        return {"type": "score", **entries, "probabilities": each} | self._told()
+        return {"type": "score", **entries, "probabilities": each} | self._origin()
 
 
 SingleAnswer = ChoiceAnswer | PredicateAnswer | ScoreAnswer
@@ -184,7 +184,7 @@ SingleAnswer = ChoiceAnswer | PredicateAnswer | ScoreAnswer
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MultiAnswer:
-    """The options that apply, each as probable as its own predicate.
+    """The options that apply, each as probable as its predicate.
 
     Attributes:
         values: All options' values, in the caller's order.
@@ -253,6 +253,7 @@ class MultiAnswer:
 
 
 QuestionAnswer = SingleAnswer | MultiAnswer
+Kind = TypeVar("Kind", ChoiceAnswer, PredicateAnswer, MultiAnswer, ScoreAnswer)
 
 
 class Answers(dict[str, QuestionAnswer]):
@@ -261,19 +262,17 @@ class Answers(dict[str, QuestionAnswer]):
     @property
     def choices(self) -> dict[str, ChoiceAnswer]:
         """The choices among them."""
-        return {name: answer for name, answer in self.items() if isinstance(answer, ChoiceAnswer)}
+        return self._of_kind(ChoiceAnswer)
 
     @property
     def predicates(self) -> dict[str, PredicateAnswer]:
         """The predicates among them."""
-        return {
-            name: answer for name, answer in self.items() if isinstance(answer, PredicateAnswer)
-        }
+        return self._of_kind(PredicateAnswer)
 
     @property
     def multis(self) -> dict[str, MultiAnswer]:
-        """Return the answers to questions of which several options may apply."""
-        return {name: answer for name, answer in self.items() if isinstance(answer, MultiAnswer)}
+        """The answers to questions of which several options may apply."""
+        return self._of_kind(MultiAnswer)
 
     @property
     def singles(self) -> list["SingleAnswer"]:
@@ -284,7 +283,10 @@ class Answers(dict[str, QuestionAnswer]):
     @property
     def scores(self) -> dict[str, ScoreAnswer]:
         """The scores among them."""
-        return {name: answer for name, answer in self.items() if isinstance(answer, ScoreAnswer)}
+        return self._of_kind(ScoreAnswer)
+
+    def _of_kind(self, kind: type[Kind]) -> dict[str, Kind]:
+        return {name: answer for name, answer in self.items() if isinstance(answer, kind)}
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form."""
@@ -376,7 +378,7 @@ def columns_of(names: Iterable[str]) -> list[str]:
 
 
 def row_of(answers: Mapping[str, QuestionAnswer]) -> dict[str, Any]:
-    """One text's answers by column."""
+    """Return one text's answers by column."""
     cells = [
         cell
         for answer in answers.values()

@@ -1,4 +1,4 @@
-"""One group of items in hand: how much is read of it, and what has been read so far."""
+"""One group of items: the plan of what is read of it, and the states and scores so far."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +25,7 @@ Read = Literal["decide", "all", "base"]
 
 @dataclass(frozen=True)
 class Scope:
-    """How every item is read, and what decides it.
+    """The extent of what is read of every item, and the correction that decides.
 
     Attributes:
         read: `decide` reads what the decision needs, `all` every depth and T, `base` depth L.
@@ -86,13 +86,15 @@ class ReadPlan:
         blind = last.union(*(m.needs.blind for m in scope.methods.values()))
         whole, whole_blind = scope.read == "all", scope.blind == "all"
         few = scope.read == "base" and not whole_blind
-        asked = scope.blind != "none" or bool(correction.blind)
+        reads_blind = scope.blind != "none" or bool(correction.blind)
         return cls(
             depths=base.depths.union(last if few else every, correction.blind),
             main=replace(base.main, depths=every, scorer=True, readings=scope.readings)
             if whole
             else base.main,
-            blind=Step(every if whole_blind else blind, scorer=whole_blind) if asked else None,
+            blind=Step(every if whole_blind else blind, scorer=whole_blind)
+            if reads_blind
+            else None,
             content_free=base.content_free or correction.content_free,
             reuse=not (whole or whole_blind) and blind | correction.blind == last,
             peers=scope.methods,
@@ -153,7 +155,7 @@ class Batch:
         self._computed[list(known)] = False
 
     def trajectory(self, item: int) -> Trajectory:
-        """S and t of an item, as far as they have been read."""
+        """Return S and t of an item, as far as they have been read."""
         return self._read_so_far(self._main[item])
 
     def readings(self, item: int) -> dict[str, Scores]:
@@ -168,8 +170,8 @@ class Batch:
     def fault(self, item: int) -> NonFiniteError | None:
         """Return the error of an item with logits that are not finite, if any were read."""
         spans = [self._main[item], self._blind[item], *self._free[item]]
-        found = np.concatenate([self.faults[span] for span in spans if span is not None])
-        depths = found[found >= 0]
+        faults = np.concatenate([self.faults[span] for span in spans if span is not None])
+        depths = faults[faults >= 0]
         return NonFiniteError(int(depths[0])) if len(depths) else None
 
     def evidence(self, item: int, method: str = "") -> Evidence:
@@ -187,7 +189,7 @@ class Batch:
         )
 
     def without_input(self) -> Iterator[tuple[Branch, float]]:
-        """Depth L of every branch after a prompt without its input that was computed here."""
+        """Yield depth L of each computed branch after a prompt without its input."""
         for encoded, span in zip(self._encoded, self._main, strict=True):
             branches = chain.from_iterable(p.branches for p in encoded.prompts[1:])
             for row, branch in enumerate(branches, span.stop):
@@ -195,7 +197,7 @@ class Batch:
                     yield branch, float(score)
 
     def content_free(self, item: int) -> Inputs | None:
-        """b after each content-free prompt of an item, nan where unread; None without them."""
+        """Return b after each content-free prompt of an item; nan if unread, None without them."""
         read = [self._scores[span, self.depth] for span in self._free[item]]
         return np.stack(read) if read else None
 

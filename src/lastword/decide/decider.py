@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -10,22 +10,13 @@ from typing import Any, Literal, cast
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import softmax
 
-from lastword.decide.answer import (
-    Answers,
-    MultiAnswer,
-    PredicateAnswer,
-    Probed,
-    SingleAnswer,
-    answer_from,
-    answer_of,
-    by_option,
-)
+from lastword.decide.answer import Answers, MultiAnswer, PredicateAnswer, SingleAnswer, answer_of
 from lastword.decide.batch import Read, Scope
-from lastword.decide.item import Input, candidates_of, item_of, render, text_of
+from lastword.decide.item import Input, item_of, render, text_of
 from lastword.decide.options import DecideOptions
 from lastword.decide.plan import Part, Plan
+from lastword.decide.probed import PooledStates, from_depths, from_states, is_sure, state_of
 from lastword.decide.questionnaire import (
     Questionnaire,
     prepare,
@@ -46,9 +37,8 @@ from lastword.model.named import published
 from lastword.model.options import refuse_unknown
 from lastword.probes.probe import Probe
 from lastword.probes.stacked import StackedProbe
-from lastword.probes.state import OWN, Pooling, StateProbe
-from lastword.probes.threshold import answers_by_itself, needs_no_model, of_options
-from lastword.probes.trajectory import TrajectoryProbe, features_of
+from lastword.probes.state import OWN, Pooling
+from lastword.probes.trajectory import TrajectoryProbe
 from lastword.records.decision import Decision
 from lastword.rule.theta import Theta
 from lastword.text.items import Blind, Item
@@ -61,9 +51,6 @@ from lastword.trust.certificate import Certificate, Subject
 TOGETHER = 256  # texts of one call of `answer`
 _BASE = Scope("base", "base")  # the model's scores, with the input and without
 _ANSWER = Scope("base", "none")  # the model's scores, with the input alone
-
-# Probabilities of an item's options by their texts, and True if the best is not the model's.
-_Shares = tuple[dict[str, float], bool]
 
 
 class Decider:
@@ -120,11 +107,10 @@ class Decider:
         return [probe for _, probe in self._probes]
 
     def serve(self, questions: Mapping[str, Question]) -> None:
-        """Give names to questions: those of the probes are served too."""
+        """Serve questions by name, beside those of the probes."""
         self.served = Served(questions, self._probes)
 
     def _obey(self, certificate: Certificate) -> None:
-        """Take the method that a certificate allows."""
         certificate.check(self.subject)
         method = certificate.policy.method
         if (certified_probe := certificate.probe) is not None:
@@ -186,7 +172,7 @@ class Decider:
 
     @property
     def method(self) -> str:
-        """Return the name of what answers questions that no probe does: `base` for the model."""
+        """Return the method for questions without a probe; `base` for the model."""
         certified = self.certificate is not None and self.certificate.probe is None
         return self.correction.name if self.named or certified else "base"
 
@@ -264,13 +250,10 @@ class Decider:
         return [self._applicable(r, first + i) for i, r in enumerate(results)]
 
     def _applicable(self, encoded: EncodedItem | ItemError, place: int) -> EncodedItem | ItemError:
-        """Return the item, or why the correction does not apply to it."""
         if isinstance(encoded, ItemError) or not isinstance(self.correction, Scored):
             return encoded
         lack = lacks(
-            self.correction.needs,
-            blind=encoded.blind is not None,
-            free=bool(encoded.content_free),
+            self.correction.needs, blind=encoded.blind is not None, free=bool(encoded.content_free)
         )
         if lack is None:
             return encoded
@@ -460,13 +443,12 @@ class Decider:
         return plans
 
     def _probes_of(self, ready: Questionnaire) -> dict[str, Probe]:
-        """Return the questions that a probe answers, each with its probe."""
-        found = {}
+        probes = {}
         for name, question in ready.questions.items():
             if (probe := self.probe_of(question)) is not None:
                 probe.check_template(ready.template_name)
-                found[name] = probe
-        return found
+                probes[name] = probe
+        return probes
 
     def probe_of(self, question: Question) -> Probe | None:
         """Return the probe that answers a question; None if the model does."""
@@ -486,7 +468,7 @@ class Decider:
     ) -> list[Part | ItemError]:
         """Return one question's part of each text's plan."""
         part = Part(name, question, probe)
-        asked: Question = question
+        target: Question = question
         needs = self.correction.needs
         relatives = bool(needs.blind) or blind == "all", needs.content_free
         fit = None if probe is None else probe.fit
@@ -498,9 +480,9 @@ class Decider:
             methods = resolve(["contextual"], self.tracer.facts)
             part, relatives = replace(part, scope=Scope("all", "all", methods)), (True, True)
         elif isinstance(fit, StackedProbe):
-            part, relatives, asked = replace(part, scope=_BASE), (True, False), probe.question
+            part, relatives, target = replace(part, scope=_BASE), (True, False), probe.question
         elif probe.threshold is not None:
-            part, relatives, asked = replace(part, scope=_ANSWER), (False, False), probe.question
+            part, relatives, target = replace(part, scope=_ANSWER), (False, False), probe.question
         parts: list[Part | ItemError] = [part] * len(texts)
         if part.scope is not None:
             items: list[Item | ItemError] = []
@@ -510,13 +492,13 @@ class Decider:
                 try:
                     blind_too, free_too = relatives
                     item = item_of(
-                        text, asked, ready.template, id=id, blind=blind_too, content_free=free_too
+                        text, target, ready.template, id=id, blind=blind_too, content_free=free_too
                     )
                     items.append(item)
                 except ItemError as error:
                     items.append(error)
-            there = [item for item in items if isinstance(item, Item)]
-            encoded = iter(self.encode(there) if probe is None else self.tracer.encode(there))
+            valid = [item for item in items if isinstance(item, Item)]
+            encoded = iter(self.encode(valid) if probe is None else self.tracer.encode(valid))
             results = [next(encoded) if isinstance(one, Item) else one for one in items]
             parts = [r if isinstance(r, ItemError) else replace(part, item=r) for r in results]
         if probe is None or probe.state is None:
@@ -540,12 +522,12 @@ class Decider:
             logits are not finite.
 
         Raises:
-            NonFiniteError: States or logits that are not finite.
+            NonFiniteError: PooledStates or logits that are not finite.
         """
         parts = [part for plan in plans for part in plan.parts]
         states = self._states(parts, any(plan.trajectory for plan in plans))
         every_depth = [plan.trajectory for plan in plans for _ in plan.parts]
-        sure = [i for i in states if not every_depth[i] and _is_sure(parts[i], states[i])]
+        sure = [i for i in states if not every_depth[i] and is_sure(parts[i], states[i])]
         decisions = self._decisions(parts, sure)
         answers = {
             place: self._answer_of(part, decisions[place])
@@ -560,9 +542,9 @@ class Decider:
             probe = parts[places[0]].probe
             assert probe is not None
             probed = (
-                self._from_depths(probe, places, parts, decisions, every_depth)
+                from_depths(probe, places, parts, decisions, every_depth)
                 if probe.state is None
-                else self._from_states(probe, places, parts, decisions, states, every_depth)
+                else from_states(probe, places, parts, decisions, states, every_depth, self.unlike)
             )
             answers |= probed
         results: list[Answers | NonFiniteError] = []
@@ -579,8 +561,8 @@ class Decider:
         self, parts: Sequence[Part], sure: Collection[int]
     ) -> dict[int, Decision | NonFiniteError]:
         """Return what the model says of the parts that it reads, by place; not of `sure` ones."""
-        asked = set(range(len(parts))).difference(sure)
-        waiting = [place for place in sorted(asked) if parts[place].item is not None]
+        places = set(range(len(parts))).difference(sure)
+        waiting = [place for place in sorted(places) if parts[place].item is not None]
         decisions: dict[int, Decision | NonFiniteError] = {}
         while waiting:
             first = parts[waiting[0]]
@@ -592,17 +574,17 @@ class Decider:
             waiting = [i for i in waiting if i not in decisions]
         return decisions
 
-    def _states(self, parts: Sequence[Part], every: bool) -> dict[int, "_States"]:
+    def _states(self, parts: Sequence[Part], every: bool) -> dict[int, PooledStates]:
         """Return the states that probes read, by place: the model's, then the encoder's."""
         passages = {
-            i: (part.passage, _state_of(part).depth)
+            i: (part.passage, state_of(part).depth)
             for i, part in enumerate(parts)
             if part.passage is not None
         }
         states = _read_shared(self.tracer, passages, every)
         for name, encoder in self.readers.items():
             sentences = {
-                i: (part.sentence, _state_of(part).reader_depth or 0)
+                i: (part.sentence, state_of(part).reader_depth or 0)
                 for i, part in enumerate(parts)
                 if part.sentence is not None and _reader_of(part) == name
             }
@@ -620,98 +602,6 @@ class Decider:
         if speaks_of(part.question, certified):
             return answer_of(part.question, decision, self.temperature)
         return answer_of(part.question, without_certificate(decision))
-
-    def _from_states(
-        self,
-        probe: Probe,
-        places: Sequence[int],
-        parts: Sequence[Part],
-        decisions: Mapping[int, Decision | NonFiniteError],
-        states: Mapping[int, "_States"],
-        every_depth: Sequence[bool],
-    ) -> dict[int, SingleAnswer | NonFiniteError]:
-        """Return the answers of a probe that reads a state, alone or stacked on the model."""
-        faults = {i: states[i].fault or _fault(decisions.get(i)) for i in places}
-        answers: dict[int, SingleAnswer | NonFiniteError] = {
-            i: fault for i, fault in faults.items() if fault is not None
-        }
-        if not (sound := [i for i in places if faults[i] is None]):
-            return answers
-        fit, state = probe.fit, _state_of(parts[sound[0]])
-        rows = np.stack([states[i].row(state) for i in sound]).astype(np.float64)
-        known, options = state.scores(rows), candidates_of(probe.question)
-        if isinstance(fit, StackedProbe):
-            read = [_decision(decisions[i]) for i in sound]
-            known = _stacked(fit, known, read)
-            shares = [_shares(one, u / fit.temperature) for one, u in zip(read, known, strict=True)]
-            table = known / 2  # half of the log odds
-        else:
-            each = state.probabilities(rows).tolist()
-            shares = [(dict(zip(state.classes, p, strict=True)), False) for p in each]
-            table = of_options(known, state.classes, options)
-        likeness = state.likeness_p(rows).tolist()
-        for i, (p, corrected), scores, like in zip(sound, shares, table, likeness, strict=True):
-            how = Probed(probe.name, like, like < self.unlike, corrected)
-            if probe.threshold is not None:
-                of_model = None if i not in decisions else _decision(decisions[i])
-                p, how = _held(probe.threshold, scores, of_model, p, how)
-            if every_depth[i]:
-                said = state.by_depth(states[i].rows[: state.depth + 1])
-                if said is not None:
-                    how = replace(how, candidates=state.classes, trajectory=said.T)
-            answers[i] = _probe_answer(parts[i], p, how)
-        return answers
-
-    def _from_depths(
-        self,
-        probe: Probe,
-        places: Sequence[int],
-        parts: Sequence[Part],
-        decisions: Mapping[int, Decision | NonFiniteError],
-        every_depth: Sequence[bool],
-    ) -> dict[int, SingleAnswer | NonFiniteError]:
-        """Return the answers of a trajectory probe, which weighs what every depth says."""
-        answers: dict[int, SingleAnswer | NonFiniteError] = {}
-        fit = probe.fit
-        assert isinstance(fit, TrajectoryProbe)
-        for i in places:
-            if (fault := _fault(decisions[i])) is not None:
-                answers[i] = fault
-                continue
-            decision, item = _decision(decisions[i]), parts[i].item
-            assert item is not None
-            p, corrected = _trajectory(fit, decision, item.prompt.candidate_tokens)
-            how = Probed(probe.name, None, corrected=corrected)
-            if every_depth[i]:
-                candidates, S = decision.candidates, decision.trajectory
-                how = replace(how, candidates=candidates, trajectory=S)
-            answers[i] = _probe_answer(parts[i], p, how)
-        return answers
-
-
-@dataclass(frozen=True)
-class _States:
-    """The pooled states of one text at some depths, and an encoder's if a probe reads both."""
-
-    rows: Float[np.ndarray, "depths width"]
-    depths: tuple[int, ...]
-    encoded: "_States | None" = None
-
-    @property
-    def fault(self) -> NonFiniteError | None:
-        fault = not_finite(self.rows, self.depths)
-        return fault if fault is not None or self.encoded is None else self.encoded.fault
-
-    def row(self, state: StateProbe) -> Float[np.ndarray, " width"]:
-        """Return what a probe reads."""
-        state_row = self.at(state.depth)
-        if self.encoded is None or state.beside is None:
-            return state_row
-        return np.concatenate([state_row, self.encoded.at(state.beside)])
-
-    def at(self, depth: int) -> Float[np.ndarray, " width"]:
-        row: Float[np.ndarray, " width"] = self.rows[self.depths.index(depth)]
-        return row
 
 
 def subject_of(source: Tracer | Encoder) -> Subject:
@@ -746,7 +636,7 @@ def _readers_of(
 
 def _read_shared(
     source: Tracer | Encoder, wanted: Mapping[int, tuple[Passage, int]], every: bool
-) -> dict[int, _States]:
+) -> dict[int, PooledStates]:
     """Return the states of passages, by place.
 
     Probes that pool the same tokens share one reading, to the deepest of their depths: a deeper
@@ -760,11 +650,11 @@ def _read_shared(
         depths = {wanted[i][1] for i in places}
         chosen = tuple(range(max(depths) + 1) if every else sorted(depths))
         readings.setdefault(chosen, {})[passage] = places
-    states: dict[int, _States] = {}
+    states: dict[int, PooledStates] = {}
     for chosen, passages in readings.items():
         pooled = source.pooled([*passages], chosen)
         for rows, places in zip(pooled, passages.values(), strict=True):
-            states |= {place: _States(rows, chosen) for place in places}
+            states |= {place: PooledStates(rows, chosen) for place in places}
     return states
 
 
@@ -812,7 +702,7 @@ def read_states(
 
     Raises:
         ItemError: A text that cannot be read.
-        NonFiniteError: States that are not finite.
+        NonFiniteError: PooledStates that are not finite.
     """
     named: list[tuple[str, str | None]] = [(text, None) for text in texts]
     each = [read_passages(tracer, named, question, template, pooling) for pooling in poolings]
@@ -839,26 +729,22 @@ def _correction_of(correction: Correction | str, tracer: Tracer) -> Correction:
 
 
 def _read_probes(probes: Sequence[Probe | str | Path]) -> list[tuple[str, Probe]]:
-    """Return probes with the names of their files; the same one twice is one.
-
-    Raises:
-        InputError: A file that cannot be read, or two probes that answer one question.
-    """
-    found: dict[str, tuple[str, str, Probe]] = {}  # by digest
+    """Return probes with the names of their files; the same one twice is one."""
+    by_digest: dict[str, tuple[str, str, Probe]] = {}  # by digest
     for one in probes:
         probe = one if isinstance(one, Probe) else Probe.read(one)
         name, where = "answer", "the one given"
         if not isinstance(one, Probe):
             name, where = probe_name(one), str(one)
-        for other, (_, place, known) in found.items():
-            answers = known.answers(probe.question) or probe.answers(known.question)
+        for other, (_, place, former) in by_digest.items():
+            answers = former.answers(probe.question) or probe.answers(former.question)
             if answers and other != probe.digest:
                 raise InputError(
                     f"two probes answer the question {probe.question.instructions!r:.80}: {place} "
                     f"and {where}. Give one; a questions file names one as `probe`"
                 )
-        found.setdefault(probe.digest, (name, where, probe))
-    return [(name, probe) for name, _, probe in found.values()]
+        by_digest.setdefault(probe.digest, (name, where, probe))
+    return [(name, probe) for name, _, probe in by_digest.values()]
 
 
 def _text_or_error(value: Input) -> str | InputError:
@@ -880,8 +766,8 @@ def _joined(plan: Plan, named: Mapping[str, SingleAnswer]) -> Answers:
     for name, question in plan.questions.items():
         if isinstance(question, Multi):
             values = tuple(option.value for option in question.options)
-            found = [named[part] for part in singles({name: question})]
-            predicates = tuple(one for one in found if isinstance(one, PredicateAnswer))
+            parts = [named[part] for part in singles({name: question})]
+            predicates = tuple(one for one in parts if isinstance(one, PredicateAnswer))
             answers[name] = MultiAnswer(values=values, predicates=predicates)
         else:
             answers[name] = named[name]
@@ -901,86 +787,3 @@ def _check_unlike(probe: Probe, level: float) -> None:
 
 def _reader_of(part: Part) -> str | None:
     return None if part.probe is None or part.probe.reader is None else part.probe.reader.model
-
-
-def _state_of(part: Part) -> StateProbe:
-    assert part.probe is not None and part.probe.state is not None
-    return part.probe.state
-
-
-def _fault(decision: Decision | NonFiniteError | None) -> NonFiniteError | None:
-    return decision if isinstance(decision, NonFiniteError) else None
-
-
-def _decision(decision: Decision | NonFiniteError) -> Decision:
-    assert not isinstance(decision, NonFiniteError)
-    return decision
-
-
-def _probe_answer(part: Part, p: Mapping[str, float], how: Probed) -> SingleAnswer:
-    return answer_from(part.question, by_option(part.question, p), how, calibrated=True)
-
-
-def _is_sure(part: Part, states: "_States") -> bool:
-    """Return True if the probe answers whatever the model says, so that it need not be asked."""
-    probe = part.probe
-    if probe is None or probe.threshold is None or not isinstance(probe.fit, StateProbe):
-        return False
-    if states.fault is not None:
-        return True
-    row = states.row(probe.fit)[None].astype(np.float64)
-    options = candidates_of(probe.question)
-    table = of_options(probe.fit.scores(row), probe.fit.classes, options)
-    return bool(needs_no_model(table, probe.threshold)[0])
-
-
-def _held(
-    threshold: float,
-    scores: Float[np.ndarray, " options"],
-    decision: Decision | None,
-    p: dict[str, float],
-    how: Probed,
-) -> tuple[dict[str, float], Probed]:
-    """Return the probabilities and the origin of an answer under a probe's threshold.
-
-    Args:
-        threshold: The probe's.
-        scores: Of the options, on the ridge's scale.
-        decision: The model's; None if it was not asked.
-        p: The probe's probabilities.
-        how: How the probe came to them.
-    """
-    if decision is None:
-        return p, replace(how, by="probe")
-    base, best = decision.base_index, int(scores.argmax())
-    how = replace(how, model=decision.candidates[base])
-    if best == base or answers_by_itself(scores[None], np.array([base]), threshold)[0]:
-        return p, replace(how, by="probe", corrected=best != base)
-    shares = softmax(decision.base_scores).tolist()
-    said = dict(zip(decision.candidates, shares, strict=True))
-    return said, replace(how, by="model", corrected=False)
-
-
-def _stacked(
-    fit: StackedProbe, scores: Float[np.ndarray, "texts classes"], read: Sequence[Decision]
-) -> Float[np.ndarray, "texts options"]:
-    """Return the stack's scores of the options."""
-    base = np.stack([one.base_scores for one in read])
-    blind = np.stack([one.blind_scores for one in read if one.blind_scores is not None])
-    return fit.scores(scores, read[0].candidates, base, blind)
-
-
-def _trajectory(fit: TrajectoryProbe, decision: Decision, tokens: Sequence[int]) -> _Shares:
-    features = features_of(decision, tokens)
-    if features.shape[1] != len(fit.weights):
-        raise InputError(
-            f"{fit.name} has {len(fit.weights)} weights and an option of this model "
-            f"{features.shape[1]} features: fit it again, with this model and this version"
-        )
-    return _shares(decision, fit.scores(features) / fit.temperature)
-
-
-def _shares(decision: Decision, scores: Float[np.ndarray, " options"]) -> _Shares:
-    p = softmax(scores).tolist()
-    best_is_other = int(np.argmax(p)) != decision.base_index
-    return dict(zip(decision.candidates, p, strict=True)), best_is_other

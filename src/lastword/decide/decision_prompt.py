@@ -1,7 +1,7 @@
 """Prompts of decision models: what transformers 5.23 reads from a folder's `decision.json`.
 
 A template writes one prompt per question, and one token stands for each option, usually a letter.
-transformers' own code writes prompts and tokens here, so that both give the same answers.
+transformers' code writes prompts and tokens here, so that both give the same answers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -55,10 +55,10 @@ class DecisionPrompt:
         name, revision = str(source.get("path", source["model"])), source.get("revision")
         folder = Path(name).expanduser()
         if not any((folder / file).is_file() for file in FILES):
-            there = None if revision is None else _downloaded(name, revision)
-            if there is None:
+            cached = None if revision is None else _downloaded(name, revision)
+            if cached is None:
                 return None
-            folder = there
+            folder = cached
         try:
             from transformers.decision import DecisionConfig
 
@@ -86,20 +86,20 @@ class DecisionPrompt:
 
         request = {"state": text, "questions": {"q": request_of(question)}}
         try:
-            ((inputs, (asked,)),) = self.config.prepare_inputs(request, self.tokenizer)
-            tokens = label_token_ids(self.tokenizer, tuple(asked.labels))
+            ((inputs, (parsed,)),) = self.config.prepare_inputs(request, self.tokenizer)
+            tokens = label_token_ids(self.tokenizer, tuple(parsed.labels))
         except Exception as error:  # the folder's program: whatever its code raises
             raise InputError(f"its template refuses the question: {_line(error)}") from error
         mark, *more = inputs["marks"].tolist()
         if more:
             raise InputError("its template has several marks, for a head that lastword cannot read")
         if isinstance(question, Predicate):
-            places = {option: token for option, token in zip(asked.options, tokens, strict=True)}
+            places = {option: token for option, token in zip(parsed.options, tokens, strict=True)}
             tokens = [places["true"], places["false"]]
         ids = tuple(inputs["input_ids"][0, :mark].tolist())
         branches = tuple(Branch((*ids, token), len(ids)) for token in tokens)
         names = tuple(option.text for option in question.options)
-        temperature = float(self.config.temperature.get(asked.type, 1.0))
+        temperature = float(self.config.temperature.get(parsed.type, 1.0))
         return EncodedItem(Item(text, names), Encoded(branches)), temperature
 
     def decide(self, tracer: "Tracer", pairs: Sequence[tuple[str, Single]]) -> list[Decision]:
@@ -137,8 +137,8 @@ class DecisionPrompt:
             return
         from transformers.decision import parse_questions
 
-        asked = {"q": request_of(Choice("?", ["a", "b"]))}
-        (question,) = map(asdict, parse_questions(asked, self.config))
+        questions = {"q": request_of(Choice("?", ["a", "b"]))}
+        (question,) = map(asdict, parse_questions(questions, self.config))
         values = {"state": "?", "question": question, "questions": [question]}
         template = self.config.chat_template
         try:
@@ -151,24 +151,24 @@ class DecisionPrompt:
 
 def request_of(question: Single) -> Mapping[str, Any]:
     """Return a question as transformers and System One have it."""
-    asked: dict[str, Any] = {"instructions": question.instructions or None}
+    request: dict[str, Any] = {"instructions": question.instructions or None}
     if isinstance(question, Predicate):
-        return asked | {"type": "noul", "criteria": {"true": question.yes, "false": question.no}}
+        return request | {"type": "noul", "criteria": {"true": question.yes, "false": question.no}}
     if isinstance(question, Choice):
-        return asked | {
+        return request | {
             "type": "choice",
             "criteria": {option.text: option.description for option in question.options},
         }
     levels = [": ".join(filter(None, (o.text, o.description))) for o in question.options]
-    return asked | {"type": "score", "criteria": levels}
+    return request | {"type": "score", "criteria": levels}
 
 
 def _downloaded(name: str, revision: str) -> Path | None:
     """Return the folder of the files that the hub has; None if it has none or does not answer."""
     files = HubFiles(name, revision)
     try:
-        there = [file for file in FILES if files.read(file, 0, 1) is not None]
-        paths = [download(name, file, revision)[0] for file in there]
+        names = [file for file in FILES if files.read(file, 0, 1) is not None]
+        paths = [download(name, file, revision)[0] for file in names]
     except CheckpointError:
         return None
     return paths[0].parent if paths else None

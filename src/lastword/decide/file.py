@@ -85,7 +85,7 @@ def write_questions(
 
 
 def questions_from(value: Any) -> dict[str, Question]:
-    """Questions by name from their JSON.
+    """Return questions by name from their JSON.
 
     Raises:
         InputError: They are none, or there is none.
@@ -107,7 +107,7 @@ def questions_from(value: Any) -> dict[str, Question]:
 
 @cache
 def _loader() -> Any:
-    """YAML's safe loader, in which a word is a word: no `yes` is true, no date a date."""
+    """Return YAML's safe loader, for which `yes` and dates are texts."""
     import yaml
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Pace: how many items are computed before their records are kept, by the seconds that it took."""
+"""Pace: how many items are computed before their records are stored."""
 
 import time
 from collections.abc import Iterator, Sequence

@@ -23,7 +23,7 @@ class Questionnaire:
 
     @property
     def singles(self) -> dict[str, Single]:
-        """The questions of one answer each: of several that may apply a predicate an option."""
+        """The questions of one answer each: a predicate per option if several may apply."""
         return singles(self.questions)
 
     @property
@@ -33,7 +33,7 @@ class Questionnaire:
 
 
 def singles(questions: Mapping[str, Question]) -> dict[str, Single]:
-    """Questions of one answer each, by name; NAME: OPTION where several options may apply."""
+    """Return questions of one answer each, by name; NAME: OPTION for several options."""
     parts: dict[str, Single] = {}
     for name, question in questions.items():
         if isinstance(question, Multi):
@@ -50,7 +50,7 @@ def speaks_of(question: Question, certified: Sequence[str]) -> bool:
 
 
 def without_certificate(decision: Decision) -> Decision:
-    """Return an answer to a question that the certificate does not speak of: the model's own."""
+    """Return an answer to a question that the certificate does not cover: the model's answer."""
     if decision.corrected:
         decision = decision.withhold("the certificate is for another question")
     return replace(decision, deferred=False)
@@ -62,7 +62,7 @@ def prepare(
     *,
     chat: bool = False,
 ) -> Questionnaire:
-    """Questions made ready.
+    """Return questions made ready.
 
     Args:
         questions: By name.

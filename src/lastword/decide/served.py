@@ -23,7 +23,7 @@ class NearMissWarning(UserWarning):
 
 @dataclass(frozen=True)
 class NearMiss:
-    """How a question misses a served one.
+    """The differences of a question from a served one.
 
     Attributes:
         served: Name of the served question.
@@ -42,8 +42,6 @@ class NearMiss:
 
 @dataclass(frozen=True)
 class _Form:
-    """The parts of a question that matter to a reader."""
-
     instructions: str
     options: frozenset[str]
 
@@ -92,18 +90,18 @@ class Served:
             InputError: There is no such question, or the request contradicts it.
         """
         if (served := self.questions.get(name)) is None:
-            known = ", ".join(self.questions) or "none"
-            raise InputError(f"no question {name!r:.80} is served here; known: {known:.200}")
-        asked = options or served.options
-        said = instructions if instructions.strip() else served.instructions
-        found = self._differences(
-            served, kind, said, served.options if name in self._free else asked
+            names = ", ".join(self.questions) or "none"
+            raise InputError(f"no question {name!r:.80} is served here; known: {names:.200}")
+        wanted = options or served.options
+        text = instructions if instructions.strip() else served.instructions
+        differences = self._differences(
+            served, kind, text, served.options if name in self._free else wanted
         )
-        if found:
-            details = "; ".join(found.values())
+        if differences:
+            details = "; ".join(differences.values())
             raise InputError(f"the request contradicts the served question {name!r}: {details}")
         return (
-            replace(served, choices=asked)
+            replace(served, choices=wanted)
             if name in self._free and isinstance(served, Choice)
             else served
         )
@@ -116,11 +114,11 @@ class Served:
         for name, served in self.questions.items():
             if self._is_near(form, question, name):
                 options = served.options if name in self._free else question.options
-                said = question.instructions
-                found = self._differences(served, type(question), said, options, exact=True)
-                if not found:
+                text = question.instructions
+                differences = self._differences(served, type(question), text, options, exact=True)
+                if not differences:
                     return None
-                misses.append(NearMiss(name, found))
+                misses.append(NearMiss(name, differences))
         return min(misses, key=lambda miss: len(miss.differences), default=None)
 
     def _is_near(self, form: _Form, question: Question, name: str) -> bool:
@@ -141,12 +139,12 @@ class Served:
     ) -> dict[str, str]:
         """Return what differs from a served question, in words; normalised unless `exact`."""
         form: Callable[[str], str] = str if exact else self.normalised
-        found = {}
+        differences = {}
         if kind is not type(served):
-            found["type"] = f"it is a {type(served).__name__}, not a {kind.__name__}".lower()
+            differences["type"] = f"it is a {type(served).__name__}, not a {kind.__name__}".lower()
         if form(instructions) != form(served.instructions):
             words = f"{_short(served.instructions)}, not {_short(instructions)}"
-            found["instructions"] = f"its instructions are {words}"
+            differences["instructions"] = f"its instructions are {words}"
         mine = {form(option.text): option for option in served.options}
         other = {form(option.text): option for option in options}
         missing = [option.text for text, option in mine.items() if text not in other]
@@ -154,9 +152,9 @@ class Served:
         if missing or more:
             parts = [f"it has {_names(missing)}"] if missing else []
             parts += [f"it does not have {_names(more)}"] if more else []
-            found["options"] = ", and ".join(parts)
+            differences["options"] = ", and ".join(parts)
         elif isinstance(served, Score) and [*mine] != [*other]:
-            found["order"] = (
+            differences["order"] = (
                 f"the order of its levels is {_names([o.text for o in served.options])}"
             )
         elif changed := [
@@ -164,8 +162,8 @@ class Served:
             for text, option in other.items()
             if (exact or option.description) and mine[text].description != option.description
         ]:
-            found["descriptions"] = f"its descriptions of {_names(changed)} are others"
-        return found
+            differences["descriptions"] = f"its descriptions of {_names(changed)} are others"
+        return differences
 
     def _form(self, question: Question) -> _Form:
         options = frozenset(map(self.normalised, _texts(question)))
@@ -192,10 +190,9 @@ def probe_name(path: str | Path) -> str:
     return Path(path).name.removesuffix(SUFFIX)
 
 
-def _new_name(name: str, known: Mapping[str, Question]) -> str:
-    """Return the name, with a number if it is taken."""
-    names = [name, *(f"{name}-{i}" for i in range(2, len(known) + 2))]
-    return next(one for one in names if one not in known)
+def _new_name(name: str, taken: Mapping[str, Question]) -> str:
+    names = [name, *(f"{name}-{i}" for i in range(2, len(taken) + 2))]
+    return next(one for one in names if one not in taken)
 
 
 def _texts(question: Question) -> list[str]:

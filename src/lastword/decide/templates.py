@@ -1,4 +1,4 @@
-"""How a question becomes a prompt: three templates of ours, or a user's own Jinja.
+"""How a question becomes a prompt: three built-in templates, or a user's Jinja file.
 
 A template sees `input`, `instructions`, `kind` (`choice`, `predicate` or `score`) and `options`,
 each with a `text` and a `description` or none. It is rendered once more with an empty `input`: that
@@ -61,5 +61,5 @@ def template_of(name: str) -> Template:
     path = Path(name)
     if not path.is_file():
         names = ", ".join(TEMPLATES)
-        raise InputError(f"no template {name!r}; known: {names}, or a file of Jinja of your own")
+        raise InputError(f"no template {name!r}; known: {names}, or the path of a Jinja file")
     return Template.from_file(path)

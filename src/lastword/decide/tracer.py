@@ -58,6 +58,9 @@ class Tracer:
         options: Fields of `LoadOptions` that say how the model is read: `theta`, `chat`,
             `overflow`, `batch_tokens`, `prefix_cache`, `blind_cache`, `head_dtype`, `attention`.
 
+    Attributes:
+        options: How the model is read; with `backend` and `tokenizer` what `over` takes.
+
     Raises:
         InputError: A keyword that is not an option.
         UnsupportedModelError: The model cannot be read; see `check`.
@@ -109,7 +112,7 @@ class Tracer:
         invariant: float | Factors | None,
     ) -> None:
         profile = backend.profile
-        self.backend, self.tokenizer = backend, tokenizer
+        self.backend, self.tokenizer, self.options = backend, tokenizer, options
         require_settled(tokenizer, options.chat)
         self.theta = options.theta or Theta()
         self.overflow, self.chat, self.head_dtype = (
@@ -139,22 +142,22 @@ class Tracer:
         if not isinstance(model, LoadOptions):
             refuse_unknown("Tracer.from_pretrained", options)
             model = LoadOptions(model, **options)
-        asked = model
-        invariant: float | Factors | None = asked.invariant
-        if asked.embedded is not None:
-            loaded = carried(asked)
+        request = model
+        invariant: float | Factors | None = request.invariant
+        if request.embedded is not None:
+            loaded = carried(request)
             if invariant is None:
-                theta = asked.theta or Theta()
+                theta = request.theta or Theta()
                 invariant = model_invariant(loaded.model, theta=theta, readings=True)
         else:
             from lastword.model import loading  # much, and nothing of it for what is carried
 
-            loaded = loading.load(asked)
-            invariant = loading.invariant_of(loaded, asked)
+            loaded = loading.load(request)
+            invariant = loading.invariant_of(loaded, request)
         # What was asked for is loaded, though transformers may know it by another name.
-        attention = "auto" if asked.attention == "auto" else "model"
-        local = Local(loaded.model, replace(asked, attention=attention), loaded.source)
-        return cls.over(local, loaded.tokenizer, asked, invariant)
+        attention = "auto" if request.attention == "auto" else "model"
+        local = Local(loaded.model, replace(request, attention=attention), loaded.source)
+        return cls.over(local, loaded.tokenizer, request, invariant)
 
     @classmethod
     def demo(cls, name: str = "organism", **options: Any) -> "Tracer":
@@ -172,7 +175,7 @@ class Tracer:
 
     @property
     def profile(self) -> Profile:
-        """Return what the model is, wherever it computes."""
+        """Return the model's profile."""
         return self.backend.profile
 
     @cached_property
@@ -194,7 +197,7 @@ class Tracer:
 
     @property
     def readout(self) -> Readout:
-        """The model's own head; see `Backend.local`."""
+        """The model's head; see `Backend.local`."""
         return self.backend.local("its head").readout
 
     def correct(
@@ -361,11 +364,7 @@ class Tracer:
         return [
             verdict
             if isinstance(verdict, NonFiniteError)
-            else replace(
-                _decision(self, e, batch, i, verdict),
-                method=correction.name,
-                methods=batch.scores(i),
-            )
+            else _decision(self, e, batch, i, verdict, correction.name)
             for i, (e, verdict) in enumerate(zip(encoded, verdicts, strict=True))
         ]
 
@@ -489,7 +488,7 @@ class Tracer:
 def _invariant_of(
     backend: Backend, given: float | Factors | None, theta: Theta
 ) -> tuple[Factors | None, float]:
-    """I(M) as it was given, or from the weights; with its factors where they are there."""
+    """Return I(M), given or from the weights, and its factors if they are known."""
     if given is None:
         given = model_invariant(backend.local("reading I(M)").backbone.model, theta=theta)
     factors = given if isinstance(given, Factors) else None
@@ -527,8 +526,8 @@ def answered(
     pieces = [items] if isinstance(items, Sequence) else _pieces(rows_of(items), ahead)
     for piece in pieces:
         items_or_errors = [_as_item(value, first + i, on_error) for i, value in enumerate(piece)]
-        there = [item for item in items_or_errors if isinstance(item, Item)]
-        encoded = iter(encode(there, first))
+        valid = [item for item in items_or_errors if isinstance(item, Item)]
+        encoded = iter(encode(valid, first))
         results = [next(encoded) if isinstance(one, Item) else one for one in items_or_errors]
         if on_error == "raise":
             for result in results:
@@ -553,7 +552,7 @@ def _as_item(value: Any, place: int, on_error: OnError) -> Item | ItemError:
 
 
 def sound(decision: Decision | NonFiniteError) -> Decision:
-    """Return a decision; raise what stands in its place."""
+    """Return a decision, or raise the error in its place."""
     if isinstance(decision, NonFiniteError):
         raise decision
     return decision
@@ -578,7 +577,7 @@ def _pieces(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
 
 
 def _decision(
-    tracer: Tracer, encoded: EncodedItem, batch: Batch, place: int, verdict: Ruling
+    tracer: Tracer, encoded: EncodedItem, batch: Batch, place: int, verdict: Ruling, method: str
 ) -> Decision:
     blind = batch.blind(place)
     whole = blind if blind is not None and blind.t is not None else None
@@ -594,4 +593,6 @@ def _decision(
         t_readings=batch.readings(place),
         truncated=encoded.prompt.truncated,
         id=encoded.item.id,
+        method=method,
+        methods=batch.scores(place),
     )

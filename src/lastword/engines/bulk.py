@@ -17,14 +17,7 @@ from ray.data.exceptions import ExecutionTimeoutError
 from ray.data.expressions import col
 from ray.exceptions import RayError
 
-from lastword.decide.answer import (
-    ERROR,
-    Answers,
-    PredicateAnswer,
-    ScoreAnswer,
-    columns_of,
-    row_of,
-)
+from lastword.decide.answer import ERROR, Answers, PredicateAnswer, ScoreAnswer, columns_of, row_of
 from lastword.decide.options import DecideOptions
 from lastword.decide.questionnaire import prepare
 from lastword.engines.ray import Cluster, connected, hide_gpus, last_line

@@ -100,12 +100,7 @@ def connected(cluster: Cluster, spare: int = 0) -> Iterator[None]:
     if cluster.starts_here and spare:
         local["num_cpus"] = math.ceil(cluster.workers * cluster.cpus_per_worker) + spare
     try:
-        ray.init(
-            address=cluster.address,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            **local,
-        )
+        ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR, **local)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise InputError(
             f"no Ray at {cluster.address} ({last_line(error)}); give the address of a running "
@@ -199,7 +194,6 @@ class Dispatch:
         return runner.collect(self.info, out, self._parts, *how, **more)
 
     def _parts(self, run: Run) -> Iterator[runner.RecordPart]:
-        """Yield a run's missing records, part by part, in the order of completion."""
         self._todo = deque(run.gaps)
         while not run.whole:
             self._hand_out(run)
@@ -333,7 +327,6 @@ def _require_room(cluster: Cluster) -> None:
 
 
 def _require_same(info: RunInfo, other: RunInfo) -> None:
-    """Refuse a worker whose records would not belong to the cell; its plan alone may differ."""
     if differing := differences(info, other | {"plan": info["plan"]}):
         raise ModelError(
             f"two workers do not run the same: {'; '.join(differing)}; give every machine the same "
@@ -355,7 +348,6 @@ def _give_up(group: int | None, error: RayError) -> TraceError:
 
 
 def _amounts(resources: dict[str, float]) -> str:
-    """Write `2 CPU and 0 GPU`, of whatever Ray counts."""
     amounts = {name.removeprefix("num_").upper().rstrip("S"): n for name, n in resources.items()}
     return " and ".join(f"{amounts.get(name, 0.0):g} {name}" for name in ("CPU", "GPU"))
 

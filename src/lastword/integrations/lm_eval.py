@@ -7,7 +7,7 @@ Importing this module registers it under the name `lastword`:
 
 The harness asks for one log-likelihood a choice. Here the choices of a document are a candidate
 set, and what comes back are the method's scores of them; texts become tokens exactly as the
-harness's own `hf` model has it, so that `method=base-sum` gives its numbers. What is no set of
+harness's `hf` model has it, so that `method=base-sum` gives its numbers. What is no set of
 choices under one context is scored as the base, by sums, as `hf` would.
 
 A task does not tell its question from the rest of its prompt, so what reads a prompt without the
@@ -204,7 +204,6 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
     def _answers(
         self, work: Sequence["_Choices"], methods: Mapping[str, Method]
     ) -> Iterator[tuple[int, Answer]]:
-        """Yield place and answer of every request."""
         for choices, scores, greedy in self._read(work, methods):
             for places, score, miss in zip(choices.places, scores, greedy, strict=True):
                 yield from ((p, (float(score), bool(miss == 0))) for p in places)
@@ -325,14 +324,12 @@ class FirstChoice:
 
 
 def _method(method: str, correction: Correction) -> str:
-    """Return the name of what decides: a method, or what the tracer corrects by."""
     if "trace" not in (method, correction.name):
         raise InputError(f"the tracer corrects by {correction.name}: leave method={method} out")
     return correction.name if method == "trace" else method
 
 
 def _require_plain(name: str, method: Method | Correction) -> None:
-    """Refuse a method that needs more of a document than its prompt and choices."""
     if isinstance(method, Learning | Fitted) or method.needs.blind or method.needs.content_free:
         raise InputError(
             f"{name} reads more than a task has: prompts without the question, or many documents. "

@@ -29,19 +29,19 @@ def mcp_server(decider: Decider, sets: Iterable[tuple[str, Questionnaire]]) -> M
     """
     server: MCPServer[Any] = MCPServer("lastword", version=__version__, log_level="WARNING")
     turns, names = anyio.CapacityLimiter(1), set[str]()
-    for name, asked in sets:
+    for name, questionnaire in sets:
         tool = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
         if tool in names:
             raise InputError(f"two files of questions would be the tool {tool!r}: rename one")
         names.add(tool)
-        work = _tool(decider, asked, turns)
-        server.add_tool(work, tool, description=described(asked), annotations=_HINTS)
+        work = _tool(decider, questionnaire, turns)
+        server.add_tool(work, tool, description=described(questionnaire), annotations=_HINTS)
     return server
 
 
-def described(asked: Questionnaire) -> str:
+def described(questionnaire: Questionnaire) -> str:
     """Describe what a set of questions answers, for the agent that may use it."""
-    lines = [f"- {name}: {_line(question)}" for name, question in asked.questions.items()]
+    lines = [f"- {name}: {_line(question)}" for name, question in questionnaire.questions.items()]
     more = "`deferred` says that an answer is too unsure to act on."
     return "\n".join(["Answers about a text, each with its probability:", *lines, more])
 
@@ -54,11 +54,13 @@ def _line(question: Question) -> str:
 
 
 def _tool(
-    decider: Decider, asked: Questionnaire, turns: anyio.CapacityLimiter
+    decider: Decider, questionnaire: Questionnaire, turns: anyio.CapacityLimiter
 ) -> Callable[[str], Coroutine[Any, Any, dict[str, Any]]]:
     async def decide(text: Text) -> dict[str, Any]:
         try:
-            answers = await anyio.to_thread.run_sync(decider.decide, text, asked, limiter=turns)
+            answers = await anyio.to_thread.run_sync(
+                decider.decide, text, questionnaire, limiter=turns
+            )
         except TraceError as error:
             raise ToolError(str(error)) from error
         return answers.to_dict()

@@ -59,7 +59,7 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             an `Encoder`, `minilm` or `mpnet`, which need neither instructions nor a template.
         instructions: The question, for prompts whose last token is read.
         poolings: Among these the fit chooses: the `mean` over a text's tokens, the prompt's `last`.
-            An encoder has its own.
+            An encoder has one way.
         template: As `Tracer.decide` takes it.
         promise: What a certificate is to say of the probe, as `lastword try` takes it. Half of the
             texts then make the probe, and the other half judges it beside the model's answers.
@@ -109,11 +109,11 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         values, places = np.unique(labels, return_inverse=True)
         options = _options(values)
         names = [options[place].text for place in places]
-        made = np.ones(len(read), dtype=bool)
+        fitting = np.ones(len(read), dtype=bool)
         if self.promise is not None:  # copies of a text are on one side
             groups = numbers([marks(None, text, (), None) for text in read])
-            made = fit_part(groups, FRACTION, SEED)
-        fitted = [name for name, here in zip(names, made, strict=True) if here]
+            fitting = fit_part(groups, FRACTION, SEED)
+        fitted = [name for name, here in zip(names, fitting, strict=True) if here]
         classes_of(fitted)  # refuses before anything is read
         question = Choice(self.instructions or "", options)
         tracer = _source(self.model)
@@ -123,7 +123,7 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError("a promise is about a model's answers, and an encoder gives none")
         poolings: Sequence[Pooling] = (OWN,) if encoder else self.poolings
         states = [_read(tracer, self._passages(read, question, pooling)) for pooling in poolings]
-        fit = fit_state(np.stack(states, axis=2)[made], fitted, poolings=poolings)
+        fit = fit_state(np.stack(states, axis=2)[fitting], fitted, poolings=poolings)
         self.classes_ = values
         probe = fit.probe
         if isinstance(tracer, Encoder):
@@ -134,10 +134,10 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.promise is not None:
             self.probe_ = replace(self.probe_, seed=SEED)
             assert isinstance(tracer, Tracer)
-            tested = np.flatnonzero(~made).tolist()
+            tested = np.flatnonzero(~fitting).tolist()
             some = [read[i] for i in tested]
             self.certificate_ = self._certified(
-                tracer, ready, some, [names[i] for i in tested], groups[~made]
+                tracer, ready, some, [names[i] for i in tested], groups[~fitting]
             )
         return self
 
@@ -295,11 +295,7 @@ def _source(model: Tracer | Encoder | LoadOptions | str) -> Tracer | Encoder:
 def _passages(
     tracer: Tracer, texts: Sequence[str], question: Question, template: Template, pooling: Pooling
 ) -> list[Passage]:
-    """Return what a probe reads of each text.
-
-    Raises:
-        ItemError: A text that cannot be read.
-    """
+    """Return what a probe reads of each text."""
     read = read_passages(tracer, [(text, None) for text in texts], question, template, pooling)
     for passage in read:
         if isinstance(passage, ItemError):
@@ -308,7 +304,6 @@ def _passages(
 
 
 def _texts(texts: Texts) -> list[str]:
-    """Return the inputs as texts."""
     if isinstance(texts, str) or getattr(texts, "ndim", 1) != 1:
         raise InputError("expected texts, a list or one column; this is a text or a table")
     return [text_of(value) for value in texts]
@@ -324,14 +319,14 @@ def _read(
     tracer: Tracer | Encoder, passages: Sequence[Passage]
 ) -> Float[np.ndarray, "texts depths width"]:
     """Read every depth of some passages; the tracer keeps those that it has read."""
-    kept = _STATES.setdefault(tracer, {})
-    if new := [passage for passage in dict.fromkeys(passages) if passage not in kept]:
+    cache = _STATES.setdefault(tracer, {})
+    if new := [passage for passage in dict.fromkeys(passages) if passage not in cache]:
         depths = range(tracer.profile.depth + 1)
         states = tracer.pooled(new, depths)
         if (fault := not_finite(states, depths)) is not None:
             raise fault
-        kept.update(zip(new, states, strict=True))
-    read = np.stack([kept[passage] for passage in passages])
-    for passage in [*kept][: len(kept) - _MOST_BYTES // read[0].nbytes]:
-        del kept[passage]
+        cache.update(zip(new, states, strict=True))
+    read = np.stack([cache[passage] for passage in passages])
+    for passage in [*cache][: len(cache) - _MOST_BYTES // read[0].nbytes]:
+        del cache[passage]
     return read

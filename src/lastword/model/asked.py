@@ -45,7 +45,7 @@ def require_there(options: LoadOptions) -> None:
     """Refuse a model that is named by its path and is not there, before anything else is read.
 
     Raises:
-        InputError: A name of lastword's own is not known.
+        InputError: An unknown name that begins with `lastword/`.
         ModelError: No such folder or file, or a model that lastword can fetch was not fetched.
     """
     from lastword.model import named

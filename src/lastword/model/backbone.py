@@ -50,9 +50,9 @@ from lastword.text.forest import Nodes, Reads, build, lay_out, sees
 Road = Literal["packed", "masked", "plain"]
 
 # Nodes a query tile of the forest's attention holds: small enough that a tile attends to little
-# beside its own ancestors, large enough that its kernels are busy (on a GPU: and few).
+# beside its ancestors, large enough that its kernels are busy (on a GPU: and few).
 TILE = 256
-TILE_POOLED = 64  # of texts of their own, which share next to nothing
+TILE_POOLED = 64  # of separate texts, which share next to nothing
 TILE_CUDA = 1024
 # Most nodes of a row that flex attention takes in the model's stead: its mask is made from a dense
 # one.
@@ -68,7 +68,7 @@ class Backbone:
 
     Args:
         road: How batches are run; the check says which roads the model can take.
-        packed_attention: What attends over packed forests; the model's own if not given.
+        packed_attention: What attends over packed forests; by default the model's.
         prefixes: Where keys and values of prefixes, and texts' mean states, are kept that come
             back; the model's weights are then taken to stay as they are.
 
@@ -133,11 +133,11 @@ class Backbone:
         if self.prefixes is None:
             return self._means(branches, depths, padded_tokens)
         with self.lock:
-            known = self.prefixes.means(branches, depths)
-            if rest := [b for b in dict.fromkeys(branches) if b not in known]:
-                made = self._means(rest, depths, padded_tokens)
-                known |= self.prefixes.keep_means(rest, depths, made)
-        each = [torch.stack([known[b].states[d] for d in depths]) for b in branches]
+            means = self.prefixes.means(branches, depths)
+            if rest := [b for b in dict.fromkeys(branches) if b not in means]:
+                fresh = self._means(rest, depths, padded_tokens)
+                means |= self.prefixes.keep_means(rest, depths, fresh)
+        each = [torch.stack([means[b].states[d] for d in depths]) for b in branches]
         return torch.stack(each)
 
     def _means(
@@ -169,7 +169,7 @@ class Backbone:
     ) -> list[tuple[list[int], States]]:
         """Run the branches at once, or by halves where the device runs out of memory."""
         try:
-            with self.lock, evaluating(self.model), _own_rope(self.parts.trunk):
+            with self.lock, evaluating(self.model), _fresh_rope(self.parts.trunk):
                 return [(places, self._run([branches[i] for i in places], capture))]
         except torch.OutOfMemoryError:
             if len(places) == 1:
@@ -234,10 +234,10 @@ class Backbone:
 
         def keep(depth: int, state: Tensor) -> None:
             # index_select copies: only the read rows, or their means, outlive the block.
-            kept = state.flatten(0, 1).index_select(0, rows.to(state.device))
+            read = state.flatten(0, 1).index_select(0, rows.to(state.device))
             if capture.pools:
-                kept = torch.segment_reduce(kept.float(), "mean", lengths=lengths.to(kept.device))
-            hidden[depth] = kept
+                read = torch.segment_reduce(read.float(), "mean", lengths=lengths.to(read.device))
+            hidden[depth] = read
             if depth == capture.deepest < self.depth:
                 raise _DeepEnough
 
@@ -259,7 +259,6 @@ class _Capture:
 
     @property
     def deepest(self) -> int:
-        """Return the last depth that is computed."""
         return self.depths[-1]
 
 
@@ -342,7 +341,7 @@ class ForestAttention(ABC):
 
 
 class TiledAttention(ForestAttention):
-    """Attention tile by tile of queries, each by the model's own attention.
+    """Attention tile by tile of queries, each by the model's attention.
 
     The keys of the nodes from a to b in depth-first order are the ancestors of a and those nodes,
     so a tile never looks at its neighbours' branches, and the row costs what its trees cost: the
@@ -430,7 +429,7 @@ def _forest_attention(config: Any, attention: ForestAttention) -> Iterator[None]
 
 
 def _implementation(module: nn.Module, name: str) -> Callable[..., tuple[Tensor, Any]]:
-    """Return the attention function of a name; each family has an eager one of its own."""
+    """Return the attention function of a name; each family has an eager one."""
     if name == "eager":
         eager: Callable[..., Any] = sys.modules[type(module).__module__].eager_attention_forward
         return eager
@@ -470,7 +469,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _own_rope(trunk: nn.Module) -> Iterator[None]:
+def _fresh_rope(trunk: nn.Module) -> Iterator[None]:
     """Start dynamic rope afresh, and leave it as it was: no answer depends on the one before."""
     ropes: list[Any] = [m for m in trunk.modules() if hasattr(m, "max_seq_len_cached")]
     before = [(dict(vars(rope)), dict(rope._buffers)) for rope in ropes]

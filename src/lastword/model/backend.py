@@ -1,7 +1,7 @@
 """Sources of a tracer's states: a small protocol, and the model in this process.
 
     Local    a transformers model here
-    Vllm     a model that vLLM has in a process of its own (`engines.vllm.backend`)
+    Vllm     a model that vLLM has in a separate process (`engines.vllm.backend`)
 
 A tracer plans and decides; it asks its backend for states and for what is read of them, and for
 nothing else of the model. Whatever does need the model itself asks for `local`.
@@ -124,10 +124,7 @@ class Local:
     vocabularies = True
 
     def __init__(
-        self,
-        model: PreTrainedModel,
-        options: LoadOptions,
-        source: dict[str, Any] | None = None,
+        self, model: PreTrainedModel, options: LoadOptions, source: dict[str, Any] | None = None
     ) -> None:
         backbone = Backbone(model)
         (options.theta or Theta()).window(backbone.depth)  # refuses a model that is too shallow
@@ -180,7 +177,7 @@ class Local:
         return self.readout.read(states, targets, depths, scorers)
 
     def transact(self, compute: Callable[[], T]) -> T:
-        """Give what `compute` gives: states are its own, so that others may compute meanwhile."""
+        """Give what `compute` gives: others may compute meanwhile, with other states."""
         return compute()
 
     def local(self, purpose: str) -> "Local":

@@ -1,8 +1,8 @@
-"""The check at load: which road a model takes, and whether its readout is the model's own.
+"""The check at load: which road a model takes, and whether its readout gives the model's logits.
 
 A few short random texts run as the model itself would run them, then packed. Where the packed
 scores differ by more than the plain ones differ among themselves, the model takes the plain road;
-where the readout at depth L is not the model's own logits, it is refused (method, section 2).
+where the readout at depth L is not the model's logits, it is refused (method, section 2).
 On a CUDA device flex attention is tried on packed forests, and taken where it is as right and
 faster.
 """
@@ -64,7 +64,7 @@ class Checked:
     Attributes:
         noise: Largest difference between the plain road batched and one text at a time.
         packed: Largest difference between the packed road and the plain one; nan where it raised.
-        readout: Largest difference between the readout at depth L and the model's own logits.
+        readout: Largest difference between the readout at depth L and the model's logits.
         windowed: Whether the packed road was also checked past a shrunk sliding window.
         kept: Largest difference between the packed road on kept prefixes and the plain one; nan
             where it was not tried.
@@ -87,11 +87,11 @@ def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Chec
     """Try the model's roads, and on a CUDA device flex attention, and say which it takes.
 
     Raises:
-        InputError: The attention named is not the model's own.
+        InputError: The attention named is not the model's.
         UnsupportedModelError: The model cannot be run so, its answers move with what else is in the
-            batch or with what comes after, or the readout at depth L is not the model's own logits.
+            batch or with what comes after, or the readout at depth L is not the model's logits.
     """
-    _require_own(backbone, attention)
+    _require_attention(backbone, attention)
     branches = random_texts(readout.vocabulary)
     plain, tolerance = _check_plain(backbone.on("plain"), readout, branches)
     best: Road = "plain"
@@ -117,7 +117,7 @@ def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Chec
     return Checked(best, used, *differences, keeps=prefixes <= tolerance, flex=flex)
 
 
-def _require_own(backbone: Backbone, attention: str) -> None:
+def _require_attention(backbone: Backbone, attention: str) -> None:
     """Refuse an attention that a model in memory would have to be given."""
     if attention not in ("auto", "model", backbone.attention):
         raise InputError(
@@ -127,7 +127,7 @@ def _require_own(backbone: Backbone, attention: str) -> None:
 
 
 def try_flex(backbone: Backbone, readout: Readout, alone: LogProbs, tolerance: float) -> Trial:
-    """Hold flex attention on packed forests to the model's own: is it right, and faster."""
+    """Hold flex attention on packed forests to the model's attention: is it right, and faster."""
     flex = backbone.on("packed", "flex_attention")
     try:
         batch = _batch(readout.vocabulary, backbone.context)
@@ -151,7 +151,7 @@ class _Plain:
 
     alone: LogProbs
     noise: float  # batched against one text at a time
-    readout: float  # the readout at depth L against the model's own logits
+    readout: float  # the readout at depth L against the model's logits
     ahead: float  # a token's score with the tokens after it against without them
 
 
@@ -168,7 +168,7 @@ def _check_plain(
         raise UnsupportedModelError(f"lastword cannot read {name}: {_line(error)}") from error
     noise_floor = rounding(rounding_dtype(backbone), scores)
     tolerance = 4 * plain.noise + noise_floor
-    # Noise measures all the rest, so it has a limit of its own: a model that sees its neighbours'
+    # Noise measures all the rest, so it has a separate limit: a model that sees its neighbours'
     # padding would else pass every comparison.
     for what, moves, limit in (
         ("with what else is in its batch", plain.noise, min(32 * noise_floor, NOISE)),
@@ -186,7 +186,7 @@ def _check_plain(
 def _plain(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tuple[_Plain, LogProbs]:
     alone = np.concatenate([_scores(backbone, readout, [b]) for b in branches])
     noise = _difference(_scores(backbone, readout, branches), alone)
-    rows = cache(partial(_own_rows, backbone))  # candidates of one prompt share its rows
+    rows = cache(partial(_model_rows, backbone))  # candidates of one prompt share its rows
     scores = np.concatenate([_predicted(rows(b.fed, b.boundary), b) for b in branches])
     ahead = _ahead_difference(rows, branches, scores)
     return _Plain(alone, noise, _difference(alone, scores), ahead), scores
@@ -233,12 +233,12 @@ def _scores(backbone: Backbone, readout: Readout, branches: list[Branch]) -> Log
 
 
 def own_scores(backbone: Backbone, branch: Branch) -> LogProbs:
-    """Return the model's own log-probabilities of a branch's predicted tokens: one plain call."""
-    return _predicted(_own_rows(backbone, branch.fed, branch.boundary), branch)
+    """Return the model's log-probabilities of a branch's predicted tokens: one plain call."""
+    return _predicted(_model_rows(backbone, branch.fed, branch.boundary), branch)
 
 
 @torch.inference_mode()
-def _own_rows(backbone: Backbone, fed: tuple[int, ...], boundary: int) -> Tensor:
+def _model_rows(backbone: Backbone, fed: tuple[int, ...], boundary: int) -> Tensor:
     """Return the model's log-probabilities after a prompt and each token fed after it."""
     ids = torch.tensor([fed], device=backbone.device)
     logits = backbone.model(input_ids=ids, use_cache=False).logits[0, boundary - 1 :]
@@ -277,8 +277,6 @@ def _batch(vocabulary: int, context: int | None) -> list[Branch]:
 
 
 def _timed(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tuple[float, LogProbs]:
-    """Return the shortest time of the trunk on a batch, and the batch's scores."""
-
     def once() -> float:
         start = time.perf_counter()
         states = backbone.states(branches, [backbone.depth])

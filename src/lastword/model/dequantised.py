@@ -54,8 +54,10 @@ def place(path: Path, header: "Header", dtype: "torch.dtype") -> Path | None:
     size = sum(math.prod(tensor.shape) for tensor in header.tensors.values()) * dtype.itemsize
     if not _LEAST <= size <= limit():
         return None
-    made = "-".join([str(_READING), *(version(name) for name in ("gguf", "transformers"))])
-    name = f"{file_digest(path)[:32]}-{str(dtype).removeprefix('torch.')}-{text_digest(made)[:8]}"
+    versions = "-".join([str(_READING), *(version(name) for name in ("gguf", "transformers"))])
+    name = (
+        f"{file_digest(path)[:32]}-{str(dtype).removeprefix('torch.')}-{text_digest(versions)[:8]}"
+    )
     return _root() / name
 
 

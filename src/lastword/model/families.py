@@ -67,7 +67,7 @@ def locate(model: PreTrainedModel) -> Parts:
 
 
 def text_config(config: PretrainedConfig) -> Any:
-    """Return the text model's config; of a plain language model, its own."""
+    """Return the text model's config; of a plain language model, its config."""
     return config.get_text_config(decoder=True)
 
 

@@ -133,7 +133,6 @@ def _of_checkpoint(checkpoint: Checkpoint, options: LoadOptions, device: torch.d
 
 
 def _active_share(text: Any) -> float:
-    """Return the share of its experts that a token goes through."""
     names = ("num_local_experts", "num_experts", "n_routed_experts")
     experts = next((n for name in names if (n := getattr(text, name, None))), 1)
     return min(1.0, (getattr(text, "num_experts_per_tok", None) or experts) / experts)

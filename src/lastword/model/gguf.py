@@ -24,14 +24,7 @@ from lastword.model import named
 from lastword.model.options import LoadOptions
 from lastword.model.splitters import require_merges, settle_splitter
 from lastword.model.weights import hub
-from lastword.model.weights.gguf import (
-    ARCHITECTURES,
-    GgufCheckpoint,
-    Header,
-    is_gguf,
-    open_file,
-    require,
-)
+from lastword.model.weights.gguf import ARCHITECTURES, GgufCheckpoint, Header, is_gguf, open_file
 from lastword.model.weights.identity import file_digest
 from lastword.text.tokens import Tokenizer
 
@@ -58,7 +51,7 @@ def find(options: LoadOptions) -> LoadOptions | None:
 
     Raises:
         CheckpointError: There is no such file.
-        InputError: A name of lastword's own is not known.
+        InputError: An unknown name that begins with `lastword/`.
         ModelError: A model that lastword can fetch was not fetched, or is a sentence encoder.
     """
     path = Path(options.name).expanduser()
@@ -166,7 +159,7 @@ def choices(path: Path) -> dict[str, Any]:
     from transformers import GgufConfig, modeling_gguf_pytorch_utils
     from transformers.utils import logging
 
-    # The reader's own bar is out of reach of transformers' switch; this one obeys it.
+    # The reader's bar is out of reach of transformers' switch; this one obeys it.
     modeling_gguf_pytorch_utils.tqdm = logging.tqdm
     return {
         "gguf_file": path.name,
@@ -176,16 +169,12 @@ def choices(path: Path) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def read_once(label: str) -> Iterator[None]:
-    """Let transformers read a file's header once while it loads a model.
+def read_once() -> Iterator[None]:
+    """Let transformers read a file on disk once while it loads a model; one model at a time.
 
     It opens the file for the config and again for the weights, and makes the map of tensor names
     anew for each module of the model.
-
-    Raises:
-        ModelError: The package that reads it is not installed.
     """
-    require(label)
     import gguf
     from transformers.integrations.gguf import reader
 
@@ -229,8 +218,8 @@ def settle(model: PreTrainedModel, checkpoint: GgufCheckpoint) -> None:
     header = checkpoint.header
     if header.architecture not in ARCHITECTURES:
         return
-    known = _places(model, header) | {_ROTARY_FACTORS}
-    if left := sorted({*header.tensors} - known - {f"{name}.weight" for name in known}):
+    names = _places(model, header) | {_ROTARY_FACTORS}
+    if left := sorted({*header.tensors} - names - {f"{name}.weight" for name in names}):
         raise UnsupportedModelError(
             f"{header.label} holds {counted(len(left), 'tensor')} that transformers does not read "
             f"from GGUF ({', '.join(left[:3])}): take the model's safetensors"
@@ -244,15 +233,15 @@ def _places(model: PreTrainedModel, header: Header) -> set[str]:
 
     kind = next(kind for kind, name in MODEL_ARCH_NAMES.items() if name == header.architecture)
     names = get_tensor_name_map(kind, header.number("block_count") or 0)
-    found = set()
+    places = set()
     for name in model.state_dict():
         if match := _GATE_AND_UP.fullmatch(name):
-            found |= {f"blk.{match[1]}.ffn_{part}_exps" for part in ("gate", "up")}
+            places |= {f"blk.{match[1]}.ffn_{part}_exps" for part in ("gate", "up")}
             continue
         module = name.removesuffix(".weight").removesuffix(".bias")
         stored = names.get_name(module) or names.get_name(module.removeprefix("transformer."))
-        found.add(f"{stored}{name.removeprefix(module)}")
-    return found
+        places.add(f"{stored}{name.removeprefix(module)}")
+    return places
 
 
 def _scale_rotary(model: PreTrainedModel, checkpoint: GgufCheckpoint) -> None:

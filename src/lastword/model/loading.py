@@ -46,13 +46,11 @@ from lastword.model.weights import hub
 from lastword.model.weights.adapter import (
     BASE,
     is_adapter,
-    open_own,
+    open_weights,
     read_config,
     require_bounded_patterns,
 )
-from lastword.model.weights.adapter import (
-    CONFIG as ADAPTER,
-)
+from lastword.model.weights.adapter import CONFIG as ADAPTER
 from lastword.model.weights.checkpoint import (
     Checkpoint,
     SafetensorsCheckpoint,
@@ -153,29 +151,36 @@ def _load(options: LoadOptions) -> Loaded:
 
 
 def _load_gguf(options: LoadOptions, base: LoadOptions) -> Loaded:
-    with in_one_line(base), gguf.read_once(base.label):
-        plan = _look_into_gguf(base, device_of(options.device))
-        assert isinstance(plan.checkpoint, GgufCheckpoint) and plan.path is not None
-        model = _again(plan) or _first(plan)
-        gguf.settle(model, plan.checkpoint)
-        tokenizer = _bounded(gguf.read_tokenizer(plan.path, plan.checkpoint.header), base.label)
+    label = base.label
+    with in_one_line(base):
+        checkpoint = gguf.open_checkpoint(base)
+        header, device = checkpoint.header, device_of(options.device)
+        dtype = dtype_of(base, gguf.dtype_of(header), device)
+        if base.device_map is None:
+            weights = memory.weights_of(checkpoint, memory.Storage(dtype)) or 0
+            memory.refuse_too_large(checkpoint.label, memory.Footprint(weights, 0, 0), device)
+        base = gguf.download(base)  # only now: its header says that it can be used
+        path = gguf.path_of(base)
+        place = dequantised.place(path, header, dtype)
+        with gguf.read_once():
+            config = _kept_config(place) or gguf.read_config(path, header)
+            _refuse_others(checkpoint.label, config, base.theta or Theta())
+            plan = _Plan(base, config, None, dtype, device, checkpoint, path, place)
+            _refuse_too_large(plan)
+            if (model := _again(plan)) is None:
+                model = _load_model(plan)
+                if place is not None:
+                    dequantised.keep(place, path.name, model)
+            gguf.settle(model, checkpoint)
+            tokenizer = _bounded(gguf.read_tokenizer(path, header), label)
     source = {
         **options.names(options.label),
-        "revision": plan.options.revision,
-        "dtype": _word(plan.dtype),
-        "device": _where(model, plan.device),
-        **gguf.describe(plan.path, plan.checkpoint.header),
+        "revision": base.revision,
+        "dtype": _word(dtype),
+        "device": _where(model, device),
+        **gguf.describe(path, header),
     }
     return Loaded(model, tokenizer, source)
-
-
-def _first(plan: _Plan) -> PreTrainedModel:
-    """Return the model of a GGUF file, kept for the next load where that is worth it."""
-    assert plan.path is not None
-    model = _load_model(plan)
-    if plan.place is not None:
-        dequantised.keep(plan.place, plan.path.name, model)
-    return model
 
 
 def _again(plan: _Plan) -> PreTrainedModel | None:
@@ -255,23 +260,6 @@ def pinned(base: LoadOptions) -> LoadOptions:
     return replace(base, revision=hub.find_commit(base.name, base.revision) or base.revision)
 
 
-def _look_into_gguf(base: LoadOptions, device: torch.device) -> _Plan:
-    """Plan as `_look_into`; a hub's file is downloaded once its header says that it can be used."""
-    checkpoint = gguf.open_checkpoint(base)
-    dtype = dtype_of(base, gguf.dtype_of(checkpoint.header), device)
-    if base.device_map is None:
-        weights = memory.weights_of(checkpoint, memory.Storage(dtype)) or 0
-        memory.refuse_too_large(checkpoint.label, memory.Footprint(weights, 0, 0), device)
-    base = gguf.download(base)
-    path = gguf.path_of(base)
-    place = dequantised.place(path, checkpoint.header, dtype)
-    config = _kept_config(place) or gguf.read_config(path, checkpoint.header)
-    _refuse_others(checkpoint.label, config, base.theta or Theta())
-    plan = _Plan(base, config, None, dtype, device, checkpoint, path, place)
-    _refuse_too_large(plan)
-    return plan
-
-
 def _look_into(base: LoadOptions, device: torch.device) -> _Plan:
     """Read what is known before the weights are, and refuse here what cannot be used."""
     config = AutoConfig.from_pretrained(
@@ -291,7 +279,6 @@ def _look_into(base: LoadOptions, device: torch.device) -> _Plan:
 
 
 def _refuse_others(name: str, config: Any, theta: Theta) -> None:
-    """Refuse what is no decoder-only language model, or too shallow for the method."""
     kind = config.model_type
     if config.is_encoder_decoder:
         raise UnsupportedModelError(
@@ -318,8 +305,8 @@ def _refuse_kernels(base: LoadOptions, config: Any) -> None:
 
 def _brings_code(what: str) -> str:
     return (
-        f"{what} brings code of its own, which is not run: read that code, and if you trust it say "
-        "--trust-remote-code (trust_remote_code=True)"
+        f"{what} contains code, which lastword does not run: read that code, and if you trust it, "
+        "pass --trust-remote-code (trust_remote_code=True)"
     )
 
 
@@ -329,7 +316,7 @@ def open_checkpoint(base: LoadOptions) -> Checkpoint | None:
         checkpoint = open_local(Path(base.name))
         if (Path(base.name) / ADAPTER).is_file():
             raise ModelError(
-                f"{base.name} has weights and an adapter ({ADAPTER}): keep each in its own folder"
+                f"{base.name} has weights and an adapter ({ADAPTER}): put each in a separate folder"
             )
         if isinstance(checkpoint, TorchCheckpoint) and not base.allow_bin:
             raise ModelError(
@@ -390,7 +377,6 @@ def _load_model(plan: _Plan) -> PreTrainedModel:
 
 
 def _refuse_unused(label: str, kind: str, names: Iterable[str]) -> None:
-    """Refuse tensors for which the model has no place: what is stored is another model."""
     if unused := sorted(name for name in names if not _HARMLESS.search(name)):
         raise ModelError(
             f"{label} stores {counted(len(unused), 'tensor')} that {kind} does not use "
@@ -442,7 +428,6 @@ def _refuse_too_large(plan: _Plan) -> None:
 
 
 def _placement(plan: _Plan) -> dict[str, Any]:
-    """Place the weights: by a device map, or straight to the one device."""
     base, device = plan.options, plan.device
     if base.device_map is not None:
         if find_spec("accelerate") is None:
@@ -456,7 +441,6 @@ def _placement(plan: _Plan) -> dict[str, Any]:
 
 
 def _offload_folder() -> Path:
-    """Return the folder of weights that fit no memory while the process runs."""
     import atexit
     import tempfile
 
@@ -466,7 +450,7 @@ def _offload_folder() -> Path:
 
 
 def _merge(model: PreTrainedModel, adapter: Path, plan: _Plan) -> PreTrainedModel:
-    """Return the model with an adapter's weights merged into its own, by PEFT.
+    """Return the model with an adapter's weights merged into its weights, by PEFT.
 
     It knows every kind of adapter, and needs the whole model: `weights.adapter` merges plain LoRA
     into the five tensors of I(M) without one, and reads the config for both.
@@ -475,7 +459,7 @@ def _merge(model: PreTrainedModel, adapter: Path, plan: _Plan) -> PreTrainedMode
         raise ModelError(f"{adapter} is an adapter, and merging it needs peft: pip install peft")
     from peft import PeftModel
 
-    size = memory.weights_of(open_own(adapter), memory.Storage(plan.dtype)) or 0
+    size = memory.weights_of(open_weights(adapter), memory.Storage(plan.dtype)) or 0
     memory.refuse_too_large(str(adapter), memory.Footprint(size, 0, 0), plan.device)
     names = [name for name, _ in model.named_modules()]
     require_bounded_patterns(read_config(adapter), names, str(adapter))
@@ -529,7 +513,6 @@ def _require_whole_maps(base: LoadOptions) -> None:
 
 
 def _bounded(tokenizer: Tokenizer, name: str) -> Tokenizer:
-    """Return the tokenizer, whose chat template has bounds."""
     require_bounded(tokenizer.chat_template, name)
     require_steady(tokenizer, name)
     return tokenizer
@@ -615,7 +598,6 @@ def stored_dtype(config: Any) -> torch.dtype:
 
 
 def _where(model: PreTrainedModel, device: torch.device) -> str:
-    """Return the device, or those of a device map with how many modules each has."""
     placed = getattr(model, "hf_device_map", None)
     if not placed or len(set(map(str, placed.values()))) == 1:
         return str(device)

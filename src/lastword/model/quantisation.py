@@ -1,6 +1,6 @@
 """How a checkpoint's weights are quantised, and what it takes to load them so.
 
-transformers' own quantisers do the work; here is which of them a checkpoint needs, whether its
+transformers' quantisers do the work; here is which of them a checkpoint needs, whether its
 packages are installed, and what a run records of it.
 """
 

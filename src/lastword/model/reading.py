@@ -208,7 +208,6 @@ def _log_z(logits: Logits, normed: Logits) -> Float[Tensor, "rows 1"]:
 
 
 def _by_row(reads: Reads, targets: Int[np.ndarray, " targets"]) -> _Indices:
-    """Return the rows as one tile, with their targets."""
     order = np.argsort(reads.row[targets], kind="stable")
     rows, row = np.unique(reads.row[targets][order], return_inverse=True)
     return rows, row, reads.token[targets][order], order

@@ -1,7 +1,7 @@
-"""Readout: states at any depth -> logits, by the model's own head.
+"""Readout: states at any depth -> logits, by the model's head.
 
-The logits come from the model's own code: a shell of the model, whose trunk hands back the state
-that it was given, runs the model's forward. Soft-caps, scales and biases are the model's own.
+The logits come from the model's code: a shell of the model, whose trunk hands back the state
+that it was given, runs the model's forward. Soft-caps, scales and biases are the model's.
 """
 
 import copy
@@ -16,7 +16,6 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from lastword.model.families import Parts, device_of
-from lastword.model.layout import can_lay_out, is_plain, laid_out
 from lastword.model.options import HeadDtype
 from lastword.model.reading import Reading, States, read, read_stacked, tile_rows
 from lastword.rule.tile import Logits, TokenScorer
@@ -26,6 +25,8 @@ from lastword.rule.tile import Logits, TokenScorer
 PIECE = 2**13
 PIECE_ROWS = 512
 STRIP_ROWS = 32
+# Rows that weights are laid out for by oneDNN; products of other numbers of rows are as exact.
+LAID_OUT_ROWS = 128
 # Nats below the largest logit from where on a token counts as if it were there: exp takes 25 times
 # as long where it underflows, and e^-80 of a whole vocabulary is nothing beside 1 in float32.
 LEAST = -80.0
@@ -108,7 +109,7 @@ class Readout:
     ) -> Reading:
         """Read a batch by this head, as `reading.read` has it.
 
-        Depth L is always read from its logits: its log-probabilities are the model's own to the
+        Depth L is always read from its logits: its log-probabilities are the model's to the
         last rounding of a log-softmax in float32, which sums by pieces do not share.
         """
         if self._alone is None:
@@ -182,7 +183,7 @@ class _Float32Head(nn.Module):
         self._pieces = (
             [_cuda_product(weight)]
             if weight.is_cuda
-            else [_cpu_product(piece.float()) for piece in weight.split(PIECE)]
+            else [laid_out(piece.float()) for piece in weight.split(PIECE)]
         )
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -240,8 +241,29 @@ def _cuda_product(weight: Tensor) -> Callable[[Tensor], Tensor]:
     return lambda rows: torch.mm(rows.to(weight.dtype), weight.T, out_dtype=torch.float32)
 
 
-def _cpu_product(weight: Tensor) -> Callable[[Tensor], Tensor]:
-    return laid_out(weight) if can_lay_out(weight) else lambda rows: F.linear(rows, weight)
+def laid_out(weight: Tensor) -> Callable[[Tensor], Tensor]:
+    """Return the product of rows with a float32 weight, which oneDNN lays out once for few rows."""
+    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return lambda rows: F.linear(rows, weight)
+    # torch calls these where it compiles a model, and has no public name for them. What the first
+    # returns is one opaque block in the order in which oneDNN's kernel walks through it: it cannot
+    # be sliced, pickled or copied by `deepcopy`.
+    onednn = torch.ops.mkldnn
+    packed = onednn._reorder_linear_weight(weight.detach().contiguous(), LAID_OUT_ROWS)
+
+    def product(rows: Tensor) -> Tensor:
+        result: Tensor = onednn._linear_pointwise(rows, packed, None, "none", [], "")
+        return result
+
+    return product
+
+
+def is_plain(layer: nn.Module) -> bool:
+    """Return True if a layer is a product in float32 on the CPU, and nothing else."""
+    if type(layer) is not nn.Linear or hasattr(layer, "_hf_hook"):
+        return False
+    hooked = layer._forward_hooks or layer._forward_pre_hooks
+    return not hooked and layer.weight.dtype == torch.float32 and layer.weight.device.type == "cpu"
 
 
 def _fetched(head: nn.Module, name: str) -> Tensor | None:

@@ -69,9 +69,7 @@ FAMILIES = (
     Family("granite", "GraniteForCausalLM", rule="logits / logits_scaling"),
     Family("lfm2", "Lfm2ForCausalLM", "plain", note="convolutions: I(M) must be given"),
     Family(
-        "llama",
-        "LlamaForCausalLM",
-        note="dynamic rope: a sequence past the context runs alone",
+        "llama", "LlamaForCausalLM", note="dynamic rope: a sequence past the context runs alone"
     ),
     Family(
         "llama4_text",
@@ -84,10 +82,7 @@ FAMILIES = (
     Family("mamba", "MambaForCausalLM", "plain", tried=(), note="state space: I(M) must be given"),
     Family("ministral3", "Ministral3ForCausalLM", wrapper="mistral3"),
     Family(
-        "mistral",
-        "MistralForCausalLM",
-        wrapper="mistral3",
-        note="with and without sliding window",
+        "mistral", "MistralForCausalLM", wrapper="mistral3", note="with and without sliding window"
     ),
     Family("mixtral", "MixtralForCausalLM"),
     Family("olmo2", "Olmo2ForCausalLM"),

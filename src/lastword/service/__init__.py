@@ -1,1 +1,1 @@
-"""The service: HTTP around one tracer, and the explorer page on top of it."""
+"""The service: HTTP around one decider, and the pages on top of it."""

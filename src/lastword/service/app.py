@@ -1,4 +1,4 @@
-"""The HTTP application: the routes of its dialects around a corrector, behind the guard."""
+"""The HTTP application: the routes of all dialects behind the guard."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Call: one request in hand, as the handlers of all dialects have it."""
+"""Call: one request, as the handlers of all dialects receive it."""
 
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ class Call:
     """One request.
 
     Attributes:
-        request: As it came.
-        service: The service that it came to.
+        request: The HTTP request.
+        service: The service that received it.
     """
 
     request: Request
@@ -34,7 +34,7 @@ class Call:
 
     @property
     def id(self) -> str:
-        """The name that the guard gave it."""
+        """The request's id, which the guard sets."""
         return str(self.request.scope["state"]["request"])
 
     @property
@@ -44,16 +44,16 @@ class Call:
 
     @property
     def client(self) -> Hashable:
-        """Whose turns it takes: its connection, or whom the proxy in front names (`Guard`)."""
+        """The client: the connection, or the client that the proxy names (`Guard`)."""
         return self.request.client
 
     def warn(self, event: str, warnings: list[str]) -> None:
-        """Put warnings into the log and into the answer's header: ASCII, no texts of the client."""
+        """Write warnings to the log and to a header of the answer: ASCII, without client texts."""
         self.service.log.event(event, request=self.id, told=warnings)
         self.request.scope["state"]["warnings"] = "; ".join(warnings)
 
     async def answer(
-        self, item: Item, *, full: bool = False, view: bool = False, asked: bool = True
+        self, item: Item, *, full: bool = False, view: bool = False, correct: bool = True
     ) -> tuple[dict[str, Any], EncodedItem]:
         """Return the JSON of an item's decision, and the tokens that it was made of.
 
@@ -61,17 +61,17 @@ class Call:
             item: The item.
             full: True to read every depth and T.
             view: True for what the pages draw, too.
-            asked: False if the request does not ask for a correction: the model then answers,
+            correct: False if the request does not ask for a correction: the model then answers,
                 unless the service has a correction or a certificate.
 
         Raises:
             Refusal: As `Corrector.decide`.
             TraceError: What the item or the model raised.
         """
-        corrects = asked or self.corrector.decider.method != "base"
+        corrects = correct or self.corrector.decider.method != "base"
         read: Read = "all" if full or view else "decide" if corrects else "base"
         scope = Scope(read, "all" if view else "base")
-        ((decision, encoded),) = await self.corrector.decide([item], self.client, scope)
+        decision, encoded = await self.corrector.decide(item, self.client, scope)
         decision = decision if corrects else decision.as_base()
         written = self.corrector.write(decision, item, full=full, request=self.id)
         if view:
@@ -104,7 +104,7 @@ def takes(*kinds: str) -> Callable[[Request], Awaitable[None]]:
 
 
 def plain_answer(value: dict[str, Any]) -> Response:
-    """Return an answer of a client's form; FastAPI's own takes ten times as long, on the loop."""
+    """Return an answer in a client's form; FastAPI's response takes ten times as long."""
     return Response(pydantic_core.to_json(value, inf_nan_mode="null"), media_type=JSON)
 
 

@@ -1,4 +1,4 @@
-"""A body's content coding: none, or zstd (RFC 8878) where a package reads it."""
+"""A body's content coding: none, or zstd (RFC 8878) if a package can read it."""
 
 import sys
 from types import ModuleType
@@ -9,7 +9,7 @@ _WINDOW_LOG = 23  # the largest window in HTTP is 8 MiB (RFC 9659)
 
 
 def decoded(body: bytes, coding: str, limit: int) -> bytes:
-    """Return a decoded body, of at most the size that is allowed.
+    """Return the decoded body, of at most `limit` bytes.
 
     Raises:
         Refusal: Another coding, or no package for this one; more bytes; not one whole frame.

@@ -1,4 +1,4 @@
-"""Corrector: one model's answers, awaited; what the API and the explorer both call."""
+"""Corrector: one decider behind a queue, awaited by all dialects and pages."""
 
 import asyncio
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -20,9 +20,10 @@ from lastword.service.log import Log
 from lastword.service.metrics import Metrics
 from lastword.service.oversight import oversee
 from lastword.service.passes import ItemOrder, ModelOrder, Passes, PlanOrder, ProbeOrder
+from lastword.service.queue import Order
 from lastword.service.refusal import Refusal
 from lastword.service.settings import MOST_CHARACTERS, Settings
-from lastword.service.worker import Order, ReadJob, Worker, work_off
+from lastword.service.worker import ReadJob, Worker, work_off
 from lastword.text.items import Item
 from lastword.text.tokens import EncodedItem, count_tokens
 
@@ -72,11 +73,11 @@ class Corrector:
 
     @property
     def alive(self) -> bool:
-        """True while both threads are there."""
+        """True while both threads run."""
         return self.reader.alive and self.model.alive
 
     def close(self) -> bool:
-        """Finish what waits, end the threads, let the state go; False if a thread hangs."""
+        """Finish waiting orders, end the threads and close the state; False if a thread hangs."""
         ended = [worker.close(_LAST_SECONDS) for worker in (self.reader, self.model)]
         if not all(ended):
             self._log.event("abandoned", waiting=self.model.waiting)
@@ -87,7 +88,7 @@ class Corrector:
         return all(ended)
 
     async def read(self, client: Hashable, size: int, work: Callable[[], Read_]) -> Read_:
-        """Return what a function makes of text, read in a thread of its own, in its client's turn.
+        """Return the result of a function of text, called on the reader's thread in turn.
 
         Many characters (`size`) go to the lane of batches.
 
@@ -131,19 +132,16 @@ class Corrector:
         client: Hashable,
         *,
         batch: bool = False,
-        bounded: bool = False,
     ) -> "list[ItemOrder | TraceError]":
-        """Queue items with what is read of each, in order; what cannot be asked is its error.
+        """Queue items with their scopes, in order; an item that cannot be asked gives its error.
 
-        Blind prompts stay where they are read whole. `batch` is the lane; `bounded` says that
-        the size of their request was checked.
+        Blind prompts stay where they are read whole. `batch` is the lane.
 
         Raises:
             Refusal: The service is stopping.
         """
         checked: list[tuple[Item, Scope] | TraceError] = [
-            one if isinstance(one, ItemError) else self._checked(*one, bounded=bounded)
-            for one in entries
+            one if isinstance(one, ItemError) else self._checked(*one) for one in entries
         ]
         for place, one in enumerate(checked):
             if not isinstance(one, TraceError) and characters(one[0]) > LONG:
@@ -155,13 +153,16 @@ class Corrector:
         items = [item for item, _ in readable]
         encoded = await self.read(client, sum(map(characters, items)), lambda: self._encoded(items))
         scopes = [replace(scope, correction=self.decider.correction) for _, scope in readable]
-        asked = zip(encoded, scopes, strict=True)
-        made = [
-            one if isinstance(one, TraceError) else _order(*next(asked), client, batch=batch)
-            for one in checked
-        ]
-        self.model.add([order for order in made if isinstance(order, ItemOrder)])
-        return made
+        pairs = zip(encoded, scopes, strict=True)
+        orders: list[ItemOrder | TraceError] = []
+        for one in checked:
+            result, scope = (one, None) if isinstance(one, TraceError) else next(pairs)
+            if isinstance(result, EncodedItem):
+                assert scope is not None
+                result = ItemOrder(client=client, batch=batch, encoded=result, scope=scope)
+            orders.append(result)
+        self.model.add([order for order in orders if isinstance(order, ItemOrder)])
+        return orders
 
     async def result(self, order: "ItemOrder | TraceError") -> Decision:
         """Return the decision of a queued item, within the deadline.
@@ -175,23 +176,21 @@ class Corrector:
         return cast(Decision, await self._within(order))
 
     async def decide(
-        self,
-        items: Sequence[Item],
-        client: Hashable,
-        scope: Scope = Scope(),  # noqa: B008 - frozen
-        **how: bool,
-    ) -> list[tuple[Decision, EncodedItem]]:
-        """Return the decisions of items with their tokens, in order; all else is as `start` has it.
+        self, item: Item, client: Hashable, scope: Scope
+    ) -> tuple[Decision, EncodedItem]:
+        """Return the decision of an item, and its tokens.
 
         Raises:
             Refusal: The deadline passed, or the service is stopping.
-            TraceError: What the first item that fails, or the model, raised.
+            TraceError: What the item or the model raised.
         """
-        orders = await self.start([(item, scope) for item in items], client, **how)
+        (order,) = await self.start([(item, scope)], client)
         try:
-            return [(await self.result(order), _tokens(order)) for order in orders]
+            decision = await self.result(order)
+            assert isinstance(order, ItemOrder)
+            return decision, order.encoded
         finally:
-            leave(orders)
+            leave([order])
 
     async def answer(self, plan: Plan, client: Hashable, *, batch: bool) -> Answers:
         """Return the answers to a plan's questions, within the deadline.
@@ -211,25 +210,21 @@ class Corrector:
         return answers
 
     async def _within(self, order: Order) -> Any:
-        """Return what comes of an order within the deadline; who leaves takes it out."""
+        """Return the result of an order within the deadline; a client that leaves cancels it."""
         try:
             async with asyncio.timeout_at(order.since + self.settings.deadline_seconds):
                 return await asyncio.wrap_future(order.future)
         except TimeoutError as error:
             raise late(self.settings) from error
 
-    def _checked(
-        self, item: Item, scope: Scope, *, bounded: bool
-    ) -> "tuple[Item, Scope] | Refusal":
-        """Return an item as it is read, or why it may not be."""
+    def _checked(self, item: Item, scope: Scope) -> "tuple[Item, Scope] | Refusal":
+        """Return an item as it is read, or the refusal of one that is too large."""
         limits, count = self.settings, len(item.candidates)
         if scope.blind != "all":  # prompts that the correction does not read
             needs = self.decider.correction.needs
             blind = item.blind_prompt if needs.blind else None
             free = item.content_free if needs.content_free else ()
             item = replace(item, blind_prompt=blind, content_free=free)
-        if bounded:
-            return item, scope
         if count > limits.candidates:
             what = f"the item has {count} candidates, the service takes {limits.candidates}"
             return Refusal("too_many_candidates", what)
@@ -240,7 +235,7 @@ class Corrector:
         return item, scope
 
     def _encoded(self, items: Sequence[Item]) -> "list[EncodedItem | TraceError]":
-        """Return items as tokens, or as errors; where all fail together each is tried alone."""
+        """Return items as tokens, or as errors; if all fail together, each is tried alone."""
         if not items:
             return []
         try:
@@ -273,25 +268,19 @@ class Corrector:
         if name is None or name in (names := (self.name, *aliases)):
             return None
         questions = self.decider.served.questions
-        found = [
+        matches = [
             question for label in names for question in questions if name == f"{label}:{question}"
         ]
-        if not found:
+        if not matches:
             what = f"the model {name!r:.80} is not served here; expected {self.name!r}"
-            known = f", or with one of the questions {', '.join(questions)}" if questions else ""
-            raise Refusal("unknown_model", f"{what}{known:.200}")
-        return found[0]
+            choices = f", or with one of the questions {', '.join(questions)}" if questions else ""
+            raise Refusal("unknown_model", f"{what}{choices:.200}")
+        return matches[0]
 
     def write(
-        self,
-        decision: Decision,
-        item: Item,
-        *,
-        full: bool,
-        request: str,
-        value: str | None = None,
+        self, decision: Decision, item: Item, *, full: bool, request: str, value: str | None = None
     ) -> dict[str, Any]:
-        """Return the JSON of a decision; under shadow the base's, with the difference logged."""
+        """Return the JSON of a decision; under shadow the model's, with the difference logged."""
         if self._learned is not None:
             self._learned.keep()
         label, content = {}, decision.to_dict(full=full)
@@ -305,7 +294,7 @@ class Corrector:
         return content | label
 
     def view(self, decision: Decision, item: Item) -> dict[str, Any]:
-        """Return what the pages draw of a decision that was read whole: words and every depth."""
+        """Return a decision as the pages draw it: words, and the scores at every depth."""
         # Here: it brings the report's figures.
         from lastword.records import item_view
         from lastword.records.record import Record
@@ -357,30 +346,22 @@ def _texts(item: Item) -> tuple[str, ...]:
 
 
 def leave(orders: "Sequence[Order | TraceError]") -> None:
-    """Take orders out of the queue that nobody waits for any more."""
+    """Remove orders from the queue that no request waits for."""
     for order in orders:
         if isinstance(order, Order):
             order.future.cancel()
 
 
 def late(settings: Settings) -> Refusal:
-    """Return the refusal of what has no answer within the deadline."""
+    """Return the refusal of a request without an answer at its deadline."""
     return Refusal("deadline", f"no answer within {settings.deadline_seconds:g} s")
 
 
 def characters(item: Item) -> int:
-    """Count what is read of an item: prompts once for each candidate, and the candidates."""
+    """Count an item's characters: the prompts once per candidate, and the candidates."""
     free = sum(len(prompt) for prompt in item.content_free)
     before = len(item.prompt) + len(item.separator) + len(item.blind_prompt or "") + free
     return sum(before + len(candidate) for candidate in item.candidates)
-
-
-def _order(
-    encoded: "EncodedItem | TraceError", scope: Scope, client: Hashable, *, batch: bool
-) -> "ItemOrder | TraceError":
-    if isinstance(encoded, TraceError):
-        return encoded
-    return ItemOrder(client=client, batch=batch, encoded=encoded, scope=scope)
 
 
 def _plan_order(plan: Plan, client: Hashable, *, batch: bool) -> PlanOrder | ProbeOrder:
@@ -389,8 +370,3 @@ def _plan_order(plan: Plan, client: Hashable, *, batch: bool) -> PlanOrder | Pro
         return ProbeOrder(client=client, batch=batch, plan=plan)
     assert first.item is not None and first.scope is not None
     return PlanOrder(client=client, batch=batch, plan=plan, encoded=first.item, scope=first.scope)
-
-
-def _tokens(order: "ItemOrder | TraceError") -> EncodedItem:
-    assert isinstance(order, ItemOrder)
-    return order.encoded

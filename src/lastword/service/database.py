@@ -34,7 +34,7 @@ _PRAGMAS = (
 
 
 class Unkept(Exception):
-    """A database does not take or give what it should; the reason in its own words."""
+    """A database does not take or give what it should; the message is the database's."""
 
 
 def is_shared(state: str | Path | None) -> bool:
@@ -70,7 +70,7 @@ class Database:
 
     @contextmanager
     def event(self, *, alone: bool = True) -> Iterator[None]:
-        """Do all of what is done within, or nothing; `alone` lets no other service come between.
+        """Run the block as one transaction; `alone` keeps other services out meanwhile.
 
         Raises:
             Unkept: Nothing was done.
@@ -103,7 +103,7 @@ class Database:
         return cursor.fetchall() if cursor.description else []
 
     def close(self) -> None:
-        """Let it go."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -123,7 +123,7 @@ class Database:
             self._begin(statement)
 
     def _cut(self) -> None:
-        """End the connection to a server that takes what is sent and then says nothing."""
+        """End the connection to a server that does not answer."""
         self._again = time.monotonic() + PAUSE_SECONDS
         with suppress(AttributeError, OSError):  # there may be none
             self._line.shutdown(socket.SHUT_RDWR)

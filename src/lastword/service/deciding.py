@@ -1,7 +1,8 @@
-"""Questions about one input, answered together for any dialect: within bounds, each by itself."""
+"""Questions about one input, answered in one pass for every dialect, within limits."""
 
 import asyncio
 import json
+import os.path
 from bisect import bisect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +33,7 @@ _TOKENS_A_CHARACTER = 4  # at most, of the usual tokenizers
 
 @dataclass(frozen=True)
 class Answered:
-    """The answers of one request, and what stands beside each, by the questions' names."""
+    """The answers of one request and their reasons, by the questions' names."""
 
     answers: Mapping[str, SingleAnswer]
     reasons: Mapping[str, dict[str, Any]]
@@ -52,7 +53,7 @@ class Answered:
             prompt = encoded.prompt.branches[0].tokens[: encoded.prompt.prompt_tokens]
             place = bisect(earlier, prompt)
             near = earlier[max(place - 1, 0) : place + 1]
-            shared += max((_common(prompt, other) for other in near), default=0)
+            shared += max((len(os.path.commonprefix([prompt, other])) for other in near), default=0)
             earlier.insert(place, prompt)
         return shared
 
@@ -70,7 +71,7 @@ async def answer(
     include: Sequence[str] = (),
     most: int = MOST_QUESTIONS,
 ) -> Answered:
-    """Answer questions about an input, none of which knows of the others.
+    """Answer questions about an input, each independent of the others.
 
     Raises:
         Refusal: Too many questions, too much text, what cannot be asked, or as `Corrector.decide`.
@@ -95,19 +96,19 @@ def one_named(name: str | None, count: int) -> str | None:
     return name
 
 
-def questions_of(asked: Mapping[str, Callable[[], Question]]) -> dict[str, Question]:
-    """Make questions, by name; what is wrong with one names it.
+def questions_of(makers: Mapping[str, Callable[[], Question]]) -> dict[str, Question]:
+    """Make questions, by name; an error names the question.
 
     Raises:
         Refusal: One that cannot be made.
     """
-    made = dict[str, Question]()
-    for name, make in asked.items():
+    questions = dict[str, Question]()
+    for name, make in makers.items():
         try:
-            made[name] = make()
+            questions[name] = make()
         except InputError as error:
             raise Refusal("invalid_body", f"questions.{name:.80}: {error}") from error
-    return made
+    return questions
 
 
 async def _answered(
@@ -120,11 +121,11 @@ async def _answered(
     corrector, trajectory, view = call.corrector, "trajectory" in include, "view" in include
 
     def read() -> tuple[str, Questionnaire, dict[str, str], int]:
-        asked, text = make(), text_of(value)
-        require_small(corrector, text, singles(asked), most)
-        ready = corrector.decider.prepare(asked, warn=False)
+        questions, text = make(), text_of(value)
+        require_small(corrector, text, singles(questions), most)
+        ready = corrector.decider.prepare(questions, warn=False)
         near, decider = _heed(call, ready), corrector.decider
-        probed = any(decider.probe_of(question) is not None for question in asked.values())
+        probed = any(decider.probe_of(question) is not None for question in questions.values())
         tokens = count_tokens(text, decider.tracer.tokenizer) if probed else 0
         return text, replace(ready, questions=ready.singles), near, tokens
 
@@ -137,20 +138,20 @@ async def _answered(
     for some, work in _pieces(ready, text):  # others have their turns in between
         how: dict[str, Any] = {"read": "all" if include else "decide"}
         how |= {"blind": "all" if view else "none"}
-        made = await corrector.read(
+        piece_plan = await corrector.read(
             call.client, max(size, work), partial(corrector.decider.plan, text, some, **how)
         )
-        plan = replace(plan, parts=(*plan.parts, *made.parts))
+        plan = replace(plan, parts=(*plan.parts, *piece_plan.parts))
     # Few questions with no more options than an item may have wait as an item does.
     items = [part.item for part in plan.parts if part.item is not None and part.probe is None]
     options = sum(len(item.prompt.branches) for item in items)
     batch = len(items) > _FEW or options > corrector.settings.candidates
-    found = await corrector.answer(plan, call.client, batch=batch)
+    results = await corrector.answer(plan, call.client, batch=batch)
     answers: dict[str, SingleAnswer] = {}
     reasons: dict[str, dict[str, Any]] = {}
     for part in plan.parts:
         await asyncio.sleep(0)  # others have their turn
-        answer = cast(SingleAnswer, found[part.name])
+        answer = cast(SingleAnswer, results[part.name])
         if part.probe is None:
             answer, written = _of_model(
                 call, part, answer, plan.text, trajectory=trajectory, view=view
@@ -167,11 +168,7 @@ async def _answered(
 
 
 def _heed(call: Call, ready: Questionnaire) -> dict[str, str]:
-    """Return a warning for each answer to what is almost a served question, and log it.
-
-    Raises:
-        Refusal: There is one, under --strict.
-    """
+    """Return a warning for each question that is almost a served one, and log it."""
     if not ready.near:
         return {}
     messages = [
@@ -196,7 +193,6 @@ def _heed(call: Call, ready: Questionnaire) -> dict[str, str]:
 def _of_model(
     call: Call, part: Part, answer: SingleAnswer, text: str, *, trajectory: bool, view: bool
 ) -> tuple[SingleAnswer, dict[str, Any]]:
-    """Return an answer of the model as it is given, and what is said of it."""
     corrector, decision = call.corrector, answer.decision
     assert isinstance(decision, Decision) and part.item is not None
     item = part.item.item
@@ -209,7 +205,7 @@ def _of_model(
 
 
 def _pieces(ready: Questionnaire, text: str) -> Iterator[tuple[Questionnaire, int]]:
-    """Yield the questions in pieces that take a tokenizer a tenth of a second, and their size."""
+    """Yield the questions in pieces of a tenth of a second of tokenising, and their size."""
     piece, size = dict[str, Question](), 0
     for name, question in ready.questions.items():
         work = (len(text) + len(question.instructions)) * (1 + len(question.options))
@@ -220,16 +216,18 @@ def _pieces(ready: Questionnaire, text: str) -> Iterator[tuple[Questionnaire, in
     yield replace(ready, questions=piece), size
 
 
-def _texts_of(asked: Mapping[str, Question], value: Input) -> list[str]:
-    """Return every text of a request, each of which is in some prompt."""
-    options = [option for question in asked.values() for option in question.options]
+def _texts_of(questions: Mapping[str, Question], value: Input) -> list[str]:
+    options = [option for question in questions.values() for option in question.options]
     described = [option.description or "" for option in options]
-    said = [question.instructions for question in asked.values()]
-    return [text_of(value), *said, *described, *(option.text for option in options)]
+    instructions = [question.instructions for question in questions.values()]
+    return [text_of(value), *instructions, *described, *(option.text for option in options)]
 
 
-def keyed(answer: SingleAnswer, confidence: float) -> dict[str, Any]:
-    """Return a choice or a score in the form that TypeSafe and Google share, keyed by text."""
+def keyed(answer: SingleAnswer, confidence: float, levels: Any = None) -> dict[str, Any]:
+    """Return a choice or a score in the form that TypeSafe and Google share, keyed by text.
+
+    The legend of a score has the request's levels, or the answer's labels if there are none.
+    """
     shares = answer.probabilities.tolist()
     written: dict[str, Any] = {"type": "score"}
     names: Sequence[Any] = range(len(shares))
@@ -238,24 +236,27 @@ def keyed(answer: SingleAnswer, confidence: float) -> dict[str, Any]:
     elif isinstance(answer, ScoreAnswer):
         written["score"] = answer.score
     written["probabilities"] = dict(zip(map(str, names), shares, strict=True))
-    return written | {"confidence": confidence}
+    written["confidence"] = confidence
+    if isinstance(answer, ScoreAnswer):
+        written["legend"] = {str(i): level for i, level in enumerate(levels or answer.labels)}
+    return written
 
 
 def require_small(
-    corrector: Corrector, text: str, asked: Mapping[str, Single], most: int = MOST_QUESTIONS
+    corrector: Corrector, text: str, questions: Mapping[str, Single], most: int = MOST_QUESTIONS
 ) -> None:
-    """Refuse questions about a text that are too much work, before any prompt is written.
+    """Refuse questions that are too much work, before any prompt is written.
 
     Raises:
         Refusal: Too many questions, characters or tokens.
     """
-    if len(asked) > most:
-        what = f"there are {len(asked)} questions, a request takes {most}"
+    if len(questions) > most:
+        what = f"there are {len(questions)} questions, a request takes {most}"
         raise Refusal("invalid_body", f"{what}: send them in parts")
     count, limit = 0, _REQUEST * (corrector.settings.characters or _CHARACTERS)
     work = _Work(corrector)
     work.add([text])
-    for question in asked.values():
+    for question in questions.values():
         options = candidates_of(question)
         described = [option.description or "" for option in question.options]
         frame = len(text) + len(question.instructions) + sum(map(len, described))
@@ -268,7 +269,7 @@ def require_small(
 
 
 class _Work:
-    """The tokens of a request's texts; a text that comes again is counted but not read again."""
+    """The token counts of a request's texts; a repeated text is tokenised once."""
 
     def __init__(self, corrector: Corrector) -> None:
         self._tokenizer = corrector.decider.tracer.tokenizer
@@ -278,11 +279,7 @@ class _Work:
         self._characters = self._tokens = 0
 
     def add(self, texts: Sequence[str]) -> None:
-        """Count some texts more, as soon as there may be too many tokens.
-
-        Raises:
-            Refusal: There are.
-        """
+        """Add texts; they are counted once there may be too many tokens."""
         self._waiting += texts
         self._characters += sum(map(len, texts))
         if _TOKENS_A_CHARACTER * self._characters <= self._limit:
@@ -317,8 +314,3 @@ def _reasons(answer: Any, written: Mapping[str, Any], *, trajectory: bool) -> di
         reasons["candidates"] = list(decision.candidates)
         reasons["trajectory"] = written.get("trajectory", decision.trajectory)
     return strict(reasons)  # type: ignore[no-any-return]
-
-
-def _common(one: tuple[int, ...], other: tuple[int, ...]) -> int:
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))

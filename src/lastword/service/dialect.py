@@ -1,4 +1,4 @@
-"""Dialects: the routes of some clients, and the form of their refusals.
+"""Dialects: the routes for one kind of client, and the form of their refusals.
 
 The service takes dialects as values: it knows their routes and forms, and none of them by name.
 """
@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from lastword.files.strict_json import from_json, to_json
 from lastword.service.call import JSON, takes
 from lastword.service.refusal import Refusal
-from lastword.service.schema import ErrorAnswer, own_form, require_few
+from lastword.service.schema import ErrorAnswer, native_form, require_few
 
 _REFUSED = {"description": "a refusal, by its status and the header `x-refusal`"}
 _AT_ONCE = 2**14  # bytes of a body that is read while others wait
@@ -49,7 +49,7 @@ class Route:
 
 @dataclass(frozen=True)
 class Dialect:
-    """Routes in one form; the service's own form where nothing else is given.
+    """Routes in one form; by default in the service's form.
 
     Attributes:
         routes: Its routes.
@@ -59,17 +59,17 @@ class Dialect:
     """
 
     routes: tuple[Route, ...]
-    form: Callable[[Refusal], dict[str, Any]] = own_form
+    form: Callable[[Refusal], dict[str, Any]] = native_form
     statuses: Mapping[int, int] = field(default_factory=dict)
     others: Mapping[bytes, "Dialect"] = field(default_factory=dict)
 
     def refuse(self, refusal: Refusal) -> tuple[int, bytes]:
-        """Status and body of a refusal."""
+        """Return the status and the body of a refusal."""
         status = self.statuses.get(refusal.status, refusal.status)
         return status, to_json(self.form(refusal)).encode()
 
     def add_to(self, app: FastAPI) -> None:
-        """Let an application answer the routes."""
+        """Add the routes to an application."""
         for route in self.routes:
             check = [Depends(takes(*route.kinds))] if route.method == "POST" else []
             options = {"operation_id": route.handler.__name__} | dict(route.extra)
@@ -85,7 +85,7 @@ class Dialect:
     def _responses(self, route: Route) -> dict[int | str, dict[str, Any]]:
         """Return the responses of a route for OpenAPI: its answer, and the refusals."""
         answer = {} if route.answer is None else {"model": route.answer}
-        refused = {"model": ErrorAnswer} if self.form is own_form else {}
+        refused = {"model": ErrorAnswer} if self.form is native_form else {}
         return {200: answer | dict(route.described), "default": refused | _REFUSED}
 
 
@@ -104,7 +104,7 @@ class StrictRoute(APIRoute):
 
 class _StrictRequest(Request):
     async def json(self) -> Any:
-        """Return the body's value, counted before a schema sees it; large ones in a thread."""
+        """Return the body's value, of limited size; a large body is read in a thread."""
         body, service = await self.body(), self.app.state.service
         if len(body) <= _AT_ONCE:
             return _read(body, service.settings.entries)
@@ -132,17 +132,17 @@ class Paths:
         assert len(self._dialects) == len(routes), "two dialects have one path"
         self.probes = {route.path for route, _ in routes if route.probe}
         self.labels = {route.path for route, _ in routes if route.labels}
-        known = [route for route in app.routes if isinstance(route, APIRoute)]
-        methods = {route.path: frozenset(route.methods) for route in known}
+        served = [route for route in app.routes if isinstance(route, APIRoute)]
+        methods = {route.path: frozenset(route.methods) for route in served}
         methods["/openapi.json"] = frozenset({"GET"})
         head = {path: {"HEAD"} if "GET" in names else set() for path, names in methods.items()}
         self.methods = {path: names | head[path] for path, names in methods.items()}
 
     def dialect(self, scope: Mapping[str, Any]) -> Dialect:
-        """Return whose form a request's refusal has; the service's own where no dialect has it."""
-        dialect = self._dialects.get(scope["path"], _OWN)
+        """Return the dialect of a refusal; the service's form if no dialect has its path."""
+        dialect = self._dialects.get(scope["path"], _NATIVE)
         headers = {name for name, _ in scope["headers"]} if dialect.others else set()
         return next((other for name, other in dialect.others.items() if name in headers), dialect)
 
 
-_OWN = Dialect(())
+_NATIVE = Dialect(())

@@ -1,4 +1,4 @@
-"""The guard of the service: every request passes it, the API's and the explorer's alike.
+"""The guard of the service: every request passes it.
 
 It checks host, origin and token, refuses what is no route, reads the body within its limits where
 one belongs, gives the request a place, and ends it at its deadline or when its client leaves. A
@@ -28,7 +28,7 @@ from lastword.service.traffic import Traffic
 if TYPE_CHECKING:
     from lastword.service.running import Running
 
-_ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)  # of a caller's own, kept as it came
+_ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)  # of a caller, used as it came
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:\d+)?", re.ASCII | re.IGNORECASE)
 _REFUSAL_SECONDS = 0.01  # from one refusal to the next
 _METHOD = 32  # most characters of a method that are told
@@ -53,7 +53,7 @@ class Guard:
         self._metrics, self._log, self._traffic = service.metrics, service.log, service.traffic
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or turn it down."""
+        """Pass a request on, or refuse it."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
@@ -131,7 +131,7 @@ class Guard:
     async def _body(
         self, scope: Scope, receive: Receive, take: Callable[[int], Awaitable[None]]
     ) -> bytes:
-        """Read the whole body, decoded; `take` hears of its bytes as they come."""
+        """Return the whole body, decoded; `take` is called with the size of each piece."""
         limit, headers = self._settings.body_bytes, Headers(scope=scope)
         declared = headers.get("content-length", "0")
         too_large = Refusal("body_too_large", f"the body has more than {limit} bytes")
@@ -250,7 +250,7 @@ class _Answer:
             await self._send(message)
 
     async def refuse(self, refusal: Refusal) -> None:
-        """Send the refusal, unless an answer is on its way already."""
+        """Send the refusal, unless an answer has begun."""
         if self._ended:  # who leaves now has it all
             return
         self.code, self.limit = refusal.code, None

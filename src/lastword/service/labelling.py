@@ -31,7 +31,7 @@ from lastword.tryout.labelling import Repeated
 
 _BODY_BYTES = 2**14
 _END_SECONDS = 10.0  # that the model's thread has to end
-_RESULT_POLICY = (  # the file's own policy allows its own scripts alone
+_RESULT_POLICY = (  # the file itself has a policy that allows its scripts alone
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: "
     "blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )

@@ -1,4 +1,4 @@
-"""Learned: what a correction has learned of earlier requests, kept over a restart in SQLite."""
+"""Learned: the running means of a correction that learns, kept over a restart in SQLite."""
 
 import json
 from pathlib import Path
@@ -41,7 +41,7 @@ class Learned:
         correction.restore({name: json.loads(value) for name, value in values.items()})
 
     def keep(self) -> None:
-        """Write what has been learned since; the service answers though its disk refuses."""
+        """Write what has changed since; a disk that refuses stops no answer."""
         try:
             with self._database.event():
                 for name, value in self._correction.changes().items():

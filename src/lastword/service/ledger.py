@@ -1,4 +1,4 @@
-"""Ledger: answers that may still be labelled, and where the tests of a service stand.
+"""Ledger: answers that may still be labelled, and the state of a service's tests.
 
 In a file or a database (`--state`) it outlives the process. Without either it is in memory, and
 the values that drift has seen, which are only needed for a restart, are not kept at all. No text
@@ -142,7 +142,7 @@ class Ledger:
             raise InputError(f"{database.name} {what}")
 
     def _oldest(self) -> tuple[float, float]:
-        """When what is just remembered was given, by either clock."""
+        """Return the times of the oldest remembered answer, by either clock."""
         return self._clock() - self._seconds, self._before + self._steady() - self._seconds
 
     def knows(self, text: str) -> bool:
@@ -158,7 +158,7 @@ class Ledger:
         text: str,
         content: Mapping[str, Any] | None = None,
     ) -> None:
-        """Keep one answer that was given, and where drift stands after it.
+        """Store an answer, and the state of drift after it.
 
         Args:
             name: Its id.
@@ -223,9 +223,9 @@ class Ledger:
         return dict(zip(names, row, strict=True))
 
     def label(self, name: str, kin: str | None, right: Sequence[int] = (), **state: Any) -> None:
-        """Mark an answer as labelled, and keep what changed by it."""
-        for (kept,) in self._execute("SELECT content FROM texts WHERE id = ?", (name,)):
-            label = json.loads(kept) | {"right": list(right), "group": kin}
+        """Mark an answer as labelled, and store the changed state."""
+        for (content,) in self._execute("SELECT content FROM texts WHERE id = ?", (name,)):
+            label = json.loads(content) | {"right": list(right), "group": kin}
             row = (name, json.dumps(label))
             self._execute("INSERT INTO labels (id, content) VALUES (?, ?)", row)
         self._execute("UPDATE given SET labelled = 1, kin = ? WHERE id = ?", (kin, name))

@@ -1,6 +1,6 @@
-"""Structured logs: one JSON object a line on stderr, without prompts unless asked.
+"""Structured logs: one JSON object per line on stderr, by default without prompts.
 
-A thread of their own writes the lines, so that no answer waits for whoever reads them. Where nobody
+A separate thread writes the lines, so that no answer waits for whoever reads them. Where nobody
 takes them they are dropped and counted, and a line says how many once one is taken again.
 """
 

@@ -17,7 +17,7 @@ Kind = TypeVar("Kind", bound=MetricWrapperBase)
 
 
 class Metrics:
-    """Counters of one service, in a registry of their own."""
+    """Counters of one service, in a separate registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

@@ -79,18 +79,18 @@ class Oversight:
         and the log says why.
         """
         (text,) = marks(None, item.prompt, item.candidates, None)
-        asked = (item.prompt, "") if value is None else (value, item.question or "")
-        words = self._words(*asked, item.candidates)
+        request = (item.prompt, "") if value is None else (value, item.question or "")
+        words = self._words(*request, item.candidates)
         return self._note(Entry.of(decision), statistics(content), text, words)
 
-    def probed(self, answer: SingleAnswer, asked: Part, text: str) -> str | None:
+    def probed(self, answer: SingleAnswer, part: Part, text: str) -> str | None:
         """Take note of a probe's answer, as `answered`; drift watches that of the certified one."""
-        assert isinstance(answer.decision, Probed) and asked.probe is not None
-        like, options = answer.decision.likeness, candidates_of(asked.question)
+        assert isinstance(answer.decision, Probed) and part.probe is not None
+        like, options = answer.decision.likeness, candidates_of(part.question)
         (text_mark,) = marks(None, text, options, None)
-        certified = self._probe is not None and self._probe.digest == asked.probe.digest
+        certified = self._probe is not None and self._probe.digest == part.probe.digest
         seen = {LIKENESS: like} if certified and like is not None else {}
-        words = self._words(text, asked.question.instructions, options)
+        words = self._words(text, part.question.instructions, options)
         return self._note(Entry(len(options), [], [], overridden=False), seen, text_mark, words)
 
     def _words(self, text: str, instructions: str, choices: Sequence[str]) -> Words | None:

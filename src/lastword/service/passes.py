@@ -15,8 +15,8 @@ from lastword.errors import TraceError
 from lastword.records.decision import Decision
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
+from lastword.service.queue import Order
 from lastword.service.refusal import Refusal
-from lastword.service.worker import Order
 from lastword.text.tokens import EncodedItem
 
 # Tokens of options in a pass: the readout holds a row of the head for each, and others wait for it.
@@ -90,7 +90,7 @@ class Passes:
                 if not order.future.done():
                     self._answer([order])
             except Exception as error:
-                order.fail(self._told(error))
+                order.fail(self._as_refusal(error))
 
     def _answer(self, orders: Sequence[ModelOrder]) -> None:
         start = time.perf_counter()
@@ -114,7 +114,7 @@ class Passes:
                     self._metrics.decided(decision)
             order.give(result)
 
-    def _told(self, error: Exception) -> Exception:
+    def _as_refusal(self, error: Exception) -> Exception:
         """Return what a client is told; what is no refusal is logged in full and told in short."""
         if isinstance(error, TraceError):
             return error

@@ -1,4 +1,4 @@
-"""A queue of two lanes, as a value: no clock, no lock and no thread is in it.
+"""A queue of two lanes, as a value: no lock and no thread is in it.
 
 The rule: single requests go before batches, clients of a lane take turns, and the orders of one
 client go first come, first served. A batch gives way after each pass: where both lanes wait, passes
@@ -11,26 +11,37 @@ waited beside him got a first. With A's a1 a2 a3 in the queue and then B's b1, a
     next(2)  a1 b1     then, b2 having come,     next(2)  a2 b2     and a3 after it
 """
 
+import time
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, TypeVar
 
 
-@runtime_checkable
-class Waiting(Protocol):
-    """A waiting order: its client and its lane."""
+@dataclass(eq=False, kw_only=True)
+class Order:
+    """An order that somebody waits for."""
 
-    @property
-    def client(self) -> Hashable:
-        """Whose turn it takes."""
+    client: Hashable  # whose turn it takes
+    batch: bool  # in the lane of batches
+    future: "Future[Any]" = field(default_factory=Future)  # cancelled, it is out of the queue
+    since: float = field(default_factory=time.monotonic)
 
-    @property
-    def batch(self) -> bool:
-        """True in the lane of batches."""
+    def give(self, result: Any) -> None:
+        """Give the result to whoever still waits."""
+        with suppress(InvalidStateError):
+            self.future.set_result(result)
+
+    def fail(self, error: Exception) -> None:
+        """Say that there is no result, and why."""
+        with suppress(InvalidStateError):
+            self.future.set_exception(error)
 
 
-Entry = TypeVar("Entry", bound=Waiting)
+Entry = TypeVar("Entry", bound=Order)
 
 
 class Queue(Generic[Entry]):

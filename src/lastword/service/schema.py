@@ -34,7 +34,7 @@ def _encodable(text: str) -> str:
 
 def _left_out(value: Any) -> None:
     if value is not None:
-        raise ValueError("it would change the answer and is not done here; leave it out")
+        raise ValueError("it would change the answer and is not supported; leave it out")
 
 
 Text = Annotated[str, AfterValidator(_encodable)]
@@ -83,9 +83,7 @@ class ItemBody(BaseModel, strict=True, extra="forbid", json_schema_extra={"examp
         None, description="The prompt without its question, for a correction that reads it."
     )
     content_free: list[Text] = Field(
-        [],
-        max_length=8,
-        description="The prompt with inputs that say nothing, for `contextual`.",
+        [], max_length=8, description="The prompt with inputs that say nothing, for `contextual`."
     )
     group: Text | None = Field(None, description="For certificates; a label may name one here.")
 
@@ -243,7 +241,7 @@ def problem(error: BaseException) -> dict[str, Any]:
     return {"error": {"code": refusal.code, "message": str(refusal)}}
 
 
-def own_form(refusal: Refusal) -> dict[str, Any]:
+def native_form(refusal: Refusal) -> dict[str, Any]:
     """Return a refusal in the service's form."""
     return {"schema": SCHEMA} | problem(refusal)
 
@@ -299,7 +297,7 @@ def _wrong(detail: Mapping[str, Any]) -> str:
     if detail["type"] == "json_invalid":
         return f"{detail['msg']}: {detail['ctx']['error']}"
     if detail["type"] == "extra_forbidden":
-        return "no key that is known here; /docs has those that are"
+        return "this key is not known; /docs lists the known ones"
     return str(detail["msg"]).removeprefix("Value error, ")
 
 

@@ -4,8 +4,10 @@ import asyncio
 import atexit
 import gc
 import os
+import signal
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 
 from fastapi import FastAPI
@@ -16,13 +18,13 @@ from starlette.types import ASGIApp
 
 from lastword.errors import InputError
 from lastword.service.running import Running
-from lastword.service.system import on_end, raise_file_limit
 from lastword.version import __version__
 
 _LINES_SECONDS = 2.0  # in which a batch tells what it has no answer for
 _BACKLOG = 2048  # connections that wait to be taken
 _LEAST_BUFFER = 8192  # bytes, of Granian
 _LOOK_SECONDS = 0.01
+_ENDING = ("SIGTERM", "SIGINT", "SIGHUP")  # Windows has no SIGHUP
 
 
 class Server:
@@ -123,7 +125,7 @@ def spare_the_model() -> None:
 
 
 def _leave() -> None:
-    """End the process at once: Python's own end aborts in a thread that torch has in hand."""
+    """End the process at once: Python's exit aborts in a thread that torch has in hand."""
     atexit._run_exitfuncs()  # spans are sent, folders of what was unpacked go
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
@@ -131,7 +133,6 @@ def _leave() -> None:
 
 
 async def _listening(address: str, port: int, serving: "asyncio.Future[None]") -> None:
-    """Wait until connections are taken."""
     while not serving.done():
         with suppress(OSError):
             _, writer = await asyncio.open_connection(address, port)
@@ -148,8 +149,8 @@ def free_address(host: str, port: int) -> tuple[str, int]:
         InputError: It cannot be listened on.
     """
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = addresses[0]
         with socket.socket(family, kind, protocol) as trial:
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             trial.bind(address)
@@ -157,3 +158,26 @@ def free_address(host: str, port: int) -> tuple[str, int]:
             return str(name[0]), int(name[1])
     except OSError as error:
         raise InputError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+
+
+def on_end(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+    """Call `stop`, which any thread may call, at each signal that ends a process.
+
+    A signal that the process ignores stays ignored, such as SIGHUP under nohup.
+    """
+    for number in [getattr(signal, name) for name in _ENDING if hasattr(signal, name)]:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            continue
+        if sys.platform == "win32":  # asyncio takes no handlers there
+            signal.signal(number, lambda *_: stop())
+        else:
+            loop.add_signal_handler(number, stop)
+
+
+def raise_file_limit() -> None:
+    """Let the process open as many files as the system allows; Windows has no such limit."""
+    if sys.platform != "win32":
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -92,12 +92,14 @@ class Settings:
     def __post_init__(self) -> None:
         """Refuse an open door and limits that let nothing through."""
         if self.keep_texts and self.state is None:
-            raise InputError("--keep-texts keeps them in a file: name it by --state")
+            raise InputError("--keep-texts needs a file to keep them in: give --state")
         tokens = [token.strip() for token in (self.token, self.label_token) if token is not None]
         for token in tokens:
             _require_sendable(token)
         if len(tokens) > len({*tokens}):
-            raise InputError("--label-token is --token: who asks could label; choose another")
+            raise InputError(
+                "--label-token equals --token, so clients that ask could also label: choose another"
+            )
         if self.token is None and not self.loopback:
             raise InputError(
                 f"{self.host} is not loopback: set --token or LASTWORD_TOKEN, or listen on "
@@ -123,8 +125,7 @@ class Settings:
 
 
 def _require_sendable(token: str) -> None:
-    """Refuse a token that no client can send."""
     if not token:
         raise InputError("the token is empty; give one, or none at all on loopback")
     if not (token.isascii() and token.isprintable()):
-        raise InputError("the token is one line of ASCII: clients send it in a header")
+        raise InputError("the token must be one line of ASCII, because clients send it in a header")

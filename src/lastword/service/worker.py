@@ -6,56 +6,32 @@ logged, they are told 500, and the thread goes on. Who leaves is taken out of th
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from lastword.service.log import Log
-from lastword.service.queue import Queue
+from lastword.service.queue import Entry, Order, Queue
 from lastword.service.refusal import Refusal
 
 
-@dataclass(eq=False, kw_only=True)
-class Order:
-    """An order that somebody waits for."""
-
-    client: Hashable  # whose turn it takes
-    batch: bool  # in the lane of batches
-    future: "Future[Any]" = field(default_factory=Future)  # cancelled, it is out of the queue
-    since: float = field(default_factory=time.monotonic)
-
-    def give(self, result: Any) -> None:
-        """Give the result to whoever still waits."""
-        with suppress(InvalidStateError):
-            self.future.set_result(result)
-
-    def fail(self, error: Exception) -> None:
-        """Say that there is no result, and why."""
-        with suppress(InvalidStateError):
-            self.future.set_exception(error)
-
-
-Own = TypeVar("Own", bound=Order)
-
-
-class Worker(Generic[Own]):
+class Worker(Generic[Entry]):
     """A thread with its queue."""
 
     def __init__(
         self,
         name: str,
-        run: Callable[[list[Own]], None],
+        run: Callable[[list[Entry]], None],
         log: Log,
         *,
         most: int = 1,
-        choose: Callable[[list[Own]], list[Own]] = list,
+        choose: Callable[[list[Entry]], list[Entry]] = list,
     ) -> None:
         self._run, self._log, self._most, self._choose = run, log, most, choose
-        self._queue = Queue[Own]()
-        self._in_hand: list[Own] = []
+        self._queue = Queue[Entry]()
+        self._in_hand: list[Entry] = []
         self._change = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -83,7 +59,7 @@ class Worker(Generic[Own]):
             since = [order.since for order in (*self._queue, *self._in_hand)]
         return time.monotonic() - min(since) if since else 0.0
 
-    def add(self, orders: Sequence[Own]) -> None:
+    def add(self, orders: Sequence[Entry]) -> None:
         """Queue orders.
 
         Raises:
@@ -118,7 +94,7 @@ class Worker(Generic[Own]):
         for order in orders:
             order.fail(Refusal("draining", "the service has stopped"))
 
-    def _discard(self, order: Own, _: "Future[Any]") -> None:
+    def _discard(self, order: Entry, _: "Future[Any]") -> None:
         with self._change:
             self._queue.discard(order)
 
@@ -133,7 +109,7 @@ class Worker(Generic[Own]):
             with self._change:
                 self._in_hand = []
 
-    def _next(self) -> list[Own]:
+    def _next(self) -> list[Entry]:
         """Return the orders of the next pass, as soon as any wait; none where the end has come."""
         with self._change:
             while not len(self._queue) and not self._closing:

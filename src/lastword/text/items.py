@@ -114,7 +114,7 @@ class Item:
         """
         if not isinstance(value, Mapping):
             raise ItemError(f"expected a JSON object, got {_kind(value)}", id)
-        value = {key: _plain(given) for key, given in value.items()}
+        value = {key: _plain(entry) for key, entry in value.items()}
         name = id if value.get("id") is None else value["id"]
         if name is not None and (isinstance(name, bool) or not isinstance(name, str | int)):
             raise ItemError(f"id is a string or an integer, not {_kind(name)}", id)

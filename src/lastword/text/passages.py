@@ -44,7 +44,7 @@ def encode_passages(
 ) -> list[Passage | ItemError]:
     """Return every prompt as a probe reads it (method, section 19); in order.
 
-    With its input a prompt is read up to the input's end, and the mean is over the input's own
+    With its input a prompt is read up to the input's end, and the mean is over the input's
     tokens: what stands behind it, such as the question, changes nothing. Without, it is read whole,
     and its last token counts alone. Control tokens in a prompt are text.
 

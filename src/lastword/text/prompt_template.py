@@ -17,7 +17,7 @@ class Template:
     """A named, versioned Jinja text; every run records all three.
 
     Attributes:
-        name: `benchmark/variant`, or `user/stem` for a user's own file.
+        name: `benchmark/variant`, or `user/stem` for a user's file.
         version: Changes whenever the text does.
         text: Jinja source over the fields of an example; one newline at its end is dropped.
     """

@@ -104,9 +104,9 @@ class Multi(_OfChoices):
     @property
     def predicates(self) -> "tuple[Predicate, ...]":
         """Return a predicate an option, in the caller's order."""
-        return tuple(Predicate(self._asked(option)) for option in self.options)
+        return tuple(Predicate(self._statement(option)) for option in self.options)
 
-    def _asked(self, option: Option) -> str:
+    def _statement(self, option: Option) -> str:
         more = "" if option.description is None else f" ({option.description})"
         return f"{self.instructions}\nDoes this apply: {option.text}{more}?".lstrip()
 
@@ -205,12 +205,12 @@ def question_from(value: Any, name: str) -> Question:
     if more := [key for key in value if key not in ("type", *keys)]:
         names = ", ".join(("type", *keys))
         raise InputError(f"question {name!r} has the key {more[0]!r}; a {kind} has {names}")
-    given = {key: value[key] for key in keys if value.get(key) is not None}
+    arguments = {key: value[key] for key in keys if value.get(key) is not None}
     try:
-        for key in given.keys() & _TEXTS:
-            _require_text(key, given[key])
+        for key in arguments.keys() & _TEXTS:
+            _require_text(key, arguments[key])
         lists = {key: _entries(value, key) for key in keys if key in _LISTS}
-        return _KINDS[kind](**{"instructions": ""} | given | lists)
+        return _KINDS[kind](**{"instructions": ""} | arguments | lists)
     except InputError as error:
         raise InputError(f"question {name!r}: {error}") from error
 
@@ -220,8 +220,8 @@ def question_digest(question: Question) -> str:
     options = [[option.text, option.description] for option in question.options]
     if isinstance(question, Choice):
         options.sort(key=str)
-    asked = [type(question).__name__, question.instructions, options]
-    return hashlib.sha256(json.dumps(asked, ensure_ascii=False).encode()).hexdigest()
+    parts = [type(question).__name__, question.instructions, options]
+    return hashlib.sha256(json.dumps(parts, ensure_ascii=False).encode()).hexdigest()
 
 
 def question_to(question: Question) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class _Generation(Extension):
 
 
 class _Names(Namespace):
-    """A namespace that keeps nothing under a name of Python's own."""
+    """A namespace that keeps nothing under a private name of Python's."""
 
     def __init__(*args: Any, **names: Any) -> None:
         self, *more = args
@@ -79,10 +79,10 @@ def _refuse(message: str) -> None:
 
 def _answer(request: dict[str, Any]) -> dict[str, str]:
     pieces, size, most = list[str](), 0, request["most"]
-    given = {"tools": None, "documents": None, "messages": request["messages"]}
+    variables = {"tools": None, "documents": None, "messages": request["messages"]}
     try:
         template = _environment(request["day"]).from_string(request["template"])
-        for piece in template.generate(given | request["values"]):
+        for piece in template.generate(variables | request["values"]):
             pieces.append(piece)
             if (size := size + len(piece)) > most:
                 return {"excess": f"writes {size} characters, more than {most}"}

@@ -40,7 +40,7 @@ class UnboundedError(Exception):
 
 
 class Renderer:
-    """Writes conversations in a process of its own, which starts with the first; one at a time."""
+    """Writes conversations in a separate process, which starts with the first; one at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -157,10 +157,15 @@ def _excess(template: str) -> str | None:
     values = {"bos_token": "", "eos_token": "", "add_generation_prompt": True}
     try:
         for conversation in _CONVERSATIONS:
-            said = [{"role": role, "content": content} for role, content in conversation]
+            messages = [{"role": role, "content": content} for role, content in conversation]
             with suppress(ValueError):  # what it refuses is said where it is used
                 renderer.write(
-                    said, template, values, most=_CHARACTERS, seconds=_TRIAL_SECONDS, day=today()
+                    messages,
+                    template,
+                    values,
+                    most=_CHARACTERS,
+                    seconds=_TRIAL_SECONDS,
+                    day=today(),
                 )
     except UnboundedError as error:
         return str(error)
@@ -220,7 +225,7 @@ def _write(
     most: int,
     day: str | None,
 ) -> str:
-    """Return what the template writes, as transformers' own code would.
+    """Return what the template writes, as transformers' code would.
 
     A tokenizer that writes conversations itself reads no template of the checkpoint.
     """

@@ -44,7 +44,7 @@ _log = logging.getLogger("lastword")
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """The calls that a tokenizer has to have: transformers' own, fast or slow, have them all."""
+    """The calls that a tokenizer has to have; transformers' tokenizers have them all."""
 
     bos_token_id: int | None
     eos_token_id: int | None
@@ -66,7 +66,7 @@ class Chat:
     """The prompt is a user's message in the tokenizer's chat template, thinking switched off.
 
     Attributes:
-        system: The system message, or none; a conversation that brings one keeps its own.
+        system: The system message, or none; a conversation that has one keeps it.
         date: The day that a template writes (`strftime_now`), as 2026-01-31; today if left out.
 
     Raises:
@@ -224,11 +224,7 @@ def templated(messages: Sequence[Message], tokenizer: Tokenizer, chat: Chat | No
 
 
 def _takes_parts(tokenizer: Tokenizer, chat: Chat) -> bool:
-    """Return True if a template takes a content as a list of parts, and not as a text.
-
-    Raises:
-        InputError: Either way it leaves a text out, writes it twice or changes it.
-    """
+    """Return True if a template takes a content as a list of parts, and not as a text."""
     key = type(tokenizer), str(tokenizer.chat_template), chat.system
     if key not in _PARTS:
         _PARTS[key] = _try_parts(tokenizer, chat)
@@ -360,7 +356,7 @@ class _Texts:
     prompt: Text
     rest: tuple[Text, ...]  # whole texts, or what is joined to the prompt's ids
     join: Literal["text", "ids"]
-    special: bool  # whether the tokenizer's own special tokens go in front
+    special: bool  # whether the tokenizer's special tokens go in front
 
     @property
     def all(self) -> tuple[Text, ...]:
@@ -397,11 +393,7 @@ def has_control(texts: Iterable[str], tokenizer: Tokenizer) -> bool:
 
 
 def _literal(
-    prompt: str,
-    item: Item,
-    tokenizer: Tokenizer,
-    chat: Chat | None,
-    join: Literal["text", "ids"],
+    prompt: str, item: Item, tokenizer: Tokenizer, chat: Chat | None, join: Literal["text", "ids"]
 ) -> _Texts:
     """Return the texts of a prompt in which control tokens are text, whoever wrote them."""
     if chat is None:
@@ -430,12 +422,7 @@ def _plain(prompt: str, item: Item, join: Literal["text", "ids"]) -> _Texts:
 
 
 def _joined(
-    head: str,
-    glue: str,
-    candidates: Sequence[str],
-    join: Literal["text", "ids"],
-    *,
-    special: bool,
+    head: str, glue: str, candidates: Sequence[str], join: Literal["text", "ids"], *, special: bool
 ) -> _Texts:
     before = head if join == "text" else ""
     rest = tuple(Text(before + glue + c) for c in candidates)
@@ -496,7 +483,7 @@ def _tokenise_pieces(tokenizer: Tokenizer, text: Text) -> Ids:
     """Return the ids of a text in which somebody's control tokens are text.
 
     The text is tokenised with letters in place of those tokens, as any other row of a table is;
-    then each stretch between the template's own control tokens that had one is tokenised anew.
+    then each stretch between the template's control tokens that had one is tokenised anew.
     """
     if not getattr(tokenizer, "is_fast", False):
         pieces = [(piece, literal) for piece, literal in text.pieces if piece]
@@ -575,7 +562,6 @@ def _tokenise(
 
 
 def _calls(texts: list[str]) -> Iterator[list[str]]:
-    """Yield the texts in order, as many at a time as one call takes."""
     call: list[str] = []
     size = 0
     for text in texts:

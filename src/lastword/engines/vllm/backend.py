@@ -152,7 +152,7 @@ class Vllm:
 
     def own_scores(self, branches: Sequence[Branch]) -> Float[np.ndarray, " targets"]:
         """Return vLLM's log-probabilities of the tokens that the branches read."""
-        answer = self.process.call("own", [[*b.tokens] for b in branches])
+        answer = self.process.call("log_probs", [[*b.tokens] for b in branches])
         pairs = zip(answer, branches, strict=True)
         return np.concatenate([np.array(row[b.boundary - 1 :]) for row, b in pairs])
 
@@ -178,7 +178,7 @@ class Vllm:
             ElsewhereError: Always, in the name of what the model is needed for.
         """
         raise ElsewhereError(
-            f"{purpose} needs the model itself, which vLLM has in a process of its own: leave "
+            f"{purpose} needs the model itself, which vLLM has in a separate process: leave "
             "--engine vllm out"
         )
 
@@ -189,7 +189,6 @@ class Vllm:
             self._checkpoint.folder.cleanup()
 
     def _start(self) -> None:
-        """Start a side process with the model."""
         folder = self._checkpoint.folder
         self.process = Process(self._settings.python, [] if folder is None else [folder.name])
         try:

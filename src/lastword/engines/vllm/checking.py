@@ -28,7 +28,7 @@ class VllmCheck:
     """The check's findings; differences are in nats of log-probability.
 
     Attributes:
-        readout: Largest difference between the worker at depth L and vLLM's own log-probabilities.
+        readout: Largest difference between the worker at depth L and vLLM's log-probabilities.
         depths: Largest difference at any depth from the same checkpoint under transformers; nan
             where that was not loaded.
     """
@@ -53,7 +53,7 @@ def check(side: Any, kind: str, reference: Any = None) -> VllmCheck:
     scores = _scores(side.states, side.read, branches, depths)
     from_vllm = side.own_scores(branches)
     tolerance = 2 * rounding(profile.dtype, from_vllm)
-    differs = {"vLLM's own log-probabilities": np.abs(scores[profile.depth] - from_vllm).max()}
+    differs = {"vLLM's log-probabilities": np.abs(scores[profile.depth] - from_vllm).max()}
     if reference is not None:
         plain = Backbone(reference)
         with plain.lock, evaluating(reference):

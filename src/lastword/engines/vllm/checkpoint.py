@@ -20,12 +20,7 @@ from lastword.text.tokens import Tokenizer
 REFERENCE_BYTES = 2**30  # of weights: what is small is also loaded here, for the check
 
 # Options that say how transformers runs a model, which it does not here.
-_LOCAL = {
-    "device": "auto",
-    "attention": "auto",
-    "quantize": None,
-    "device_map": None,
-}
+_LOCAL = {"device": "auto", "attention": "auto", "quantize": None, "device_map": None}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The side process: started, called, and never left behind.
 
 It runs under vLLM's Python, with lastword and two small packages of pure Python on its path and
-nothing else of this environment. It leads a process group of its own, so that vLLM's workers end
+nothing else of this environment. It leads a process group, so that vLLM's workers end
 with it.
 """
 
@@ -117,7 +117,6 @@ def _lend(folder: Path) -> None:
 
 
 def _end(process: "subprocess.Popen[bytes]", folder: Any, *files: Any) -> None:
-    """End the side and whatever it started, and keep nothing of it."""
     _kill(process)
     folder.cleanup()
     for file in files:

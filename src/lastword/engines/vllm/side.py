@@ -131,7 +131,7 @@ class Side:
         means: np.ndarray = self._ask("pool", *arguments)[0]
         return means
 
-    def own(self, sequences: list[list[int]]) -> list[list[float]]:
+    def log_probs(self, sequences: list[list[int]]) -> list[list[float]]:
         """Return vLLM's log-probabilities of each sequence's tokens, from the second on."""
         from vllm import SamplingParams
 

@@ -199,7 +199,7 @@ class Watch:
 
 
 class VllmHead:
-    """The model's own final norm and head: `compute_logits`, which every rank must call."""
+    """The model's final norm and head: `compute_logits`, which every rank must call."""
 
     def __init__(self, model: nn.Module, trunk: nn.Module, config: Any) -> None:
         self._compute: Any = model.compute_logits

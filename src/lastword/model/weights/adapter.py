@@ -11,12 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from lastword.errors import CheckpointError
-from lastword.model.weights.checkpoint import (
-    Config,
-    LocalFiles,
-    SafetensorsCheckpoint,
-    read_json,
-)
+from lastword.model.weights.checkpoint import Config, LocalFiles, SafetensorsCheckpoint, read_json
 
 CONFIG = "adapter_config.json"
 BASE = "base_model_name_or_path"  # in the config, beside `revision`
@@ -55,8 +50,8 @@ def read_config(folder: Path) -> Config:
     return options
 
 
-def open_own(folder: Path) -> SafetensorsCheckpoint:
-    """Return the adapter's own tensors; a pickle is none, whatever it is called.
+def open_weights(folder: Path) -> SafetensorsCheckpoint:
+    """Return the adapter's tensors; a pickle is none, whatever it is called.
 
     Raises:
         CheckpointError: There is no safetensors file, or what its config says cannot be merged.
@@ -87,7 +82,7 @@ def _require_ranks(options: Config, adapter: SafetensorsCheckpoint) -> None:
 def require_bounded_patterns(options: Config, names: Collection[str], label: str) -> None:
     """Refuse regular expressions that names of modules are matched to for very long.
 
-    Nothing ends a match in this process: they are tried in one of their own.
+    Nothing ends a match in this process: they are tried in a separate one.
 
     Raises:
         CheckpointError: One is.

@@ -2,7 +2,7 @@
 
 A checkpoint is a `config.json` and named tensors. Safetensors are read by byte range, through one
 seam (`Files`) that a folder and a hub (`hub.py`) both fill; a `pytorch_model.bin` is read from disk
-alone and through `weights_only`; a model in memory gives its own state dict.
+alone and through `weights_only`; a model in memory gives its state dict.
 """
 
 import json
@@ -12,7 +12,6 @@ import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -89,16 +88,17 @@ class LocalFiles(Files):
 
 
 class Checkpoint(ABC):
-    """A config and named tensors."""
+    """A config and named tensors.
+
+    Attributes:
+        label: What errors call it.
+        names: The names of all tensors.
+    """
+
+    names: frozenset[str]
 
     def __init__(self, label: str, config: Config) -> None:
-        self.label = label
-        self.config = config
-
-    @property
-    @abstractmethod
-    def names(self) -> frozenset[str]:
-        """List the names of all tensors."""
+        self.label, self.config = label, config
 
     @abstractmethod
     def read(self, name: str) -> Shaped[Tensor, "..."]:
@@ -111,7 +111,12 @@ class Checkpoint(ABC):
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """One line of a safetensors header: where a tensor lies in its file."""
+    """One line of a file's header: how and where a tensor is stored.
+
+    Attributes:
+        dtype: By the name in the header: `BF16`, in GGUF also `Q4_1` and the like.
+        shape: As torch has it: the fastest axis last.
+    """
 
     dtype: str
     shape: tuple[int, ...]
@@ -130,12 +135,7 @@ class SafetensorsCheckpoint(Checkpoint):
         self._shards: Mapping[str, str] = {}
         if isinstance(shards, str):
             shards = dict.fromkeys(self.header(shards), shards)
-        self._shards = shards
-
-    @cached_property
-    def names(self) -> frozenset[str]:
-        """List the names of all tensors, from the header or the index."""
-        return frozenset(self._shards)
+        self._shards, self.names = shards, frozenset(shards)
 
     def header(self, file: str) -> dict[str, TensorInfo]:
         """Return every tensor of one file: dtype, shape and byte range, by name."""
@@ -200,12 +200,7 @@ class TorchCheckpoint(Checkpoint):
         self._files: dict[str, dict[str, Tensor]] = {}
         if isinstance(shards, str):
             shards = dict.fromkeys(self._load(shards), shards)
-        self._shards = shards
-
-    @cached_property
-    def names(self) -> frozenset[str]:
-        """List the names of all tensors, from the file or the index."""
-        return frozenset(self._shards)
+        self._shards, self.names = shards, frozenset(shards)
 
     def read(self, name: str) -> Shaped[Tensor, "..."]:
         """Return the tensor, mapped from its file where the format allows."""
@@ -235,16 +230,8 @@ class ModelCheckpoint(Checkpoint):
         config: Any = model.config
         super().__init__(type(model).__name__, config.to_dict())
         self._model = model
-
-    @cached_property
-    def _state(self) -> dict[str, Tensor]:
-        state = self._model.state_dict()
-        return {name: tensor for name, tensor in state.items() if isinstance(tensor, Tensor)}
-
-    @property
-    def names(self) -> frozenset[str]:
-        """List the names of the state dict."""
-        return frozenset(self._state)
+        self._state = {n: t for n, t in model.state_dict().items() if isinstance(t, Tensor)}
+        self.names = frozenset(self._state)
 
     def read(self, name: str) -> Shaped[Tensor, "..."]:
         """Return the tensor on the CPU, gathered where it is sharded, fetched where offloaded."""
@@ -264,7 +251,9 @@ def open_local(path: Path) -> Checkpoint:
     """
     folder = path if path.is_dir() else path.parent
     files = LocalFiles(folder)
-    config = read_config(files)
+    config = read_json(files, "config.json")
+    if config is None:
+        raise CheckpointError(f"{files.label} holds no config.json: name a checkpoint folder")
     if path.is_file():
         if path.suffix == ".safetensors":
             return SafetensorsCheckpoint(files, config, path.name)
@@ -315,18 +304,6 @@ def _refuse_two(files: Files, single: str | None, index: str) -> None:
         raise CheckpointError(
             f"{files.label} has two sets of weights, {single} and the shards of {index}: remove one"
         )
-
-
-def read_config(files: Files) -> Config:
-    """Return the `config.json` among the files.
-
-    Raises:
-        CheckpointError: There is none, or it is no JSON object.
-    """
-    config = read_json(files, "config.json")
-    if config is None:
-        raise CheckpointError(f"{files.label} holds no config.json: name a checkpoint folder")
-    return config
 
 
 def read_json(files: Files, file: str) -> Config | None:

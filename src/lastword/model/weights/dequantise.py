@@ -96,7 +96,7 @@ def _read_four_bit(
     """Multiply codebook entries by their block's scale, which may be quantised itself."""
     # Value i is quant_map[code i] * absmax[i // blocksize]: a code has 4 bits, two in a byte, and
     # the blocks run over the flattened matrix, across its rows. The scales may be stored as codes
-    # of 8 bits themselves ("nested"), in blocks of their own:
+    # of 8 bits themselves ("nested"), in separate blocks:
     #     absmax[j] = nested_quant_map[code j] * nested_absmax[j // nested_blocksize] + offset
     prefix = f"{module}.weight"
     state = json.loads(bytes(checkpoint.read(state_name).tolist()))

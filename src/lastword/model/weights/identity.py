@@ -32,7 +32,7 @@ _READERS = 4
 
 
 def model_name(source: str) -> str:
-    """Return the hub's name of a model; of a local folder or GGUF file, its own name."""
+    """Return the hub's name of a model; of a local folder or GGUF file, its name."""
     path = Path(source).expanduser()
     if path.is_dir():
         return path.resolve().name
@@ -87,17 +87,17 @@ def cache_folder() -> Path:
 def file_digest(path: Path) -> str:
     """Return SHA-256 of a file, read once and then kept."""
     mark = _mark(path)
-    kept = cache_folder() / "digests" / text_digest(mark)
+    stored = cache_folder() / "digests" / text_digest(mark)
     with contextlib.suppress(OSError, ValueError):
-        text = kept.read_text(encoding="ascii")
+        text = stored.read_text(encoding="ascii")
         if len(text) == hashlib.sha256().digest_size * 2:
             return text
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if _mark(path) == mark:  # nobody wrote meanwhile
         with contextlib.suppress(OSError):  # a folder that cannot be written keeps nothing
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            with open_whole(kept) as out:
+            stored.parent.mkdir(parents=True, exist_ok=True)
+            with open_whole(stored) as out:
                 out.write(digest.encode())
     return digest
 

@@ -111,11 +111,7 @@ def rcv(matrix: Matrix) -> float:
 
 
 def read_invariant(
-    source: str | Path,
-    *,
-    theta: Theta,
-    revision: str | None = None,
-    readings: bool = False,
+    source: str | Path, *, theta: Theta, revision: str | None = None, readings: bool = False
 ) -> Factors:
     """Return I(M) of a checkpoint, from its five tensors and its config alone.
 
@@ -153,7 +149,7 @@ def _open(source: str | Path, revision: str | None) -> Checkpoint:
 
 
 def model_invariant(model: nn.Module, *, theta: Theta, readings: bool = False) -> Factors:
-    """Return I(M) of a transformers model in memory, edited or fine-tuned, from its own weights.
+    """Return I(M) of a transformers model in memory, edited or fine-tuned, from its weights.
 
     Raises:
         InvariantError: I(M) is undefined for the model, or an adapter is not merged.

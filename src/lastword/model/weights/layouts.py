@@ -201,7 +201,6 @@ def _has(stack: Collection[int], depth: int) -> bool:
 
 
 def _final_norm(stack: str, modules: frozenset[str]) -> str | None:
-    """Find the norm beside the blocks, by its path; None where none stores a weight."""
     root = re.sub(r"(layers|h|blocks)\.$", "", stack)
     beside = [m.removeprefix(root) for m in modules if m.startswith(root)]
     for name in FINAL_NORMS:

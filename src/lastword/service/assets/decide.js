@@ -5,7 +5,7 @@ const room = document.querySelector(".questions");
 const decisions = document.getElementById("decisions");
 const MOST_ROWS = 8; // options that are shown at once; the others open
 const KINDS = { choice: "a choice", predicate: "yes or no", score: "a score" };
-const LISTS = { choice: ["choices", "Options, one a line; after a | what one means"], score: ["levels", "Levels from the lowest, one a line; after a | what one means"] };
+const LISTS = { choice: ["choices", "Options, one per line; add a description after |"], score: ["levels", "Levels from the lowest, one per line; add a description after |"] };
 
 // A question as the form has it. Names are for the reader alone: no prompt has them.
 
@@ -201,7 +201,7 @@ function fromLink() {
 
 function wire(examples) {
   const { example, add, link } = form.elements;
-  example.replaceChildren(element("option", { value: "" }, "a text of your own"), ...examples.map(({ name }, place) => element("option", { value: place }, name)));
+  example.replaceChildren(element("option", { value: "" }, "your text"), ...examples.map(({ name }, place) => element("option", { value: place }, name)));
   example.addEventListener("change", () => { if (example.value !== "") { fill(examples[example.value]); askAnew(); } });
   form.addEventListener("input", (event) => { if (event.target !== example) example.value = ""; });
   add.addEventListener("click", () => { room.append(questionView()); number(); room.lastChild.querySelector("input").focus(); });

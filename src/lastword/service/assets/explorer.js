@@ -94,7 +94,7 @@ function examplesOf(known, name) {
 
 function wire(examples) {
   const { example, candidates, link } = form.elements;
-  example.replaceChildren(element("option", { value: "" }, "a question of your own"), ...examples.map(({ name }, place) => element("option", { value: place }, name)));
+  example.replaceChildren(element("option", { value: "" }, "your question"), ...examples.map(({ name }, place) => element("option", { value: place }, name)));
   example.addEventListener("change", () => { if (example.value !== "") { fill(examples[example.value]); askAnew(); } });
   candidates.addEventListener("input", () => { form.truthful = null; });
   form.addEventListener("input", (event) => { if (event.target.tagName === "TEXTAREA") example.value = ""; });

@@ -1,8 +1,8 @@
-"""The forms in which clients speak: one file each, a large one a folder, and one table of them."""
+"""The API dialects: a file or a folder for each, and one table of them."""
 
 from lastword.service.dialect import Dialect
+from lastword.service.dialects.native.routes import NATIVE
 from lastword.service.dialects.openai.routes import OPENAI
-from lastword.service.dialects.own.routes import OWN
 from lastword.service.dialects.typesafe import TYPESAFE
 
-DIALECTS: tuple[Dialect, ...] = (OWN, OPENAI, TYPESAFE)
+DIALECTS: tuple[Dialect, ...] = (NATIVE, OPENAI, TYPESAFE)

@@ -1,6 +1,6 @@
-"""Google's decisions: nouls, choices and scores about an input, by its client as it stands.
+"""Google's decisions: nouls, choices and scores about an input, for its unchanged client.
 
-It posts where OpenAI's client posts; a body whose questions are a map is its own.
+It posts where OpenAI's client posts; a body whose questions are a map is Google's.
 """
 
 import unicodedata
@@ -10,7 +10,7 @@ from typing import Any, Literal
 from fastapi import Response
 from pydantic import BaseModel, Field
 
-from lastword.decide.answer import PredicateAnswer, ScoreAnswer, SingleAnswer
+from lastword.decide.answer import PredicateAnswer, SingleAnswer
 from lastword.decide.served import Served
 from lastword.errors import InputError
 from lastword.service.call import Call, plain_answer
@@ -56,25 +56,27 @@ class GoogleQuestion(BaseModel, strict=True, extra="ignore"):
     question: Text | None = Field(None, description="Name of a served question.")
     criteria: dict[Text, Text | None] | list[Text] | None = None
 
-    def asked(self, served: Served, name: str | None) -> Question:
+    def resolve(self, served: Served, name: str | None) -> Question:
         """Return the question, or the served one of that name or of the body's.
 
         Raises:
             InputError: There is no such question, the criteria are not those of its type, or this
                 contradicts it.
         """
-        said = "" if self.instructions is None else _text(self.instructions)
+        instructions = "" if self.instructions is None else _text(self.instructions)
         name = name or self.question
         if name is not None and not self.criteria:
-            return served.get(name, _KINDS[self.type], said)
+            return served.get(name, _KINDS[self.type], instructions)
         if name is None and self.instructions is None:
             raise InputError("instructions are missing")
-        question = self._own(said or "-")
+        question = self._unserved(instructions or "-")
         return (
-            question if name is None else served.get(name, type(question), said, question.options)
+            question
+            if name is None
+            else served.get(name, type(question), instructions, question.options)
         )
 
-    def _own(self, instructions: str) -> Single:
+    def _unserved(self, instructions: str) -> Single:
         criteria = self.criteria
         if self.type == "noul" and not isinstance(criteria, list):
             noul = NoulCriteria.model_validate(criteria or {})
@@ -83,7 +85,10 @@ class GoogleQuestion(BaseModel, strict=True, extra="ignore"):
         if self.type == "choice" and isinstance(criteria, dict):
             if crooked := [id for id in criteria if id != id.strip() or _has_control(id)]:
                 raise InputError(f"option {crooked[0]!r:.80} has blanks around or controls")
-            return Choice(instructions, [Option(id, said or None) for id, said in criteria.items()])
+            return Choice(
+                instructions,
+                [Option(id, description or None) for id, description in criteria.items()],
+            )
         if self.type == "score" and isinstance(criteria, list):
             return Score(instructions, [Option(level) for level in criteria])
         kinds = {
@@ -107,10 +112,10 @@ async def google_decisions(body: GoogleBody, call: Call) -> Response:
     named = call.corrector.require_model(body.model.removeprefix("models/"))
     named = one_named(named, len(body.questions))
     text, served = _text(body.input), call.corrector.decider.served
-    asked = {
-        name: partial(question.asked, served, named) for name, question in body.questions.items()
+    makers = {
+        name: partial(question.resolve, served, named) for name, question in body.questions.items()
     }
-    answered = await answer(call, text, lambda: questions_of(asked), most=MOST_QUESTIONS)
+    answered = await answer(call, text, lambda: questions_of(makers), most=MOST_QUESTIONS)
     answers = {
         name: _answer(answer) | {"x_lastword": answered.reasons[name]}
         for name, answer in answered.answers.items()
@@ -135,10 +140,7 @@ def _answer(answer: SingleAnswer) -> dict[str, Any]:
     if isinstance(answer, PredicateAnswer):
         noul = min(max(answer.probability, _LEAST), 1 - _LEAST)
         return {"type": "noul", "noul": noul, "confidence": max(noul, 1 - noul)}
-    written = keyed(answer, max(p))
-    if isinstance(answer, ScoreAnswer):
-        written["legend"] = {str(i): label for i, label in enumerate(answer.labels)}
-    return written
+    return keyed(answer, max(p))
 
 
 def _has_control(text: str) -> bool:
@@ -146,7 +148,6 @@ def _has_control(text: str) -> bool:
 
 
 def _text(value: Said) -> str:
-    """Return text, or the text of parts, one below the other."""
     if isinstance(value, str):
         return value
     parts = [value] if isinstance(value, dict) else value

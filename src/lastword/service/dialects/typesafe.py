@@ -1,4 +1,4 @@
-"""TypeSafe's System One: nouls, choices and scores about a state, by its client as it stands.
+"""TypeSafe's System One: nouls, choices and scores about a state, for its unchanged client.
 
 Where its documents leave something open, docs/decisions.md says what is done here.
 """
@@ -11,7 +11,7 @@ from typing import Any, Literal
 from fastapi import Response
 from pydantic import BaseModel, Field
 
-from lastword.decide.answer import PredicateAnswer, ScoreAnswer, SingleAnswer
+from lastword.decide.answer import PredicateAnswer, SingleAnswer
 from lastword.decide.served import Served
 from lastword.errors import InputError
 from lastword.service.call import ThisCall, plain_answer
@@ -64,11 +64,12 @@ async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
     if body.assets:
         raise Refusal("invalid_body", "assets: this model reads text alone; leave images out")
     served = call.corrector.decider.served
-    asked = {
-        name: partial(_asked, question, served, named) for name, question in body.questions.items()
+    makers = {
+        name: partial(_resolve, question, served, named)
+        for name, question in body.questions.items()
     }
     include = [name for name in body.include if name == "trajectory"]
-    answered = await answer(call, body.state, lambda: questions_of(asked), include=include)
+    answered = await answer(call, body.state, lambda: questions_of(makers), include=include)
     deferred = [
         f"questions.{name:.80}" for name, answer in answered.answers.items() if answer.deferred
     ]
@@ -84,15 +85,15 @@ async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
     return plain_answer({"model": call.corrector.name, "answers": answers, "usage": usage})
 
 
-def _asked(question: Mapping[str, Any], served: Served, name: str | None) -> Question:
+def _resolve(question: Mapping[str, Any], served: Served, name: str | None) -> Question:
     kind, name = question.get("type"), name or question.get("question")
     instructions = "" if question.get("instructions") is None else _text(question["instructions"])
     if name is None:
         return _question(kind, instructions, question.get("criteria"))
     if not question.get("criteria") and kind in _KINDS:
         return served.get(_text(name), _KINDS[kind], instructions)
-    made = _question(kind, instructions or "-", question.get("criteria"))
-    return served.get(_text(name), type(made), instructions, made.options)
+    full = _question(kind, instructions or "-", question.get("criteria"))
+    return served.get(_text(name), type(full), instructions, full.options)
 
 
 def _question(kind: Any, instructions: str, criteria: Any) -> Single:
@@ -139,7 +140,7 @@ def _score(instructions: str, criteria: Any) -> Score:
 
 
 def _text(value: Any) -> str:
-    """Text as it stands, other JSON on one line."""
+    """Return text unchanged, and other JSON on one line."""
     if isinstance(value, str):
         return value
     if not isinstance(value, Mapping | list):
@@ -150,11 +151,7 @@ def _text(value: Any) -> str:
 def _answer(answer: SingleAnswer, criteria: Any) -> dict[str, Any]:
     if isinstance(answer, PredicateAnswer):
         return {"type": "noul", "noul": answer.probability}
-    written = keyed(answer, answer.confidence)
-    if written["type"] == "score":
-        assert isinstance(answer, ScoreAnswer)
-        written["legend"] = {str(i): level for i, level in enumerate(criteria or answer.labels)}
-    return written
+    return keyed(answer, answer.confidence, criteria)
 
 
 def _form(refusal: Refusal) -> dict[str, Any]:

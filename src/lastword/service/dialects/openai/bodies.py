@@ -54,8 +54,8 @@ class CompletionOptions(BaseModel, strict=True, extra="forbid"):
     @property
     def has_choices(self) -> bool:
         """True if it has a choice list."""
-        given = self.structured_outputs, self.guided_choice, self.response_format
-        return any(one is not None for one in given)
+        lists = self.structured_outputs, self.guided_choice, self.response_format
+        return any(one is not None for one in lists)
 
     @property
     def choices(self) -> Choices:
@@ -126,7 +126,7 @@ class ChatBody(CompletionOptions, json_schema_extra={"examples": [_CHAT]}):
 
     @property
     def alternatives(self) -> int | None:
-        """How many choices' log-probabilities are asked for; None where none is."""
+        """The requested number of choices with log-probabilities; None without a request."""
         return (self.top_logprobs or 0) if self.logprobs else None
 
 
@@ -146,5 +146,5 @@ class CompletionBody(CompletionOptions, json_schema_extra={"examples": [_TEXT]})
 
     @property
     def alternatives(self) -> int | None:
-        """How many choices' log-probabilities are asked for; None where none is."""
+        """The requested number of choices with log-probabilities; None without a request."""
         return self.logprobs

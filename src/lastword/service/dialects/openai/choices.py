@@ -1,4 +1,4 @@
-"""A choice list, from wherever an OpenAI client puts one, and how the choice is written down."""
+"""A choice list, from any field in which an OpenAI client sends one, and the written choice."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from lastword.text.question import Choice, Multi, Option
 
 _MOST_STEPS = 16  # of references and allOf, one after the other
 NO_CHOICES = (
-    "this server chooses among answers that it is given, and writes none of its own: give them as"
+    "this server does not generate text; it chooses among the answers that you supply: pass them as"
     ' structured_outputs {"choice": [...]}, as guided_choice [...], or as response_format with a'
     " json_schema that is an enum or an object with one property that is an enum (or, in chat, an"
     " array of one: several may apply)"
@@ -51,14 +51,14 @@ class Choices:
     values: tuple[Any, ...]  # as JSON has them
     is_json: bool = False
     key: str | None = None  # the property of the object that holds it, where it stands in one
-    asked: str = ""  # the description of a schema's enum, which is the question
+    instructions: str = ""  # the description of a schema's enum, which is the question
     described: tuple[str | None, ...] = ()
     nullable: bool = False  # null is none of these
     several: bool = False  # an array holds those that apply
 
     @property
     def candidates(self) -> tuple[str, ...]:
-        """The answers as the model reads them: text as it is, other values as JSON."""
+        """The answers as the model scores them: text unchanged, other values as JSON."""
         return tuple(v if isinstance(v, str) else to_json(v) for v in self.values)
 
     @property
@@ -67,15 +67,19 @@ class Choices:
         pairs = zip(self.values, self.candidates, strict=True)
         return tuple(v if isinstance(v, bool) else text for v, text in pairs)
 
-    def question(self, said: Sequence[str]) -> Choice | Multi:
+    def question(self, before: Sequence[str]) -> Choice | Multi:
         """Return the choice as a question.
 
         Raises:
             InputError: Its options are no choice.
         """
         options = [Option(*pair) for pair in zip_longest(self.options, self.described)]
-        asked = "\n".join(filter(None, (*said, self.asked)))
-        return Multi(asked, options) if self.several else Choice(asked, options, self.nullable)
+        instructions = "\n".join(filter(None, (*before, self.instructions)))
+        return (
+            Multi(instructions, options)
+            if self.several
+            else Choice(instructions, options, self.nullable)
+        )
 
     def in_order(self, options: Sequence[str | bool], form: Callable[[str], str]) -> "Choices":
         """Return the choices in the order of a question's options, which may be written otherwise.
@@ -109,9 +113,7 @@ class Choices:
 
 
 def read_choices(
-    structured: StructuredOutputs | None,
-    guided: list[str] | None,
-    form: ResponseFormat | None,
+    structured: StructuredOutputs | None, guided: list[str] | None, form: ResponseFormat | None
 ) -> Choices:
     """Return the choice list of a request.
 
@@ -154,22 +156,17 @@ def _of_schema(schema: Mapping[str, Any]) -> Choices:
     _require_distinct([value for value, _ in choices], where)
     values = tuple(value for value, _ in choices)
     described = () if forms is None else tuple(more for _, more in choices)
-    asked, nullable = _text(whole.get("description")), len(choices) < len(pairs)
-    return Choices(values, True, key, asked or "", described, nullable, several)
+    instructions, nullable = _text(whole.get("description")), len(choices) < len(pairs)
+    return Choices(values, True, key, instructions or "", described, nullable, several)
 
 
 def _no_choice(where: str, what: str) -> Refusal:
-    """Return the refusal of a schema that is no choice: where, and what is wrong there."""
     form = 'an enum such as {"enum": ["one", "other"]}, or anyOf constants'
     return Refusal("no_choices", f"response_format: {where} {what}. A choice is {form}")
 
 
 def _followed(part: Any, schema: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Return a part of a schema with what its `$ref` and its `allOf` say.
-
-    Raises:
-        Refusal: A reference that leads nowhere or to itself, or two enums in an `allOf`.
-    """
+    """Return a part of a schema with what its `$ref` and its `allOf` say."""
     if not isinstance(part, Mapping):
         raise _no_choice(where, "is no object")
     for _ in range(_MOST_STEPS):
@@ -194,9 +191,9 @@ def _target(reference: Any, schema: Mapping[str, Any], where: str) -> Mapping[st
             definition := definitions.get(name), Mapping
         ):
             return definition
-    known = "#/$defs/NAME or #/definitions/NAME of the same schema"
+    expected = "#/$defs/NAME or #/definitions/NAME of the same schema"
     raise _no_choice(
-        where, f"refers to {str(reference)!a:.80}, which is not there; expected {known}"
+        where, f"refers to {str(reference)!a:.80}, which is not there; expected {expected}"
     )
 
 
@@ -205,11 +202,7 @@ def _without(part: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def _pairs(part: Mapping[str, Any], where: str) -> list[tuple[Any, str | None]]:
-    """Return the values of an enum or a constant, each with its description; null is None.
-
-    Raises:
-        Refusal: There is none, or one that no answer can be.
-    """
+    """Return the values of an enum or a constant, each with its description; null is None."""
     if part.get("type") == "null":
         return [(None, None)]
     if "const" in part:
@@ -218,8 +211,8 @@ def _pairs(part: Mapping[str, Any], where: str) -> list[tuple[Any, str | None]]:
         pairs = [(value, None) for value in values]
         places = [f"{where}.enum[{i}]" for i in range(len(values))]
     else:
-        said = "enum is no list" if "enum" in part else "has no enum and no const"
-        raise _no_choice(where, said)
+        fault = "enum is no list" if "enum" in part else "has no enum and no const"
+        raise _no_choice(where, fault)
     for (value, _), place in zip(pairs, places, strict=True):
         if value is not None and not _is_plain(value):
             need = "expected text in UTF-8, a finite number, true or false"
@@ -245,7 +238,6 @@ def _text(value: Any) -> str | None:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return True for a text in UTF-8, a finite number, or a boolean."""
     if isinstance(value, str):
         return not any("\ud800" <= letter <= "\udfff" for letter in value)
     return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))

@@ -1,4 +1,4 @@
-"""OpenAI's Decisions: predicates, choices and scores about an input, by its client as it stands.
+"""OpenAI's Decisions: predicates, choices and scores about an input, for its unchanged client.
 
 Where its documents leave something open, docs/decisions.md says what is done here.
 """
@@ -83,20 +83,20 @@ class QuestionBody(BaseModel, strict=True, extra="ignore"):
         """The options that came, if it has any."""
         return ()
 
-    def asked(self, served: Served, name: str | None) -> Question:
+    def resolve(self, served: Served, name: str | None) -> Question:
         """Return the question, or the served one of that name or of the body's.
 
         Raises:
             InputError: There is no such question, or this is none or contradicts it.
         """
         what = self.instructions
-        said = "" if what is None else _content(what, "instructions")
+        instructions = "" if what is None else _content(what, "instructions")
         if (name := name or self.question) is not None:
-            return served.get(name, self.kind, said, *self.options)
+            return served.get(name, self.kind, instructions, *self.options)
         if what is None:
             raise InputError("instructions are missing")
         make: Callable[..., Question] = self.kind
-        return make(said, *self.options)
+        return make(instructions, *self.options)
 
 
 class PredicateBody(QuestionBody):
@@ -187,10 +187,11 @@ async def decisions(body: AnyBody, call: ThisCall) -> Response:
         return await google_decisions(body, call)
     named = one_named(call.corrector.require_model(body.model), len(body.questions))
     text, served = _input(body.input), call.corrector.decider.served
-    asked = {
-        str(i): partial(question.asked, served, named) for i, question in enumerate(body.questions)
+    makers = {
+        str(i): partial(question.resolve, served, named)
+        for i, question in enumerate(body.questions)
     }
-    answered = await answer(call, text, lambda: questions_of(asked), include=body.include)
+    answered = await answer(call, text, lambda: questions_of(makers), include=body.include)
     answers = [
         _answer(answered.answers[str(i)], question.name, answered.reasons[str(i)], body.on_deferred)
         for i, question in enumerate(body.questions)
@@ -212,12 +213,12 @@ def _answer(
     return {key: values[key] for key in keys if key in values} | more
 
 
-def _usage(made: Answered) -> dict[str, Any]:
-    total = made.input_tokens + made.output_tokens
+def _usage(answered: Answered) -> dict[str, Any]:
+    total = answered.input_tokens + answered.output_tokens
     return {
-        "input_tokens": made.input_tokens,
-        "input_tokens_details": {"cached_tokens": made.cached_tokens, "cache_write_tokens": 0},
-        "output_tokens": made.output_tokens,
+        "input_tokens": answered.input_tokens,
+        "input_tokens_details": {"cached_tokens": answered.cached_tokens, "cache_write_tokens": 0},
+        "output_tokens": answered.output_tokens,
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": total,
     }
@@ -233,14 +234,13 @@ def _input(value: str | list[dict[str, Any]]) -> str:
     if not value:
         raise _bad("input is an empty list; give a text or at least one message")
     calls: set[Any] = set()
-    entries = [_said(entry, place, calls) for place, entry in enumerate(value)]
+    entries = [_entry_text(entry, place, calls) for place, entry in enumerate(value)]
     if len(entries) == 1 and entries[0][0] == "user":
         return entries[0][1]
     return "\n".join(f"{who}: {text}" for who, text in entries)
 
 
-def _said(entry: Mapping[str, Any], place: int, calls: set[Any]) -> tuple[str, str]:
-    """Return the role and the text of an entry of the input."""
+def _entry_text(entry: Mapping[str, Any], place: int, calls: set[Any]) -> tuple[str, str]:
     kind, where = entry.get("type", "message"), f"input[{place}]"
     if kind == "message":
         role = entry.get("role")
@@ -261,7 +261,6 @@ def _said(entry: Mapping[str, Any], place: int, calls: set[Any]) -> tuple[str, s
 
 
 def _content(value: Any, where: str) -> str:
-    """Text, or parts of it."""
     if isinstance(value, str):
         return value
     if not isinstance(value, list) or not value:

@@ -1,4 +1,4 @@
-"""OpenAI's routes where the answer is one of a list: the corrected choice, with its reasons."""
+"""OpenAI's routes: the answer is the choice from a list, with its reasons."""
 
 import math
 import time
@@ -16,11 +16,7 @@ from lastword.service.call import Call, ThisCall, plain_answer
 from lastword.service.deciding import answer
 from lastword.service.dialect import Dialect, Route
 from lastword.service.dialects.google import GOOGLE
-from lastword.service.dialects.openai.bodies import (
-    ChatBody,
-    CompletionBody,
-    CompletionOptions,
-)
+from lastword.service.dialects.openai.bodies import ChatBody, CompletionBody, CompletionOptions
 from lastword.service.dialects.openai.choices import Choices
 from lastword.service.dialects.openai.decisions import DecisionsAnswer, decisions
 from lastword.service.refusal import Refusal
@@ -70,14 +66,14 @@ def chat_form(
     text: str, logs: Logs, alternatives: int | None, *, is_refusal: bool
 ) -> tuple[dict[str, Any], Pieces]:
     """Return a choice as a message, one token of its alternatives, and in a stream's pieces."""
-    said = {"refusal": _REFUSED} if is_refusal else {"content": text}
+    content = {"refusal": _REFUSED} if is_refusal else {"content": text}
     logprobs = None
     if alternatives is not None and not is_refusal and text in logs:
         best = [_token(token, logs) for token in _best(logs)[:alternatives]]
         logprobs = {"content": [_token(text, logs) | {"top_logprobs": best}], "refusal": None}
-    message = {"role": "assistant", "content": None, "refusal": None} | said
+    message = {"role": "assistant", "content": None, "refusal": None} | content
     begin: dict[str, Any] = {"delta": {"role": "assistant", "content": ""}, "logprobs": None}
-    pieces = [begin, {"delta": said, "logprobs": logprobs}, {"delta": {}, "logprobs": None}]
+    pieces = [begin, {"delta": content, "logprobs": logprobs}, {"delta": {}, "logprobs": None}]
     return {"message": message, "logprobs": logprobs}, pieces
 
 
@@ -106,7 +102,7 @@ def _best(logs: Logs) -> list[str]:
 
 
 def _events(frame: Mapping[str, Any], pieces: Pieces, reasons: Any, usage: Any) -> Iterator[str]:
-    """Give server-sent events: the last piece has the decision, and tokens come where asked for."""
+    """Yield server-sent events; the last piece has the decision."""
     for place, piece in enumerate(pieces, start=1):
         ends = place == len(pieces)
         only = {"index": 0, "finish_reason": "stop" if ends else None} | piece
@@ -130,9 +126,9 @@ async def models(call: ThisCall) -> Response:
     decider = call.corrector.decider
     method = answered_by(decider.method)
     questions = {
-        question: question_to(asked) | {"method": method if probe is None else probe.name}
-        for question, asked in decider.served.questions.items()
-        for probe in [decider.probe_of(asked)]
+        question: question_to(served) | {"method": method if probe is None else probe.name}
+        for question, served in decider.served.questions.items()
+        for probe in [decider.probe_of(served)]
     }
     described = {
         "name": name,
@@ -164,19 +160,19 @@ async def chat_completions(body: ChatBody, call: ThisCall) -> Response:
         question = choices.question(body.said)
         return {_ONLY: served.get(named, type(question), question.instructions, question.options)}
 
-    made = await answer(call, body.input, make)
+    answered = await answer(call, body.input, make)
     if choices is None:
-        choices = Choices(cast(ChoiceAnswer, made.answers[_ONLY]).values)
-    usage = _usage(made.input_tokens, made.output_tokens)
+        choices = Choices(cast(ChoiceAnswer, answered.answers[_ONLY]).values)
+    usage = _usage(answered.input_tokens, answered.output_tokens)
     refuses = body.on_deferred == "refusal"
     if choices.several:  # a yes or no an option, in order; no one token stands for an array
-        each = cast(tuple[PredicateAnswer, ...], tuple(made.answers.values()))
+        each = cast(tuple[PredicateAnswer, ...], tuple(answered.answers.values()))
         several = MultiAnswer(values=choices.options, predicates=each)
-        warned = {k: v for k, v in next(iter(made.reasons.values())).items() if k == "warnings"}
+        warned = {k: v for k, v in next(iter(answered.reasons.values())).items() if k == "warnings"}
         text = choices.array(several.choices)
         form = chat_form(text, {}, None, is_refusal=several.deferred and refuses)
         return _response(call, body, ("chatcmpl", *_CHAT), form, usage, several.to_dict() | warned)
-    chosen = cast(ChoiceAnswer, made.answers[_ONLY])
+    chosen = cast(ChoiceAnswer, answered.answers[_ONLY])
     if named is not None:
         choices = choices.in_order(chosen.values, served.normalised)
     index = None if chosen.choice is None else chosen.values.index(chosen.choice)
@@ -187,7 +183,7 @@ async def chat_completions(body: ChatBody, call: ThisCall) -> Response:
         body.alternatives,
         is_refusal=chosen.deferred and refuses,
     )
-    reasons = chosen.to_dict() | made.reasons[_ONLY]
+    reasons = chosen.to_dict() | answered.reasons[_ONLY]
     return _response(call, body, ("chatcmpl", *_CHAT), form, usage, reasons)
 
 
@@ -197,12 +193,16 @@ async def completions(body: CompletionBody, call: ThisCall) -> Response:
     It is the model's choice unless the service has a correction or a certificate.
     """
     if call.corrector.require_model(body.model) is not None:
-        raise Refusal("no_choices", "a prompt of your own is no served question: ask it in chat")
+        raise Refusal(
+            "no_choices", "a served question is asked in chat: send it to /v1/chat/completions"
+        )
     choices = body.choices
     if choices.several:
-        raise Refusal("no_choices", "several options can apply in chat alone: ask there")
+        raise Refusal(
+            "no_choices", "several options can apply only in chat: send it to /v1/chat/completions"
+        )
     item = Item(body.prompt, choices.candidates)
-    decision, encoded = await call.answer(item, asked=False)
+    decision, encoded = await call.answer(item, correct=False)
     decision["method"] = answered_by(decision["method"], decision["operator"])
     index = decision["index"]
     logs = dict(zip(choices.texts, log_softmax(decision["scores"]).tolist(), strict=True))
@@ -224,7 +224,6 @@ def _response(
     usage: dict[str, int],
     reasons: Mapping[str, Any],
 ) -> Response:
-    """Return the response; the answer is complete before a stream begins."""
     (prefix, whole, piece), (content, pieces) = names, form
     frame = {
         "id": f"{prefix}-{call.id}",

@@ -1,4 +1,4 @@
-"""A batch: what kind of body it is, its items as they are read, its answers line by line."""
+"""A batch: its items from JSON or lines of JSON, and its answers line by line."""
 
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -61,7 +61,6 @@ def _lines(text: str, limit: int) -> list[Any]:
 
 
 def _loads(line: str) -> Any:
-    """Return a line's value, or an error if it is not JSON."""
     try:
         return from_json(line)
     except (ValueError, RecursionError) as error:
@@ -80,7 +79,7 @@ def _too_many(limit: int) -> Refusal:
 
 
 async def lines_of(call: Call, entries: Sequence[Entry], first: Started) -> AsyncIterator[bytes]:
-    """Give one line an entry, in order; a window of them is queued at a time."""
+    """Yield one line per entry, in order; a window of entries is queued at a time."""
     started, place = first, 0
     try:
         while started:
@@ -93,7 +92,7 @@ async def lines_of(call: Call, entries: Sequence[Entry], first: Started) -> Asyn
 
 
 async def window_of(call: Call, entries: Sequence[Entry], place: int) -> Started:
-    """Queue the next items of a batch, as many as have their answers within the deadline.
+    """Queue the next items of a batch, as many as can be answered within the deadline.
 
     Raises:
         Refusal: The service is stopping, and this is the first window.

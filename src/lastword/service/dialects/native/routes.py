@@ -1,4 +1,4 @@
-"""The service's own routes: one item, a batch, a label, and what is served."""
+"""The service's native routes: one item, a batch, a label, and the model."""
 
 from dataclasses import replace
 
@@ -7,14 +7,9 @@ from fastapi.responses import StreamingResponse
 
 from lastword.service.call import JSON, ThisCall, json_of, kind_of
 from lastword.service.dialect import Dialect, Route
-from lastword.service.dialects.own.batch import NDJSON, lines_of, read_batch, window_of
+from lastword.service.dialects.native.batch import NDJSON, lines_of, read_batch, window_of
 from lastword.service.refusal import Refusal
-from lastword.service.schema import (
-    DecisionAnswer,
-    FeedbackAnswer,
-    FeedbackBody,
-    ItemBody,
-)
+from lastword.service.schema import DecisionAnswer, FeedbackAnswer, FeedbackBody, ItemBody
 from lastword.version import __version__
 
 
@@ -44,7 +39,7 @@ async def feedback(body: FeedbackBody, call: ThisCall) -> Response:
     """
     oversight = call.corrector.oversight
     if oversight is None:
-        need = "nothing is certified here that labels could judge: start with --certificate"
+        need = "the service has no certificate that labels could test: start it with --certificate"
         raise Refusal("uncertified", need)
     right = [body.right] if isinstance(body.right, int) else body.right
     return json_of(oversight.labelled(body.id, right, body.group))
@@ -85,7 +80,7 @@ _BATCH_EXTRA = {
     "openapi_extra": {"requestBody": {"required": True, "content": _BATCH}},
 }
 
-OWN = Dialect(
+NATIVE = Dialect(
     (
         Route("POST", "/v1/correct", correct, DecisionAnswer),
         Route(

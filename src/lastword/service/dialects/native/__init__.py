@@ -1,0 +1,1 @@
+"""The service's native form: decisions with every reason, batches, labels."""

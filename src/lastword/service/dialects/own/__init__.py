@@ -1,1 +1,0 @@
-"""The service's own form: decisions with every reason, batches, questions, labels."""
