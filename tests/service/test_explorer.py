@@ -118,12 +118,12 @@ def test_the_examples_are_what_the_demo_chooses(model):
         changes = o.decision.gates.get("changes")
         return o.decision.operator == "base" and changes is not None and changes.holds
 
-    outcomes = answer(model, items(), lambda d, *_: d)
-    found = [next(filter(rule, outcomes)) for rule in (*RULES.values(), gated)]
-    assert [
-        (o.item.prompt, list(o.item.candidates), list(o.item.truthful), o.item.blind_prompt)
-        for o in found
-    ] == [(e["prompt"], e["candidates"], e["truthful"], e["blind_prompt"]) for e in ORGANISM]
+    by_id = {item.id: item for item in items()}
+    records = answer(model, items(), lambda d, *_: d)
+    found = [by_id[next(filter(rule, records)).id] for rule in (*RULES.values(), gated)]
+    assert [(i.prompt, list(i.candidates), list(i.truthful), i.blind_prompt) for i in found] == [
+        (e["prompt"], e["candidates"], e["truthful"], e["blind_prompt"]) for e in ORGANISM
+    ]
 
 
 def test_the_view_has_the_librarys_blind_trajectory(served, model):
