@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from lastword.cli import app
 from lastword.errors import RecordError
-from lastword.records.info import read_runs
-from lastword.records.provenance import one_theta, unfinished
+from lastword.records.info import one_theta, read_runs
+from lastword.records.parts import unfinished
 from lastword.rule.theta import ScorerTheta, Theta
 
 

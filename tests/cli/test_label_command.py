@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from lastword.cli import app
-from lastword.cli.settings import refuse_unknown_variables
+from lastword.cli import app, refuse_unknown_variables
 from lastword.errors import InputError
 
 MODEL = ("--model", "lastword/demo-organism", "--choices", "animal,money")

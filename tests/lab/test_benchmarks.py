@@ -5,7 +5,6 @@ import re
 import sys
 from collections.abc import Callable
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -374,14 +373,3 @@ def test_the_published_files_are_what_they_should_be():
     news = find("factor").load(SHARED)
     assert news.version == "news" and len(news.examples) == 1036
     assert {i.prompt[-1] for i in news.items(find("factor").template())} == {" ", "\n"}
-
-
-@shared
-def test_shots_are_answered_and_hold_no_question_of_the_benchmark():
-    if find_spec("lm_eval"):
-        prompt = find("truthfulqa").template().render({"question": "Why?"})
-        assert prompt.count("Q:") == 7 == prompt.count("A:") and prompt.endswith("Q: Why?\nA:")
-    prompt = find("truthfulqa").template("own6").render({"question": "?"})
-    ours = [line.removeprefix("Q: ") for line in prompt.splitlines() if line.startswith("Q: ")]
-    theirs = {e.fields["question"] for e in find("truthfulqa").load(SHARED).examples}
-    assert len(ours) == 7 and not theirs & set(ours)

@@ -21,11 +21,8 @@ from lastword.lab.evaluation import runner
 from lastword.lab.evaluation.work import Work
 from lastword.lab.report.comparison import (
     ORACLE,
-    Comparison,
     compare,
-    read_comparisons,
 )
-from lastword.methods import COMPARED, resolve
 from lastword.probes.controls import controls
 from lastword.records.cells import Cell, cells
 from lastword.records.metrics import mc1
@@ -155,26 +152,6 @@ def test_what_decides_is_recorded_alone_where_it_is_asked_for(tmp_path):
         runner.execute(Decider(tracer), few, tmp_path / "whole")
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Comparison]:
-    """A tiny model on made-up items, all methods, through the store."""
-    folder = tmp_path_factory.mktemp("compared")
-    tracer = Tracer(families.build("llama"), families.tokenizer())
-    data = jsonl(write_items(folder / "made.jsonl")).load()
-    methods = resolve(COMPARED, tracer.facts)
-    job = runner.prepare(Decider(tracer), Work(data, data.benchmark.template(), methods=methods))
-    cell = runner.execute(Decider(tracer), job, folder).cell
-    with pytest.raises(RecordError, match="methods"):  # started again without them
-        runner.execute(
-            Decider(tracer),
-            runner.prepare(Decider(tracer), Work(data, data.benchmark.template())),
-            folder,
-        )
-    assert isinstance(cell, Path)
-    (compared,) = read_comparisons(folder, cells(load_records(folder)))
-    return cell, compared
-
-
 def write_items(path: Path) -> Path:
     lines = []
     for item in families.random_items(11, 6):
@@ -184,17 +161,6 @@ def write_items(path: Path) -> Path:
         lines.append(json.dumps(values | {"truthful": truthful, "question": question}))
     path.write_text("\n".join(lines), encoding="utf-8")
     return path
-
-
-def test_records_hold_the_scores_of_every_method(run):
-    cell, _ = run
-    records = load_records(cell)
-    for row in records.to_dict("records"):
-        assert tuple(row["methods"]) == COMPARED
-        np.testing.assert_allclose(row["methods"]["trace"], row["scores"], rtol=1e-9)
-        np.testing.assert_allclose(row["methods"]["base-mean"], row["base_scores"])
-        for scores in row["methods"].values():
-            assert scores is None or len(scores) == len(row["candidates"])
 
 
 def test_the_command_compares_and_goes_on(tmp_path):

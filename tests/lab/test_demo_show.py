@@ -17,10 +17,8 @@ from lastword.decide.tracer import Tracer
 from lastword.errors import InputError
 from lastword.lab.benchmarks.demo import items
 from lastword.lab.demo.outcome import BROKEN, CORRECTED, RULES, answer, judge
-from lastword.lab.demo.page import write_page
-from lastword.lab.demo.show import show
+from lastword.lab.demo.show import show, write_page
 from lastword.lab.demo.story import CERTIFIED, ORGANISM, REAL, WITHHELD, story
-from lastword.lab.demo.terminal import story_lines
 from lastword.model import named
 from lastword.rule.answer import Gate
 from lastword.text.items import Item
@@ -54,13 +52,13 @@ def test_an_example_gains_or_loses_by_what_has_read_enough():
     assert [RULES[CORRECTED](o) for o in some] == [False, True, False, False]
     assert [RULES[BROKEN](o) for o in some] == [False, False, True, False]
     for layer in (1, 2, 3):  # what depths 1 and 2 decide is no example
-        shallow = replace(WON, decision=replace(WON.decision, decisive_layer=layer))
+        shallow = replace(WON, answer=replace(WON.decision, decisive_layer=layer))
         assert RULES[CORRECTED](shallow) == (layer == 3)
 
 
 def apart(outcomes):
     """The same outcomes of as many other questions: one question often asked is one draw."""
-    return [replace(o, item=replace(o.item, prompt=f"Q {i}")) for i, o in enumerate(outcomes)]
+    return [replace(o, prompt=f"Q {i}") for i, o in enumerate(outcomes)]
 
 
 def tale(outcomes, alpha=0.05):
@@ -175,21 +173,6 @@ def test_the_page_has_the_stories_of_all_models(few, tmp_path, monkeypatch):
     assert text.count("A small model answers 12 questions") == 2 and text.count(page.name) == 1
     html = page.read_text(encoding="utf-8")
     assert html.index(few.title) < html.index(other.title)
-
-
-def test_a_long_answer_is_cut_in_the_terminal():
-    names = ("a long answer that goes on and on and on", "no")
-    long = replace(SURE, decision=replace(SURE.decision, candidates=names))
-    text = io.StringIO()
-    told = replace(tale(many(), alpha=0.02), examples={CERTIFIED: long})
-    Console(file=text, width=80).print(story_lines(told, []))
-    assert "no → a long answer that goes on…, which is true" in text.getvalue()
-
-
-def test_outcomes_keep_the_order_of_the_items(few):
-    answered = answer(Tracer.demo("organism"), few.items(), lambda decisions, *_: decisions)
-    ids = [item.id for item in few.items()]
-    assert [o.item.id for o in answered] == [o.decision.id for o in answered] == ids
 
 
 @pytest.fixture

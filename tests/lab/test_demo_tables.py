@@ -7,7 +7,7 @@ import pytest
 
 from lastword import Tracer, load_records
 from lastword.lab.benchmarks.demo import items
-from lastword.lab.demo.outcome import BROKEN, CORRECTED, answer
+from lastword.lab.demo.outcome import BROKEN, CORRECTED, answer, gain
 from lastword.lab.demo.story import REAL as PART
 from lastword.model import named
 from lastword.model.options import LoadOptions
@@ -28,9 +28,9 @@ def test_the_explorers_examples_are_the_first_of_their_sort():
     answers = zip(PART.items(), REAL["base_answers"], REAL["answers"], strict=True)
     for item, base, corrected in answers:
         assert item.truthful is not None
-        gain = item.truthful[int(corrected)] - item.truthful[int(base)]
+        change = item.truthful[int(corrected)] - item.truthful[int(base)]
         deep = not records["decisive_layer"][item.id] <= 2  # nan where no depth decided
-        rules = ((CORRECTED, gain > 0 and deep), (BROKEN, gain < 0 and deep))
+        rules = ((CORRECTED, change > 0 and deep), (BROKEN, change < 0 and deep))
         for rule, holds in (*rules, ("stays", base == corrected)):
             if holds:
                 firsts.setdefault(rule, item.prompt)
@@ -41,12 +41,12 @@ def test_the_explorers_examples_are_the_first_of_their_sort():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["organism", "control"])
 def test_the_organism_still_answers_so(name):
-    outcomes = answer(Tracer.demo(name), items(), lambda decisions, *_: decisions, "decide")
+    records = answer(Tracer.demo(name), items(), lambda decisions, *_: decisions, "decide")
     for form in ("multi", "binary"):
-        some, kept = [o for o in outcomes if form in str(o.item.id)], ORGANISMS[name][form]
-        before, after = (mean([getattr(o, m) for o in some]) for m in ("mc1_base", "mc1"))
+        some, kept = [r for r in records if form in str(r.id)], ORGANISMS[name][form]
+        before, after = (mean([getattr(r, m) for r in some]) for m in ("mc1_base", "mc1"))
         assert (before, after) == pytest.approx((kept["mc1_base"], kept["mc1"]), abs=1e-5)
-        assert fixed_and_broken([o.gain for o in some]) == (kept["fixed"], kept["broken"])
+        assert fixed_and_broken([gain(r) for r in some]) == (kept["fixed"], kept["broken"])
 
 
 @pytest.mark.slow
@@ -55,8 +55,8 @@ def test_the_real_model_still_answers_so(once):
     items = PART.items()
     assert len(REAL["answers"]) == len(REAL["base_answers"]) == len(items)
     real = once(LoadOptions(PART.model))
-    outcomes = answer(real, items[:24], lambda decisions, *_: decisions)
-    found = [[str(o.decision.base_index), str(o.decision.index)] for o in outcomes]
+    records = answer(real, items[:24], lambda decisions, *_: decisions)
+    found = [[str(o.decision.base_index), str(o.decision.index)] for o in records]
     kept = zip(REAL["base_answers"][:24], REAL["answers"][:24], strict=True)
     assert found == [list(pair) for pair in kept]
     assert any(base != corrected for base, corrected in found)

@@ -1,14 +1,10 @@
 """Gain that needs the question: against an independent computation item by item, and as shown."""
 
-from typing import Any
-
 import numpy as np
 import pytest
-from synthetic import synthetic_cell, synthetic_grid, write_cells
+from synthetic import synthetic_cell, synthetic_grid
 
-from lastword.lab.report import draw
-from lastword.lab.report.build import report
-from lastword.lab.report.dependence import dependence, dependence_figure, dependence_table
+from lastword.lab.report.dependence import dependence, dependence_figure
 from lastword.records.cells import cells, summarise
 from lastword.records.figure_parts import Bars, Line
 from lastword.records.metrics import mc1
@@ -101,28 +97,6 @@ def test_what_was_not_read_blind_is_left_out():
     assert read.gains[0].sighted == pytest.approx((own["mc1"] - own["mc1_base"]).mean())
 
 
-def test_every_gain_stands_beside_its_blind_one_in_points(found):
-    table = dependence_table(found)
-    names = [column.name for column in table.columns]
-    rows: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in table.rows]
-    pairs = [(one, gain) for one in found for gain in one.gains]
-    for row, (one, gain) in zip(rows, pairs, strict=True):
-        named = one.model, one.benchmark, gain.name
-        assert (row["Model"], row["Benchmark"], row["Gain of"]) == named
-        assert row["MC1 base"] == pytest.approx(100 * one.sighted[-1])
-        assert row["MC1 base, blind"] == pytest.approx(100 * one.blind[-1])
-        assert row["Needs the question"] == pytest.approx(row["ΔMC1"] - row["ΔMC1, blind"])
-    assert {"TRACE", "mix", "early", "decisive"} == {row["Gain of"] for row in rows}
-
-
-def test_cells_that_were_not_read_blind_are_counted_and_not_drawn(found):
-    table = dependence_table([found[0], None, None])
-    assert "2 of 3 cells" in table.notes[-1] and "--blind all" in table.notes[-1]
-    assert {row[1] for row in table.rows} == {found[0].benchmark}
-    assert len(dependence_figure([found[0], None, None]).panels) == 2
-    assert dependence_figure([None]) is None
-
-
 def test_the_figure_shows_both_curves_and_both_gains_and_leaves_many_cells_to_the_table(found):
     figure = dependence_figure(found)
     for one, depths, pair in zip(found, figure.panels[::2], figure.panels[1::2], strict=True):
@@ -136,14 +110,3 @@ def test_the_figure_shows_both_curves_and_both_gains_and_leaves_many_cells_to_th
         assert f"{100 * one.gains[0].needs:+.1f}" in pair.title
     many = dependence_figure(found * 3)
     assert len(many.panels) == 24 and "The table has 6 more cells." in many.caption
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("blind", ["base", "all"])
-def test_a_report_has_both_where_the_records_do(tmp_path, blind, monkeypatch):
-    monkeypatch.setattr(draw, "FORMATS", ("svg",))
-    write_cells(synthetic_cell(items=30, blind=blind), tmp_path / "runs")
-    written = {path.name for path in report(tmp_path / "runs", tmp_path / "out").paths}
-    assert ("dependence.svg" in written) == (blind == "all")
-    text = (tmp_path / "out" / "tables" / "dependence.md").read_text()
-    assert ("--blind all" in text) == (blind == "base")

@@ -10,7 +10,7 @@ from synthetic import synthetic_cell, synthetic_grid
 
 from lastword.errors import RecordError
 from lastword.lab.report import draw, figures, tables
-from lastword.lab.report.figures import named, telling
+from lastword.lab.report.figures import named
 from lastword.records import cells
 from lastword.records.figure_parts import Band, Bars, Figure, Line, Note, Panel, Points, Rule
 from lastword.records.portrait import short
@@ -121,37 +121,6 @@ def test_an_item_is_named_by_benchmark_and_id(records):
         named(cells.cells(lost), "halueval-sum-3")
 
 
-def test_of_an_items_records_the_one_that_tells_most_is_shown(records):
-    rows = Record.of(records[records["mc1"].notna()])
-    chosen = telling(rows)
-    assert chosen.decision.operator == "decisive" and (chosen.mc1_base, chosen.mc1) == (0, 1)
-    kept = [row for row in rows if row.decision.operator == "base"]
-    assert telling(kept) is kept[0]
-
-
-@pytest.mark.parametrize("operator", ["base", "mix", "early"])
-def test_an_item_that_no_layer_decides_is_a_worked_example_too(records, operator):
-    record = Record.of(records[records["operator"] == operator])[0]
-    figure = figures.worked_example(record, THETA)
-    assert str(record.id) in figure.caption and figures.OPERATORS[operator] in figure.caption
-    looked_for = record.decision.decisive_layer is not None
-    assert len(marks(figure.panels[1], Rule)) == looked_for
-
-
-def test_every_letter_of_a_figure_has_its_key_in_the_figure(records):
-    record = figures.representative(cells.cells(records), "decisive")
-    example = figures.worked_example(record, THETA)
-    twins = pd.concat([records, records.assign(model=records["model"] + "-twin")])
-    across = figures.across_models(figures.hardest(cells.cells(twins)), THETA)
-    for figure in (figures.regimes(cells.cells(records), THETA), example, across):
-        for panel in figure.panels:
-            letters = {line.label for line in marks(panel, Line)} - {""}
-            letters |= {name for bars in marks(panel, Bars) for name in bars.names}
-            assert letters <= {key.letter for key in (*panel.key, *figure.key)}
-    assert [key.text for key in example.key] == [short(t, 48) for t in record.candidates]
-    assert [key.true for key in example.key] == list(record.truthful)
-
-
 def test_the_motifs_earn_the_evidence_of_the_definition():
     figure = figures.scorer_motifs(THETA)
     # slope 4.8, jump 1.6, no curvature: 0.3 * 4.8 + 0.5 * 1.6
@@ -162,13 +131,6 @@ def test_the_motifs_earn_the_evidence_of_the_definition():
     floor = replace(THETA, scorer=ScorerTheta(floor="final"))
     (other,) = marks(figures.scorer_motifs(floor).panels[3], Line)
     np.testing.assert_allclose(other.y, 0.5 * sigmoid)
-
-
-def test_the_dataflow_joins_boxes_that_exist():
-    diagram = figures.scorer_dataflow(THETA)
-    names = {box.name for box in diagram.boxes}
-    assert all({arrow.start, arrow.end} <= names for arrow in diagram.arrows)
-    assert {arrow.label for arrow in diagram.arrows if arrow.dashed} >= {"Ω", "h̃ → α"}
 
 
 def test_the_models_are_ordered_by_invariant_and_numbered_in_both_panels():
@@ -217,10 +179,3 @@ def texts_of(path):
     drawn = ElementTree.parse(path).getroot()
     found = (node for node in drawn.iter() if node.tag.endswith("}text"))
     return drawn, ["".join(node.itertext()) for node in found]
-
-
-def test_a_short_logarithmic_axis_reads_plain_numbers(tmp_path):
-    points = Points((0.5, 3.8), (7.0, 6.0), ("1", "2"), "corrected")
-    panel = Panel("", (Rule(1.0, label="here"), points), x_scale="log")
-    _, texts = texts_of(draw.save(Figure("log", "", "", (panel,)), tmp_path)[1])
-    assert {"0.4", "1", "3"} <= set(texts) and not any("$" in text for text in texts), texts

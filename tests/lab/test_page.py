@@ -8,8 +8,6 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
-from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -21,12 +19,12 @@ from typer.testing import CliRunner
 
 from lastword.cli import app
 from lastword.errors import RecordError
-from lastword.lab.evaluation.statistics import Interval, Judgement, judge, over_cells
-from lastword.lab.report import build, page, page_data
+from lastword.lab.evaluation.statistics import judge
+from lastword.lab.report import build, page_data
 from lastword.lab.report.build import ReportInput, report
 from lastword.lab.report.cost import Timing
 from lastword.records import cells as parted
-from lastword.records import figure_parts, item_view
+from lastword.records import item_view
 from lastword.records.portrait import short
 from lastword.records.record import Record
 from lastword.rule.theta import Theta
@@ -106,43 +104,6 @@ def test_of_very_many_records_a_sample_is_packed_and_said(records, tmp_path, mon
     assert [len(cell["text"]) for cell in items["cells"]] == [20] * 3
     index = build.write(ReportInput(cells, THETA), tmp_path).paths[-1]
     assert "60 of the 160 records are in this list" in index.read_text(encoding="utf-8")
-
-
-def test_what_is_taken_of_several_groups_is_even():
-    assert page_data.even_shares([100, 2, 100, 0], 10) == [4, 2, 4, 0]
-    assert page_data.even_shares([3, 1], 10) == [3, 1]
-    assert sum(page_data.even_shares([50, 7, 9, 31], 60)) == 60
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, "unchanged"),
-        ({"index": 1}, "changed"),
-        ({"index": 1, "mc1": 1.0}, "fixed"),
-        ({"index": 1, "mc1_base": 0.5}, "broken"),
-        ({"index": 1, "mc1": None, "mc1_base": None, "truthful": [False, True]}, "changed"),
-        ({"index": 1, "mc1": None, "mc1_base": float("nan"), "truthful": [True, False]}, "changed"),
-        ({"index": 1, "mc1": None, "mc1_base": None, "truthful": None}, "changed"),
-        ({"index": 1, "mc1": np.nan, "mc1_base": np.nan, "truthful": None}, "changed"),
-        ({"error": "does not fit"}, "failed"),
-    ],
-)
-def test_what_became_of_an_answer(changes, expected):
-    row: dict[str, object] = dict.fromkeys(("scores", "base_scores"), [-1.0, -2.0])
-    row |= {"prompt": "?", "candidates": ["a", "b"], "trajectory": [[-1.0], [-2.0]]}
-    row |= {"index": 0, "base_index": 0, "mc1_base": 0.0, "mc1": 0.0, "truthful": [False] * 2}
-    row |= {"regime": "scalar", "operator": "base"}
-    assert page_data.outcome(Record.read(row | changes)) == expected
-
-
-def test_codes_are_one_letter_each(records):
-    answered = {code: name for code, name in page_data.OUTCOMES.items() if name != "failed"}
-    for names in (page_data.REGIMES, page_data.OPERATORS, answered):
-        assert all(code == name[0] for code, name in names.items())
-    codes = {page_data.codes(record) for record in Record.of(records)}
-    assert "--ee" in codes and all(len(code) == 4 for code in codes)
-    assert {code[3] for code in codes} <= set(page_data.JUDGED)
 
 
 def test_depths_that_were_not_read_are_not_drawn(records):
@@ -228,18 +189,6 @@ def digest(script):
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
-def test_the_script_draws_every_kind_of_mark_and_sets_no_markup():
-    assets = Path(page.__file__).parent / "assets"
-    plots = (assets / "plots.js").read_text(encoding="utf-8")
-    kinds = {get_args(mark.__annotations__["kind"])[0] for mark in get_args(figure_parts.Mark)}
-    assert all(re.search(rf"^  {kind}: \(mark", plots, re.MULTILINE) for kind in kinds)
-    for path in assets.glob("*.js"):
-        script = path.read_text(encoding="utf-8")
-        script = script.replace("http://www.w3.org/2000/svg", "")  # a name, not an address
-        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write", script)
-        assert not re.search(r"\bfetch\(|XMLHttpRequest|https?://|\beval\(", script)
-
-
 # Files and command
 
 
@@ -292,25 +241,6 @@ def test_items_without_labels_make_a_report(tmp_path):
     text = index.read_text(encoding="utf-8")
     assert "without labels to judge them by" in text and "nan" not in Parsed(text).tags
     assert not (tmp_path / "figures" / "regimes.pdf").exists()
-
-
-def verdict(delta, finding):
-    nowhere = Interval(np.nan, np.nan)
-    return Judgement("m", "b", 10, 0, delta, nowhere, delta, nowhere, 0, 0, 0, 0, 0.5, 0.5, finding)
-
-
-def test_the_headline_counts_the_verdicts(golden):
-    told = []
-    for cells in (
-        [(0.1, "helps"), (0.2, "helps")],
-        [(-0.1, "hurts"), (-0.2, "hurts"), (0.2, "helps"), (0.1, "unclear")],
-        [(0.1, "unclear")] * 3,
-        [(-0.1, "unclear"), (np.nan, "unlabelled")],
-        [(np.nan, "unlabelled")],
-    ):
-        grid = over_cells(np.array([delta for delta, _ in cells]))
-        told.append(page.headline_of(grid, [verdict(*cell) for cell in cells]))
-    golden("report-headlines", "\n".join(told) + "\n")
 
 
 def test_header_rows_filters_and_verdicts_count_the_same_items(records, view):
@@ -399,14 +329,6 @@ def test_no_candidate_is_told_by_its_colour_alone(view):
         ".item .drawing .line text", "all => all.map((t) => t.getBoundingClientRect().top)"
     )
     assert min(np.diff(sorted(tops))) > 12  # no letter stands on another
-
-
-def test_the_words_in_a_diagram_are_written(view):
-    view.locator(".drawn-diagram").first.scroll_into_view_if_needed()
-    fills = view.eval_on_selector_all(
-        ".drawn-diagram text", "all => all.map((t) => getComputedStyle(t).fill)"
-    )
-    assert len(fills) > 5 and "none" not in fills
 
 
 @pytest.mark.slow

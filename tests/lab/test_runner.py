@@ -125,14 +125,6 @@ def test_progress_counts_every_item_once(tmp_path):
     assert again == [20]
 
 
-def test_the_seconds_of_a_group_are_shared_by_tokens(tmp_path):
-    table = records(tmp_path, dataset(tmp_path, 6), size=6, pause=0.05)
-    tokens = table["prompt_tokens"] + [c.sum() for c in table["candidate_tokens"]]
-    rate = table["seconds"] / tokens
-    assert table["seconds"].sum() >= 0.05
-    np.testing.assert_allclose(rate, rate.iloc[0])
-
-
 def test_the_blind_trajectory_is_recorded_where_it_is_asked_for(tmp_path):
     data = dataset(tmp_path, 6)
     bare = replace(data.examples[0], id="bare", blind_fields=None)

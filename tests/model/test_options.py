@@ -93,7 +93,7 @@ def parsed(monkeypatch, run, *arguments: str) -> LoadOptions:
         loaded.append(options)
         raise ModelError("nothing is loaded here")
 
-    monkeypatch.setattr("lastword.cli.engine.load_decider", load)
+    monkeypatch.setattr("lastword.cli.model.load_decider", load)
     run("correct", "--prompt", "p", "--candidate", "c", *arguments)
     return loaded[0]
 

@@ -48,28 +48,41 @@ def unsure(best):
     return decision(operator=name, index=int(early), gates=gates, mixing=None)
 
 
-def test_every_reason_is_said_as_it_was(golden):
+def test_every_kind_of_answer_is_explained():
     duller = {"invariant": Gate(2.5, 1.0, True), "sharper": Gate(-0.1, 0.0, False)}
     alone = dict(scores=(-1.0,), base_scores=(-1.0,), base_index=0, index=0)
     never = {"changes": (None, True)}
-    decisions = {
-        "mixed": decision(),
-        "the scorer is not sharper": decision(operator="base", index=0, mixing=0.0, gates=duller),
-        "the earliest state": unsure(-1.2),
-        "sure": unsure(-0.3),
-        "a decisive layer": replace(spatial("decisive", 7), truthful=(False, True, False)),
-        "gates not asked": spatial("base", None, **never, entropy=(0.5, 0.7)),
-        "close to its threshold": spatial("decisive", 3, log_margin_ratio=(1.00004, 1.0)),
-        "infinite": spatial("base", None, **never, log_margin_ratio=(-np.inf, 1.0)),
-        "one candidate": decision(candidates=("x",), **alone),
-        "a peer": decision(method="dola"),
-        "tied": decision(tied=True),
-        "cut": decision(truncated=12),
-        "long": decision(candidates=("y" * 200, "it is blue")),
-    }
-    told = [f"{name}\n{gist(own)}\n{explain(own)}\n" for name, own in decisions.items()]
-    told += [explain(own, Theta(tau_dim=1.0015)) for own in (spatial("base", 2), decision())]
-    golden("explanations", "\n".join(told) + "\n")
+    truths = dict(truthful=(False, True, False))
+    for answer, *words in (
+        (
+            decision(),
+            "(2.5 > 1)",
+            "lower by −0.25 nats a token",
+            "away from T (λ = −1)",
+            "to “it is",
+        ),
+        (decision(operator="base", index=0, mixing=0.0, gates=duller), "no further than the model"),
+        (unsure(-1.2), "is not confident (−1.2 < −1 ", "depth 0", "without having read"),
+        (unsure(-0.3), "confident enough (−0.3 > −1 ", "stays “it is red”"),
+        (
+            replace(spatial("decisive", 7), **truths),
+            "sharpest depth is 7",
+            "All three",
+            "“b” (true)",
+        ),
+        (spatial("base", None, **never, entropy=(0.5, 0.7)), "made up its mind", "Not all gates"),
+        (spatial("decisive", 3, log_margin_ratio=(1.00004, 1.0)), "(1.00004 > 1)"),
+        (spatial("base", None, **never, log_margin_ratio=(-np.inf, 1.0)), "(−∞ < 1)"),
+        (decision(candidates=("x",), **alone), "nothing to choose"),
+        (decision(method="dola"), "The scores of dola decide."),
+        (decision(tied=True), "shared by several candidates"),
+        (decision(truncated=12), "cut by 12 tokens"),
+        (decision(candidates=("y" * 200, "it is blue")), "yy…”"),
+    ):
+        said = explain(answer)
+        assert all(word in said for word in words), said
+        assert gist(answer).endswith(".")
+    assert "(d_eff = 1.25 > 1.0015)" in explain(spatial("base", 2), Theta(tau_dim=1.0015))
     assert "evidence" not in explain(unsure(-1.2)), "nothing there has read the question"
 
 

@@ -1,7 +1,5 @@
 """Records on object storage: as whole, as safe from a kill, and as good to read as on a disk."""
 
-import importlib
-import sys
 import time
 from collections.abc import Iterator
 from itertools import count
@@ -148,11 +146,3 @@ def test_storage_out_of_reach_is_one_line_before_a_model_is_loaded(
     assert code == 1 and len(err.strip().splitlines()) == 1
     assert path in err and said in err
     s3fs.S3FileSystem.clear_instance_cache()
-
-
-def test_without_the_package_its_extra_is_named(monkeypatch):
-    registry = importlib.import_module("fsspec.registry")  # the package has a dict of that name
-    monkeypatch.setitem(sys.modules, "s3fs", None)
-    monkeypatch.delitem(registry._registry, "s3", raising=False)
-    with pytest.raises(RecordError, match=r"pip install 'lastword\[s3\]'"):
-        locate("s3://bucket/runs")

@@ -10,8 +10,8 @@ from rich.console import Console
 from test_explanation import decision, spatial
 
 from lastword import Theta
-from lastword.records.palette import LOOKS
-from lastword.records.portrait import letter, portrait
+from lastword.records.figure_parts import LOOKS
+from lastword.records.portrait import portrait
 from lastword.records.table import terminal_table
 
 HOSTILE = "<script>alert(1)</script>"
@@ -42,10 +42,6 @@ def test_the_chosen_depths_are_those_whose_scores_decide(operator, chosen, name)
     unread = read | {"operator": "base", "decisive_layer": None}
     stands = portrait(replace(spatial("base", 2), **unread))
     assert (stands.deciding_depths, stands.window, stands.sharpest) == ((), None, None)
-
-
-def test_letters_go_on_after_z():
-    assert [letter(i) for i in (0, 25, 26, 53)] == ["A", "Z", "A1", "B2"]
 
 
 def test_a_terminal_shows_texts_as_text_and_counts_at_the_right():

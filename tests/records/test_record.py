@@ -7,7 +7,6 @@ import numpy as np
 from synthetic import synthetic_cell
 
 from lastword.records.decision import Decision
-from lastword.records.explanation import UNTOLD, explain
 from lastword.records.frame import to_frame
 from lastword.records.item_view import item
 from lastword.records.record import Record
@@ -39,27 +38,6 @@ VALUES = dict(
 def test_a_row_has_every_column():
     row = Record(prompt="?", candidates=("a", "b", "c"), answer=Decision(**VALUES)).to_row()
     assert sorted(row) == sorted(COLUMNS.names)
-
-
-def test_an_explanation_reads_every_fact_or_says_that_it_does_not():
-    read = set()
-
-    class Watched(Answer):
-        def __getattribute__(self, name):
-            read.add(name)
-            return super().__getattribute__(name)
-
-    spatial = Watched(**VALUES)
-    mixed = {"regime": "scalar", "operator": "mix", "mixing": 1.0, "decisive_layer": None}
-    gates = {"invariant": Gate(2.5, 1.0, True), "shift": Gate(0.5, 0.0, True)}
-    answers = (spatial, Watched(**VALUES | mixed | {"gates": gates}), spatial.withhold("rule"))
-    read.clear()
-    for answer in answers:
-        explain(answer)
-    names = {own.name for own in fields(Answer)}
-    assert read & names & UNTOLD == set(), "in words: take them out of UNTOLD"
-    assert names - read - UNTOLD == set(), "view/explanation.py says them, or UNTOLD has them"
-    assert UNTOLD <= names
 
 
 def test_json_has_the_keys_that_it_had():

@@ -19,7 +19,7 @@ from lastword.probes.controls import controls
 from lastword.records import cells as parted
 from lastword.records import columns, metrics, stored
 from lastword.records.cells import COUNT_COLUMNS, cells, summarise
-from lastword.records.columns import Lists, Matrices
+from lastword.records.columns import Lists
 from lastword.records.frame import load_records, to_columns
 from lastword.records.info import find_cells
 from lastword.records.metrics import mc1, mc2, mc3
@@ -58,49 +58,6 @@ def test_scores_that_are_none_are_refused_as_those_of_one_item_are(scores):
     truthful = Lists.of(pd.Series([[True, False]]))
     with pytest.raises(InputError, match="score"):
         metrics.of_items(metrics.mc1_rows, Lists.of(pd.Series(scores)), truthful)
-
-
-def test_lists_by_name_are_laid_out_as_those_of_every_candidate():
-    told = [{"a": [1.0, 2.0], "b": None}, {"a": None, "b": [3.0]}, {"a": [4.0, 5.0, 6.0], "b": []}]
-    pairs = [[{"key": k, "value": v} for k, v in by.items()] for by in told]
-    in_arrow = to_columns(to_table([{"methods": own} for own in pairs]).select(["methods"]))
-    layout, order = Lists.of(pd.Series([[0.0] * n for n in (3, 2, 1)])), np.array([1, 2, 0])
-    for column in (in_arrow["methods"], pd.Series(told)):
-        named = Lists.by_name(column)
-        assert sorted(named) == ["a", "b"] and sorted(Lists.by_name(column[:0])) == []
-        laid = layout.filled([(order, named["a"])])
-        assert laid.lengths.tolist() == [3, 2, 0]
-        assert laid.values.tolist()[:5] == [4.0, 5.0, 6.0, 1.0, 2.0] and np.isnan(laid.values[5])
-    assert list(Lists.by_name(pd.Series([*told, {"a": [1.0]}]))) == ["a"]
-    with pytest.raises(InputError, match="another number of scores"):
-        layout.filled([(order[::-1].copy(), named["a"])])
-
-
-def test_a_matrix_an_item_is_stacked_with_those_of_its_shape():
-    rng = np.random.default_rng(0)
-    shapes = [(2, 3), None, (3, 3), (2, 3), (3, 2), (1, 6)]
-    arrays = [None if shape is None else rng.normal(size=shape) for shape in shapes]
-    lists = [None if array is None else array.tolist() for array in arrays]
-    in_arrow = to_columns(to_table([{"trajectory": rows} for rows in lists]))["trajectory"]
-    for column in (pd.Series(arrays, dtype=object), in_arrow, in_arrow.iloc[2:]):
-        first = len(shapes) - len(column)
-        found = Matrices.of(column)
-        seen: dict[int, np.ndarray] = {}
-        for places in found.alike():
-            stack = zip(places.tolist(), found.stack(places), strict=True)
-            seen |= {place + first: matrix for place, matrix in stack}
-        assert sorted(seen) == [p for p in range(first, 6) if shapes[p] is not None]
-        for place, matrix in seen.items():
-            np.testing.assert_array_equal(matrix, arrays[place])
-
-
-def test_characters_are_counted_not_bytes():
-    texts = pd.Series([["aé", "b"], None, ["日本語"]], dtype=object)
-    counts = Lists.characters(texts)
-    assert counts.values.tolist() == [2, 1, 3]
-    assert counts.at(np.array([2, 1])).padded(2).tolist() == [[3, 0], [0, 0]]  # as `certify` asks
-    nothing = Lists.characters(pd.Series([None, None], dtype=object))
-    assert len(nothing) == 2 and not nothing.lengths.any()
 
 
 @pytest.mark.parametrize("blind", ["base", "all"])

@@ -11,6 +11,7 @@ commands share stand in `options`.
 import errno
 import os
 import sys
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -39,9 +40,8 @@ from lastword.cli.output import printable
 from lastword.cli.paper import paper
 from lastword.cli.report import report
 from lastword.cli.serve import serve
-from lastword.cli.settings import refuse_unknown_variables
 from lastword.cli.try_ import try_
-from lastword.errors import TraceError
+from lastword.errors import InputError, TraceError
 from lastword.files.shorten import shorten
 
 # The extra that installs each package, by the name under which it is imported.
@@ -67,7 +67,12 @@ EXTRAS = {
     "yaml": "try",
 }
 
-_TRY, _MODEL, _LAB, _SERVE = "Try it", "Your model", "The lab", "Serve"
+COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Try it": (demo, get, models, doctor),
+    "Your model": (label, try_, correct, decide, invariant, certify, monitor),
+    "The lab": (eval_, paper, merge, report, ablate, compare, bench, lm_eval),
+    "Serve": (serve, export, labels, mcp),
+}
 
 app = typer.Typer(
     help="Language models often have to choose from fixed options: a label, a tool, an answer. "
@@ -79,29 +84,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("demo", rich_help_panel=_TRY)(demo)
-app.command("get", rich_help_panel=_TRY)(get)
-app.command("models", rich_help_panel=_TRY)(models)
-app.command("doctor", rich_help_panel=_TRY)(doctor)
-app.command("label", rich_help_panel=_MODEL)(label)
-app.command("try", rich_help_panel=_MODEL)(try_)
-app.command("correct", rich_help_panel=_MODEL)(correct)
-app.command("decide", rich_help_panel=_MODEL)(decide)
-app.command("invariant", rich_help_panel=_MODEL)(invariant)
-app.command("eval", rich_help_panel=_LAB)(eval_)
-app.command("paper", rich_help_panel=_LAB)(paper)
-app.command("merge", rich_help_panel=_LAB)(merge)
-app.command("report", rich_help_panel=_LAB)(report)
-app.command("ablate", rich_help_panel=_LAB)(ablate)
-app.command("compare", rich_help_panel=_LAB)(compare)
-app.command("certify", rich_help_panel=_MODEL)(certify)
-app.command("monitor", rich_help_panel=_MODEL)(monitor)
-app.command("bench", rich_help_panel=_LAB)(bench)
-app.command("lm-eval", rich_help_panel=_LAB, context_settings=PASSED_ON)(lm_eval)
-app.command("serve", rich_help_panel=_SERVE)(serve)
-app.command("export", rich_help_panel=_SERVE)(export)
-app.command("labels", rich_help_panel=_SERVE)(labels)
-app.command("mcp", rich_help_panel=_SERVE)(mcp)
+for _panel, _commands in COMMANDS.items():
+    for _command in _commands:
+        _name = _command.__name__.strip("_").replace("_", "-")
+        _settings = PASSED_ON if _command is lm_eval else None
+        app.command(_name, rich_help_panel=_panel, context_settings=_settings)(_command)
 
 
 def _print_version(wanted: bool) -> bool:
@@ -128,6 +115,27 @@ def _options(
     ] = False,
 ) -> None:
     pass
+
+
+def refuse_unknown_variables(commands: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Refuse a variable that is named after a command but after none of its options.
+
+    Raises:
+        InputError: The first such variable.
+    """
+    every = [option for parsed in commands.values() for option in parsed.params]
+    others = {option.envvar for option in every}  # LASTWORD_LABEL_TOKEN is of `serve`
+    names = sorted({*names} - others)
+    for command, parsed in commands.items():
+        prefix = f"LASTWORD_{command.replace('-', '_').upper()}_"
+        options = [p for p in parsed.params if getattr(p, "allow_from_autoenv", False)]
+        variables = {prefix + p.name.upper() for p in options}
+        for name in names:
+            if name.startswith(prefix) and name not in variables:
+                raise InputError(
+                    f"{name} is set, but `lastword {command}` has no such option: see "
+                    f"lastword {command} --help"
+                )
 
 
 # typer exports no name of the class of all usage errors.

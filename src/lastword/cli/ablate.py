@@ -21,18 +21,11 @@ def ablate(
     """Repeat every decision with one part of the rule replaced, and sweep its constants."""
     with waiting("reading records"):
         from lastword.files.folder import locate
-        from lastword.lab.report.ablation import (
-            by_reading,
-            necessity,
-            necessity_table,
-            reading_table,
-            sweep_table,
-            sweeps,
-        )
+        from lastword.lab.report import ablation
         from lastword.lab.report.table import write_table
         from lastword.records.cells import require_counted
-        from lastword.records.info import read_runs
-        from lastword.records.provenance import one_theta, unfinished
+        from lastword.records.info import one_theta, read_runs
+        from lastword.records.parts import unfinished
         from lastword.records.readings import read
         from lastword.records.stored import read_cells
 
@@ -41,10 +34,12 @@ def ablate(
         parted = read_cells(root)
         require_counted(parted)
         readings = [read(cell, theta) for cell in parted]
-        swept = sweep_table(sweeps(readings, theta), theta)
-        tables = [necessity_table(necessity(readings, theta)), swept]
-        if rows := by_reading(readings, theta):
-            tables.append(reading_table(rows, theta))
+        tables = [
+            ablation.necessity_table(ablation.necessity(readings, theta)),
+            ablation.sweep_table(ablation.sweeps(readings, theta), theta),
+        ]
+        if rows := ablation.by_reading(readings, theta):
+            tables.append(ablation.reading_table(rows, theta))
         warnings = unfinished(root)
     for warning in warnings:
         say(f"lastword: {warning}")

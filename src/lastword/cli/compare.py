@@ -14,9 +14,9 @@ from lastword.files.strict_json import to_json
 
 
 def _list(context: Any, option: Any, value: bool) -> bool:
-    """Print the table of methods, users' own among them, and stop.
+    """Print the table of methods, with those that users have added, and stop.
 
-    Of both options, whatever their order: it is printed once the second is read.
+    The options --list and --json come in any order: the table is printed once both are read.
     """
     values = {**context.params, str(option.name): value}
     if not values.get("list") or "json" not in values:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastword.cli import options as opt
-from lastword.cli.engine import loader, read_engine
-from lastword.cli.model import load_options
+from lastword.cli.model import load_options, loader, read_engine
 from lastword.cli.output import check_writable, printable, say, show, write_lines
 from lastword.cli.progress import tracked, waiting
 from lastword.errors import InputError, ItemError, NonFiniteError, UntrainedError

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastword.cli import options as opt
-from lastword.cli.engine import loader, read_engine
-from lastword.cli.model import load_options, with_answers
-from lastword.cli.output import check_writable, printable, say, show
+from lastword.cli.model import load_options, loader, read_engine, with_answers
+from lastword.cli.output import check_writable, grid, say, show
 from lastword.cli.progress import tracked, waiting
 from lastword.errors import InputError, TraceError, reason
 from lastword.files.cells import csv_line, inert_cell
@@ -146,7 +145,7 @@ def _on_ray(
         path if "://" in path else str(Path(path).resolve()) for path in (input, output)
     )
     count, bad = decide_files(bulk, source, target, cluster, text=column, id=id)
-    typer.echo(printable(f"lastword: {output} has {counted(count, 'text')}"), err=True)
+    say(f"lastword: {output} has {counted(count, 'text')}")
     _count_bad(bad)
 
 
@@ -204,34 +203,39 @@ def _many(
     if output is None:
         bad = 0
         for name, answer in _answers(decider, ready, texts):
-            typer.echo(to_json({"id": name, **_object(answer)}))
+            typer.echo(_json_line(name, answer))
             bad += isinstance(answer, str)
         _count_bad(bad)
         return
     work = _digest(decider, ready)
     table = output.suffix.lower() == ".csv"
-    columns = columns_of(ready.questions)
+    columns = (*columns_of(ready.questions), ERROR)
     count, bad = _done(output, work, [name for name, _ in texts], table=table)
     try:
         with output.open("ab") as file:
             if table and file.tell() == 0:
-                file.write(csv_line(["id", "work", *columns, ERROR]).encode())
+                file.write(csv_line(["id", "work", *columns]).encode())
             for name, answer in _answers(decider, ready, texts, count):
                 if table:
                     cells = {ERROR: answer} if isinstance(answer, str) else row_of(answer)
-                    line = csv_line([name, work, *(cells.get(key) for key in (*columns, ERROR))])
+                    line = csv_line([name, work, *map(cells.get, columns)])
                 else:
-                    line = to_json({"id": name, "work": work, **_object(answer)}) + "\n"
+                    line = _json_line(name, answer, work=work) + "\n"
                 file.write(line.encode())
                 file.flush()
                 bad += isinstance(answer, str)
     except OSError as error:
         raise InputError(f"cannot write {output}: {error.strerror or error}") from error
     before = f", {count} of them before" if count else ""
-    typer.echo(
-        printable(f"lastword: wrote {output}: {counted(len(texts), 'text')}{before}"), err=True
-    )
+    say(f"lastword: wrote {output}: {counted(len(texts), 'text')}{before}")
     _count_bad(bad)
+
+
+def _json_line(name: str, answer: "Answers | str", **more: str) -> str:
+    from lastword.decide.answer import ERROR
+
+    content = {ERROR: answer} if isinstance(answer, str) else {"answers": answer.to_dict()}
+    return to_json({"id": name, **more, **content})
 
 
 def _answers(
@@ -254,12 +258,6 @@ def _answers(
     for name, value in tracked(rest, "deciding", len(rest)):
         answer = value if isinstance(value, InputError) else next(answers)
         yield name, reason(answer) if isinstance(answer, TraceError) else answer
-
-
-def _object(answer: "Answers | str") -> dict[str, Any]:
-    from lastword.decide.answer import ERROR
-
-    return {ERROR: answer} if isinstance(answer, str) else {"answers": answer.to_dict()}
 
 
 def _count_bad(bad: int) -> None:
@@ -318,21 +316,13 @@ def _done(path: Path, work: str, names: Sequence[str], *, table: bool) -> tuple[
 
 
 def _show(answers: "Answers") -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    grid = Table(box=SIMPLE_HEAD)
-    for title in ("question", "answer", "probability", "others"):
-        grid.add_column(
-            title, overflow="fold", justify="right" if title == "probability" else "left"
-        )
+    rows = []
     for name, answer in answers.items():
-        more = ", deferred" if answer.deferred else ""
-        said, sure, others = _cells(answer)
-        cells = name, said + more, f"{sure:.1%}", ", ".join(f"{o} {p:.1%}" for o, p in others)
-        grid.add_row(*(Text(printable(cell)) for cell in cells))
-    show(grid)
+        words, probability, others = _cells(answer)
+        words += ", deferred" if answer.deferred else ""
+        rest = ", ".join(f"{option} {share:.1%}" for option, share in others)
+        rows.append((name, words, f"{probability:.1%}", rest))
+    show(grid(("question", "answer", "probability", "others"), rows, {"probability"}))
     methods = ", ".join(dict.fromkeys(answer.method for answer in answers.values()))
     who = "the model's answers" if methods == "model" else f"by {methods}"
     calibrated = all(answer.calibrated for answer in answers.values())
@@ -340,7 +330,7 @@ def _show(answers: "Answers") -> None:
 
 
 def _cells(answer: "QuestionAnswer") -> tuple[str, float, list[tuple[str, float]]]:
-    """Return an answer in words, its own probability, and other options with theirs."""
+    """Return an answer in words, its probability, and other options with theirs."""
     from lastword.decide.answer import MultiAnswer, PredicateAnswer, ScoreAnswer, words_of
 
     said, sure, shares = words_of(answer), answer.probability, answer.probabilities.tolist()

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastword.cli import options as opt
-from lastword.cli.engine import loader, read_engine
-from lastword.cli.model import load_options, load_tokenizer
+from lastword.cli.model import load_options, load_tokenizer, loader, read_engine
 from lastword.cli.output import printable, say
 from lastword.cli.progress import counting, waiting
 from lastword.cli.questions import read_questions
@@ -38,8 +37,11 @@ if TYPE_CHECKING:
     from lastword.text.items import Item
     from lastword.text.tokens import EncodedItem, Tokenizer
 
-_COUNT_TITLES = {"mc2": "MC2-items"}
-_METRICS = "chance MC1-base MC1 ΔMC1 MC2-base MC2 ΔMC2".split()
+# The columns of the table, with the fields of a summary that they show.
+_NAMES = ("model", "benchmark")
+_METRICS = {"chance": "chance", "MC1-base": "mc1_base", "MC1": "mc1", "ΔMC1": "delta_mc1"}
+_METRICS |= {"MC2-base": "mc2_base", "MC2": "mc2", "ΔMC2": "delta_mc2"}
+_PAIRS = {"pairs-base": "pairs_base", "pairs": "pairs"}
 _EDGE = 4  # tokens shown on each side of where a candidate begins
 
 
@@ -147,7 +149,7 @@ def eval_(
     if len(models) > 1 and models[0].alias is not None:
         raise typer.BadParameter("--load alias names one model: give one --model with it")
     where = Where(*read_engine(engine, engine_options))
-    if where.cluster is None:  # other machines have paths of their own
+    if where.cluster is None:  # paths on other machines are not checked here
         for options in models:
             require_there(options)
     with waiting("reading the data"):
@@ -177,15 +179,10 @@ def evaluate(
     extent: "Extent",
     on_error: "Callable[[Work, Exception], None] | None" = None,
 ) -> "list[RunResult]":
-    """Run one model on benchmarks, and return what came of each cell.
+    """Run one model on benchmarks, and return the result of each cell.
 
-    Args:
-        model: The model; it is loaded if a cell lacks records.
-        where: Where it runs.
-        works: What is run.
-        out: Root of the cells.
-        extent: How much of each cell is done.
-        on_error: Takes a cell's error, and the other cells go on; None raises the first.
+    The model is loaded if a cell lacks records. With `on_error` a cell's error goes there and the
+    other cells run; without it the first error is raised.
     """
     results: dict[str, RunResult] = {}
     failed: set[str] = set()
@@ -205,7 +202,7 @@ def evaluate(
         return [work for work in works if work.name not in {*results, *failed}]
 
     def load_and_execute() -> None:
-        # Ray tells of lost workers on stdout, which is for results.
+        # Ray reports lost workers on stdout, which is for results.
         with redirect_stdout(sys.stderr), where.engine(model) as engine:
             for work in left():
                 attempt([work], partial(_execute, engine, work, out, extent))
@@ -241,7 +238,7 @@ def counted_down(
     info: "RunInfo", parts: int, execute: "Callable[[Callable[[int], None]], RunResult]"
 ) -> "RunResult":
     """Run a cell, or one of its parts, with what is left of it on stderr."""
-    from lastword.records.provenance import uncertain_branches
+    from lastword.records.info import uncertain_branches
 
     if info.get("states"):
         size = info["items"] * info["state_bytes"] / 1e6
@@ -270,7 +267,7 @@ def _warn_of(result: "RunResult") -> None:
 def _summary(cells: "Sequence[Folder]", as_json: bool) -> None:
     """Print the cells' metrics as a table, and what they amount to in words; or both as JSON."""
     with waiting("reading records"):
-        from lastword.lab.evaluation.statistics import judge
+        from lastword.lab.evaluation.statistics import judge, verdict_lines
         from lastword.probes.controls import controls
         from lastword.records.stored import read_cells
 
@@ -284,10 +281,9 @@ def _summary(cells: "Sequence[Folder]", as_json: bool) -> None:
         typer.echo(to_json([_as_json(*row) for row in rows]))
         return
     _print_table(records)
-    for cell, verdict, control in rows:
-        typer.echo(printable(f"{cell.model} on {cell.benchmark}: {verdict.sentence}"))
-        if control.sentence:
-            typer.echo(printable(f"  {control.sentence}"))
+    for _, verdict, control in rows:
+        for line in verdict_lines(verdict, control.sentence):
+            typer.echo(printable(line))
 
 
 def _as_json(cell: "Cell", verdict: "Judgement", control: "Controls") -> dict[str, Any]:
@@ -300,39 +296,28 @@ def _as_json(cell: "Cell", verdict: "Judgement", control: "Controls") -> dict[st
 
 
 def _print_table(cells: "Sequence[Cell]") -> None:
-    """Print a line a cell, as wide as its names: what is piped into a file is not folded."""
-    lines = _table(cells)
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for names, numbers in ((line[:2], line[2:]) for line in lines):
-        left = [n.ljust(w) for n, w in zip(names, widths, strict=False)]
-        right = [n.rjust(w) for n, w in zip(numbers, widths[2:], strict=True)]
-        typer.echo("  ".join([*left, *right]))
+    """Print a line a cell, as wide as its names: what is piped into a file is not folded.
 
-
-def _table(cells: "Sequence[Cell]") -> list[list[str]]:
-    """Make headings, then a line a cell; items are those that MC1 counts, as in the verdicts."""
+    Items are those that MC1 counts, as in the verdicts.
+    """
     from lastword.records.cells import summarise
 
     summaries = [summarise(cell) for cell in cells]
+    columns = {name: [printable(getattr(s, name)) for s in summaries] for name in _NAMES}
+    for name in ("items", "mc2", "unlabelled", "failed"):
+        counts = [getattr(s.counts, name) for s in summaries]
+        if name in ("items", "failed") or any(counts):
+            columns["MC2-items" if name == "mc2" else name] = list(map(str, counts))
     paired = any(s.pairs == s.pairs for s in summaries)
-    beside = [n for n in ("mc2", "unlabelled") if any(getattr(s.counts, n) for s in summaries)]
-    names = ["items", *beside, "failed"]
-    titles = [*(_COUNT_TITLES.get(name, name) for name in names), *_METRICS]
-    lines = [["model", "benchmark", *titles, *(("pairs-base", "pairs") if paired else ())]]
-    lines += [
-        [
-            printable(s.model),
-            printable(s.benchmark),
-            *(str(getattr(s.counts, name)) for name in names),
-            *(_percent(v) for v in (s.chance, s.mc1_base, s.mc1)),
-            _percent(s.delta_mc1, "+"),
-            *(_percent(v) for v in (s.mc2_base, s.mc2)),
-            _percent(s.delta_mc2, "+"),
-            *(_percent(v) for v in ((s.pairs_base, s.pairs) if paired else ())),
-        ]
-        for s in summaries
-    ]
-    return lines
+    for title, name in (_METRICS | (_PAIRS if paired else {})).items():
+        sign = "+" if title.startswith("Δ") else ""
+        columns[title] = [_percent(getattr(s, name), sign) for s in summaries]
+    cells_of = [[title, *texts] for title, texts in columns.items()]
+    widths = [max(map(len, texts)) for texts in cells_of]
+    for line in zip(*cells_of, strict=True):
+        texts = zip(line, widths, strict=True)
+        padded = [t.ljust(w) if i < len(_NAMES) else t.rjust(w) for i, (t, w) in enumerate(texts)]
+        typer.echo("  ".join(padded))
 
 
 def _percent(share: float, sign: str = "") -> str:

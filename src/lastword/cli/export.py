@@ -30,8 +30,8 @@ def export(
     from lastword.decide.file import read_questions
     from lastword.integrations.decision_model import export_decision_model
 
-    asked = read_questions(questions)
+    questionnaire = read_questions(questions)
     options = load_options(model, device, dtype, False, None, trust_remote_code, load)
     decider = load_decider(options)
-    export_decision_model(decider.tracer, asked, folder, template=template)
+    export_decision_model(decider.tracer, questionnaire, folder, template=template)
     typer.echo(printable(f'{folder}: pipeline("decision", {str(folder)!r}) loads it'))

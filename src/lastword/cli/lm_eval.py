@@ -1,4 +1,4 @@
-"""`lastword lm-eval`: lm-evaluation-harness's own command line, with our model registered."""
+"""`lastword lm-eval`: the command line of lm-evaluation-harness, with our model registered."""
 
 import sys
 from typing import Annotated
@@ -35,7 +35,7 @@ def lm_eval(arguments: Annotated[list[str] | None, typer.Argument()] = None) -> 
     except ConnectionError as error:
         raise InputError(
             f"the harness fetches what its tasks are made of from the hub: {error}; check the "
-            "network, or give tasks of your own by --include_path"
+            "network, or give local tasks by --include_path"
         ) from error
 
 

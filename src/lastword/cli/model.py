@@ -1,8 +1,11 @@
-"""The model of a command: its options, and the decider that they name."""
+"""The model of a command: its options, where it runs, and the decider that they name."""
 
+import json
 import logging
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -19,15 +22,13 @@ from lastword.text.tokens import Chat, Overflow
 
 if TYPE_CHECKING:
     from lastword.decide.decider import Decider
+    from lastword.engines.ray import Cluster
+    from lastword.engines.vllm.settings import VllmSettings
     from lastword.text.tokens import Tokenizer
 
 
 def load_decider(options: DecideOptions) -> "Decider":
-    """Return the decider that the options name.
-
-    Raises:
-        TraceError: The model cannot be used.
-    """
+    """Return the decider that the options name."""
     quiet()
     with waiting(f"loading {options.label}"):
         from lastword.decide.decider import Decider
@@ -36,11 +37,7 @@ def load_decider(options: DecideOptions) -> "Decider":
 
 
 def load_tokenizer(options: DecideOptions) -> "Tokenizer":
-    """Return the model's tokenizer alone, without its weights.
-
-    Raises:
-        ModelError: The tokenizer is missing or unreadable.
-    """
+    """Return the model's tokenizer alone, without its weights."""
     quiet()
     with waiting(f"loading the tokenizer of {options.label}"):
         from lastword.model import loading
@@ -49,7 +46,7 @@ def load_tokenizer(options: DecideOptions) -> "Tokenizer":
 
 
 def quiet() -> None:
-    """Leave stderr to our own progress and errors: a refusal of the hub is told once, by us."""
+    """Leave stderr to our progress and errors: a refusal of the hub is reported once, by us."""
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()
@@ -71,7 +68,7 @@ def _true_or_false(text: str) -> bool:
     return one_of("true", "false")(text) == "true"
 
 
-# The keys of --load are the fields of `LoadOptions` that have no option of their own.
+# The keys of --load are the fields of `LoadOptions` that have no separate option.
 _LOAD: dict[str, Callable[[str], Any]] = {
     "alias": str,
     "revision": str,
@@ -100,11 +97,7 @@ def load_options(
     trust_remote_code: bool,
     load: list[str] | None,
 ) -> DecideOptions:
-    """Return the options of a command's model.
-
-    Raises:
-        BadParameter: Options that do not go together, or that the model does not have.
-    """
+    """Return the options of a command's model."""
     if system is not None and not chat_template:
         raise typer.BadParameter("--system needs --chat-template")
     others = read_pairs("--load", load, _LOAD)
@@ -134,21 +127,7 @@ def with_answers(
     readers: Sequence[str] | None,
     unlike: float,
 ) -> DecideOptions:
-    """Return the options with what answers beside the model.
-
-    Args:
-        options: Of the model.
-        questions: Questions files; the probes that they name are added to `probes`.
-        probes: Probe files, or None.
-        certificate: The certificate, or its file.
-        correction: Name of the correction to apply.
-        readers: Sentence encoders that probes read, or None.
-        unlike: P-value below which a probe's answer is deferred.
-
-    Raises:
-        InputError: A questions file cannot be read.
-        CertificateError: The certificate cannot be read.
-    """
+    """Return the options with probes, certificate and correction; questions files name some."""
     from lastword.decide.file import named_probes
 
     named = [path for file in questions for path in named_probes(file)]
@@ -160,3 +139,61 @@ def with_answers(
         readers=readers or (),
         unlike=unlike,
     )
+
+
+# The place where the model runs: this process, Ray or vLLM
+
+_RAY = {"address": str, "workers": int, "gpus_per_worker": float, "cpus_per_worker": float}
+_VLLM = {"vllm_python": Path, "tensor_parallel": int}
+
+
+def read_engine(
+    engine: str, options: list[str] | None
+) -> "tuple[Cluster | None, VllmSettings | None]":
+    """Return Ray's cluster and vLLM's settings; each is None if --engine does without it.
+
+    Every option that is not Ray's or ours is an argument of `vllm.LLM`. Ray's workers use vLLM if
+    `vllm_python` is given.
+
+    Raises:
+        BadParameter: Options that the engine does not have.
+    """
+    keys = [option.partition("=")[0] for option in options or ()]
+    if engine == "local" and keys:
+        raise typer.BadParameter("--engine-options goes with --engine ray or vllm")
+    with_vllm = engine == "vllm" or "vllm_python" in keys
+    readers = {**(_RAY if engine == "ray" else {}), **(_VLLM if with_vllm else {})}
+    others = [key for key in keys if key not in _RAY | _VLLM] if with_vllm else []
+    values = read_pairs("--engine-options", options, readers | dict.fromkeys(others, _from_json))
+    cluster, settings = None, None
+    if engine == "ray":
+        with waiting("loading Ray"):
+            from lastword.engines.ray import Cluster
+        given = {key: values[key] for key in _RAY if key in values}
+        cluster = Cluster(**{"address": os.environ.get("RAY_ADDRESS") or "local", **given})
+    if with_vllm:
+        from lastword.engines.vllm.settings import VllmSettings
+
+        ours = {key.removeprefix("vllm_"): values[key] for key in _VLLM if key in values}
+        settings = VllmSettings(**ours, options={key: values[key] for key in others})
+    return cluster, settings
+
+
+def _from_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def loader(settings: "VllmSettings | None") -> "Callable[[DecideOptions], Decider]":
+    """Return a function that makes a decider: in this process, or in vLLM if settings are given."""
+    return load_decider if settings is None else partial(_load_served, settings=settings)
+
+
+def _load_served(options: DecideOptions, settings: "VllmSettings") -> "Decider":
+    quiet()
+    with waiting(f"loading {options.label} in vLLM"):
+        from lastword.engines.vllm.backend import open_decider
+
+        return open_decider(options, settings)

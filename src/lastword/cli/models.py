@@ -5,7 +5,7 @@ from dataclasses import asdict
 import typer
 
 from lastword.cli import options as opt
-from lastword.cli.output import show
+from lastword.cli.output import grid, show
 from lastword.files.strict_json import to_json
 from lastword.model.tested import FAMILIES
 
@@ -13,10 +13,10 @@ _AFTER = """\
 quantised: what was loaded here and held to dense weights, on random small checkpoints and the CPU;
 fp8 and mxfp4 as stored (plain weights on the CPU), int8 and nf4 by --load quantize. Kernels that
 only a GPU has, GPTQ, AWQ and checkpoints of full size were not tried.
-readout: the class of transformers whose own forward turns states into logits, and what it does
-beside norm and head; every model that is loaded is held to its own logits.
+readout: the class of transformers whose forward turns states into logits, and what it does
+beside norm and head; every model that is loaded is compared with its logits.
 Other decoder-only models of transformers are tried too: the check at load compares the packed road
-with the plain one and the readout with the model's own logits, and refuses by name what does not
+with the plain one and the readout with the model's logits, and refuses by name what does not
 agree."""
 
 
@@ -25,17 +25,10 @@ def models(json: opt.Json = False) -> None:
     if json:
         typer.echo(to_json([asdict(family) for family in FAMILIES]))
         return
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD)
-    for title in ("family", "road", "wrapper", "quantised", "readout", "note"):
-        table.add_column(title, overflow="fold")
+    rows = []
     for family in FAMILIES:
         readout = family.head + (f": {family.rule}" if family.rule else "")
-        forms = ", ".join(family.tried) or "none"
-        table.add_row(
-            family.model_type, family.road, family.wrapper or "", forms, readout, family.note
-        )
-    show(table)
+        names = (family.model_type, family.road, family.wrapper or "")
+        rows.append((*names, ", ".join(family.tried) or "none", readout, family.note))
+    show(grid(("family", "road", "wrapper", "quantised", "readout", "note"), rows))
     typer.echo(_AFTER)

@@ -43,11 +43,11 @@ def monitor(
             if truth is not None and watch.observe(prediction, confidence, truth):
                 break
     state = watch.state
-    told = {"read": count, "given": given, "labelled": state.labelled, "wrong": state.broken}
+    counts = {"read": count, "given": given, "labelled": state.labelled, "wrong": state.broken}
     if json:
-        typer.echo(to_json(told | {"alarm": state.alarm, "slipping": state.slipping}))
+        typer.echo(to_json(counts | {"alarm": state.alarm, "slipping": state.slipping}))
     else:
-        shares = ", ".join(f"{value} {key}" for key, value in told.items())
+        shares = ", ".join(f"{value} {key}" for key, value in counts.items())
         verdict = "the guarantee still holds as far as these labels show"
         if state.alarm:
             verdict = f"ALARM: more than {100 * state.alpha:.3g}% of the answers are wrong"

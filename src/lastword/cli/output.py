@@ -1,6 +1,9 @@
-"""Output of commands: files that appear whole or not at all, printable text, tables."""
+"""Output of commands: files that appear whole or not at all, printable text, tables.
 
-from collections.abc import Iterable, Sequence
+A file that cannot be written raises `InputError`.
+"""
+
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +14,7 @@ from lastword.files.writing import open_whole
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.table import Table as RichTable
 
     from lastword.lab.report.table import Table
 
@@ -69,29 +73,36 @@ def _as_json(table: "Table") -> dict[str, Any]:
 
 
 def _for_the_eye(table: "Table") -> "list[RenderableType]":
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table as RichTable
     from rich.text import Text
 
-    from lastword.lab.report.table import readable
+    from lastword.lab.report.table import is_text, readable
 
-    grid = RichTable(box=SIMPLE_HEAD, title=Text(printable(table.title)), title_justify="left")
-    for place, column in enumerate(table.columns):
-        grid.add_column(Text(printable(column.name)), overflow="fold")
-        if not any(isinstance(row[place], str) for row in table.rows):
-            grid.columns[place].justify = "right"
-    for row in table.rows:
-        cells = zip(row, table.columns, strict=True)
-        grid.add_row(*(Text(readable(value, column)) for value, column in cells))
-    return [grid, *(Text(printable(f"- {note}")) for note in table.notes)]
+    numbers = [c.name for i, c in enumerate(table.columns) if not is_text(table, i)]
+    cells = [[*map(readable, row, table.columns)] for row in table.rows]
+    shown = grid([column.name for column in table.columns], cells, numbers)
+    shown.title, shown.title_justify = Text(printable(table.title)), "left"
+    return [shown, *(Text(printable(f"- {note}")) for note in table.notes)]
+
+
+def grid(
+    heads: Iterable[str], rows: Iterable[Iterable[str]], numbers: Container[str] = ()
+) -> "RichTable":
+    """Return a table for the terminal; the columns of numbers stand at the right."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD)
+    for head in heads:
+        title = Text(printable(head))
+        table.add_column(title, overflow="fold", justify="right" if head in numbers else "left")
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    return table
 
 
 def check_writable(path: Path) -> None:
-    """Check that a file can be written, before the work that fills it.
-
-    Raises:
-        InputError: Its folder is missing, or something that is no file stands there.
-    """
+    """Check that a file can be written, before the work that fills it."""
     if not path.absolute().parent.is_dir():
         raise InputError(f"cannot write {path}: there is no folder {path.absolute().parent}")
     if path.exists() and not path.is_file():
@@ -99,11 +110,7 @@ def check_writable(path: Path) -> None:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write lines to a file that appears whole, or not at all if anything fails.
-
-    Raises:
-        InputError: The file cannot be written.
-    """
+    """Write lines to a file that appears whole, or not at all if anything fails."""
     check_writable(path)
     try:
         with open_whole(path) as file:

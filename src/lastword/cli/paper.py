@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastword.cli import options as opt
-from lastword.cli.engine import read_engine
 from lastword.cli.evaluate import Where, evaluate
 from lastword.cli.invariant import read_factors
-from lastword.cli.output import printable, say, show_tables
+from lastword.cli.model import read_engine
+from lastword.cli.output import say, show_tables
 from lastword.cli.progress import tracked, waiting
 from lastword.cli.questions import read_questions
+from lastword.cli.report import write_report
 from lastword.errors import InputError, RecordError, TraceError
 from lastword.files.strict_json import strict
 from lastword.rule.theta import Theta
@@ -80,7 +81,7 @@ def paper(
 def _works(
     names: Sequence[str], data: Path | None, limit: int | None
 ) -> "tuple[list[Work], list[str]]":
-    """Read each benchmark; one that cannot be had is told, and the others are run."""
+    """Read each benchmark; name those that cannot be read, and run the others."""
     from lastword.lab.evaluation.work import Work
 
     works, absent = [], []
@@ -110,26 +111,26 @@ def _invariants(grid: "Sequence[GridModel]", path: Path) -> list[str]:
     from lastword.files.folder import write_whole
 
     try:
-        kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        invariants: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        kept = {}
+        invariants = {}
     except (OSError, ValueError) as error:
         raise RecordError(f"cannot read {path}: {error}; remove it, and start again") from error
     problems = []
-    write_whole(path, json.dumps(kept, indent=1).encode())
+    write_whole(path, json.dumps(invariants, indent=1).encode())
     for model in tracked(grid, "invariants", len(grid)):
-        asked = {"model": model.model, "revision": model.revision}
-        if asked.items() <= kept.get(model.name, {}).items():
+        checkpoint = {"model": model.model, "revision": model.revision}
+        if checkpoint.items() <= invariants.get(model.name, {}).items():
             continue
         try:
             factors = read_factors(model.model, Theta(), model.revision, None)
         except (TraceError, OSError, ModuleNotFoundError) as error:
             problems.append(f"I(M) of {model.name}: {error}")
             continue
-        kept[model.name] = (
-            asked | strict(factors.to_dict()) | {"branch": factors.branch(Theta().tau_I)}
+        invariants[model.name] = (
+            checkpoint | strict(factors.to_dict()) | {"branch": factors.branch(Theta().tau_I)}
         )
-        write_whole(path, json.dumps(kept, indent=1).encode())
+        write_whole(path, json.dumps(invariants, indent=1).encode())
     return problems
 
 
@@ -148,8 +149,9 @@ def _cells(
 
     for model in grid:
         where = Where(*read_engine(model.engine, None))
-        told = partial(failed, model.name)
-        for result in evaluate(model.options(device), where, works, runs, Extent(), told):
+        for result in evaluate(
+            model.options(device), where, works, runs, Extent(), partial(failed, model.name)
+        ):
             if result.items and result.failed == result.items:
                 name = read_run(result.cell)["benchmark"]
                 problems.append(
@@ -159,19 +161,8 @@ def _cells(
 
 
 def _write_page(out: Path) -> None:
-    with waiting("writing the page"):
-        from lastword.lab.report.build import report
-        from lastword.lab.report.published import invariants_against_paper
-        from lastword.records.info import read_runs
-        from lastword.records.provenance import uncertain_branches, unfinished
+    from lastword.lab.report.published import invariants_against_paper
 
-        kept = json.loads((out / INVARIANTS).read_text(encoding="utf-8"))
-        beside = (invariants_against_paper(kept),)
-        output = report(out / "runs", out, with_paper=True, beside=beside)
-        infos = read_runs(out / "runs").values()
-        warnings = [*unfinished(out / "runs"), *uncertain_branches(infos)]
-    for warning in warnings:
-        say(f"lastword: {warning}")
-    for line in output.verdicts:
-        typer.echo(printable(line))
-    typer.echo(output.paths[-1])
+    invariants = json.loads((out / INVARIANTS).read_text(encoding="utf-8"))
+    beside = (invariants_against_paper(invariants),)
+    typer.echo(write_report(out / "runs", out, with_paper=True, beside=beside)[-1])

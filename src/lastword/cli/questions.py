@@ -19,11 +19,7 @@ def read_questions(
     columns: str | None = None,
     ids: Sequence[str] = (),
 ) -> "list[tuple[Dataset, Template]]":
-    """Return every data set with each of its templates, read and rendered.
-
-    Raises:
-        BadParameter: Options that do not go together.
-    """
+    """Return every data set with each of its templates, read and rendered."""
     if seed is not None and limit is None:
         raise typer.BadParameter("--seed draws a random subset: give its size with --limit")
     if columns is not None and not any(name.startswith("hf:") for name in benchmarks):

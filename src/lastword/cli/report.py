@@ -1,13 +1,16 @@
 """`lastword report`: records become tables, figures and one offline page."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lastword.cli import options as opt
 from lastword.cli.output import printable, say
 from lastword.cli.progress import waiting
+
+if TYPE_CHECKING:
+    from lastword.files.folder import Folder
 
 
 def report(
@@ -29,18 +32,23 @@ def report(
     ] = False,
 ) -> None:
     """Write every table and figure of the paper, and a page that shows each item."""
+    for path in write_report(runs, out, bench=bench, with_paper=against_paper, item=item):
+        typer.echo(path)
+
+
+def write_report(runs: "str | Folder", out: Path, **options: Any) -> tuple[Path, ...]:
+    """Write the report of records, print its warnings and verdicts, and return its files."""
     with waiting("writing the report"):
         from lastword.files.folder import locate
         from lastword.lab.report.build import report as build
-        from lastword.records.info import read_runs
-        from lastword.records.provenance import uncertain_branches, unfinished
+        from lastword.records.info import read_runs, uncertain_branches
+        from lastword.records.parts import unfinished
 
         root = locate(runs)
-        output = build(root, out, bench=bench, with_paper=against_paper, item=item)
+        output = build(root, out, **options)
         warnings = [*unfinished(root), *uncertain_branches(read_runs(root).values())]
     for warning in warnings:
         say(f"lastword: {warning}")
     for line in output.verdicts:
         typer.echo(printable(line))
-    for path in output.paths:
-        typer.echo(path)
+    return output.paths

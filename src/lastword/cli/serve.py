@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from lastword.cli import options as opt
-from lastword.cli.engine import loader, read_engine
-from lastword.cli.model import load_options, with_answers
+from lastword.cli.model import load_options, loader, read_engine, with_answers
 from lastword.cli.options import at_least, read_pairs
 from lastword.cli.progress import waiting
 

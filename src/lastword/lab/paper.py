@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from lastword.errors import InputError
 from lastword.lab.report.published import checkpoints, paper_model
-from lastword.lab.report.table import Table, Value, columns
+from lastword.lab.report.table import Table, Value
 from lastword.model.options import Dtype, Quantize
 
 if TYPE_CHECKING:
@@ -34,11 +34,8 @@ class GridModel:
 
     Attributes:
         name: Its name in records and tables: the paper's, if it is one of its models.
-        model: Hub name, folder or GGUF file.
         revision: Branch, tag or commit on the hub; None is its main branch.
-        dtype: Data type of the weights.
         quantize: How it is quantised while it is loaded; None leaves it as it is stored.
-        engine: Where it runs.
     """
 
     name: str
@@ -165,13 +162,9 @@ def plan_table(
 ) -> Table:
     """Tabulate what each model takes, before anything is downloaded.
 
-    Args:
-        models: The rows of the grid.
-        forecasts: What their headers say.
-        volume: What is read; None if the data cannot be had.
-        speed: Floating-point operations a second of a large product on the device.
+    `volume` is None if the data cannot be had; `speed` is in floating-point operations a second.
     """
-    heads = columns("Model | Checkpoint | Memory GB .1 | Disk GB .1 | Hours .2 | Missing")
+    heads = "Model | Checkpoint | Memory GB .1 | Disk GB .1 | Hours .2 | Missing"
     rows = []
     for model, forecast in zip(models, forecasts, strict=True):
         operations = None if volume is None else forecast.operations(volume.tokens, volume.reads)
@@ -189,7 +182,7 @@ def plan_table(
         "second, which a matrix product reached on this device; attention, loading and what a "
         "model leaves unused come on top. Tokens are counted as four characters each.",
     )
-    return Table("plan", "What the grid takes", heads, tuple(rows), notes)
+    return Table.of("plan", "What the grid takes", heads, rows, notes)
 
 
 def _scaled(value: int | float | None, unit: float) -> float:

@@ -73,6 +73,10 @@ class CellCounts:
 class RecordSource(Protocol):
     """A source that reads the records of one cell."""
 
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """The cell's `run.json`."""
+
     def slices(self, names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
         """Yield slices of the records: their places in the cell, and a frame of the columns.
 
@@ -104,8 +108,13 @@ class Cell:
         return np.flatnonzero(self.records["error"].isna())
 
     @property
+    def info(self) -> Mapping[str, Any]:
+        """The run that the records are of; empty if they came as a frame."""
+        return {} if self.source is None else self.source.info
+
+    @property
     def failed(self) -> int:
-        """The records of items that failed."""
+        """The number of records of items that failed."""
         return len(self.records) - len(self.answer_places)
 
     @cached_property
@@ -221,16 +230,12 @@ class Summary:
     Attributes:
         invariant: I(M); nan where the records have none.
         chance: Mean share of truths among the candidates.
-        fixed: Answers that correction made right (MC1 rose).
-        broken: Answers that correction made wrong (MC1 fell).
         fired: Share of items by operator: `decisive`, `mix` (lambda not 0), `early`, and whatever
             else decided.
         gain_mc1: What each operator adds to delta MC1; they sum to it.
         gain_mc2: What each operator adds to delta MC2; they sum to it.
         blind: Mean MC1 of the question-blind baseline; nan where no blind scores were read.
         anti_blind: Mean MC1 of what the blind base likes least.
-        shortest: Mean MC1 of the candidate with the fewest characters.
-        longest: Mean MC1 of the one with the most.
         pairs_base: Share of pairs with both of the model's answers right; nan without pairs.
         pairs: Share of pairs with both corrected answers right; nan without pairs.
     """

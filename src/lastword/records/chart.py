@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from lastword.records.palette import LOOKS, Role
+from lastword.records.figure_parts import LOOKS, Role
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

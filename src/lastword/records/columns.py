@@ -9,6 +9,8 @@ of bounded size. Three items with lists
 
 Columns are read from Arrow's list arrays, which have this layout too. This module adds what Arrow
 lacks: it gathers items of one length as a rectangle, and writes results back to their places.
+
+Lists of other lengths than expected raise `InputError`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -111,11 +113,7 @@ class Lists:
         return where
 
     def filled(self, pieces: "Iterable[tuple[Places, Lists]]") -> "Lists":
-        """Return the pieces' lists in this layout; an item in no piece has an empty list.
-
-        Raises:
-            InputError: A list differs in length from the one that is here.
-        """
+        """Return the pieces' lists in this layout; an item in no piece has an empty list."""
         values, lengths = np.full(len(self.values), np.nan), np.zeros_like(self.lengths)
         for items, lists in pieces:
             if (lists.lengths != self.lengths[items])[lists.lengths > 0].any():
@@ -126,11 +124,7 @@ class Lists:
         return replace(self, values=values, lengths=lengths)
 
     def of_rows(self, rows: "Sequence[np.ndarray | None]") -> "Lists":
-        """Return one list per row in this layout; a row that is None gives an empty list.
-
-        Raises:
-            InputError: A list differs in length from the one that is here.
-        """
+        """Return one list per row in this layout; a row that is None gives an empty list."""
         there = [np.empty(0) if row is None else row for row in rows]
         lengths = np.array([len(row) for row in there], dtype=np.int64)
         values = np.concatenate([np.empty(0), *there])

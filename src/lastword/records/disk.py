@@ -24,11 +24,7 @@ def reported(path: Folder) -> Iterator[None]:
 
 
 def write_durably(path: Folder, content: bytes) -> None:
-    """Write a file so that it exists whole or not at all, even after a crash.
-
-    Raises:
-        RecordError: The disk is full or cannot be written.
-    """
+    """Write a file so that it exists whole or not at all, even after a crash."""
     with reported(path):
         write_whole(path, content)
 

@@ -1,7 +1,7 @@
 """One offline HTML file: style, data and scripts stand in it, and nothing else can enter.
 
 Nothing that a model or a benchmark wrote reaches it as markup: templates escape what they show,
-blocks of data are base64, the scripts set text alone, and the file's own policy lets run no script
+blocks of data are base64, the scripts set text alone, and the policy of the file lets run no script
 but those that stand in it and lets no request leave.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from lastword.records.palette import LOOKS
+from lastword.records.figure_parts import LOOKS
 from lastword.version import __version__
 
 ASSETS = Path(__file__).parent / "assets"  # shared by every page

@@ -36,11 +36,6 @@ _SCORES = {
     "batch-calibrated": "the model's probabilities, minus their mean over items with these labels",
     "batch-calibrated-log": "the model's probabilities, divided by their mean over such items",
 }
-# Fields of an answer that no sentence mentions. A new field is either mentioned or listed here.
-UNTOLD = {
-    *("id", "invariant", "scores", "base_scores", "trajectory", "t_scores", "t_readings"),
-    *("blind_scores", "blind_trajectory", "blind_t_scores", "content_free_scores", "methods"),
-}
 
 
 def explain(decision: Answer, theta: Theta | None = None) -> str:

@@ -2,6 +2,8 @@
 
 `OUT/<model>/<benchmark>[@template]/` is a cell. Its `run.json` says what is run, with the plan,
 which grows as the run comes to its items.
+
+A file that is missing, torn or of another run, and a disk that refuses, raise `RecordError`.
 """
 
 import json
@@ -17,6 +19,7 @@ from lastword.errors import RecordError
 from lastword.files import locking
 from lastword.files.folder import Folder, failures
 from lastword.records.disk import reported, write_durably
+from lastword.rule.theta import Theta
 
 SCHEMA = 1
 RUN_FILE = "run.json"
@@ -56,11 +59,7 @@ def folder_name(name: str) -> str:
 
 
 def find_cells(path: Folder) -> list[Folder]:
-    """Every cell at or under a path, sorted: the folders with a `run.json`.
-
-    Raises:
-        RecordError: There is none.
-    """
+    """Every cell at or under a path, sorted: the folders with a `run.json`."""
     cells = sorted(file.parent for file in path.rglob(RUN_FILE)) if path.is_dir() else []
     if not cells:
         raise RecordError(f"no records in {path}; expected a folder that `lastword eval` wrote")
@@ -68,11 +67,7 @@ def find_cells(path: Folder) -> list[Folder]:
 
 
 def read_run(folder: Folder) -> RunInfo:
-    """Read a folder's `run.json`.
-
-    Raises:
-        RecordError: Missing, unreadable or of another schema.
-    """
+    """Read a folder's `run.json`."""
     path = folder / RUN_FILE
     try:
         info = json.loads(path.read_text(encoding="utf-8"))
@@ -95,9 +90,6 @@ def read_runs(path: Folder, *, apart: bool = False) -> dict[Folder, RunInfo]:
     Args:
         path: A cell's folder, or any folder above.
         apart: Cells of one name may stand in several runs, which the caller tells apart.
-
-    Raises:
-        RecordError: No records, or two different runs of one cell.
     """
     runs = {cell: read_run(cell) for cell in find_cells(path)}
     cells: dict[tuple[str, str, str], Folder] = {}
@@ -153,21 +145,13 @@ def agree(cell: Folder, info: RunInfo) -> RunInfo:
 
 
 def write_run(cell: Folder, info: RunInfo) -> None:
-    """Write a cell's `run.json`.
-
-    Raises:
-        RecordError: The disk is full or refuses.
-    """
+    """Write a cell's `run.json`."""
     text = json.dumps(info, indent=1, allow_nan=False)
     write_durably(cell / RUN_FILE, text.encode())
 
 
 def require_same(cells: Sequence[Folder]) -> None:
-    """Refuse cells of which one is another run than the first; a run may have planned further.
-
-    Raises:
-        RecordError: What differs.
-    """
+    """Refuse cells of which one is another run than the first; a run may have planned further."""
     first, plan = read_run(cells[0]), list[str]()
     for other in cells:
         run = read_run(other)
@@ -176,6 +160,32 @@ def require_same(cells: Sequence[Folder]) -> None:
             plan, run["plan"] = long, first["plan"]
         if phrases := differences(first, run):
             raise RecordError(f"{cells[0]} and {other} hold different runs: {'; '.join(phrases)}")
+
+
+def one_theta(runs: Iterable[RunInfo]) -> Theta:
+    """Return the Theta that all runs share."""
+    thetas = {f"{run['model']} on {run['benchmark']}": run["theta"] for run in runs}
+    (first, theta), *rest = [
+        (name, Theta.from_dict(constants)) for name, constants in thetas.items()
+    ]
+    for name, other in rest:
+        if other != theta:
+            raise RecordError(f"{first} and {name} have different Thetas; ablate them apart")
+    return theta
+
+
+def uncertain_branches(infos: Iterable[RunInfo]) -> list[str]:
+    """Say of which models the readings of I(M) lie on both sides of tau_I, a sentence each."""
+    sentences = {}
+    for run in infos:
+        values = [value for value in (run.get("invariant_readings") or {}).values() if value]
+        tau_I = run["theta"]["tau_I"]
+        if len({value > tau_I for value in values}) > 1:
+            sentences[run["model"]] = (
+                f"{run['model']}: the readings of I(M) lie on both sides of tau_I = {tau_I:g} "
+                f"({min(values):.2f} to {max(values):.2f}), so the scalar branch depends on them"
+            )
+    return list(sentences.values())
 
 
 def _flat(value: Any, name: str = "") -> Iterable[tuple[str, Any]]:

@@ -16,11 +16,7 @@ from lastword.records.run import Run
 
 @dataclass(frozen=True)
 class Merged:
-    """The outcome of a merge in one cell.
-
-    Attributes:
-        missing: How many items no source had a record of.
-    """
+    """The outcome of a merge in one cell; `missing` items had no record in any source."""
 
     folder: Folder
     items: int
@@ -35,10 +31,6 @@ def merge(sources: Sequence[Folder], out: Folder | None = None) -> list[Merged]:
     Args:
         sources: Folders that `lastword eval` wrote, at any level.
         out: Root of the joined cells; None joins each shard into the cell that it lies in.
-
-    Raises:
-        RecordError: No records, runs that differ, or a disk that refuses.
-        RunLockedError: A cell or shard is being written.
     """
     targets: dict[Folder, list[Folder]] = {}
     for cell in dict.fromkeys(chain.from_iterable(find_cells(s) for s in sources)):

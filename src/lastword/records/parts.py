@@ -3,6 +3,8 @@
 A part holds all records of its group, or as many as there are so far. What is done is what places
 there are records of. A part is written to a temporary file, synced, renamed, and its folder synced,
 so that it is there whole or not at all; a longer one takes its place in the same way.
+
+A torn part, and a file of something else, raise `RecordError`.
 """
 
 import re
@@ -16,8 +18,8 @@ import pyarrow.parquet as pq
 from upath import UPath
 
 from lastword.errors import RecordError
-from lastword.files.folder import Folder, failures, reason
-from lastword.records.info import read_run
+from lastword.files.folder import Folder, failures, locate, reason
+from lastword.records.info import read_run, read_runs
 from lastword.records.record import Row
 from lastword.records.schema import ALL_COLUMNS, COLUMNS, STATES, to_table
 
@@ -48,16 +50,24 @@ def part_files(cell: Folder) -> list[Folder]:
 
 
 def missing_places(cell: Folder) -> list[int]:
-    """Places of a cell that have no record yet, in the cell or in its shards.
-
-    Raises:
-        RecordError: A torn part.
-    """
+    """Places of a cell that have no record yet, in the cell or in its shards."""
     there = np.zeros(read_run(cell)["items"], dtype=bool)
     for path in part_files(cell):
         there[_table(path, path, ["place"])["place"].to_numpy()] = True
     places: list[int] = np.flatnonzero(~there).tolist()
     return places
+
+
+def unfinished(path: str | Folder) -> list[str]:
+    """One sentence for every cell at or under a path that lacks records."""
+    sentences = []
+    for cell, run in read_runs(locate(path)).items():
+        if gaps := missing_places(cell):
+            sentences.append(
+                f"{run['model']} on {run['benchmark']} is not finished: {len(gaps)} of "
+                f"{run['items']} items are missing; start `lastword eval` again"
+            )
+    return sentences
 
 
 def serialise(rows: Sequence[Row]) -> bytes:
@@ -83,11 +93,7 @@ def read_sound(path: Folder, plan: Sequence[Sequence[int]], group: int) -> pa.Ta
 
 
 def read_part(path: Folder, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return the records of one part.
-
-    Raises:
-        RecordError: The file is torn, or holds something else.
-    """
+    """Return the records of one part."""
     names = COLUMNS.names if columns is None else list(columns)
     return _conform(_table(path, path, names), path, pa.schema(map(ALL_COLUMNS.field, names)))
 
@@ -105,12 +111,7 @@ def _table(source: Any, path: Folder, columns: list[str] | None = None) -> pa.Ta
 
 
 def join(path: Folder, content: bytes) -> tuple[bytes, pa.Table]:
-    """Return a part's bytes and records after new records are added to its present ones.
-
-    Args:
-        path: The part, which need not be there.
-        content: New records, as `serialise` made them; they take the place of older ones.
-    """
+    """Return a part's bytes and records with new records, which replace those of the same items."""
     table = _table(pa.BufferReader(content), path)
     schema = ALL_COLUMNS if STATES in table.column_names else COLUMNS
     table = _conform(table, path, schema)

@@ -1,7 +1,7 @@
 """The portrait of an answered item: every number that a picture or a table of it shows.
 
 Made once, so that the notebook, the terminal, the
-explorer, the report and the demo show the same; whoever draws it computes nothing.
+explorer, the report and the demo show the same; drawing computes nothing.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import softmax
 
 from lastword.files.shorten import shorten
-from lastword.records.palette import Role
+from lastword.records.figure_parts import Role
 from lastword.rule.answer import Answer
 from lastword.rule.theta import Theta
 
@@ -20,15 +20,12 @@ class Candidate:
     """One candidate of an answered item.
 
     Attributes:
-        letter: Its short name: A to Z, then A1 to Z1 and so on.
-        true: Whether it is truthful; None where that is not known.
-        role: What its marks look like.
+        true: True if it is truthful; None if unlabelled.
         before: Its probability among the candidates by the model's scores.
         after: Its probability by the scores that decide.
         scores: S at the portrait's depths, in nats a token.
         shares: pi_l, its probability at the portrait's depths, Eq. 6.
         blind_scores: S without the question at these depths; empty where that was not read.
-        blind_shares: pi_l without the question; empty likewise.
     """
 
     letter: str
@@ -48,9 +45,6 @@ class Portrait:
     """An answered item for the eye.
 
     Attributes:
-        candidates: In the item's order.
-        index: Place of the corrected answer.
-        base_index: Place of the model's answer.
         depths: The depths that were read, ascending.
         window: First and last depth of the interior window; None without Theta.
         sharpest: l*; None where it was not needed.
@@ -73,9 +67,7 @@ class Portrait:
 def portrait(answer: Answer, theta: Theta | None = None) -> Portrait:
     """Return an answered item in the form that pages and terminals show.
 
-    Args:
-        answer: An answer from this process, or from a record.
-        theta: Constants of the decision; None leaves out the window and the anchors.
+    Without Theta the window and the anchors are left out.
     """
     S = answer.trajectory
     depth = S.shape[1] - 1
@@ -123,7 +115,7 @@ def _candidates(answer: Answer, S: np.ndarray, blind: np.ndarray) -> tuple[Candi
 
 
 def _role(answer: Answer, place: int, true: bool | None) -> Role:
-    """Show truth where it is known, and the model's error; elsewhere the two answers."""
+    """Return the role that shows the truth and the model's error; unlabelled, the two answers."""
     if true:
         return "truthful"
     if true is False and place == answer.base_index:

@@ -37,7 +37,7 @@ _VECTORS = ("base", "decisive", "early", "t")
 class Readings:
     """Everything that the rule compares or answers with, for all items of a cell.
 
-    Candidates beyond an item's own are filled with 0 and masked by `present`.
+    Places beyond an item's candidates are filled with 0 and masked by `present`.
 
     Attributes:
         log_ratio: g_logr, Eq. 8 [items].
@@ -126,11 +126,8 @@ class Readings:
 def read(cell: Cell, theta: Theta, *, blind: bool = False) -> Readings:
     """Derive the geometry of every answered item of a cell.
 
-    Args:
-        cell: The cell.
-        theta: Constants of the geometry.
-        blind: True if what was read without the question takes the place of what was read with it;
-            an item without it is left with nan.
+    With `blind` the trajectories without the question take the place of those with it; an item
+    without them is left with nan.
 
     Raises:
         RecordError: A trajectory, t or I(M) is missing: the run did not read everything.
@@ -193,8 +190,9 @@ def _blank(cell: Cell, t: Lists) -> Readings:
     invariant = column(items, "invariant")
     if np.isnan(invariant).any():
         raise _unread(cell, "the invariant")
-    run = getattr(cell.source, "info", {})
-    by_switch = {n: v for n, v in (run.get("invariant_readings") or {}).items() if v is not None}
+    by_switch = {
+        n: v for n, v in (cell.info.get("invariant_readings") or {}).items() if v is not None
+    }
     return Readings(
         t_readings={},
         invariant_readings=by_switch,
@@ -236,7 +234,7 @@ def _fill(
         shift = S - without
         moved = shift[row, :, layer], shift[:, :, depth], shift[:, :, 0]
         for place, values in zip(OVERRIDING, moved, strict=True):
-            if not r.moved[place].flags.writeable:  # nothing was kept before
+            if not r.moved[place].flags.writeable:  # nothing was stored before
                 r.moved[place] = np.where(r.present, np.nan, 0.0)
             r.moved[place][items, :count] = values
 

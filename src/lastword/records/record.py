@@ -1,4 +1,4 @@
-"""Record: one item as it was asked, answered and judged, a row of Parquet.
+"""Record: one item with its answer and its metrics, a row of Parquet.
 
 `gates` and `withheld` are JSON, as `Decision.to_dict` has them. A failed item keeps its text and
 has `error`; the columns of its answer are null.
@@ -38,29 +38,23 @@ class Record:
     """One item of a run; what it lacks is None.
 
     Attributes:
-        model: Name of the model.
-        id: Name of the item.
         benchmark: Of the cell, with its template if that is not the default.
         kind: The metric that the item is for; None for all.
         place: In the benchmark's item list.
         group: Of the plan: items of one number shared a batch.
-        prompt: Text before the answer.
         question: For people.
-        candidates: The answers to choose from.
         truthful: Whether each candidate is right.
-        prompt_tokens: Number of the prompt's tokens.
         candidate_tokens: Number of each candidate's tokens.
         blind_tokens: The same after the blind prompt; None without one.
         boundary_moved: Whether the prompt's last token changed with the candidate.
         truncated: Prompt tokens dropped to fit the context.
-        answer: The answer, with columns of its own; None if the item failed.
+        answer: The answer, in further columns; None if the item failed.
         mc1_base: MC1 of the base scores; mc2_base and mc3_base likewise.
         mc1: MC1 of the scores that decide; mc2 and mc3 likewise.
         seconds: Its share of the time that its group took.
-        error: Why it could not be answered.
         shared: The item's `group`: items of one group are not independent.
         readings_disagree: Whether the paper's readings of T and of I(M) choose different answers;
-            None unless every reading was kept.
+            None unless every reading was stored.
     """
 
     model: str = ""
@@ -115,9 +109,6 @@ class Record:
     @classmethod
     def read(cls, row: Mapping[str, Any]) -> "Record":
         """Return the record in a row of a data frame (`records.frame`).
-
-        Args:
-            row: Values by column; null, nan or a missing column gives the field's default.
 
         Raises:
             RecordError: The row lacks a column that every item has.

@@ -3,6 +3,9 @@
 `--shard i/n` writes into `shard-i-of-n/` of the cell; `merge` joins those. A folder has one writer
 at a time. All of it may lie on object storage (`files.folder`), which always stores
 objects whole.
+
+A folder of another run and a disk that refuses raise `RecordError`; a folder that another process
+writes to raises `RunLockedError`.
 """
 
 import re
@@ -30,11 +33,7 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> "Shard":
-        """Return the shard that `i/n` names.
-
-        Raises:
-            RecordError: The text is not two numbers, or i is not below n.
-        """
+        """Return the shard that `i/n` names."""
         match = re.fullmatch(r"(\d+)/(\d+)", text)
         if match is None or int(match[1]) >= int(match[2]):
             raise RecordError(f"a shard is i/n with i from 0 to n-1, not {text!r}")
@@ -55,7 +54,6 @@ class Run:
     """One folder of records, locked and open for writing; use as a context manager.
 
     Attributes:
-        cell: Folder of the cell.
         info: What is run; once entered, what the cell's `run.json` says (its plan is kept, so that
             a restart packs the same, and all shards do).
         shard: Which part of the plan is written here; None for all.
@@ -103,12 +101,7 @@ class Run:
         return not self.gaps and self.plan_size == self.info["items"]
 
     def __enter__(self) -> "Run":
-        """Lock the folder, compare or write `run.json`, and look through the parts.
-
-        Raises:
-            RunLockedError: Another process writes here.
-            RecordError: The cell holds another run, or cannot be written.
-        """
+        """Lock the folder, compare or write `run.json`, and look through the parts."""
         with reported(self.folder):
             if isinstance(self.folder, Path):  # on object storage there is none to make
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -137,11 +130,7 @@ class Run:
         return torn
 
     def extend(self, groups: Sequence[Sequence[int]]) -> None:
-        """Add groups to the plan, unless another process that runs the cell has planned on first.
-
-        Raises:
-            RecordError: The disk is full or refuses.
-        """
+        """Add groups to the plan, unless another process has extended it in the meantime."""
         before = len(self.info["plan"])
         with reported(self.cell), locking.lock(self.cell / ".run-lock"):
             info = read_run(self.cell)
@@ -159,11 +148,7 @@ class Run:
                 self.gaps[group] = places
 
     def keep(self, group: int, content: bytes) -> None:
-        """Keep records of a group, as `serialise` made them, beside its others, all or none.
-
-        Raises:
-            RecordError: The disk is full or refuses; the parts that are there stay whole.
-        """
+        """Keep records of a group, as `serialise` made them, beside its others, all or none."""
         path = self.folder / part_name(group)
         content, table = join(path, content)
         write_durably(path, content)

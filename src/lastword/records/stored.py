@@ -7,7 +7,6 @@ a slice at a time, and whole records are read of the few that are shown.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,8 +26,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+Part = Folder | pa.Table  # a file, or records in memory
+
+
 @dataclass(frozen=True, eq=False)
-class Disk:
+class Stored:
     """The parts of a cell; a `RecordSource` of its records.
 
     Attributes:
@@ -38,7 +40,7 @@ class Disk:
     """
 
     info: RunInfo
-    parts: tuple[Folder, ...]
+    parts: tuple[Part, ...]
     ends: Int[np.ndarray, " parts"]
     places: Int[np.ndarray, " stored"]
 
@@ -47,8 +49,8 @@ class Disk:
         columns = [name for name in names if name in ALL_COLUMNS.names]
         tables: list[pa.Table] = []
         first = 0
-        for place, path in enumerate(self.parts):
-            tables.append(read_part(path, columns))
+        for place, part in enumerate(self.parts):
+            tables.append(_table(part, columns))
             much = STATES in columns or sum(t.num_rows for t in tables) >= SLICE
             if much or place == len(self.parts) - 1:
                 rows = self.places[first : self.ends[place]]
@@ -69,52 +71,33 @@ class Disk:
         tables = [COLUMNS.empty_table()]
         for number in np.unique(part):
             start = self.ends[number - 1] if number else 0
-            tables.append(read_part(self.parts[number]).take(distinct[part == number] - start))
+            table = _table(self.parts[number], COLUMNS.names)
+            tables.append(table.take(distinct[part == number] - start))
         return to_frame(pa.concat_tables(tables).take(inverse), self.info)
 
 
-@dataclass(frozen=True, eq=False)
-class Memory:
-    """The records of a cell as an Arrow table, one row per item; a `RecordSource` of them."""
-
-    info: RunInfo
-    table: pa.Table
-
-    def slices(self, names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
-        """Yield columns as `RecordSource` says; one that a record can have and none has is null."""
-        columns = [name for name in names if name in self.table.column_names]
-        yield np.arange(self.table.num_rows), to_columns(self.table.select(columns))
-
-    def whole(self, places: Places) -> "pd.DataFrame":
-        """Return everything about some records, as `RecordSource` says."""
-        return to_frame(self.table.take(places), self.info)
+def _table(part: Part, columns: Sequence[str]) -> pa.Table:
+    return part.select(columns) if isinstance(part, pa.Table) else read_part(part, columns)
 
 
 def cell_of(rows: Sequence[Row], info: RunInfo) -> Cell:
-    """Return the cell of records in memory, in the order of their places."""
-    table = to_table(sorted(rows, key=itemgetter("place")))
-    records = to_columns(table.select(list(COUNT_COLUMNS)))
-    return Cell(info["model"], info["benchmark"], records, Memory(info, table))
+    """Return the cell of records in memory."""
+    return _cell(info, (to_table(list(rows)),))
 
 
 def read_cells(path: Folder) -> list[Cell]:
-    """Every cell at or under a path; of its records what is counted, the rest left on disk.
-
-    Raises:
-        RecordError: No records, a torn part, or two different runs of one cell.
-    """
-    return [_read(folder, info) for folder, info in read_runs(path).items()]
+    """Every cell at or under a path; of its records what is counted, the rest left on disk."""
+    return [_cell(info, tuple(part_files(folder))) for folder, info in read_runs(path).items()]
 
 
-def _read(folder: Folder, info: RunInfo) -> Cell:
-    parts = tuple(part_files(folder))
-    tables = [read_part(path, ("place", *COUNT_COLUMNS)) for path in parts]
+def _cell(info: RunInfo, parts: tuple[Part, ...]) -> Cell:
+    names = ("place", *COUNT_COLUMNS)
+    tables = [_table(part, names) for part in parts]
     ends = np.cumsum([table.num_rows for table in tables], dtype=int)
-    table = pa.concat_tables([COLUMNS.empty_table().select(["place", *COUNT_COLUMNS]), *tables])
+    table = pa.concat_tables([COLUMNS.empty_table().select(names), *tables])
     _, first = np.unique(table["place"].to_numpy(), return_index=True)
     places = np.full(table.num_rows, -1)
     places[first] = np.arange(len(first))
     columns = [table[name].combine_chunks().take(pa.array(first)) for name in COUNT_COLUMNS]
     records = to_columns(pa.table(columns, names=list(COUNT_COLUMNS)))
-    source = Disk(info, parts, ends, places)
-    return Cell(info["model"], info["benchmark"], records, source)
+    return Cell(info["model"], info["benchmark"], records, Stored(info, parts, ends, places))

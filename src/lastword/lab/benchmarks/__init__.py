@@ -1,4 +1,7 @@
-"""Benchmarks: one file each, one table; each loads from the hub or a file and is verified."""
+"""Benchmarks: one file each, one table; each loads from the hub or a file and is verified.
+
+An input that is missing or wrong raises `InputError`, which says what was expected.
+"""
 
 from pathlib import Path
 
@@ -37,9 +40,6 @@ def find(name: str, columns: str | None = None) -> Benchmark:
 
     `jsonl:PATH` is a file of the user's items, `hf:NAME` a set of the hub or a folder. Installed
     packages add others by entry points of the group `lastword.benchmarks`.
-
-    Raises:
-        InputError: There is no such benchmark, or `columns` is not valid.
     """
     if name.startswith("hf:"):
         return hub(name.removeprefix("hf:"), columns)
@@ -52,12 +52,7 @@ def find(name: str, columns: str | None = None) -> Benchmark:
 
 
 def catalogue() -> dict[str, Benchmark]:
-    """Return the benchmarks by name, with those that installed packages add.
-
-    Raises:
-        InputError: A package's benchmark fails to load, or its name is taken or differs from the
-            name it is added under.
-    """
+    """Return the benchmarks by name, with those that installed packages add."""
     added = plugins("lastword.benchmarks", "benchmark", BENCHMARKS)
     for name, (value, origin) in added.items():
         if not isinstance(value, Benchmark) or value.name != name:
@@ -65,18 +60,15 @@ def catalogue() -> dict[str, Benchmark]:
     return {**BENCHMARKS, **{name: value for name, (value, _) in added.items()}}
 
 
-def templates_for(benchmarks: list[Benchmark], asked: list[str]) -> dict[str, list[Template]]:
+def templates_for(benchmarks: list[Benchmark], names: list[str]) -> dict[str, list[Template]]:
     """Return the templates to run each benchmark with, by the benchmark's name.
 
     A template file applies to every benchmark, `benchmark/variant` to that benchmark, and
     `jsonl/prompt`, as records name it, to every `jsonl:PATH`. A benchmark without a named template
     uses its default.
-
-    Raises:
-        InputError: A name belongs to none of the benchmarks, or two files have one name.
     """
     by_benchmark: dict[str, list[Template]] = {b.name: [] for b in benchmarks}
-    for name in asked:
+    for name in names:
         owner, _, variant = name.rpartition("/")
         owners = {b.name: b for b in benchmarks if owner in (b.name, b.name.partition(":")[0])}
         if owners:
@@ -86,9 +78,9 @@ def templates_for(benchmarks: list[Benchmark], asked: list[str]) -> dict[str, li
             for templates in by_benchmark.values():
                 templates.append(Template.from_file(Path(name)))
         else:
-            names = ", ".join(f"{b.name}/{v}" for b in benchmarks for v in b.templates)
-            raise InputError(f"no template {name!r}; known: {names}, or the path of a Jinja file")
-    files = {Path(name) for name in asked if Path(name).is_file()}
+            known = ", ".join(f"{b.name}/{v}" for b in benchmarks for v in b.templates)
+            raise InputError(f"no template {name!r}; known: {known}, or the path of a Jinja file")
+    files = {Path(name) for name in names if Path(name).is_file()}
     if len({path.stem for path in files}) < len(files):
         raise InputError("two template files have one name, and a cell is named by it; rename one")
     for benchmark in benchmarks:

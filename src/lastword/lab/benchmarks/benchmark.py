@@ -1,4 +1,7 @@
-"""Benchmark: what a set holds, how its rows become examples, and the templates that it has."""
+"""Benchmark: what a set holds, how its rows become examples, and the templates that it has.
+
+Data, templates and options that are wrong raise `InputError`, which says what was expected.
+"""
 
 import hashlib
 import json
@@ -84,12 +87,7 @@ class Example:
         return tuple({**self.fields, **dict.fromkeys(left_out, text)} for text in CONTENT_FREE)
 
     def item(self, template: Template, *, content_free: bool = False) -> Item:
-        """Return the item that a template makes of this example.
-
-        Raises:
-            InputError: The template does not render, or its text is not a valid item; or the
-                prompt is a conversation, which only the template `prompt` leaves as it is.
-        """
+        """Return the item that a template makes of this example."""
         blind = self.blind_fields
         if self.messages is not None and template.text != AS_IT_STANDS:
             rule = "goes with prompts of text, and this one is a conversation"
@@ -147,11 +145,7 @@ class Benchmark:
         return next(iter(self.templates))
 
     def template(self, variant: str | None = None) -> Template:
-        """Return the template of a variant; None gives the default.
-
-        Raises:
-            InputError: There is no such template, or the package with its text is not installed.
-        """
+        """Return the template of a variant; None gives the default."""
         name = self.default_variant if variant is None else variant
         if name not in self.templates:
             names = ", ".join(f"{self.name}/{v}" for v in self.templates)
@@ -168,9 +162,6 @@ class Benchmark:
             data: A file, or a folder that holds one of the known file names; None is the hub.
             limit: How many questions; None is all.
             seed: Draws the `limit` questions at random, in the data's order; None is the first.
-
-        Raises:
-            InputError: The data is missing, malformed or not this benchmark.
         """
         if seed is not None and limit is None:
             raise InputError("seed draws a random subset: say how many questions with limit")
@@ -199,10 +190,10 @@ class Dataset:
     """The examples of one benchmark, verified, and where they came from.
 
     Attributes:
-        version: The data's own version, recognised from its content.
+        version: The version of the data, recognised from its content.
         source: File name, or the hub's repository and configuration.
         fingerprint: sha256 of all examples in canonical form, chosen or not.
-        limit: How many questions were asked for; None is all.
+        limit: Maximum number of questions; None is all.
         seed: What drew them; None is the first.
         examples: Those that were chosen, in the data's order.
         ids: The ids that chose them; () if none did.
@@ -223,9 +214,6 @@ class Dataset:
 
         Args:
             ids: Ids of items, or what several begin with: `42` is `42/mc1` and `42/mc2`.
-
-        Raises:
-            InputError: An id that no item has.
         """
         names = [example.id for example in self.examples]
         absent = [i for i in ids if not any(n == i or n.startswith(f"{i}/") for n in names)]
@@ -241,20 +229,12 @@ class Dataset:
     def items(
         self, template: Template, *, blind: bool = True, content_free: bool = False
     ) -> list[Item]:
-        """Every chosen example as an item under a template.
-
-        Raises:
-            InputError: The template does not render.
-        """
+        """Every chosen example as an item under a template."""
         items = [e.item(template, content_free=content_free) for e in self.examples]
         return items if blind else [replace(item, blind_prompt=None) for item in items]
 
     def inputs(self) -> tuple[str, ...]:
-        """Return each chosen example's question, input or prompt; empty if it has none.
-
-        Raises:
-            InputError: A prompt is a conversation.
-        """
+        """Return each chosen example's question, input or prompt; empty if it has none."""
         if any(example.messages is not None for example in self.examples):
             raise InputError("states are read of prompts of text, and here are conversations")
         names = ("question", "input", "prompt")
@@ -301,14 +281,10 @@ def fingerprint(examples: Sequence[Example]) -> str:
 
 
 def require_count(questions: Sequence[tuple[Example, ...]], expected: int) -> None:
-    """Refuse data of another size.
-
-    Raises:
-        InputError: The count differs.
-    """
+    """Refuse data of another size."""
     if len(questions) != expected:
         raise InputError(
-            f"expected {expected} rows, got {len(questions)}; for a set of your own use jsonl:PATH"
+            f"expected {expected} rows, got {len(questions)}; for another set use jsonl:PATH"
         )
 
 

@@ -41,11 +41,7 @@ class Columns:
 
     @classmethod
     def parse(cls, text: str | None) -> "Columns":
-        """Return the columns named by `prompt=question,candidates=choices,truthful=answer`.
-
-        Raises:
-            InputError: A part is not valid, or one is missing.
-        """
+        """Return the columns named by `prompt=question,candidates=choices,truthful=answer`."""
         pairs = [part.partition("=") for part in (text or "").split(",") if part.strip()]
         columns = {name.strip(): column.strip() for name, _, column in pairs}
         names = [f.name for f in fields(cls)]

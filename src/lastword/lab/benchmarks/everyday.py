@@ -1,10 +1,10 @@
-"""Everyday: questions about the real world in our own words, each with its reason in the file.
+"""Everyday: questions about the real world written for lastword, each with its reason in the file.
 
-Three sorts, told by the id: `plain/017` asks for a plain fact; `popular/017` has the popular wrong
-answer among its candidates; `pair/017/a` and `pair/017/b` are two questions over the same
-candidates with different truths, so that whoever does not read the question gets at most half of
-the items and none of the pairs. Neither length, place nor first word tells the truth: the tests
-hold the baselines that go by them near chance.
+The id names the sort: `plain/017` asks for a plain fact; `popular/017` has the popular wrong answer
+among its candidates; `pair/017/a` and `pair/017/b` are two questions over the same candidates with
+different truths. A method that does not read the question gets at most half of these items and none
+of the pairs. Neither length, place nor first word gives the truth away: the tests check that
+baselines which use them stay near chance.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """FACTOR, the news part: how a news text goes on, against three false variations of the sentence.
 
 A prefix ends in the whitespace before its sentence, and candidates follow it with nothing between,
-as the release's own script has it. The prefix is the question: where it is left out, only the
+as in the script of the release. The prefix is the question: where it is left out, only the
 whitespace at its end stays, so that both readings begin a candidate alike.
 """
 

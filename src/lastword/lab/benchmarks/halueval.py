@@ -101,7 +101,7 @@ HALUEVAL_SUM = Benchmark(
 _FIB_FILES = ("fib/summarization_data.json", "fib.json", "fib.jsonl")
 FIB = Benchmark(
     name="fib",
-    # A folder's own summarization_data.json is FIB's if the folder is called so, else HaluEval's.
+    # A summarization_data.json in a folder named fib is FIB's, elsewhere HaluEval's.
     read=Source((*_FIB_FILES, f"../{_FIB_FILES[0]}")).read,
     parse=_parse_sum,
     templates={"document": _DOCUMENT},

@@ -2,7 +2,7 @@
 
 `truthful` gives the labels that metrics need. `question` is shown to people; where the prompt holds
 it once, the prompt without it is the question-blind one, unless `blind_prompt` gives that itself.
-A template of the user's own sees `prompt` and `question`; a prompt that is a conversation is
+A user's template has `prompt` and `question`; a prompt that is a conversation is
 written by the tokenizer's chat template.
 """
 
@@ -40,6 +40,6 @@ def _verify(questions: Sequence[tuple[Example, ...]]) -> str:
     ids: set[str] = set()
     for (example,) in questions:
         if example.id in ids:
-            raise InputError(f"two items have the id {example.id}; give each its own")
+            raise InputError(f"two items have the id {example.id}; ids must be unique")
         ids.add(example.id)
     return f"{len(questions)} items"

@@ -1,4 +1,7 @@
-"""Read the rows of a benchmark: from a file, a folder of files, or the hub."""
+"""Read the rows of a benchmark: from a file, a folder of files, or the hub.
+
+Rows that are missing or malformed raise `InputError`.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,11 +39,7 @@ class Source:
     take: int | None = None
 
     def read(self, data: Path | None) -> Rows:
-        """Rows from a file or folder, or from the hub where no path is given.
-
-        Raises:
-            InputError: Nothing there, unreadable, or not rows.
-        """
+        """Rows from a file or folder, or from the hub where no path is given."""
         table = self._from_hub() if data is None else self._from_path(data)
         return Rows(table.rows[: self.take], table.source)
 
@@ -101,11 +100,7 @@ def _cache_alone_if_unreachable() -> Iterator[None]:
 
 
 def text_field(row: Row, name: str, place: int) -> str:
-    """Return a text of a row without outer whitespace, which may give labels away (section 10).
-
-    Raises:
-        InputError: The field is missing or not a text.
-    """
+    """Return a text of a row without outer whitespace, which may give labels away (section 10)."""
     value = row.get(name)
     if not isinstance(value, str):
         came = f"has {', '.join(row)}" if name not in row else f"is {type(value).__name__}"

@@ -1,7 +1,7 @@
 """TruthfulQA, multiple choice: each question is two items (method, section 10); and binary.
 
 `42/mc1` chooses among `mc1_targets` (one truth) and counts for MC1; `42/mc2` among `mc2_targets`
-(several truths) and counts for MC2 and MC3. Each is routed as an item of its own; both share the
+(several truths) and counts for MC2 and MC3. Each is routed as a separate item; both share the
 prompt. The default template is the benchmark's six-question preamble, read at run time from
 lm-evaluation-harness's installed task file: its text is not carried here.
 
@@ -119,7 +119,7 @@ def _qa6() -> Template:
     spec = find_spec("lm_eval")  # finds, does not import
     if spec is None or not spec.submodule_search_locations:
         raise InputError(
-            "truthfulqa/qa6 is read from lm-evaluation-harness's own task file: "
+            "truthfulqa/qa6 is read from the task file of lm-evaluation-harness: "
             "pip install 'lastword[lab]', or choose --template truthfulqa/own6"
         )
     path = Path(next(iter(spec.submodule_search_locations))) / _TASK_FILE

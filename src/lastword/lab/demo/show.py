@@ -1,20 +1,32 @@
-"""`lastword demo`: what TRACE does to a model, in the terminal and as a page."""
+"""`lastword demo`: what TRACE does to a model, in the terminal and as one offline page."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
-from lastword.lab.demo.outcome import Watch, answer
-from lastword.lab.demo.page import write_page
-from lastword.lab.demo.story import TERMS, DemoPart, Story, story
-from lastword.lab.demo.terminal import story_lines
+from lastword.errors import InputError
+from lastword.lab.demo.outcome import Watch, answer, gain
+from lastword.lab.demo.story import TERMS, DemoPart, Story, story, withheld_by
+from lastword.records.document import compress, document
+from lastword.records.item_view import item, text
+from lastword.records.portrait import short
+from lastword.records.table import correction
+from lastword.rule.geometry import margin
+from lastword.rule.theta import Theta
+from lastword.trust.summary import ALLOWED
 
 if TYPE_CHECKING:
     from lastword.decide.tracer import Tracer
+
+_ASSETS = Path(__file__).parent / "assets"
+_SCRIPTS = ("data.js", "trajectory.js", "portrait.js", "demo.js")
 
 
 def show(
@@ -44,6 +56,92 @@ def show(
 
 def tell(part: DemoPart, tracer: "Tracer", watch: Watch) -> Story:
     """Return the story of a part, with whole trajectories for its two examples only."""
-    tale = story(part, tracer, answer(tracer, part.items(), watch, "decide"), TERMS)
-    whole = answer(tracer, [o.item for o in tale.examples.values()], lambda some, *_: some)
+    items = {item.id: item for item in part.items()}
+    tale = story(part, tracer, answer(tracer, [*items.values()], watch, "decide"), TERMS)
+    examples = [items[record.id] for record in tale.examples.values()]
+    whole = answer(tracer, examples, lambda some, *_: some)
     return replace(tale, examples=dict(zip(tale.examples, whole, strict=True)))
+
+
+def story_lines(tale: Story, advice: Sequence[tuple[str, str]]) -> Group:
+    """Return one correction, one break, what the certificate allows, figures, and what next."""
+    title = f"A small model answers {tale.items} questions: what TRACE changes and what is allowed"
+    parts = (
+        _columns(_cases(tale)),
+        _columns([*_certificate(tale), ("accuracy", Text(_accuracies(tale)))]),
+        Text(tale.part.note),
+        _columns((name, Text(use)) for name, use in advice),
+    )
+    return Group(Text(title, style="bold"), *(Padding(part, (1, 0, 0, 0)) for part in parts))
+
+
+def _cases(tale: Story) -> Iterator[tuple[str, Text]]:
+    for record in tale.examples.values():
+        word, truth = ("corrected", "true") if gain(record) > 0 else ("broken", "false")
+        yield word, Text(record.question or record.prompt)
+        answers = (record.decision.base_answer, record.decision.answer)
+        yield "", correction(*(short(text, 28) for text in answers)).append(f", which is {truth}")
+
+
+def _certificate(tale: Story) -> Iterator[tuple[str, Text]]:
+    alpha = f"{100 * tale.finding.terms.alpha:g}%"
+    yield "requested", Text(f"at most {alpha} of all answers may be broken, and accuracy must rise")
+    yield "allowed", Text(tale.lines[1].removeprefix(ALLOWED).removesuffix("."))
+    for record in tale.examples.values():
+        name = "the correction" if gain(record) > 0 else "the break"
+        stays = f"not allowed: the answer stays “{short(record.decision.base_answer, 28)}”"
+        word = stays if withheld_by(tale.finding, record) else "allowed"
+        yield "", Text(f"{name} ({margin(record.decision.scores):.2f} nats) is {word}")
+
+
+def _accuracies(tale: Story) -> str:
+    corrected, certified = (
+        f"{_percent(effect.right)}% ({effect.fixed} corrected, {effect.broken} broken)"
+        for effect in (tale.corrected, tale.certified)
+    )
+    return (
+        f"chance {_percent(tale.chance)}%, the model {_percent(tale.base)}%, "
+        f"with TRACE {corrected}, under the certificate {certified}"
+    )
+
+
+def _columns(rows: Iterable[tuple[str, Text]]) -> Table:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(min_width=8, overflow="fold")
+    grid.add_column()
+    for name, words in rows:
+        grid.add_row(Text(name, style="bold"), words)
+    return grid
+
+
+def _percent(share: float) -> str:
+    return "–" if math.isnan(share) else f"{100 * share:.1f}"
+
+
+def write_page(
+    path: Path, stories: Sequence[Story], verdict: Mapping[str, Any] | None = None
+) -> None:
+    """Write one self-contained HTML file."""
+    records = [record for story in stories for record in story.examples.values()]
+    html = document(
+        "demo.html.j2",
+        _SCRIPTS,
+        {"items": compress([(text(record), item(record, Theta())) for record in records])},
+        assets=_ASSETS,
+        title="lastword demo",
+        stories=stories,
+        verdict=verdict,
+        lines=[] if verdict is None else _lines(verdict),
+    )
+    try:
+        path.write_text(html, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _lines(verdict: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the accuracies that a reader compares, of all that `try` has."""
+    contest, certified = verdict["contest"], verdict["certificate"]["line"]
+    lines = {line["name"]: line for line in [*contest["lines"], *filter(None, [certified])]}
+    names = ("chance", "the model", contest["correction"], "bag of words", contest["probe"])
+    return [lines[name] for name in (*names, "certified") if name in lines]

@@ -9,9 +9,11 @@ from scipy.special import softmax
 
 from lastword.lab.benchmarks import demo
 from lastword.lab.benchmarks.everyday import EVERYDAY
-from lastword.lab.demo.outcome import BROKEN, CORRECTED, RULES, ItemOutcome
+from lastword.lab.demo.outcome import BROKEN, CORRECTED, RULES, gain
 from lastword.records.cells import mean
 from lastword.records.metrics import fixed_and_broken
+from lastword.records.record import Record
+from lastword.rule.geometry import margin
 from lastword.text.items import Item
 from lastword.trust.certify import Finding, certify
 from lastword.trust.groups import marks, numbers
@@ -33,7 +35,6 @@ class DemoPart:
     """A model and the questions that the demo puts to it.
 
     Attributes:
-        name: Of the model, in front of an item.
         note: What the model is, and what follows from it for others.
     """
 
@@ -73,7 +74,7 @@ WITHHELD = f"{BROKEN}, of those that the certificate does not allow"
 
 @dataclass(frozen=True)
 class AnswerCounts:
-    """The counts of what became of all answers."""
+    """The accuracy of some answers, and how many were corrected and broken."""
 
     name: str
     right: float
@@ -102,7 +103,7 @@ class Story:
     certified: AnswerCounts
     finding: Finding
     lines: list[str]
-    examples: Mapping[str, ItemOutcome]
+    examples: Mapping[str, Record]
 
     @property
     def headline(self) -> str:
@@ -132,60 +133,61 @@ class Story:
             "corrected": asdict(self.corrected),
             "certified": asdict(self.certified),
             "certificate": self.lines,
-            "examples": {rule: o.item.id for rule, o in self.examples.items()},
+            "examples": {rule: record.id for rule, record in self.examples.items()},
         }
 
 
-def story(part: DemoPart, tracer: "Tracer", outcomes: Sequence[ItemOutcome], terms: Terms) -> Story:
+def story(part: DemoPart, tracer: "Tracer", records: Sequence[Record], terms: Terms) -> Story:
     """Return the story of a model's answers: accuracy, certificate and two examples."""
-    finding = _certified(tracer, outcomes, terms)
-    stands = [withheld_by(finding, o) is None for o in outcomes]
+    finding = _certified(tracer, records, terms)
+    stands = [withheld_by(finding, record) is None for record in records]
     return Story(
         part,
-        items=len(outcomes),
-        chance=mean([o.chance for o in outcomes]),
-        base=mean([o.mc1_base for o in outcomes]),
-        corrected=_effect("corrected", outcomes, [True] * len(outcomes)),
-        certified=_effect("under the certificate", outcomes, stands),
+        items=len(records),
+        chance=mean([mean([*map(float, record.truthful or ())]) for record in records]),
+        base=mean([record.mc1_base or 0.0 for record in records]),
+        corrected=_effect("corrected", records, [True] * len(records)),
+        certified=_effect("under the certificate", records, stands),
         finding=finding,
         lines=summary(finding, part.model, [part.benchmark], failed=0),
-        examples=_examples(outcomes, stands),
+        examples=_examples(records, stands),
     )
 
 
-def withheld_by(finding: Finding, outcome: ItemOutcome) -> str | None:
+def withheld_by(finding: Finding, record: Record) -> str | None:
     """Return the certificate's rule that withholds an answer; None if the answer is allowed."""
-    if outcome.stays:
+    answer = record.decision
+    if answer.index == answer.base_index:
         return None
-    return finding.policy.withholds(outcome.decision.operator, outcome.margin)
+    return finding.policy.withholds(answer.operator, margin(answer.scores))
 
 
-def _certified(tracer: "Tracer", outcomes: Sequence[ItemOutcome], terms: Terms) -> Finding:
-    decisions, items = [o.decision for o in outcomes], [o.item for o in outcomes]
+def _certified(tracer: "Tracer", records: Sequence[Record], terms: Terms) -> Finding:
+    answers = [record.decision for record in records]
     labelled = Labelled(
-        mc1_base=np.array([o.mc1_base for o in outcomes]),
-        mc1=np.array([o.mc1 for o in outcomes]),
-        overrides=np.array([not o.stays for o in outcomes]),
-        operators=np.array([d.operator for d in decisions]),
-        margins=np.array([o.margin for o in outcomes]),
-        base_confidence=np.array([softmax(d.base_scores).max() for d in decisions]),
-        confidence=np.array([softmax(d.scores).max() for d in decisions]),
-        groups=numbers([list(marks(i.id, i.prompt, i.candidates, i.group)) for i in items]),
+        mc1_base=np.array([record.mc1_base for record in records]),
+        mc1=np.array([record.mc1 for record in records]),
+        overrides=np.array([a.index != a.base_index for a in answers]),
+        operators=np.array([a.operator for a in answers]),
+        margins=np.array([margin(a.scores) for a in answers]),
+        base_confidence=np.array([softmax(a.base_scores).max() for a in answers]),
+        confidence=np.array([softmax(a.scores).max() for a in answers]),
+        groups=numbers([list(marks(r.id, r.prompt, r.candidates, r.shared)) for r in records]),
     )
     return certify(labelled, scalar_operator(tracer.invariant, tracer.theta.tau_I), terms)
 
 
-def _effect(name: str, outcomes: Sequence[ItemOutcome], stands: Sequence[bool]) -> AnswerCounts:
-    gains = [o.gain if s else 0.0 for o, s in zip(outcomes, stands, strict=True)]
-    right = mean([o.mc1_base + gain for o, gain in zip(outcomes, gains, strict=True)])
+def _effect(name: str, records: Sequence[Record], stands: Sequence[bool]) -> AnswerCounts:
+    gains = [gain(r) if stand else 0.0 for r, stand in zip(records, stands, strict=True)]
+    right = mean([(r.mc1_base or 0.0) + g for r, g in zip(records, gains, strict=True)])
     return AnswerCounts(name, right, *fixed_and_broken(gains))
 
 
-def _examples(outcomes: Sequence[ItemOutcome], stands: Sequence[bool]) -> Mapping[str, ItemOutcome]:
+def _examples(records: Sequence[Record], stands: Sequence[bool]) -> Mapping[str, Record]:
     """Return the first allowed repair and the first withheld break, or the first of each."""
-    firsts: dict[str, ItemOutcome] = {}
+    firsts: dict[str, Record] = {}
     for rule, stricter, stand in ((CORRECTED, CERTIFIED, True), (BROKEN, WITHHELD, False)):
-        pairs = [(o, s) for o, s in zip(outcomes, stands, strict=True) if RULES[rule](o)]
-        strict = [(stricter, o) for o, s in pairs if s is stand]
-        firsts.update((strict or [(rule, o) for o, _ in pairs])[:1])
+        pairs = [(r, s) for r, s in zip(records, stands, strict=True) if RULES[rule](r)]
+        strict = [(stricter, r) for r, s in pairs if s is stand]
+        firsts.update((strict or [(rule, r) for r, _ in pairs])[:1])
     return firsts

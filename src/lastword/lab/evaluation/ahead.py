@@ -40,7 +40,7 @@ class Ahead:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Finish the window that is being encoded; it is not asked for any more."""
+        """Wait for the window that is being encoded, and drop it."""
         self._thread.shutdown(cancel_futures=True)
 
     def window(self, start: int) -> "Batch":

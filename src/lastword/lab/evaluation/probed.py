@@ -1,7 +1,9 @@
 """Probed: what probes know of a cell's texts, depth by depth, cross-fitted (method, section 19).
 
-Of items that all have the same options and kept their states (`lastword eval --states`). Every text
+The items all have the same options and stored states (`lastword eval --states`). Every text
 is answered by fits on other groups of texts, which choose depth, pooling and penalty themselves.
+
+A cell that no probe can be fitted to raises `RecordError`, which says why.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +22,6 @@ from lastword.probes.words import bag_of_words
 from lastword.records.cells import Cell
 from lastword.records.columns import Places
 from lastword.records.schema import STATES
-from lastword.records.stored import Disk
 from lastword.trust.crossfit import Folds, cross_fit, deal_folds
 from lastword.trust.grouping import Groups, groups_at
 
@@ -44,7 +45,6 @@ class ProbedCell:
 
     Attributes:
         places: Of the texts among the cell's items.
-        groups: Of the texts.
         scores: Log-probabilities of every item's candidates by `probe` and `probe-last`; None for
             an item that was not drawn.
         right: Where `probe`, `probe-last` and `words` are right, by name [texts].
@@ -63,7 +63,7 @@ def obstacle(candidates: Iterable[Iterable[str]], truthful: Iterable[Any]) -> st
 
     Args:
         candidates: Of each item.
-        truthful: Which of them are right, of each item; None where that is not known.
+        truthful: Which of them are right, of each item; None if unlabelled.
     """
     if len({frozenset(options) for options in candidates}) != 1:
         return "options differ by item"
@@ -73,11 +73,7 @@ def obstacle(candidates: Iterable[Iterable[str]], truthful: Iterable[Any]) -> st
 
 @lru_cache(maxsize=16)  # a comparison and a figure ask for the same
 def probed(cell: Cell) -> ProbedCell:
-    """Fit probes of every depth to the texts of a cell, and answer each by fits on others.
-
-    Raises:
-        RecordError: There is nothing to fit on, and why.
-    """
+    """Fit probes of every depth to the texts of a cell, and answer each by fits on others."""
     places = cell.mc1_places
     if len(places) > MOST:
         places = np.sort(np.random.default_rng(SEED).choice(places, MOST, replace=False))
@@ -114,13 +110,8 @@ class _LabelledTexts:
 
 
 def _read(cell: Cell, places: Places) -> _LabelledTexts:
-    """Return the texts of some items, with their states if the run stored them.
-
-    Raises:
-        RecordError: No probe can answer these items.
-    """
-    source = cell.source
-    info = source.info if isinstance(source, Disk) else {}
+    """Return the texts of some items, with their states if the run stored them."""
+    info = cell.info
     which = np.isin(np.arange(len(cell.items)), places)
     rows: dict[int, tuple[Any, ...]] = {}
     names = ("prompt", "candidates", *([STATES] if info.get("states") else []))

@@ -52,7 +52,6 @@ class EvalJob:
     """One cell: a model on a benchmark under a template.
 
     Attributes:
-        work: What is run.
         items: The items, in the benchmark's order.
         info: What `run.json` says before anything is planned.
         inputs: The part of each item's prompt that states are pooled over; None keeps no states.
@@ -70,14 +69,7 @@ class EvalJob:
 
 @dataclass(frozen=True)
 class RecordPart:
-    """Records of one group, all or some, as the bytes of their file.
-
-    Attributes:
-        group: Number of the group in the plan.
-        content: The Parquet file.
-        items: How many records it holds.
-        failed: How many of them are of items that failed.
-    """
+    """Records of one group, all or some, as the bytes of their file."""
 
     group: int
     content: bytes
@@ -90,7 +82,6 @@ class RunResult:
     """The outcome of one start of a job.
 
     Attributes:
-        cell: Folder of the cell.
         items: How many items this start was for (a shard's, where it was one).
         resumed: How many of them an earlier start had done.
         failed: How many of them failed, now or earlier.
@@ -147,12 +138,7 @@ def finished(
 ) -> RunResult | None:
     """Return the result of a start that has nothing to do; None where only the model can tell.
 
-    Args:
-        options: The model.
-        work: What is run.
-        out: Root of the cells.
-        extent: How much of it is done here.
-        engine: What the tracer's `describe` would say of another engine than transformers.
+    `engine` is what the tracer's `describe` would say of another engine than transformers.
 
     Raises:
         RecordError: The cell is of another schema, or too many of its items failed.
@@ -183,26 +169,12 @@ def _conversation(decider: "Decider", items: Sequence[Item]) -> dict[str, Any]:
 
 
 def encode(decider: "Decider", job: EvalJob, places: Sequence[int]) -> "Batch":
-    """Items by place as tokens, or as why they have none.
-
-    Raises:
-        InputError: The chat template refuses a prompt.
-    """
+    """Items by place as tokens, or as why they have none."""
     return dict(zip(places, decider.encode([job.items[p] for p in places]), strict=True))
 
 
 def compute(decider: "Decider", job: EvalJob, group: int, batch: "Batch") -> list[Row]:
-    """Return the records of one batch of items, in their order.
-
-    If a batch has logits that are not finite, its items are computed again one by one, so that
-    only the items with such logits fail.
-
-    Args:
-        decider: The model.
-        job: What is run.
-        group: Number of their group in the plan.
-        batch: The items: all of the group, or some.
-    """
+    """Return the records of one batch of a group's items, in their order."""
     examples, name = job.work.dataset.examples, job.work.name
     where = {p: Place(name, examples[p].kind, p, group) for p in batch}
     scope = decider.scope(job.work.record, job.work.blind, job.work.methods)
@@ -220,15 +192,7 @@ def compute(decider: "Decider", job: EvalJob, group: int, batch: "Batch") -> lis
 
 
 def part(decider: "Decider", job: EvalJob, group: int, batch: "Batch", pace: Pace) -> RecordPart:
-    """Return serialised records of a group's first items, as many as the pace allows.
-
-    Args:
-        decider: The model.
-        job: What is run.
-        group: Number of the group in the plan.
-        batch: The items of the group without a record.
-        pace: The measured pace of the model; updated here.
-    """
+    """Return records of a group's first missing items, as many as the pace allows."""
     rows = paced(batch, partial(compute, decider, job, group), pace)
     failed = sum(row["error"] is not None for row in rows)
     return RecordPart(group, serialise(rows), len(rows), failed)
@@ -241,14 +205,9 @@ def execute(
     extent: Extent = Extent(),  # noqa: B008 - frozen
     advance: Callable[[int], None] | None = None,
 ) -> RunResult:
-    """Do what the cell lacks and keep it, part by part; started again, it goes on.
+    """Do what the cell lacks and store it, part by part; started again, it continues.
 
-    Args:
-        decider: The model.
-        job: What is run.
-        out: Root of the cells.
-        extent: How much of it is done here.
-        advance: Told how many items are done, at the start and after every part.
+    `advance` gets the number of items done, at the start and after every part.
 
     Raises:
         RecordError: The cell holds another run, the disk refuses, or too many items failed.
@@ -262,7 +221,7 @@ def execute(
                 if not run.gaps:
                     run.extend(plan_groups(decider, ahead.window(run.plan_size)))
                     continue
-                group, places = next(iter(run.gaps.items()))  # what is kept leaves it
+                group, places = next(iter(run.gaps.items()))  # stored items leave it
                 yield part(decider, job, group, ahead.take(places), pace)
 
     return collect(job.info, out, parts, extent, advance)
@@ -275,19 +234,10 @@ def collect(
     extent: Extent = Extent(),  # noqa: B008 - frozen
     advance: Callable[[int], None] | None = None,
 ) -> RunResult:
-    """Keep the parts that a cell lacks, as they come and in any order.
+    """Store the parts that a cell lacks, as they come and in any order.
 
-    Args:
-        info: What is run.
-        out: Root of the cells.
-        parts: Makes what a run lacks, part by part, each when it is asked for: then the one before
-            is kept.
-        extent: How much of it is done here.
-        advance: Told how many items are done, at the start and after every part.
-
-    Raises:
-        RecordError: The cell holds another run, the disk refuses, or too many items failed.
-        RunLockedError: Another process does the same.
+    `parts` makes them one by one: the next is made after the one before is stored. The rest is as
+    for `execute`.
     """
     cell = cell_folder(out, info["model"], info["benchmark"])
     with Run(cell, info, extent.shard) as run:

@@ -44,7 +44,6 @@ class GridStatistics:
 
     Attributes:
         cells: How many cells have a delta.
-        mean: Their unweighted mean.
         interval: Bootstrap interval of the mean over cells; nan for fewer than `LEAST_CELLS`.
         sign_p: Exact one-sided sign test against `as likely down as up`.
         negative: How many cells regress.
@@ -62,19 +61,10 @@ class Judgement:
     """The verdict on one cell, and how sure it is.
 
     Attributes:
-        model: The model's name.
-        benchmark: The benchmark's name.
-        items: How many items count for MC1.
-        failed: How many items failed.
         delta_mc1: Mean corrected minus base MC1, in [-1, 1].
         interval_mc1: Its paired bootstrap interval over groups of items.
-        delta_mc2: Mean corrected minus base MC2, in [-1, 1].
-        interval_mc2: Its paired bootstrap interval over items.
-        fixed: Answers that correction made right.
-        broken: Answers that correction made wrong.
         won: Groups of items in which more is fixed than broken: copies, and the two of a pair,
             are one.
-        lost: Groups in which more is broken than fixed.
         p: McNemar's exact test over groups, two-sided.
         p_holm: p after Holm's correction over the cells judged together.
         finding: `hurts` or a gain where p after Holm's correction is below 0.05, else `unclear`; a
@@ -207,7 +197,7 @@ def judge(
     Args:
         cells: The cells.
         objections: One reason per cell not to call its gain help; an empty text is no objection.
-            If left out, no cell is found to help.
+            Without them no cell is said to help.
         others: p-values of other tests that are shown beside these, and share Holm's correction.
     """
     gains = [cell.gains_mc1 for cell in cells]
@@ -245,6 +235,12 @@ def judge(
             )
         )
     return judgements
+
+
+def verdict_lines(judgement: Judgement, controls: str) -> list[str]:
+    """Return the verdict on a cell for people, and below it its controls, if there are any."""
+    line = f"{judgement.model} on {judgement.benchmark}: {judgement.sentence}"
+    return [line, f"  {controls}"] if controls else [line]
 
 
 def verdict(gain: float, p: float, objection: str) -> Finding:

@@ -20,8 +20,6 @@ class Work:
     """One benchmark under one template, and what is read of its items.
 
     Attributes:
-        dataset: The benchmark's examples.
-        template: Makes the prompts.
         blind: What is read with the question left out: `base` the question-blind baseline, `all`
             every depth and T too, `none` nothing.
         methods: TRACE's peers that score the items too, by name (`lastword.methods.resolve`).
@@ -74,11 +72,7 @@ class Extent:
     max_failures: int | None = None
 
     def require_few(self, failed: int, folder: Folder) -> None:
-        """Stop where too many items failed.
-
-        Raises:
-            RecordError: More than the limit.
-        """
+        """Stop where too many items failed."""
         if self.max_failures is not None and failed > self.max_failures:
             raise RecordError(
                 f"stopped: {failed} items failed, more than the {self.max_failures} of "

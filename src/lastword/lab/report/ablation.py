@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from lastword.lab.report.figures import numbers, side_by_side
-from lastword.lab.report.table import Marked, Table, Value, columns
+from lastword.lab.report.table import Marked, Table, Value
 from lastword.records.cells import mean, mean_known
 from lastword.records.figure_parts import Bars, Figure, Line, Mark, Note, Panel, Rule
 from lastword.records.readings import OVERRIDING, Readings
@@ -39,7 +39,6 @@ class Effect:
     """One variant over all cells.
 
     Attributes:
-        label: What was replaced, or the constant that was moved.
         deltas: Mean delta MC1 and delta MC2 of each cell, in [-1, 1]; nan where none counts.
         value: What the constant was moved to; nan of a replacement.
     """
@@ -139,8 +138,8 @@ def reading_table(effects: Sequence[Effect], theta: Theta) -> Table:
         "lambda_0 is the least weight of. Readings of I(M): rows of W_O, block e, norm (method, "
         "sections 5 and 7).",
     )
-    heads = columns(f"Reading | {_ABLATED}")
-    return Table("readings", "Readings that the paper leaves open", heads, rows, notes)
+    heads = f"Reading | {_ABLATED}"
+    return Table.of("readings", "Readings that the paper leaves open", heads, rows, notes)
 
 
 def sweeps(cells: Sequence[Readings], theta: Theta) -> Sweeps:
@@ -170,10 +169,10 @@ _ABLATED = "ΔMC1 +.2 | ΔMC2 +.2 | Negative MC1 cells | Negative MC2 cells | Ce
 
 def necessity_table(effects: Sequence[Effect]) -> Table:
     """Return the table of the published rule and its variants without one component each."""
-    heads = columns(f"Variant | {_ABLATED}")
+    heads = f"Variant | {_ABLATED}"
     body = tuple((effect.label, *_ablated(effect)) for effect in effects)
     notes = (_DROPPED, *([_GATED] if any(e.label == QUESTION_GATE for e in effects) else []))
-    return Table("ablation", "Necessity of the components", heads, body, notes)
+    return Table.of("ablation", "Necessity of the components", heads, body, notes)
 
 
 def sweep_table(swept: Sweeps, theta: Theta) -> Table:
@@ -189,8 +188,8 @@ def sweep_table(swept: Sweeps, theta: Theta) -> Table:
         "The paper's five regressions at that point are rounding noise of a computed 1.",
         "eta above 1 lies outside the paper's range.",
     )
-    heads = columns(f"Constant | Value | {_ABLATED}")
-    return Table("sweeps", "Sensitivity to the constants", heads, tuple(body), notes)
+    heads = f"Constant | Value | {_ABLATED}"
+    return Table.of("sweeps", "Sensitivity to the constants", heads, body, notes)
 
 
 _DROPPED = (

@@ -2,41 +2,32 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from lastword.errors import RecordError
 from lastword.files.folder import Folder
 from lastword.files.writing import write_text
-from lastword.lab.evaluation.statistics import judge
-from lastword.lab.report import figures, tables
-from lastword.lab.report.ablation import (
-    ablation_figure,
-    by_reading,
-    necessity,
-    necessity_table,
-    reading_table,
-    sweep_table,
-    sweeps,
+from lastword.lab.evaluation.statistics import judge, verdict_lines
+from lastword.lab.report import (
+    ablation,
+    comparison,
+    cost,
+    dependence,
+    depths,
+    figures,
+    page_data,
+    published,
+    tables,
 )
-from lastword.lab.report.comparison import Comparison, comparison_tables, read_comparisons
-from lastword.lab.report.controls_table import controls_table
-from lastword.lab.report.cost import Timing, cost_figure, cost_table, read_timings
-from lastword.lab.report.dependence import dependence, dependence_figure, dependence_table
-from lastword.lab.report.depths import depths, depths_figure, depths_table
+from lastword.lab.report.comparison import Comparison
+from lastword.lab.report.cost import Timing
 from lastword.lab.report.page import CellReport, render
-from lastword.lab.report.page_data import data_blocks, sampled
-from lastword.lab.report.published import (
-    ablation_against_paper,
-    against_paper,
-    figure_against_paper,
-    per_model_against_paper,
-)
 from lastword.lab.report.table import Table, write_table
 from lastword.probes.controls import controls
 from lastword.records.cells import Cell, summarise
 from lastword.records.figure_parts import Diagram, Figure
-from lastword.records.info import read_runs
-from lastword.records.provenance import one_theta
+from lastword.records.info import one_theta, read_runs
 from lastword.records.readings import read
 from lastword.records.record import Record
 from lastword.records.stored import read_cells
@@ -48,10 +39,6 @@ class ReportInput:
     """Everything that a report is made from.
 
     Attributes:
-        cells: All cells.
-        theta: Theta of the runs.
-        timings: What the bench measured; empty without it.
-        comparisons: TRACE beside its peers, of the runs that `lastword compare` made.
         item: What the worked example and the figure across models show, as BENCHMARK-ID; None
             lets them choose.
         beside: Tables of others that stand before the records'.
@@ -67,12 +54,7 @@ class ReportInput:
 
 @dataclass(frozen=True)
 class Output:
-    """The files of a report, and its verdicts.
-
-    Attributes:
-        paths: Its files, the page last.
-        verdicts: Of every cell, in words, with its controls.
-    """
+    """The files of a report, and its verdicts."""
 
     paths: tuple[Path, ...]
     verdicts: tuple[str, ...]
@@ -101,7 +83,7 @@ def report(
         RecordError: No records, records of different settings, no such item, no timings, or a
             folder that cannot be written.
     """
-    timings = () if bench is None else tuple(read_timings(bench))
+    timings = () if bench is None else tuple(cost.read_timings(bench))
     material = replace(_read(runs), timings=timings, item=item, beside=beside)
     return write(material, out, with_paper=with_paper)
 
@@ -110,7 +92,9 @@ def _read(runs: Folder) -> ReportInput:
     """Read the records in a folder, and the facts of their runs."""
     cells = read_cells(runs)
     infos = read_runs(runs).values()
-    return ReportInput(cells, one_theta(infos), comparisons=tuple(read_comparisons(runs, cells)))
+    return ReportInput(
+        cells, one_theta(infos), comparisons=tuple(comparison.read_comparisons(runs, cells))
+    )
 
 
 def write(material: ReportInput, out: Path, *, with_paper: bool = False) -> Output:
@@ -126,13 +110,8 @@ def write(material: ReportInput, out: Path, *, with_paper: bool = False) -> Outp
         _write_page(index, material, views, made, pictures)
     except OSError as error:
         raise RecordError(f"cannot write to {out}: {error.strerror or error}") from error
-    return Output((*paths, index), tuple(line for view in views for line in _lines(view)))
-
-
-def _lines(view: CellReport) -> list[str]:
-    judgement, beside = view.judgement, view.controls.sentence
-    verdict = f"{judgement.model} on {judgement.benchmark}: {judgement.sentence}"
-    return [verdict, f"  {beside}"] if beside else [verdict]
+    verdicts = (verdict_lines(view.judgement, view.controls.sentence) for view in views)
+    return Output((*paths, index), tuple(chain.from_iterable(verdicts)))
 
 
 def _contents(
@@ -143,62 +122,54 @@ def _contents(
     worked, across = _chosen(material)
     readings = [read(cell, theta) for cell in cells]
     beside, summaries = [controls(cell) for cell in cells], [summarise(cell) for cell in cells]
-    needs = [dependence(c, theta, sighted=r) for c, r in zip(cells, readings, strict=True)]
+    needs = [
+        dependence.dependence(c, theta, sighted=r) for c, r in zip(cells, readings, strict=True)
+    ]
     judgements = judge(cells, [each.objection for each in beside])
-    own_readings = by_reading(readings, theta)
-    known = [curve for curve in map(depths, cells) if curve is not None]
-    effects, swept = necessity(readings, theta), sweeps(readings, theta)
+    by_readings = ablation.by_reading(readings, theta)
+    curves = [curve for curve in map(depths.depths, cells) if curve is not None]
+    effects, swept = ablation.necessity(readings, theta), ablation.sweeps(readings, theta)
     per_model = tables.per_model(summaries, theta)
-    cost = cost_table(material.timings) if material.timings else None
-    made = [
+    costs = cost.cost_table(material.timings) if material.timings else None
+    made: list[Table | None] = [
         *material.beside,
         tables.master(summaries, theta),
         tables.grid(summaries),
         per_model,
         tables.verdict_table(judgements),
-        controls_table(summaries, beside),
+        tables.controls_table(summaries, beside),
         tables.calibrations(summaries),
-        necessity_table(effects),
-        sweep_table(swept, theta),
-        *([reading_table(own_readings, theta)] if own_readings else []),
+        ablation.necessity_table(effects),
+        ablation.sweep_table(swept, theta),
+        ablation.reading_table(by_readings, theta) if by_readings else None,
         tables.scorer_constants(theta),
-        dependence_table(needs),
-        *([depths_table(known)] if known else []),
-        *(comparison_tables(material.comparisons) if material.comparisons else []),
-        *([cost] if cost else []),
-        *(
-            [
-                against_paper(summaries),
-                ablation_against_paper(effects),
-                per_model_against_paper(per_model),
-            ]
-            if with_paper
-            else []
-        ),
+        dependence.dependence_table(needs),
+        depths.depths_table(curves) if curves else None,
+        *comparison.comparison_tables(material.comparisons),
+        costs,
     ]
+    if with_paper:
+        made += [published.against_paper(summaries), published.ablation_against_paper(effects)]
+        made.append(published.per_model_against_paper(per_model))
     pictures = [
         figures.regimes(cells, theta),
         worked,
         figures.scorer_motifs(theta),
         figures.scorer_dataflow(theta),
-        ablation_figure(effects, swept, theta),
+        ablation.ablation_figure(effects, swept, theta),
         figures.per_model(per_model),
         across,
-        cost_figure(cost) if cost else None,
-        dependence_figure(needs),
-        depths_figure(known),
-        figure_against_paper(summaries, judgements) if with_paper else None,
+        cost.cost_figure(costs) if costs else None,
+        dependence.dependence_figure(needs),
+        depths.depths_figure(curves),
+        published.figure_against_paper(summaries, judgements) if with_paper else None,
     ]
     views = [CellReport(*row) for row in zip(summaries, judgements, beside, strict=True)]
-    return views, made, [figure for figure in pictures if figure is not None]
+    return views, [*filter(None, made)], [*filter(None, pictures)]
 
 
 def _chosen(material: ReportInput) -> tuple[Figure | None, Figure | None]:
-    """Draw one item end to end, and one on every model: the one asked for, or those that tell most.
-
-    Raises:
-        RecordError: No such item.
-    """
+    """Draw the item asked for, or the most telling one, end to end and on every model."""
     cells, theta = material.cells, material.theta
     if material.item is None:
         across = figures.hardest(cells)
@@ -218,7 +189,10 @@ def _write_page(
     pictures: Sequence[Figure | Diagram],
 ) -> None:
     cells = material.cells
-    listed, records = sum(map(len, sampled(cells))), sum(len(cell.records) for cell in cells)
+    listed, records = (
+        sum(map(len, page_data.sampled(cells))),
+        sum(len(cell.records) for cell in cells),
+    )
     sample = "" if listed == records else f"{listed:,} of the {records:,}"
-    blocks = data_blocks(cells, material.theta)
+    blocks = page_data.data_blocks(cells, material.theta)
     write_text(path, render(views, made, pictures, blocks, sample))

@@ -3,6 +3,8 @@
 It uses the records of runs with methods (`lastword compare`). A method is compared with the base of
 the same aggregation, so that a correction never gains by taking sums instead of means, and with
 TRACE on the same items.
+
+Records without the scores of a method raise `RecordError`.
 """
 
 import math
@@ -41,7 +43,7 @@ _STANDING = columns(
 )
 _BESIDE = columns("Wins | Losses | p .3g | Holm p .3g")
 _NOTES = (
-    "Each method is held against the base of its own aggregation; p is McNemar's exact test over "
+    "Each method is compared with the base of the same aggregation; p is McNemar's exact test over "
     "groups (copies and pairs are one), Holm's correction is over the methods of a cell.",
     "MC2 is the softmax of a method's scores as published (sums, means or sums over bytes), MC2 a "
     "token of the same scores as means over tokens. Only the latter compares between rows.",
@@ -83,16 +85,11 @@ class MethodResult:
     """One method on one cell. All shares lie in [0, 1]; nan where there is nothing to judge.
 
     Attributes:
-        method: Its full name.
         items: How many items count for MC1 and have its scores.
-        mc1: Mean MC1.
         delta_mc1: Mean MC1 minus the base's, on the same items.
         mc2: Mean MC2 of its scores as published, by log-sum-exp.
         mc2_normalised: Mean MC2 of the same scores as means over tokens.
-        mc3: Mean MC3.
         base: The base that it is held against: `base-mean`, `base-sum` or `base-bytes`.
-        against_base: Against that base.
-        against_trace: Against TRACE.
     """
 
     method: str
@@ -112,9 +109,7 @@ class Comparison:
     """Every method on one model and one benchmark.
 
     Attributes:
-        model: The model's name.
-        benchmark: The benchmark's name.
-        standings: One a method, in the order in which they were asked for.
+        standings: One a method, in the order of the request.
         alone: Mean MC1 of what is no method, by name: of what never reads the question, and of the
             oracles, which answer an item rightly if any depth ranks a truth first.
         unprobed: Why probes and words are left out; empty where they are not.
@@ -130,16 +125,7 @@ class Comparison:
 def compare(
     cell: Cell, methods: "Mapping[str, Aggregation]", fitted: "Mapping[str, Method] | None" = None
 ) -> Comparison:
-    """Judge every method of a cell.
-
-    Args:
-        cell: Records of a run that was asked for methods.
-        methods: Their aggregations by name.
-        fitted: Those of them that learn from the cell's items, and score them by its records.
-
-    Raises:
-        RecordError: The records hold no scores of a method.
-    """
+    """Judge every method of a cell."""
     scores = _Scores(cell, methods, fitted or {})
     words, unprobed = math.nan, ""
     try:
@@ -187,15 +173,7 @@ def _against(
 
 
 def read_comparisons(runs: Folder, parted: Sequence[Cell]) -> list[Comparison]:
-    """Return comparisons of the cells whose runs included methods.
-
-    Args:
-        runs: Folder of records, at any level.
-        parted: Its cells.
-
-    Raises:
-        RecordError: No records, or a file that cannot be read.
-    """
+    """Return comparisons of the cells whose runs included methods."""
     methods: dict[tuple[str, str], tuple[Any, ...]] = {}
     for folder in find_cells(runs):
         info = read_run(folder)
@@ -261,7 +239,9 @@ class _Scores:
 
 
 def comparison_tables(comparisons: Sequence[Comparison]) -> list[Table]:
-    """Every method of every cell against its base, and beside TRACE."""
+    """Tabulate every method of every cell against its base, and beside TRACE."""
+    if not comparisons:
+        return []
     rows: list[tuple[Value, ...]] = []
     beside: list[tuple[Value, ...]] = []
     for comparison in comparisons:
@@ -272,8 +252,8 @@ def comparison_tables(comparisons: Sequence[Comparison]) -> list[Table]:
     heads, other_heads = (*_CELL, *_STANDING), (*_CELL, *_BESIDE)
     notes = (*_NOTES, *_probe_notes(comparisons))
     return [
-        Table("comparison", "Every method on the same states", heads, tuple(rows), notes),
-        Table(
+        Table.of("comparison", "Every method on the same states", heads, rows, notes),
+        Table.of(
             "comparison-trace",
             "Every method beside TRACE",
             other_heads,

@@ -16,7 +16,7 @@ import numpy as np
 
 from lastword.errors import RecordError
 from lastword.lab.report.figures import model_name, side_by_side
-from lastword.lab.report.table import Table, columns
+from lastword.lab.report.table import Table
 from lastword.records.cells import mean_known
 from lastword.records.figure_parts import Bars, Figure, Panel
 
@@ -30,9 +30,6 @@ class Timing:
     """A cell timed end to end, warm, in seconds an item.
 
     Attributes:
-        model: The model's name.
-        benchmark: The benchmark's name.
-        depth: L; L + 1 depths can be read.
         plain: Plain scoring of the candidates, a pass a candidate.
         packed: Scoring alone on the road that TRACE takes.
         trace: TRACE, reading what the decision needs.
@@ -50,7 +47,7 @@ class Timing:
 
 def cost_table(timings: Sequence[Timing]) -> Table:
     """Seconds an item and ratios: a model's ratio is the mean of its cells' ratios."""
-    heads = columns(
+    heads = (
         "Model | L | Benchmarks | Plain base s/item .4 | Packed base s/item .4 | TRACE s/item .4"
         " | Packed TRACE / packed base .2 | Plain TRACE / plain base .2"
         " | Packed TRACE / plain base .2"
@@ -66,11 +63,11 @@ def cost_table(timings: Sequence[Timing]) -> Table:
     rows.append(("Mean over models", math.nan, len(timings), *means))
     notes = (
         "End to end, warm; models in the order of their depth. Plain: one pass a candidate.",
-        "Packed: shared text computed once. What correction costs is told by the ratios of like to "
+        "Packed: shared text computed once. The cost of correction is the ratio of like to "
         "like: packed to packed, and plain to plain, which is the paper's 2.27x. The last column "
         "compares unlike things: what TRACE takes here with what plain scoring takes.",
     )
-    return Table("cost", "Cost", heads, tuple(rows), notes)
+    return Table.of("cost", "Cost", heads, rows, notes)
 
 
 def _order(timing: Timing) -> tuple[int, str]:
@@ -78,11 +75,7 @@ def _order(timing: Timing) -> tuple[int, str]:
 
 
 def cost_figure(table: Table) -> Figure:
-    """Seconds an item, packed base and packed TRACE, of each model; models by depth.
-
-    Args:
-        table: What `cost_table` made.
-    """
+    """Seconds an item, packed base and packed TRACE, of each model; models by depth."""
     models, depths, _, _, packed, trace, ratios, plain, _ = zip(*table.rows[:-1], strict=True)
     pairs = zip(models, depths, strict=True)
     names = tuple(f"{model_name(name)} (L = {depth})" for name, depth in pairs)

@@ -11,10 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from lastword.files.shorten import counted
 from lastword.lab.evaluation.statistics import Interval, bootstrap_mean
-from lastword.lab.report.figures import model_name, numbers, side_by_side
-from lastword.lab.report.table import Table, Value, columns
+from lastword.lab.report.figures import (
+    MOST_DRAWN,
+    left_to_the_table,
+    model_name,
+    numbers,
+    side_by_side,
+)
+from lastword.lab.report.table import Table, Value
 from lastword.records.cells import Cell, mean
 from lastword.records.columns import Lists, Matrices, PerItem, Places
 from lastword.records.figure_parts import Bars, Figure, Line, Panel, Rule
@@ -25,12 +30,10 @@ from lastword.rule.theta import Theta
 
 PerDepth = Float[np.ndarray, " depths"]
 
-_MOST_DRAWN = 12  # cells; the table has all
-
 MEANING = (
     "Blind: the same candidates, and the same rule run whole, with the question left out of the "
     "template. Gain that needs the question: ΔMC1 less ΔMC1 blind, with a paired bootstrap "
-    "interval over items; what is left is a gain of the candidates' own wording."
+    "interval over items; what is left is a gain of the candidates' wording."
 )
 DEPTH_0 = (
     "With rotary positions depth 0 knows the prompt's last token alone: where both prompts end "
@@ -66,8 +69,6 @@ class Dependence:
     """One cell with the question and without, over its MC1 items that were read both ways.
 
     Attributes:
-        model: The model's name.
-        benchmark: The benchmark's name.
         items: How many items were read both ways.
         sighted: MC1 of S at every depth, in [0, 1] [depths].
         blind: MC1 of the blind S at every depth, in [0, 1] [depths].
@@ -90,10 +91,7 @@ class Dependence:
 def dependence(cell: Cell, theta: Theta, *, sighted: Readings | None = None) -> Dependence | None:
     """Return the rule compared with itself without the question; None without blind readings.
 
-    Args:
-        cell: The cell, of `lastword eval --blind all`; the rule is run without a certificate.
-        theta: Theta of the run.
-        sighted: The cell's readings with the question; None reads them here.
+    The rule is run without a certificate.
 
     Raises:
         RecordError: The run did not read every depth and T.
@@ -116,13 +114,7 @@ def dependence(cell: Cell, theta: Theta, *, sighted: Readings | None = None) -> 
 
 
 def by_depth(cell: Cell, trajectory: str, items: Places) -> PerDepth:
-    """Mean MC1 of S at every depth, over some of the items that count for it.
-
-    Args:
-        cell: The cell.
-        trajectory: The column of S.
-        items: Their places.
-    """
+    """Mean MC1 of S at every depth, over some of the items that count for it."""
     which = np.zeros(len(cell.items), dtype=bool)
     which[items] = True
     truthful = Lists.of(cell.items["truthful"])
@@ -156,36 +148,27 @@ def _paired(sighted: dict[str, PerItem], blind: dict[str, PerItem]) -> tuple[Gai
 
 
 def dependence_table(cells: Sequence[Dependence | None]) -> Table:
-    """Gains with the question and without, a row for TRACE and for each operator of a cell.
-
-    Args:
-        cells: One a cell; None where nothing was read blind.
-    """
-    heads = columns(
+    """Tabulate gains with and without the question: a row for TRACE and each operator of a cell."""
+    heads = (
         "Model | Benchmark | Items | Gain of | MC1 base .2 | MC1 base, blind .2 | ΔMC1 +.2"
         " | ΔMC1, blind +.2 | Needs the question +.2 | 95% low +.2 | 95% high +.2"
     )
     readings = [one for one in cells if one is not None]
     rows = tuple(_row(one, gain) for one in readings for gain in one.gains)
     notes = (MEANING, DEPTH_0) if readings else (MEANING,)
-    return Table("dependence", "Does it need the question?", heads, rows, notes + _unread(cells))
+    return Table.of("dependence", "Does it need the question?", heads, rows, notes + _unread(cells))
 
 
 def dependence_figure(cells: Sequence[Dependence | None]) -> Figure | None:
-    """MC1 by depth with the question and without, and the gains; None where nothing was read blind.
-
-    Args:
-        cells: As for the table.
-    """
+    """Draw MC1 by depth and the gains; None if nothing was read without the question."""
     readings = [one for one in cells if one is not None]
     if not readings:
         return None
-    panels = tuple(panel for one in readings[:_MOST_DRAWN] for panel in (_depths(one), _gains(one)))
-    more = len(readings) - _MOST_DRAWN
+    panels = tuple(panel for one in readings[:MOST_DRAWN] for panel in (_depths(one), _gains(one)))
     caption = (
         "Left, MC1 of the scores at each depth: blue with the question read, dashed grey with it "
         f"left out; the last depth is the base. Right, what the rule adds. {MEANING} {DEPTH_0}"
-        + (f" The table has {counted(more, 'more cell')}." if more > 0 else "")
+        f"{left_to_the_table(len(readings))}"
     )
     return Figure("dependence", "Does it need the question?", caption, panels, columns=2)
 
@@ -195,7 +178,7 @@ def _unread(cells: Sequence[Dependence | None]) -> tuple[str, ...]:
     if not unread:
         return ()
     return (
-        f"{unread} of {len(cells)} cells have no blind trajectory, so that it is not known what "
+        f"{unread} of {len(cells)} cells have no blind trajectory, so it is unknown how much "
         "of their gain needs the question: run `lastword eval --blind all`.",
     )
 

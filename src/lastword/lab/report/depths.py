@@ -9,24 +9,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from lastword.errors import RecordError
-from lastword.files.shorten import counted
 from lastword.lab.evaluation.probed import FOLDS, LAST, MOST, PROBE, WORDS, probed
 from lastword.lab.evaluation.statistics import Interval, bootstrap_mean
 from lastword.lab.report.dependence import by_depth
-from lastword.lab.report.figures import model_name
-from lastword.lab.report.table import Table, Value, columns
+from lastword.lab.report.figures import MOST_DRAWN, left_to_the_table, model_name
+from lastword.lab.report.table import Table, Value
 from lastword.records.cells import Cell, column, mean
-from lastword.records.figure_parts import Figure, Line, Panel, Rule
-from lastword.records.palette import Role
-from lastword.records.stored import Disk
+from lastword.records.figure_parts import Figure, Line, Panel, Role, Rule
 from lastword.trust.paired import folded
 
 MODEL = "the model"
 NAME, TITLE = "depths", "What each depth knows"
 _CAPTION = (
-    "Share right by depth: through the model's own head (grey) and by a probe of that depth (blue)."
+    "Share right by depth: through the model's head (grey) and by a probe of that depth (blue)."
 )
-_MOST_DRAWN = 12  # cells; the table has all
 _ROLES: Mapping[str, Role] = {
     "bag of words": "mix",
     "depth 0": "early",
@@ -40,9 +36,6 @@ class Depths:
     """One cell, over the texts that were fitted. Shares lie in [0, 1].
 
     Attributes:
-        model: The model's name.
-        benchmark: The benchmark's name.
-        texts: How many.
         head: Accuracy of the model's head at each depth, nan if it was not read.
         probe: Of a cross-fitted probe of each depth.
         chosen: Accuracy of a probe whose depth is chosen by its fit.
@@ -62,7 +55,7 @@ class Depths:
 
 def depths(cell: Cell) -> Depths | str | None:
     """Find what each depth of a cell knows; None without states, or why no probe can be fitted."""
-    if not (isinstance(cell.source, Disk) and cell.source.info.get("states")):
+    if not cell.info.get("states"):
         return None
     try:
         fit = probed(cell)
@@ -87,7 +80,7 @@ def depths(cell: Cell) -> Depths | str | None:
 
 def depths_table(cells: Sequence[Depths | str]) -> Table:
     """Return a table with one row per cell of what the middle adds, and notes on cells left out."""
-    heads = columns(
+    heads = (
         "Model | Benchmark | Texts | Chance .2 | The model .2 | Bag of words .2 | Depth 0 .2"
         " | Last depth .2 | Its depth .2 | The middle adds +.2 | 95% low +.2 | 95% high +.2"
         " | Best depth of the head | There .2"
@@ -99,7 +92,7 @@ def depths_table(cells: Sequence[Depths | str]) -> Table:
         "depth of the head is picked on these same texts.",
     )
     rows = tuple(_row(entry) for entry in cells if isinstance(entry, Depths))
-    return Table(
+    return Table.of(
         NAME, TITLE, heads, rows, (*notes, *(entry for entry in cells if isinstance(entry, str)))
     )
 
@@ -116,21 +109,18 @@ def _row(entry: Depths) -> tuple[Value, ...]:
     return (entry.model, entry.benchmark, entry.texts, *points, best, there)
 
 
-def depths_figure(found: Sequence[Depths | str]) -> Figure | None:
+def depths_figure(curves: Sequence[Depths | str]) -> Figure | None:
     """Draw a panel a cell; None where there is none."""
-    cells = [entry for entry in found if isinstance(entry, Depths)]
+    cells = [entry for entry in curves if isinstance(entry, Depths)]
     if not cells:
         return None
     panels = tuple(
         _panel(
             f"{model_name(entry.model)}\n{entry.benchmark}", entry.head, entry.probe, entry.beside
         )
-        for entry in cells[:_MOST_DRAWN]
+        for entry in cells[:MOST_DRAWN]
     )
-    more = len(cells) - _MOST_DRAWN
-    caption = f"{_CAPTION} Probes and words are cross-fitted." + (
-        f" The table has {counted(more, 'more cell')}." if more > 0 else ""
-    )
+    caption = f"{_CAPTION} Probes and words are cross-fitted.{left_to_the_table(len(cells))}"
     return Figure(NAME, TITLE, caption, panels, columns=2)
 
 

@@ -14,21 +14,8 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.ticker import LogFormatter, StrMethodFormatter
 
-from lastword.records.figure_parts import (
-    Arrow,
-    Band,
-    Bars,
-    Box,
-    Diagram,
-    Figure,
-    Key,
-    Line,
-    Note,
-    Panel,
-    Points,
-    Rule,
-)
-from lastword.records.palette import LOOKS
+from lastword.records import figure_parts as parts
+from lastword.records.figure_parts import LOOKS, Diagram, Figure, Panel
 
 FORMATS = ("pdf", "svg", "png")
 _PANEL_INCHES = (3.4, 2.6)
@@ -62,10 +49,7 @@ _STYLE: Any = {
 def save(figure: Figure | Diagram, folder: Path, *, least_columns: int = 2) -> list[Path]:
     """Write one figure as PDF, SVG and PNG into a folder; the same data gives the same bytes.
 
-    Args:
-        figure: What is drawn.
-        folder: Where to.
-        least_columns: Panels that it is wide, at least; one is legible on a phone.
+    A figure is at least `least_columns` panels wide; with one it is legible on a phone.
     """
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
         # A script that the font lacks is drawn as boxes: a blemish, not a reason to stop.
@@ -115,11 +99,11 @@ def _rows(figure: Figure) -> list[list[Panel]]:
 
 
 def _is_wide(*panels: Panel) -> bool:
-    return any(isinstance(m, Bars) and m.horizontal for panel in panels for m in panel.marks)
+    return any(isinstance(m, parts.Bars) and m.horizontal for panel in panels for m in panel.marks)
 
 
 def _height(panel: Panel) -> float:
-    bars = [mark for mark in panel.marks if isinstance(mark, Bars) and mark.horizontal]
+    bars = [mark for mark in panel.marks if isinstance(mark, parts.Bars) and mark.horizontal]
     per_name = 0.18 + 0.12 * max((mark.groups for mark in bars), default=0)
     height = 0.9 + per_name * len(bars[0].names) if bars else _PANEL_INCHES[1]
     return height + _KEY_INCHES * len(panel.key)
@@ -134,7 +118,7 @@ class _Sparse(LogFormatter):
 
 
 def _panel(panel: Panel, axes: Any) -> None:
-    has_name = any(isinstance(m, Rule) and m.axis == "x" and m.label for m in panel.marks)
+    has_name = any(isinstance(m, parts.Rule) and m.axis == "x" and m.label for m in panel.marks)
     # A rule's name stands under the title.
     axes.set_title(panel.title, pad=15 if has_name else None)
     axes.set_xlabel(panel.x_label)
@@ -168,12 +152,12 @@ def _bare(axes: Any) -> None:
     axes.set_ylim(0, 1)
 
 
-def _key_text(key: Sequence[Key]) -> str:
+def _key_text(key: Sequence[parts.Key]) -> str:
     suffix = {True: " (true)", False: " (false)", None: ""}
     return "\n".join(f"{k.letter}: {k.text}{suffix[k.true]}" for k in key)
 
 
-def _line(line: Line, axes: Any) -> None:
+def _line(line: parts.Line, axes: Any) -> None:
     look = LOOKS[line.role]
     axes.plot(
         line.x,
@@ -197,7 +181,7 @@ def _write(
     axes.annotate(text, at, shift, textcoords="offset points", **look)
 
 
-def _bars(bars: Bars, axes: Any) -> None:
+def _bars(bars: parts.Bars, axes: Any) -> None:
     width = 0.8 / bars.groups
     shift = (bars.group - (bars.groups - 1) / 2) * width
     places = [place + shift for place in range(len(bars.names))]
@@ -222,7 +206,7 @@ def _bars(bars: Bars, axes: Any) -> None:
         )
 
 
-def _points(points: Points, axes: Any) -> None:
+def _points(points: parts.Points, axes: Any) -> None:
     sizes = [36 * s for s in points.sizes] if points.sizes is not None else 36
     color = LOOKS[points.role].light
     axes.scatter(points.x, points.y, s=sizes, color=color, alpha=0.85, label=points.label or None)
@@ -235,7 +219,7 @@ def _points(points: Points, axes: Any) -> None:
         _write(axes, points.names[i], place, shift, ha="center", va=va, fontsize=6.5)
 
 
-def _rule(rule: Rule, axes: Any) -> None:
+def _rule(rule: parts.Rule, axes: Any) -> None:
     look = LOOKS[rule.role]
     draw = axes.axvline if rule.axis == "x" else axes.axhline
     draw(rule.at, color=look.light, linewidth=look.width, linestyle=_DASHES["dot"], zorder=1)
@@ -250,18 +234,25 @@ def _rule(rule: Rule, axes: Any) -> None:
         _write(axes, rule.label, (0.93, rule.at), (0, 2), xycoords=where, ha="left", **how)
 
 
-def _band(band: Band, axes: Any) -> None:
+def _band(band: parts.Band, axes: Any) -> None:
     axes.axvspan(band.start, band.end, color=LOOKS[band.role].light, zorder=0, linewidth=0)
 
 
-def _note(note: Note, axes: Any) -> None:
+def _note(note: parts.Note, axes: Any) -> None:
     ha, size, up = ("center", 7, 3) if note.centred else ("left", 9, 0)
     color = LOOKS[note.role].light
     _write(axes, note.text, (note.x, note.y), (0, up), ha=ha, fontsize=size, color=color)
 
 
 _DRAW: dict[type, Callable[[Any, Any], None]]
-_DRAW = {Line: _line, Bars: _bars, Points: _points, Rule: _rule, Band: _band, Note: _note}
+_DRAW = {
+    parts.Line: _line,
+    parts.Bars: _bars,
+    parts.Points: _points,
+    parts.Rule: _rule,
+    parts.Band: _band,
+    parts.Note: _note,
+}
 
 
 def _diagram(diagram: Diagram) -> Canvas:
@@ -274,14 +265,14 @@ def _diagram(diagram: Diagram) -> Canvas:
     return canvas
 
 
-def _box(box: Box, axes: Any) -> Any:
+def _box(box: parts.Box, axes: Any) -> Any:
     frame = {"facecolor": "white", "edgecolor": LOOKS[box.role].light, "linewidth": 1.4}
     frame["boxstyle"] = "round,pad=0.7"
     text, centred = f"{box.title}\n{box.text}", {"ha": "center", "va": "center"}
     return axes.text(box.x, box.y, text, linespacing=1.5, bbox=frame, **centred)
 
 
-def _arrow(arrow: Arrow, artists: dict[str, Any], axes: Any) -> None:
+def _arrow(arrow: parts.Arrow, artists: dict[str, Any], axes: Any) -> None:
     start, end = artists[arrow.start], artists[arrow.end]
     look = LOOKS["other" if arrow.dashed else "chosen"]
     axes.add_patch(

@@ -13,6 +13,7 @@ from jaxtyping import Bool
 from scipy.special import softmax
 
 from lastword.errors import RecordError
+from lastword.files.shorten import counted
 from lastword.lab.report.table import Table
 from lastword.records.cells import Cell, column
 from lastword.records.columns import Lists, PerItem, Places
@@ -30,10 +31,10 @@ from lastword.records.figure_parts import (
     Numbers,
     Panel,
     Points,
+    Role,
     Rule,
 )
 from lastword.records.item_view import band
-from lastword.records.palette import Role
 from lastword.records.portrait import Candidate, Portrait, portrait, short
 from lastword.records.record import Record
 from lastword.rule import geometry
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SHARES = (0.0, 1.0)
+MOST_DRAWN = 12  # cells in one figure; its table has all
 _CLOSE = 5
 _LOOKED_THROUGH = 10_000  # names that a mistyped one is compared with
 
@@ -153,7 +155,7 @@ def worked_example(record: Record, theta: Theta) -> Figure:
         f"One item end to end: {record.benchmark} {record.id} on {model_name(record.model)}, d_eff"
         f" = {answer.d_eff:.3f}, answered by {OPERATORS.get(answer.operator, answer.operator)}. (a)"
         " Candidate probabilities over depth; (b) decisiveness, whose argmax is ℓ*; (c) the gates"
-        " that were asked; (d) candidate probabilities and the margin of the scores before and"
+        " that were checked; (d) candidate probabilities and the margin of the scores before and"
         " after."
     )
     panels = (
@@ -213,12 +215,7 @@ def _before_after(answer: Answer) -> Panel:
 
 
 def across_models(rows: Sequence[Record], theta: Theta) -> Figure | None:
-    """One item on every model, ordered by I(M); None where fewer than two models read it.
-
-    Args:
-        rows: The item's records, a model each (`hardest` chooses one).
-        theta: Theta of the runs.
-    """
+    """One item on every model, ordered by I(M); None where fewer than two models read it."""
     if len(rows) < 2:
         return None
     rows = sorted(rows, key=lambda r: (_invariant(r), r.model))
@@ -277,9 +274,9 @@ def named(cells: Sequence[Cell], name: str) -> "pd.DataFrame":
     names = [(f"{c.benchmark}-" + c.records["id"].astype(str)).str.casefold() for c in cells]
     folded = name.casefold()
     places = [np.flatnonzero(ids == folded) for ids in names]
-    if not any(found.size for found in places):
+    if not any(some.size for some in places):
         places = [np.flatnonzero(ids == f"{folded}/mc1") for ids in names]
-    if not any(found.size for found in places):
+    if not any(some.size for some in places):
         some = pd.concat(names).head(_LOOKED_THROUGH).unique().tolist()
         close = get_close_matches(folded, some, _CLOSE, cutoff=0)
         raise RecordError(
@@ -287,7 +284,7 @@ def named(cells: Sequence[Cell], name: str) -> "pd.DataFrame":
             f"{', '.join(close)}"
         )
     pairs = zip(cells, places, strict=True)
-    rows = pd.concat([cell.whole(found) for cell, found in pairs if found.size])
+    rows = pd.concat([cell.whole(some) for cell, some in pairs if some.size])
     answers = rows[rows["error"].isna()]
     if answers.empty:
         raise RecordError(f"item {name!r} failed on every model: {rows['error'].iloc[0]}")
@@ -376,7 +373,7 @@ def scorer_motifs(theta: Theta) -> Figure:
     caption = (
         "Three illustrative traces of a token's log-probability over the feature depths, with the"
         " evidence h that each earns, and the weight α of the anchor mixture that normalised"
-        " evidence sets. Traces are drawn for illustration; h and α are the scorer's own."
+        " evidence sets. Traces are drawn for illustration; h and α are the scorer's."
     )
     return Figure("scorer-motifs", "What the scorer rewards", caption, tuple(panels), columns=4)
 
@@ -412,17 +409,19 @@ def _fractions(values: Sequence[float]) -> str:
     return ", ".join(f"{v:.2g}" for v in values)
 
 
+def left_to_the_table(cells: int) -> str:
+    """Return a sentence on the cells that a figure does not show; empty if it shows all."""
+    more = cells - MOST_DRAWN
+    return f" The table has {counted(more, 'more cell')}." if more > 0 else ""
+
+
 def side_by_side(*bars: Bars) -> tuple[Bars, ...]:
     """Set bars of the same names beside each other."""
     return tuple(replace(bar, group=place, groups=len(bars)) for place, bar in enumerate(bars))
 
 
 def per_model(table: Table) -> Figure:
-    """Draw who answers in each model, and its I(M) beside its mean gain.
-
-    Args:
-        table: The per-model table (`tables.per_model`): shares and deltas in points.
-    """
+    """Draw who answers in each model, and its I(M) beside its mean gain."""
     rows = [dict(zip((c.name for c in table.columns), row, strict=True)) for row in table.rows]
     rows.sort(key=lambda row: (row["I(M)"], row["Model"]))
     caption = (

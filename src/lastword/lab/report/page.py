@@ -40,13 +40,7 @@ _PLAIN = Column("", digits=3)
 
 @dataclass(frozen=True)
 class CellReport:
-    """One cell as the page shows it, beside its items.
-
-    Attributes:
-        summary: Its line of the master table.
-        judgement: The verdict on correction.
-        controls: What a gain has to beat.
-    """
+    """One cell as the page shows it, beside its items."""
 
     summary: Summary
     judgement: Judgement
@@ -65,12 +59,8 @@ def render(
 ) -> str:
     """Return the whole page as one HTML text.
 
-    Args:
-        cells: Cells, in the order of their blocks.
-        tables: Every table of the report.
-        figures: Every figure of the report.
-        blocks: Packed records (`data_blocks`).
-        sample: How many of the records are in the list of items; empty where all are.
+    `blocks` are the packed records (`data_blocks`); `sample` says how many of them the list of
+    items has, and is empty if it has all.
     """
     plots = {figure.name: asdict(figure) for figure in figures}
     grid = over_cells(np.array([cell.summary.delta_mc1 for cell in cells], dtype=float))
@@ -94,12 +84,7 @@ def render(
 
 
 def headline_of(grid: GridStatistics, judgements: Sequence[Judgement]) -> str:
-    """Return the result in one sentence, which counts the verdicts of the cells.
-
-    Args:
-        grid: Statistics of delta MC1 over the cells.
-        judgements: The verdicts.
-    """
+    """Return the result in one sentence, which counts the verdicts of the cells."""
     verdicts = [v for v in judgements if v.finding != "unlabelled"]
     if not verdicts:
         return "Corrected answers, without labels to judge them by"
@@ -136,7 +121,7 @@ def _counts_in_words(findings: Mapping[Finding, int], cells: int) -> str:
 def _standfirst(grid: GridStatistics, summaries: Sequence[Summary]) -> str:
     others = dict.fromkeys(n for s in summaries for n in s.fired if n not in OPERATORS)
     whose = f"that of {' and '.join(others)}" if others else "TRACE's"
-    text = f"Base is the model's own choice among the candidates, corrected is {whose}."
+    text = f"Base is the model's choice among the candidates, corrected is {whose}."
     if grid.interval.low != grid.interval.low:  # nan: too few cells
         return text
     low, high = _points(grid.interval.low), _points(grid.interval.high)

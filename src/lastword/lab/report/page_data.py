@@ -30,10 +30,6 @@ def data_blocks(cells: Sequence[Cell], theta: Theta) -> dict[str, str]:
     """Blocks by name: `items`, `cell-0` on, `texts-0` on (a block a benchmark).
 
     Every distinct text is stored once for all models.
-
-    Args:
-        cells: Of all models and benchmarks; of very many records a sample is packed.
-        theta: Theta of the runs.
     """
     models = list(dict.fromkeys(cell.model for cell in cells))
     benchmarks = list(dict.fromkeys(cell.benchmark for cell in cells))

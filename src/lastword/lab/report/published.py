@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from lastword.lab.evaluation.statistics import Interval, Judgement
 from lastword.lab.report.ablation import Effect
 from lastword.lab.report.figures import numbers
-from lastword.lab.report.table import EN_DASH, Marked, Table, Value, columns
+from lastword.lab.report.table import EN_DASH, Marked, Table, Value
 from lastword.records.cells import Summary, benchmark_of
 from lastword.records.figure_parts import Figure, Key, Line, Mark, Panel, Points, Rule
 
@@ -40,7 +40,7 @@ class PaperCell(NamedTuple):
 
 def against_paper(summaries: Sequence[Summary]) -> Table:
     """Lay cells beside the published ones (Table 1); en dashes where the paper has none."""
-    heads = columns(
+    heads = (
         "Model | Benchmark | Paper's model | I(M) .2 | I(M) paper .2"
         " | MC1 base .2 | MC1 base paper .2 | ΔMC1 +.2 | ΔMC1 paper +.2"
         " | MC2 base .2 | MC2 base paper .2 | ΔMC2 +.2 | ΔMC2 paper +.2"
@@ -51,15 +51,11 @@ def against_paper(summaries: Sequence[Summary]) -> Table:
         "checkpoint in the built-in list; the paper names no checkpoint revision, no prompt "
         "template and not every precision, so levels may differ for those reasons alone.",
     )
-    return Table("against-paper", "Against the published grid", heads, rows, notes)
+    return Table.of("against-paper", "Against the published grid", heads, rows, notes)
 
 
 def invariants_against_paper(invariants: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Lay I(M) of models beside the published values (Table 1).
-
-    Args:
-        invariants: By model, `Factors.to_dict` with its `branch`.
-    """
+    """Lay I(M) of models beside the published values (Table 1)."""
     theirs = {cell.model: cell.invariant for cell in read_published()["truthfulqa"]}
     rows = []
     for name, values in invariants.items():
@@ -70,7 +66,7 @@ def invariants_against_paper(invariants: Mapping[str, Mapping[str, Any]]) -> Tab
         rows.append(
             (name, values["model"], values["invariant"], paper, values["branch"], *ends, *factors)
         )
-    heads = columns(
+    heads = (
         "Model | Checkpoint | I(M) .2 | I(M) paper .2 | Branch"
         " | Least reading .2 | Largest reading .2"
         " | phi_N .3 | phi_O .3 | phi_K .3 | phi_V .3"
@@ -80,12 +76,12 @@ def invariants_against_paper(invariants: Mapping[str, Mapping[str, Any]]) -> Tab
         "Least and largest are over the eight readings of I(M). The branch depends on the reading "
         "where 1 lies between them.",
     )
-    return Table("invariants", "I(M) against the published", heads, tuple(rows), notes)
+    return Table.of("invariants", "I(M) against the published", heads, rows, notes)
 
 
 def ablation_against_paper(effects: Sequence[Effect]) -> Table:
     """Lay the ablation's rows beside the published ones (Table 3)."""
-    heads = columns(
+    heads = (
         "Variant | ΔMC1 +.2 | ΔMC1 paper +.2 | ΔMC2 +.2 | ΔMC2 paper +.2"
         " | Negative MC1 cells | Negative MC1 cells, paper"
         " | Negative MC2 cells | Negative MC2 cells, paper"
@@ -107,22 +103,14 @@ def ablation_against_paper(effects: Sequence[Effect]) -> Table:
         "printed as dropping signed mixing, which would need the fallback to change nothing on "
         "nine models.",
     )
-    return Table(
-        "ablation-against-paper", "Against the published ablation", heads, tuple(rows), notes
-    )
+    return Table.of("ablation-against-paper", "Against the published ablation", heads, rows, notes)
 
 
 def per_model_against_paper(per_model: Table) -> Table:
-    """Lay the rows of the per-model table beside the published ones (Table 4).
-
-    Args:
-        per_model: What `tables.per_model` made.
-    """
+    """Lay the rows of the per-model table beside the published ones (Table 4)."""
     names = [column.name for column in per_model.columns]
     shown = [name for name in names if name not in ("Model", "Scalar operator")]
-    heads = columns(
-        "Model | Paper's model | " + " | ".join(f"{n} .1 | {n} paper .1" for n in shown)
-    )
+    heads = "Model | Paper's model | " + " | ".join(f"{n} .1 | {n} paper .1" for n in shown)
     theirs = {row[0]: [float(v) for v in (row[1], *row[3:])] for row in _rows(_PER_MODEL)}
     rows = []
     for row in per_model.rows:
@@ -133,7 +121,7 @@ def per_model_against_paper(per_model: Table) -> Table:
         rows.append((of["Model"], key or EN_DASH, *chain(*pairs)))
     notes = (f"Paper: {SOURCE}, Table 4.",)
     title = "Against the published behaviour of each model"
-    return Table("per-model-against-paper", title, heads, tuple(rows), notes)
+    return Table.of("per-model-against-paper", title, heads, rows, notes)
 
 
 def figure_against_paper(

@@ -7,6 +7,7 @@ unrounded, in the unit of their column.
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,6 @@ class Column:
     """One column and how its numbers read.
 
     Attributes:
-        name: Heading.
         digits: Decimals of a number; None for text and counts.
         signed: True if a number carries its sign.
         significant: True if `digits` are significant digits (p-values).
@@ -85,14 +85,17 @@ class Marked:
 Value = str | int | float | Marked
 
 
+def points(*shares: float) -> list[float]:
+    """Return shares in points."""
+    return [100 * float(share) for share in shares]
+
+
 @dataclass(frozen=True)
 class Table:
     """A table as data.
 
     Attributes:
         name: File name without an ending.
-        title: One line.
-        columns: From left to right.
         rows: Values by column; nan is undefined.
         notes: What a reader must know, one sentence each.
     """
@@ -106,6 +109,19 @@ class Table:
     def __post_init__(self) -> None:
         """Every row has a value for every column."""
         assert all(len(row) == len(self.columns) for row in self.rows), self.name
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        title: str,
+        heads: str | tuple[Column, ...],
+        rows: Iterable[tuple[Value, ...]],
+        notes: Iterable[str] = (),
+    ) -> "Table":
+        """Return a table of any rows; its columns may be given as `columns` reads them."""
+        parsed = columns(heads) if isinstance(heads, str) else heads
+        return cls(name, title, parsed, tuple(rows), tuple(notes))
 
 
 def to_markdown(table: Table) -> str:

@@ -2,17 +2,20 @@
 
 master, grid, per_model         the paper's main and per-model tables, and the means over cells
 verdict_table                   one verdict in words a cell
+controls_table                  what a gain has to beat
 calibrations                    MC3 and calibration
 scorer_constants                the constants of T, from Theta itself
 """
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import numpy as np
 
 from lastword.lab.evaluation.statistics import LEAST_CELLS, Judgement, over_cells
-from lastword.lab.report.table import EN_DASH, Column, Marked, Table, Value, columns
+from lastword.lab.report.table import EN_DASH, Column, Marked, Table, Value, columns, points
+from lastword.probes.controls import Controls, Fit
 from lastword.records.cells import Summary, mean_known
 from lastword.rule.theta import Theta
 
@@ -34,31 +37,40 @@ def master(summaries: Sequence[Summary], theta: Theta) -> Table:
             row += _five(of[name]) if name in of else [math.nan] * 5
         rows.append(tuple(row))
     failed = any(s.counts.failed for s in summaries)
-    notes = ("†: items of this cell failed and count in neither mean.",) if failed else ()
-    return Table("master", "Base and TRACE, every cell", heads, tuple(rows), notes)
+    notes = ["†: items of this cell failed and count in neither mean."] if failed else []
+    return Table.of("master", "Base and TRACE, every cell", heads, rows, notes)
+
+
+def _five(s: Summary) -> list[Value]:
+    values = points(s.mc1_base, s.delta_mc1, s.mc2_base, s.delta_mc2)
+    return [*points(s.chance), *(map(Marked, values) if s.counts.failed else values)]
+
+
+_SHARED = (
+    "Cells that share items or models are not independent: intervals and tests over cells say "
+    "how stable the mean is over this grid, no more."
+)
 
 
 def grid(summaries: Sequence[Summary]) -> Table:
     """Means over cells with their intervals, sign test and regressions."""
-    heads = columns(
-        "Metric | Cells | Mean +.2 | 95% low +.2 | 95% high +.2 | Sign test p .3g | Negative cells"
-    )
-    rows = (
-        ("ΔMC1", *_over([s.delta_mc1 for s in summaries])),
-        ("ΔMC2", *_over([s.delta_mc2 for s in summaries])),
-    )
+    heads = "Metric | Cells | Mean +.2 | 95% low +.2 | 95% high +.2 | Sign test p .3g"
+    rows = []
+    for metric in ("mc1", "mc2"):
+        over = over_cells(np.array([getattr(s, f"delta_{metric}") for s in summaries]))
+        means = points(over.mean, over.interval.low, over.interval.high)
+        rows.append((f"Δ{metric.upper()}", over.cells, *means, over.sign_p, over.negative))
     notes = (
-        "Cells that share items or models are not independent: intervals and tests over cells say "
-        "how stable the mean is over this grid, no more.",
+        _SHARED,
         f"An interval needs at least {LEAST_CELLS} cells. A cell is negative where its mean is "
         "below 0, whatever its verdict.",
     )
-    return Table("grid", "Means over cells", heads, rows, notes)
+    return Table.of("grid", "Means over cells", f"{heads} | Negative cells", rows, notes)
 
 
 def per_model(summaries: Sequence[Summary], theta: Theta) -> Table:
     """Tabulate operators and gains of a model: means over its benchmarks (method, section 10)."""
-    heads = columns(
+    heads = (
         "Model | I(M) .2 | Scalar operator | % scalar .1 | % decisive .1 | % mix .1 | % early .1"
         " | ΔMC1 +.1 | ΔMC2 +.1"
     )
@@ -66,45 +78,94 @@ def per_model(summaries: Sequence[Summary], theta: Theta) -> Table:
     for model, group in _by_model(summaries).items():
         shares = [s.scalar for s in group], *([s.fired[o] for s in group] for o in _OPERATORS)
         deltas = [s.delta_mc1 for s in group], [s.delta_mc2 for s in group]
-        values = [100 * mean_known(v) for v in (*shares, *deltas)]
+        values = points(*map(mean_known, (*shares, *deltas)))
         rows.append((model, group[0].invariant, branch(group[0].invariant, theta), *values))
     notes = (
         "Shares are over the items that count for MC1; % decisive and % mix are items that the "
         "operator answered, % early items whose max b lies below gamma.",
     )
-    return Table("per-model", "What the rule does in each model", heads, tuple(rows), notes)
+    return Table.of("per-model", "What the rule does in each model", heads, rows, notes)
 
 
 def verdict_table(judgements: Sequence[Judgement]) -> Table:
     """Tabulate the verdicts: correction helps, hurts, or is not shown to, in each cell."""
-    heads = columns(
+    heads = (
         "Model | Benchmark | Items | Failed"
         " | ΔMC1 +.2 | ΔMC1, 95% low +.2 | ΔMC1, 95% high +.2"
         " | ΔMC2 +.2 | ΔMC2, 95% low +.2 | ΔMC2, 95% high +.2"
         " | Fixed | Broken | McNemar p .3g | p by Holm .3g | Verdict"
     )
-    rows = tuple(_judgement(v) for v in judgements)
+    rows = (
+        (
+            *(v.model, v.benchmark, v.items, v.failed),
+            *points(v.delta_mc1, v.interval_mc1.low, v.interval_mc1.high),
+            *points(v.delta_mc2, v.interval_mc2.low, v.interval_mc2.high),
+            *(v.fixed, v.broken, v.p, v.p_holm, v.sentence),
+        )
+        for v in judgements
+    )
     notes = (
         "Intervals: paired bootstrap over items; of MC1, as McNemar's p, over groups of them: "
         "copies and pairs are one. To gain or to hurt needs the exact p below "
         "0.05 after Holm's correction over these cells; to help, a gain beyond as many flips at "
         "random and above all that never reads the question.",
-        "Cells that share items or models are not independent: intervals and tests over cells say "
-        "how stable the mean is over this grid, no more.",
+        _SHARED,
     )
-    return Table("verdicts", "Does correction help?", heads, rows, notes)
+    return Table.of("verdicts", "Does correction help?", heads, rows, notes)
+
+
+def controls_table(summaries: Sequence[Summary], controls: Sequence[Controls]) -> Table:
+    """Return a row per cell: chance, base and TRACE, then the controls, then pairs."""
+    heads = (
+        "Model | Benchmark | Chance .2 | MC1 base .2 | MC1 TRACE .2 | Flips | Flips gain +.2"
+        " | P .3g | Shortest .2 | Longest .2 | Question-blind .2 | Anti-blind .2"
+        " | Fitted wording .2 | Reading adds: MC1 .2 | fixed | broken | p .3g"
+        " | The middle adds: MC1 .2 | fixed | broken | p .3g | Any depth .2 | Any depth, blind .2"
+        " | Pairs base .2 | Pairs TRACE .2"
+    )
+    wordings = ("shortest", "longest", "question-blind", "anti-blind")
+    rows = (
+        (
+            *(s.model, s.benchmark, *points(beside.chance, beside.base, beside.corrected)),
+            *(beside.placebo.overrides, 100 * beside.placebo.gain, beside.placebo.p),
+            *points(*(beside.wordings[name] for name in wordings)),
+            *((math.nan,) * 9 if beside.fit is None else _added(beside.fit)),
+            *points(beside.oracle, beside.blind_oracle, s.pairs_base, s.pairs),
+        )
+        for s, beside in zip(summaries, controls, strict=True)
+    )
+    notes = (
+        "Flips: as many overrides as the rule made, of items and to candidates drawn at random, "
+        "4,000 times; P is the share of draws that gain at least as much. A base below chance "
+        "gains by any.",
+        "Fitted wording: a conditional logit on what never reads the question, each item answered "
+        "by weights of the others. Then with the base's scores (reading adds), then with the "
+        "middle depths and T (the middle adds): answers fixed and broken by each step, tested over "
+        "groups.",
+        "Longest and shortest count characters. Anti-blind: what the base likes least blind.",
+        "Pairs: of two questions over one candidate set, the share with both right; a method that "
+        "does not read the question gets none.",
+    )
+    return Table.of("controls", "What a gain has to beat", heads, rows, notes)
+
+
+def _added(fit: Fit) -> list[float]:
+    steps = ((100 * r.mc1, r.fixed, r.broken, r.p) for r in (fit.reading, fit.middle))
+    return [100 * fit.wording, *chain(*steps)]
 
 
 def calibrations(summaries: Sequence[Summary]) -> Table:
     """MC3 and calibration, before and after."""
-    heads = columns("Model | Benchmark | MC3 base .2 | ΔMC3 +.2 | ECE base .2 | ΔECE +.2")
-    rows = tuple(
-        (s.model, s.benchmark)
-        + tuple(100 * v for v in (s.mc3_base, s.mc3 - s.mc3_base, s.ece_base, s.ece - s.ece_base))
+    heads = "Model | Benchmark | MC3 base .2 | ΔMC3 +.2 | ECE base .2 | ΔECE +.2"
+    rows = (
+        (
+            *(s.model, s.benchmark),
+            *points(s.mc3_base, s.mc3 - s.mc3_base, s.ece_base, s.ece - s.ece_base),
+        )
         for s in summaries
     )
     notes = ("ECE: 15 equal bins of the top candidate's probability; lower is better.",)
-    return Table("calibration", "MC3 and calibration", heads, rows, notes)
+    return Table.of("calibration", "MC3 and calibration", heads, rows, notes)
 
 
 def scorer_constants(theta: Theta) -> Table:
@@ -135,8 +196,8 @@ def scorer_constants(theta: Theta) -> Table:
         "The same for every model and every benchmark. The last two rows are readings that the "
         "paper leaves open (method, section 8).",
     )
-    heads = columns("Symbol | Role | Value | First used")
-    return Table("scorer-constants", "The scorer's constants", heads, rows, notes)
+    heads = "Symbol | Role | Value | First used"
+    return Table.of("scorer-constants", "The scorer's constants", heads, rows, notes)
 
 
 def _listed(values: Sequence[float], around: str = "{}") -> str:
@@ -155,22 +216,3 @@ def _by_model(summaries: Iterable[Summary]) -> dict[str, list[Summary]]:
     for summary in summaries:
         parted.setdefault(summary.model, []).append(summary)
     return parted
-
-
-def _five(s: Summary) -> list[Value]:
-    values = [100 * v for v in (s.mc1_base, s.delta_mc1, s.mc2_base, s.delta_mc2)]
-    return [100 * s.chance, *([Marked(v) for v in values] if s.counts.failed else values)]
-
-
-def _over(deltas: Sequence[float]) -> tuple[Value, ...]:
-    over = over_cells(np.array(deltas))
-    points = (100 * v for v in (over.mean, over.interval.low, over.interval.high))
-    return (over.cells, *points, over.sign_p, over.negative)
-
-
-def _judgement(v: Judgement) -> tuple[Value, ...]:
-    first = (v.delta_mc1, v.interval_mc1.low, v.interval_mc1.high)
-    second = (v.delta_mc2, v.interval_mc2.low, v.interval_mc2.high)
-    points = [100 * x for x in (*first, *second)]
-    counts = (v.fixed, v.broken, v.p, v.p_holm)
-    return (v.model, v.benchmark, v.items, v.failed, *points, *counts, v.sentence)

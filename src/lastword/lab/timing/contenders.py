@@ -100,11 +100,7 @@ def _only(model: Any, rows: int) -> dict[str, int]:
 
 
 def lm_eval(tracer: Tracer, batch_size: int) -> Callable[[Sequence[EncodedItem]], Sums]:
-    """Return lm-evaluation-harness's `hf` on the same weights and token ids, mc1 requests.
-
-    Raises:
-        InputError: lm-evaluation-harness is not installed.
-    """
+    """Return lm-evaluation-harness's `hf` on the same weights and token ids, mc1 requests."""
     try:
         from lm_eval.models.huggingface import HFLM
     except ImportError as error:

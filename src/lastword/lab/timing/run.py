@@ -45,8 +45,6 @@ class Bench:
         seconds: Median seconds of each contender, over the rounds.
         agreement: Largest difference of a candidate's log-likelihood sum from that of ours, base
             only, in nats, by contender.
-        tolerance: How much that may be, in nats.
-        same_decisions: Whether staged and everything-read decisions are the same.
         meters: Tokens, reads and seconds by stage, of ours in the last round.
         peak_bytes: Most memory above the loaded model while ours ran.
     """
