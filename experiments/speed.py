@@ -170,14 +170,16 @@ def stage(options: argparse.Namespace, name: str) -> dict[str, Any]:
 
 
 def rows(record: dict[str, Any]) -> Iterator[str]:
-    """Rows of the table of docs/speed.md: seconds over another's, and reads."""
+    """Rows of the table of docs/speed.md: seconds over another's and over ours, and reads."""
     meters = record["meters"]
     every = meters["ours, everything read"]["reads"]
     items = f"{record['setup']}, {record['items']} item" + "s" * (record["items"] > 1)
     for name, meter in meters.items():
         read = f"{meter['reads']:,} ({100 * meter['reads'] / every:.0f}%)"
         told = name.removeprefix("ours, ")
-        yield f"| {record['model']} | {items} | {told} | {over(record, name)} | {read} |"
+        packed = record["seconds"][name] / record["seconds"]["ours, base only"]
+        ratios = f"{over(record, name)} | {packed:.2f}"
+        yield f"| {record['model']} | {items} | {told} | {ratios} | {read} |"
 
 
 def over(record: dict[str, Any], name: str) -> str:

@@ -43,6 +43,13 @@ def test_paths_that_the_pages_name_exist(name):
     assert (ROOT / name).exists()
 
 
+def test_tests_that_the_pages_name_exist():
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PRESENT)
+    assert named
+    for path, name in named:
+        assert f"\ndef {name}(" in (ROOT / path).read_text(encoding="utf-8"), name
+
+
 def test_the_method_page_names_every_constant_and_switch_of_theta():
     values = Theta().to_dict()
     for group in ("scorer", "invariant", "tokens"):

@@ -132,22 +132,51 @@ def test_harness(run):
     assert set(found) == {"base-sum", "base-mean", "trace"}
 
 
-def test_tour():
-    """Every cell runs, and what a cell ends with is shown; nothing that moves is kept in it."""
-    cells = json.loads((EXAMPLES / "tour.ipynb").read_text(encoding="utf-8"))["cells"]
+def run_cells(name: str) -> tuple[list[Any], dict[str, Any]]:
+    """Run a notebook's cells in order; return what each ends with, and its names."""
+    cells = json.loads((EXAMPLES / name).read_text(encoding="utf-8"))["cells"]
     programs = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
     assert not any(c.get("outputs") or c.get("execution_count") for c in cells)
     names: dict[str, Any] = {}
     seen = []
     for program in programs:
         *body, last = ast.parse(program).body
-        exec(compile(ast.Module(body, []), "tour", "exec"), names)
+        exec(compile(ast.Module(body, []), name, "exec"), names)
         if isinstance(last, ast.Expr):
-            seen.append(eval(compile(ast.Expression(last.value), "tour", "eval"), names))
+            seen.append(eval(compile(ast.Expression(last.value), name, "eval"), names))
         else:
-            exec(compile(ast.Module([last], []), "tour", "exec"), names)
+            exec(compile(ast.Module([last], []), name, "exec"), names)
+    return seen, names
+
+
+def test_tour():
+    """Every cell runs, and what a cell ends with is shown; nothing that moves is kept in it."""
+    seen, names = run_cells("tour.ipynb")
     share, table, decision, gates, frame, _ = seen
     assert share > 0.6 and table.argmax(axis=1).tolist() == [0, 1]
     assert "<table" in decision._repr_html_() and decision.answer == "pale cedar boats"
     assert gates and len(frame) == 2
     assert names["right"] > names["base"]
+
+
+def test_trace(monkeypatch):
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    seen, names = run_cells("trace.ipynb")
+    shape, figure, dimensions, layers, gates, decision, alike, scalar, apart = seen
+    tracer, item = Tracer.demo(), names["item"]
+    known = tracer.correct(item.prompt, item.candidates)
+    assert shape == (4, tracer.profile.depth + 1)
+    assert [line.get_label() for line in figure.axes[0].lines] == list(item.candidates)
+    assert dimensions[0] == pytest.approx(dimensions[1]) and dimensions[1] > dimensions[2]
+    assert layers[0] == layers[1] == known.decisive_layer
+    assert list(gates.index) == list(known.gates) and gates["holds"].all()
+    assert decision.answer == known.answer == "secret market colours" and known.corrected
+    assert alike.shape == (6, 8) and set(alike.to_numpy().flat) == {known.answer}
+    # Each cell is the answer of a tracer with that reading of I(M).
+    assert scalar.regime == "scalar" and len(set(apart.to_numpy().flat)) > 1
+    for (name, value), column in zip(tracer.invariant_readings.items(), apart, strict=True):
+        assert column.startswith(name)
+        by = Tracer(tracer.backbone.model, tracer.tokenizer, invariant=value).correct(
+            names["scalar"].prompt, names["scalar"].candidates
+        )
+        assert by.answer == apart.loc[tracer.theta.scorer.reading, column]

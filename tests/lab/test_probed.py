@@ -146,14 +146,14 @@ def test_a_comparison_has_rows_of_probes_or_says_why_it_has_none(cell, tracer, t
     for name in (PROBE, LAST):
         assert standings[name].mc1 == pytest.approx(own.right[name].mean())
         assert standings[name].items == len(own.places)
-    judged, _ = comparison_tables([compared])
+    judged, *_ = comparison_tables([compared])
     shares = {row[2]: row[4] for row in judged.rows}
     assert shares[WORDS] == pytest.approx(100 * own.right[WORDS].mean())
     methods = resolve(["base-mean"], tracer.facts)
     bare = ran(tracer, work_of(tmp_path, labelled(6), methods=methods), tmp_path)
     (compared,) = read_comparisons(tmp_path, [bare])
     assert [s.method for s in compared.standings] == ["base-mean"]
-    judged, _ = comparison_tables([compared])
+    judged, *_ = comparison_tables([compared])
     assert any(compared.unprobed in note for note in judged.notes)
 
 

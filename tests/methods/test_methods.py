@@ -295,6 +295,18 @@ def test_the_table_tells_what_each_method_is():
     assert {m.partition("@")[0] for m in COMPARED} == set(METHODS) - when_named
 
 
+def test_releases_agree_with_the_methods_that_are_compared_with_them():
+    checks = {name: methods_table.check_of(name) for name in METHODS}
+    compared = {name: check for name, check in checks.items() if check.scores > 0}
+    assert {*RELEASED, "base-sum", "dcpmi", "contextual-released"} <= {*compared}
+    assert all(check.difference < 2e-3 for check in compared.values())
+    for name, check in checks.items():
+        assert name in compared or check.release in ("from the paper alone", "no publication")
+        assert name in compared or np.isnan(check.difference)
+        assert check.release.partition(",")[0] in PAGE, name
+    assert methods_table.check_of("dola@mean") == checks["dola"]
+
+
 def tile_of(last: torch.Tensor, *, raw: dict[int, torch.Tensor]) -> Tile:
     """A tile whose last depth is one more than any other, with its first token read."""
     depth = {1: 2, 2: 2, 3: 6}[len(raw)]

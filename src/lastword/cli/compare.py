@@ -22,17 +22,21 @@ def _list(context: Any, option: Any, value: bool) -> bool:
     if not values.get("list") or "json" not in values:
         return value
     from lastword.lab.evaluation.probed import PROBES
-    from lastword.methods import catalogue
+    from lastword.methods import METHODS, catalogue, check_of
 
-    rows = [(name, row.summary, row.source) for name, row in catalogue().items()]
-    rows += [(name, summary, "method, section 19") for name, summary in PROBES.items()]
+    rows = [
+        (name, row.summary, row.source, str(check_of(name)) if name in METHODS else "")
+        for name, row in catalogue().items()
+    ]
+    rows += [(name, summary, "method, section 19", "") for name, summary in PROBES.items()]
     if values["json"]:
-        keys = ("name", "summary", "source")
+        keys = ("name", "summary", "source", "release")
         typer.echo(to_json([dict(zip(keys, row, strict=True)) for row in rows]))
         raise typer.Exit
     width = max(len(name) for name, *_ in rows)
-    for name, summary, source in rows:
-        typer.echo(f"{name:<{width}}  {printable(summary)} ({printable(source)})")
+    for name, summary, source, release in rows:
+        origin = f"{source}; {release}" if release else source
+        typer.echo(f"{name:<{width}}  {printable(summary)} ({printable(origin)})")
     raise typer.Exit
 
 

@@ -1,8 +1,11 @@
 """The table of methods by name, including those that users register."""
 
+import csv
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 from lastword.errors import CertificateError, InputError
@@ -49,6 +52,27 @@ class MethodEntry:
     needed: bool = False
     aggregates: bool = False
     correction: Callable[..., Correction] | None = None
+
+
+@dataclass(frozen=True)
+class Check:
+    """A comparison of a method with released code, on the same states (experiments/releases.py).
+
+    Attributes:
+        release: Repository and commit, or package and version; the reason if there is none.
+        scores: Number of scores compared; nan if there is no release.
+        difference: Largest difference of a score; nan if there is no release.
+    """
+
+    release: str
+    scores: float = math.nan
+    difference: float = math.nan
+
+    def __str__(self) -> str:
+        """Return the release and the largest difference."""
+        if math.isnan(self.difference):
+            return self.release
+        return f"{self.release}, largest difference {self.difference:.2g}"
 
 
 def _dola(facts: Facts, *, normed: bool = False) -> Method:
@@ -191,6 +215,24 @@ _BY_NAME = (
 COMPARED = tuple(
     "early-exit@0.75" if name == "early-exit" else name for name in METHODS if name not in _BY_NAME
 )
+
+
+def check_of(name: str) -> Check:
+    """Return the comparison with a release that a method of the table has, by its full name."""
+    plain = name.partition("@")[0]
+    if plain in _checks():
+        return _checks()[plain]
+    unpublished = METHODS[plain].source.startswith((_OURS, _BASE, _BASELINE))
+    return Check("no publication" if unpublished else "from the paper alone")
+
+
+@cache
+def _checks() -> Mapping[str, Check]:
+    with Path(__file__).with_name("releases.csv").open(encoding="utf-8", newline="") as file:
+        return {
+            row["method"]: Check(row["release"], int(row["scores"]), float(row["difference"]))
+            for row in csv.DictReader(file)
+        }
 
 
 def catalogue() -> dict[str, MethodEntry]:

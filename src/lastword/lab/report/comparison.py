@@ -42,6 +42,7 @@ _STANDING = columns(
     " | p .3g | Holm p .3g"
 )
 _BESIDE = columns("Wins | Losses | p .3g | Holm p .3g")
+_CHECKS = columns("Method | Release | Scores | Largest difference .2g")
 _NOTES = (
     "Each method is compared with the base of the same aggregation; p is McNemar's exact test over "
     "groups (copies and pairs are one), Holm's correction is over the methods of a cell.",
@@ -60,6 +61,11 @@ _PROBES = (
 _BESIDE_NOTES = (
     "A win is an item that TRACE has wrong and the method right, a loss the reverse; p is "
     "McNemar's exact test over groups, Holm's correction is over the methods of a cell.",
+)
+_CHECK_NOTES = (
+    "Each release was run on the same tokens and model; the difference is that of a candidate's "
+    "score, in nats or as the method has it (experiments/releases.py). A method without a release "
+    "is tested against its formula in float64.",
 )
 
 
@@ -239,16 +245,21 @@ class _Scores:
 
 
 def comparison_tables(comparisons: Sequence[Comparison]) -> list[Table]:
-    """Tabulate every method of every cell against its base, and beside TRACE."""
+    """Tabulate every method of every cell against its base, beside TRACE and its release."""
     if not comparisons:
         return []
+    from lastword.methods import METHODS, check_of
+
     rows: list[tuple[Value, ...]] = []
     beside: list[tuple[Value, ...]] = []
+    checks: dict[str, tuple[Value, ...]] = {}
     for comparison in comparisons:
         cell = (comparison.model, comparison.benchmark)
         rows += [(*cell, s.method, *_standing(s)) for s in comparison.standings]
         rows += [(*cell, name, *_alone(share)) for name, share in comparison.alone.items()]
         beside += [(*cell, s.method, *astuple(s.against_trace)) for s in comparison.standings]
+        names = (s.method.partition("@")[0] for s in comparison.standings)
+        checks |= {name: (name, *astuple(check_of(name))) for name in names if name in METHODS}
     heads, other_heads = (*_CELL, *_STANDING), (*_CELL, *_BESIDE)
     notes = (*_NOTES, *_probe_notes(comparisons))
     return [
@@ -259,6 +270,13 @@ def comparison_tables(comparisons: Sequence[Comparison]) -> list[Table]:
             other_heads,
             tuple(beside),
             _BESIDE_NOTES,
+        ),
+        Table(
+            "comparison-releases",
+            "Every method beside its authors' code",
+            _CHECKS,
+            tuple(checks.values()),
+            _CHECK_NOTES,
         ),
     ]
 

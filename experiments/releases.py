@@ -1,0 +1,232 @@
+"""The published corrections beside the code that their authors released, on the same states.
+
+    python experiments/releases.py MODEL FOLDER
+
+FOLDER has the checkouts `DoLa`, `SLED`, `surface-form-competition`, `few-shot-learning` and
+`StaICC` at the commits of `RELEASES`. Each release gets the tokens of a question, a model whose
+early exits it may read, or the candidates' probabilities, and computes scores with its code. The
+packages that the releases import but do not need for that are replaced by empty modules. The result
+goes into src/lastword/methods/releases.csv, which `lastword compare` prints.
+"""
+
+import csv
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import lm_eval
+import numpy as np
+import pandas as pd
+import torch
+from lm_eval.api.instance import Instance
+from lm_eval.models.huggingface import HFLM
+
+from lastword import Item, Tracer
+from lastword.cli.questions import read_questions
+from lastword.methods import resolve
+from lastword.methods.batch_calibrated import BatchCalibrated
+from lastword.methods.contract import Evidence
+from lastword.methods.dola import premature_depths
+from lastword.rule.geometry import Trajectory
+
+OUT = Path(__file__).parents[1] / "src" / "lastword" / "methods" / "releases.csv"
+DOLA, SLED = "voidism/DoLa at 805230e", "JayZhang42/SLED at 00067af"
+SURFACE = "peterwestuw/surface-form-competition at ffc22c6"
+FEW_SHOT = "tonyzhaozh/few-shot-learning at e04d864"
+STAICC = "hc495/StaICC at 9d13532, which is not by the authors"
+HARNESS = f"lm-evaluation-harness {lm_eval.__version__}"
+QUESTIONS, TEXTS = 3, 24
+TEAMS = ("billing", "technical", "shipping", "account", "returns")
+Pair = tuple[Any, Any]
+
+
+def load_release(path: Path, *absent: str) -> ModuleType:
+    """Import a file of a release, with empty modules for the packages that it lacks."""
+    spec = spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    with mock.patch.dict(sys.modules, {name: mock.MagicMock() for name in absent}):
+        spec.loader.exec_module(module)
+    return module
+
+
+class EarlyExits:
+    """The model of DoLa's fork of transformers: logits of depths without the final norm."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def __call__(self, input_ids: torch.Tensor, early_exit_layers: list[int], **_: Any) -> Any:
+        """Return logits by depth, and the output."""
+        output = self.model(input_ids, output_hidden_states=True, use_cache=False)
+        head, last = self.model.get_output_embeddings(), len(output.hidden_states) - 1
+        logits = {n: head(output.hidden_states[n]) for n in early_exit_layers if n < last}
+        return logits | {last: output.logits}, output
+
+
+def scored_by_tokens(
+    release: type, model: Any, sequence: Sequence[int], boundary: int, **how: Any
+) -> float:
+    """Return what the `lm_score` of a release gives a candidate."""
+    texts = {"prompt": sequence[:boundary], "prompt candidate": sequence}
+    own = release.__new__(release)
+    own.model, own.device = EarlyExits(model), "cpu"
+    own.tokenizer = lambda text, **_: SimpleNamespace(input_ids=torch.tensor([texts[text]]))
+    score, _ = own.lm_score("prompt", " candidate", **how)
+    return float(score)
+
+
+def layers(tracer: Tracer, folder: Path) -> Iterator[tuple[str, str, Pair]]:
+    """Yield DoLa's and SLED's scores and ours, of the questions of `everyday`."""
+    depth, model = tracer.profile.depth, tracer.backbone.model
+    stopping = "transformers.generation.stopping_criteria"
+    dola = load_release(folder / "DoLa" / "dola.py", stopping).DoLa
+    sled = load_release(folder / "SLED" / "sled_decoding.py", stopping).SLED_DecodedLLM_TruthfulQA
+    upper, every = list(premature_depths(depth)), list(range(depth))
+    bare = {"mode": "dola", "post_softmax": False, "relative_top": 0.0}
+    evolution = {"mode": "SLED", "evolution_rate": 2.5, "evolution_scale": 75}
+    released: dict[str, tuple[str, type, dict[str, Any]]] = {
+        "dola": (DOLA, dola, {**bare, "candidate_premature_layers": upper}),
+        "dola-static": (DOLA, dola, {**bare, "mode": "dola-static", "premature_layer": depth // 2}),
+        "dola-eq4-released": (DOLA, dola, {"mode": "dola", "candidate_premature_layers": upper}),
+        "sled": (SLED, sled, {**evolution, "post_softmax": True}),
+        "sled-raw": (SLED, sled, evolution),
+        "sled-sparse": (
+            SLED,
+            sled,
+            {**evolution, "post_softmax": True, "candidate_premature_layers": upper},
+        ),
+    }
+    harness = HFLM(pretrained=model, tokenizer=tracer.tokenizer, batch_size=1)
+    ((questions, template),) = read_questions(["everyday"], [], None, QUESTIONS)
+    items = questions.items(template)
+    methods = resolve([*released, "base-sum"], tracer.facts)
+    for item in tracer.encode(items):
+        (scores,) = tracer.compare([item], methods)
+        places = zip(item.prompt.sequences, item.prompt.boundaries, strict=True)
+        for i, (sequence, boundary) in enumerate(places):
+            for name, (release, cls, how) in released.items():
+                options = {"candidate_premature_layers": every, "mature_layer": depth, **how}
+                theirs = scored_by_tokens(cls, model, sequence, boundary, **options)
+                yield name, release, (theirs, scores[name][i])
+        requests = [
+            Instance("loglikelihood", {}, (item.item.prompt, f" {candidate}"), 0)
+            for candidate in item.item.candidates
+        ]
+        theirs = [total for total, _ in harness.loglikelihood(requests, disable_tqdm=True)]
+        yield "base-sum", HARNESS, (theirs, scores["base-sum"])
+
+
+def labels(tracer: Tracer, folder: Path) -> Iterator[tuple[str, str, Pair]]:
+    """Yield the scores of the calibrations and ours, of the texts of tickets.csv."""
+    table = pd.read_csv(Path(__file__).parents[1] / "examples" / "tickets.csv")
+    prompts = [f"Text: {text}\nTeam:" for text in table["text"][:TEXTS]]
+    free = tuple(f"Text: {text}\nTeam:" for text in ("N/A", "", "[MASK]"))
+    items = [Item(p, TEAMS, blind_prompt="Text:\nTeam:", content_free=free) for p in prompts]
+    names = ["base-mean", "dcpmi", "contextual-released"]
+    encoded = tracer.encode(items)
+    methods = resolve(names, tracer.facts)
+    scores = [tracer.compare([item], methods)[0] for item in encoded]
+    surface = load_release(folder / "surface-form-competition" / "utils.py", "openai")
+    few_shot = load_release(
+        folder / "few-shot-learning" / "run_classification.py", "data_utils", "utils"
+    )
+    contents = [tracer.correct(prompt, TEAMS).base_scores for prompt in free]
+    for item, ours in zip(encoded, scores, strict=True):
+        yield "dcpmi", SURFACE, (mutual(surface, tracer, item), ours["dcpmi"])
+        expected = calibrated_by(few_shot, np.exp(ours["base-mean"]), np.exp(contents))
+        yield "contextual-released", FEW_SHOT, (expected, ours["contextual-released"])
+    staicc = load_release_of_package(folder / "StaICC")
+    b = [ours["base-mean"] for ours in scores]
+    p = [np.exp(each) / np.exp(each).sum() for each in b]
+    evidence = [evidence_of(each) for each in b]
+    method = BatchCalibrated(tracer.facts).fitted(evidence)
+    theirs = np.log(staicc.batch_calibration(p, batch_size=len(p)))
+    mine = [method.scores(each) for each in evidence]
+    # They end with a softmax: logarithms agree up to a constant of each item.
+    yield "batch-calibrated", STAICC, (centred(theirs), centred(np.array(mine)))
+
+
+def mutual(surface: Any, tracer: Tracer, item: Any) -> list[float]:
+    """Return domain-conditional less conditional cross-entropies, as `utils.py:399` does."""
+    model = tracer.backbone.model
+    called = mock.MagicMock(side_effect=model)
+    called.transformer.wte.weight.device = torch.device("cpu")
+    entropies = []
+    for prompt in (item.blind, item.prompt):
+        at = list(zip(prompt.sequences, prompt.boundaries, strict=True))
+        sources, targets = [list(s[:n]) for s, n in at], [list(s[n:]) for s, n in at]
+        entropies.append(surface.cross_entropy_list(sources, targets, called))
+    return [blind - asked for blind, asked in zip(*entropies, strict=True)]
+
+
+def calibrated_by(few_shot: Any, probs: np.ndarray, free: np.ndarray) -> np.ndarray:
+    """Return the logarithm of what `eval_accuracy` takes the largest of."""
+    answers = [
+        {"choices": [{"logprobs": {"token_logprobs": [np.log(p)]}}]} for row in free for p in row
+    ]
+    few_shot.complete = mock.MagicMock(side_effect=answers)
+    few_shot.construct_prompt = lambda *_: ""
+    params = {"label_dict": {i: [team] for i, team in enumerate(TEAMS)}, "model": ""}
+    p_cf = few_shot.get_p_content_free(params, [], [], range(len(free)))
+    seen: list[np.ndarray] = []
+
+    def largest(values: np.ndarray) -> int:
+        seen.append(values[:, 0])
+        return int(values.argmax())
+
+    with mock.patch.object(np, "argmax", largest):
+        few_shot.eval_accuracy(probs[None], [0], mode="diagonal_W", p_cf=p_cf)
+    return np.asarray(np.log(seen[0]))
+
+
+def load_release_of_package(folder: Path) -> Any:
+    """Import StaICC's calibrations, whose relative imports need only a softmax."""
+    path = folder / "prefabricate_inference" / "standard_calibration.py"
+    source = path.read_text(encoding="utf-8").replace("from ..util import", "from util import")
+    functional = SimpleNamespace(softmax=lambda x: np.exp(x) / np.exp(x).sum())
+    util = SimpleNamespace(stable_random=None, functional=functional)
+    module = ModuleType("standard_calibration")
+    with mock.patch.dict(sys.modules, {"util": util}):  # type: ignore[dict-item]
+        exec(compile(source, str(path), "exec"), module.__dict__)
+    return module
+
+
+def evidence_of(b: np.ndarray) -> Evidence:
+    """Return an item's reading of the last depth."""
+    return Evidence(TEAMS, np.ones(len(b), dtype=int), Trajectory(b[:, None]))
+
+
+def centred(scores: np.ndarray) -> np.ndarray:
+    """Return scores less their mean over the candidates."""
+    return np.asarray(scores - scores.mean(axis=-1, keepdims=True))
+
+
+def main() -> None:
+    """Write the number of scores compared and their largest difference, per method."""
+    model, folder = sys.argv[1], Path(sys.argv[2])
+    tracer = Tracer.from_pretrained(model, dtype="float32", device="cpu")
+    counts: dict[tuple[str, str], int] = defaultdict(int)
+    largest: dict[tuple[str, str], float] = defaultdict(float)
+    parts: tuple[Callable[..., Iterator[tuple[str, str, Pair]]], ...] = (layers, labels)
+    for part in parts:
+        for name, release, (theirs, ours) in part(tracer, folder):
+            difference = np.abs(np.asarray(theirs) - np.asarray(ours))
+            counts[name, release] += difference.size
+            largest[name, release] = max(largest[name, release], float(difference.max()))
+    with OUT.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["method", "release", "scores", "difference"])
+        for name, release in counts:
+            row = (name, release, counts[name, release], f"{largest[name, release]:.2g}")
+            writer.writerow(row)
+            print(*row)
+
+
+if __name__ == "__main__":
+    main()
