@@ -47,3 +47,21 @@ def test_what_is_no_prediction_is_named(tmp_path, runs, reason):
     (tmp_path / "out.json").write_text(json.dumps({"results": {"results": results}}))
     with pytest.raises(InputError, match=reason):
         read_plain(tmp_path / "out.json")
+
+
+@pytest.mark.parametrize(
+    "result",
+    [1, {}, {"response": {"output": "a"}}, {"vars": {"label": "a"}, "response": "a"}],
+)
+def test_a_result_that_is_no_test_of_promptfoo_is_named(tmp_path, result):
+    (tmp_path / "out.json").write_text(json.dumps({"results": {"results": [result]}}))
+    with pytest.raises(InputError, match="result 1 is no test of promptfoo"):
+        read_plain(tmp_path / "out.json")
+
+
+@pytest.mark.parametrize("answers", [[], 5, [["a", "b"], ["c", "d"]], [[1.0, True]]])
+def test_a_sample_of_the_harness_without_an_answer_is_named(tmp_path, answers):
+    sample = {"doc_id": 0, "target": 0, "filtered_resps": answers}
+    (tmp_path / "samples.jsonl").write_text(json.dumps(sample))
+    with pytest.raises(InputError, match="line 1: filtered_resps holds neither"):
+        read_plain(tmp_path / "samples.jsonl")

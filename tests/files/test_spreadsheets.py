@@ -2,6 +2,7 @@
 
 import csv
 import io
+import time
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from lastword.errors import InputError
 from lastword.files.cells import csv_line
-from lastword.files.rows import id_column, read_rows
+from lastword.files.rows import id_column, read_rows, require_rows
 from lastword.text.items import rows_of
 
 CELLS = [
@@ -72,11 +73,62 @@ def test_the_line_in_which_excel_names_a_separator_is_no_header(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(
-    ("text", "line"), [('text,team\na,b\n"c"x,d\n', 3), ('"t"x,y\n', 1), ('\na,b\n\n"c"x,d\n', 4)]
+    ("text", "line"),
+    [
+        ('text,team\na,b\n"c"x,d\n', 3),
+        ('"t"x,y\n', 1),
+        ('\na,b\n\n"c"x,d\n', 4),
+        ('text,team\na,b\n"never closed,d\ne,f\ng,h\n', 3),
+    ],
 )
 def test_a_broken_line_is_named_as_an_editor_counts_it(tmp_path: Path, text: str, line: int):
     (path := tmp_path / "t.csv").write_text(text)
     with pytest.raises(InputError, match=f"line {line}:"):
+        read_rows(path)
+
+
+def test_two_byte_order_marks_are_no_part_of_a_name_and_utf32_is_named(tmp_path: Path) -> None:
+    (path := tmp_path / "t.csv").write_text("\ufeff\ufefftext,team\na,b\n", encoding="utf-8")
+    assert read_rows(path)[0].value == {"text": "a", "team": "b"}
+    path.write_text("text,team\na,b\n", encoding="utf-32")
+    with pytest.raises(InputError, match="--encoding utf-32"):
+        read_rows(path)
+    assert read_rows(path, encoding="utf-32")[0].value == {"text": "a", "team": "b"}
+
+
+@pytest.mark.parametrize("name", ["t.txt", "t.csv.gz", "t.xls"])
+def test_a_file_of_another_kind_is_refused_with_the_kinds_that_are_read(tmp_path: Path, name: str):
+    (path := tmp_path / name).write_text("text,team\na,b\n")
+    with pytest.raises(InputError, match=r"tables end in \.csv, \.tsv, \.xlsx or \.parquet"):
+        require_rows(read_rows(path), path)
+
+
+def test_ten_thousand_columns_are_read_in_time_and_a_workbook_of_them_is_refused(
+    tmp_path: Path,
+) -> None:
+    names = [f"c{n}" for n in range(30_000)]
+    (path := tmp_path / "t.csv").write_text(",".join(names) + "\n")
+    start = time.process_time()
+    read_rows(path)
+    assert time.process_time() - start < 2  # 9 s if each name is searched among all
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append(names[:1025])
+    book.save(path := tmp_path / "t.xlsx")
+    with pytest.raises(InputError, match="more than 1,024 columns"):
+        read_rows(path)
+
+
+def test_control_characters_of_a_workbook_are_read_as_excel_stores_them(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for cells in [["text", "team"], ["one_x000D_\ntwo", "a_x0041_"]]:
+        book.active.append(cells)
+    book.save(path := tmp_path / "t.xlsx")
+    assert read_rows(path)[0].value == {"text": "one\r\ntwo", "team": "a_x0041_"}
+    book.create_sheet("first", 0)
+    book.save(path)
+    with pytest.raises(InputError, match="its first sheet, first, is empty"):
         read_rows(path)
 
 

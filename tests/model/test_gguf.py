@@ -2,7 +2,7 @@
 
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +25,39 @@ def refusal(call: Callable[[], object]) -> str:
         call()
     assert time.monotonic() - started < 1.0 and "\n" not in str(caught.value)
     return str(caught.value)
+
+
+def text(value: str) -> bytes:
+    return struct.pack("<Q", len(value)) + value.encode()
+
+
+def tensor(name: str, row: int, offset: int, kind: int = 0) -> bytes:
+    """A line of the table of tensors; kind 0 is F32, 2 is Q4_0."""
+    return text(name) + struct.pack("<IQIQ", 1, row, kind, offset)
+
+
+def value(name: str, kind: int, raw: bytes) -> bytes:
+    return text(name) + struct.pack("<I", kind) + raw
+
+
+def header(*tensors: bytes, values: Sequence[bytes] = ()) -> bytes:
+    counts = struct.pack("<IQQ", 3, len(tensors), len(values))
+    return b"GGUF" + counts + b"".join([*values, *tensors]) + bytes(4096)
+
+
+ALIGNMENT = "general.alignment"
+NAME = value("general.name", 8, text("a"))
+LIES = {
+    "two tensors named 't'": header(tensor("t", 8, 0), tensor("t", 8, 32)),
+    "two values named 'general.name'": header(values=[NAME, NAME]),
+    "the bytes of t and u overlap": header(tensor("u", 8, 16), tensor("t", 8, 0)),
+    "a row of 33 values cannot": header(tensor("t", 33, 0, kind=2)),
+    "tells of": header(tensor("t", 8, 2**63)),
+    "an alignment of 0": header(values=[value(ALIGNMENT, 4, struct.pack("<I", 0))]),
+    "an alignment of -32": header(values=[value(ALIGNMENT, 5, struct.pack("<i", -32))]),
+    "an alignment of 32.0": header(values=[value(ALIGNMENT, 6, struct.pack("<f", 32))]),
+    "in its header": header(values=[value("a", 9, struct.pack("<IQ", 8, 2**60))]),
+}
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +124,11 @@ class TestRefused:
         if (data := damage(llama.read_bytes())) is not None:
             (tmp_path / name).write_bytes(data)
         assert words in refusal(lambda: open_file(tmp_path / name))
+
+    @pytest.mark.parametrize("words", LIES)
+    def test_a_header_that_lies(self, tmp_path, words):
+        (tmp_path / "lie.gguf").write_bytes(LIES[words])
+        assert words in refusal(lambda: open_file(tmp_path / "lie.gguf"))
 
     def test_a_part(self, tmp_path):
         model = gguf_files.build("llama")

@@ -203,3 +203,10 @@ def test_a_table_has_the_encoding_that_is_named(tmp_path):
     assert "--encoding" in str(run("certify", path).exception)
     done = run("certify", path, "--encoding", "cp1252", "--json")
     assert {part["name"] for part in json.loads(done.stdout)["slices"]} == {"grün", "gelb"}
+
+
+def test_predictions_that_differ_from_a_truth_in_spelling_alone_are_named() -> None:
+    rows = [{"prediction": p, "truth": t} for p, t in [("Yes", "yes"), ("1.0", "1"), ("a", "b")]]
+    table = plain_table(rows)
+    assert table.notes[-1].endswith("count as different: `1.0` and `1`, `Yes` and `yes`")
+    assert not any("spelling" in note for note in plain_table(rows[2:]).notes)

@@ -159,14 +159,38 @@ def test_labels_that_look_alike_are_joined_and_no_kind_of_cell_ends_a_run(labels
 def test_a_row_that_no_model_can_read_is_left_out_and_named(tmp_path: Path) -> None:
     rows = [{"text": t, "label": "ab"[i % 2]} for i, t in enumerate(TWELVE)]
     rows[2]["text"], rows[3]["text"], rows[4]["label"] = "\0", "\ud800", "\ud800"
+    rows[6]["text"], rows[7]["label"] = " \n", "  "
     lines = [json.dumps(row) for row in rows]
     lines[5] = "{"
     (path := tmp_path / "t.jsonl").write_text("\n".join(lines))
     labels = read_labels(path)
-    assert [row[0] for row in labels.rows] == TWELVE[:2] + TWELVE[6:]
+    assert [row[0] for row in labels.rows] == TWELVE[:2] + TWELVE[8:]
     assert any("line 6: not JSON" in note for note in labels.notes)
-    (note,) = [note for note in labels.notes if note.startswith("left out 3 rows: ")]
+    (note,) = [note for note in labels.notes if note.startswith("left out 4 rows: ")]
     assert "row 3: its text contains a NUL" in note and "row 5: its label contains a lone" in note
+    assert "1 row without a label" in labels.notes
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"label": ["a"]}, "row 1: its label is a list"),
+        ({"label": "a", "options": "a;b"}, "row 1: 1 choice, .* separated by |"),
+        ({"label": "a", "options": [{"text": "a"}]}, "row 1: an option is blank"),
+    ],
+)
+def test_a_row_whose_label_or_options_cannot_be_read_is_named(row, message) -> None:
+    rows = [{"text": text} | row for text in TWELVE]
+    named = Named(text="text", label="label", choices="options")
+    with pytest.raises(InputError, match=message):
+        read_labels(rows, named)
+
+
+def test_a_row_without_its_options_is_named() -> None:
+    rows = [{"text": text, "label": "a", "options": ["a", "b"]} for text in TWELVE]
+    del rows[1]["options"]
+    with pytest.raises(InputError, match="row 2: 0 choices"):
+        read_labels(rows)
 
 
 def test_near_copies_are_counted_and_named_where_no_group_says_that_they_belong_together() -> None:

@@ -4,12 +4,15 @@ import csv
 import io
 import json
 import re
+import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lastword.errors import InputError
 
 _LEAD = re.compile(r"[ \u00a0\ufeff]*[=+\-@\t\r\n]")  # of what a spreadsheet would run
+_WHOLE = re.compile(r"^([+-]?\d+)\.0+$")  # a whole number with a point
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
@@ -44,6 +47,13 @@ def _plain(value: Any) -> Any:
         return None if value is None or value != value else value
     except (TypeError, ValueError):  # pandas' NA, which is neither; an array inside a list
         return value if isinstance(value, list | tuple | Mapping) else None
+
+
+def spelling(label: str) -> str:
+    """Return what labels that look alike share: case, spaces, Unicode form, 1 and 1.0."""
+    visible = "".join(c for c in label if unicodedata.category(c) != "Cf")
+    text = " ".join(unicodedata.normalize("NFC", visible).split()).casefold()
+    return _WHOLE.sub(r"\1", text)
 
 
 def text_fault(text: str) -> str | None:
@@ -85,9 +95,10 @@ def unique_names(names: Sequence[Any]) -> list[str]:
     """
     texts = [str(cell_text(n)) for n in names]
     texts = [text if text.strip() else f"column {n}" for n, text in enumerate(texts, start=1)]
-    if twice := [text for text in texts if texts.count(text) > 1]:
-        places = [str(n) for n, text in enumerate(texts, start=1) if text == twice[0]]
+    (most, count), *_ = [*Counter(texts).most_common(1), ("", 0)]
+    if count > 1:
+        places = [str(n) for n, text in enumerate(texts, start=1) if text == most]
         raise ValueError(
-            f"the columns {' and '.join(places)} are both named {twice[0]!r}: rename one of them"
+            f"the columns {' and '.join(places)} are both named {most!r}: rename one of them"
         )
     return texts

@@ -37,6 +37,7 @@ def delimited(
         ValueError: The text cannot be decoded, two columns have one name, or quotes do not match.
     """
     text, name = decode(raw, encoding)
+    text = text.lstrip("\ufeff")  # a file that was exported twice has two marks
     declared = _SEP.match(text)
     body = text[declared.end() :] if declared else text
     delimiter = declared[1] if declared else _delimiter(body[:_SAMPLE], usual)
@@ -46,14 +47,20 @@ def delimited(
     lines = _Lines(body, 1 if declared else 0)
     # The limit is the whole process's: cells of any length are read, and judged below.
     csv.field_size_limit(2**31 - 1)
-    rows = (row for row in csv.reader(iter(lines), delimiter=delimiter, strict=True) if row)
+    names, begun = list[str](), lines.number + 1
     try:
-        header = next(rows, None)
-        names = [] if header is None else unique_names(header)
-        for row in rows:
-            yield _row(names, row, form)
+        for row in csv.reader(iter(lines), delimiter=delimiter, strict=True):
+            begun = lines.number + 1  # of the next row
+            if row and names:
+                yield _row(names, row, form)
+            elif row:
+                names = unique_names(row)
     except csv.Error as error:
-        raise ValueError(f"line {lines.number}: {error} (read as {form})") from error
+        if lines.number > begun:
+            what = f"line {begun}: a quote in this row is never closed; close it, or double it"
+        else:
+            what = f"line {begun}: {error}; inside quotes, double each quote"
+        raise ValueError(f"{what} (read as {form})") from error
 
 
 def _row(

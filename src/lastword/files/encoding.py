@@ -25,6 +25,8 @@ def decode(raw: bytes, encoding: str | None = None) -> tuple[str, str]:
             ) from error
         except UnicodeDecodeError as error:
             raise ValueError(f"{_place(raw, error)} is not valid {encoding}") from error
+    if raw.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        raise ValueError("it looks like UTF-32: pass --encoding utf-32")
     if raw.startswith(_UTF16):
         return raw.decode("utf-16"), "UTF-16"
     if raw.count(b"\0") > len(raw) // 4:

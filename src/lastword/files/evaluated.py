@@ -24,19 +24,24 @@ def promptfoo_rows(path: Path) -> list[Row] | None:
         results = json.loads(path.read_bytes())["results"]["results"]
     except (OSError, ValueError, TypeError, LookupError):
         return None
-    tests: dict[Any, list[Mapping[str, Any]]] = {}
-    for place, result in enumerate(results):
-        tests.setdefault(result.get("testIdx", place), []).append(result)
+    tests: dict[Any, list[tuple[Mapping[str, Any], Any]]] = {}
+    try:
+        for place, result in enumerate(results):
+            run = result["vars"] or {}, (result.get("response") or {}).get("output")
+            tests.setdefault(result.get("testIdx", place), []).append(run)
+    except (TypeError, LookupError, AttributeError) as error:
+        raise InputError(
+            f"{path}: result {place + 1} is no test of promptfoo; expected an object with vars "
+            "and response"
+        ) from error
     rows = []
     for number, runs in enumerate(tests.values(), start=1):
-        outputs = [(run.get("response") or {}).get("output") for run in runs]
+        (values, _), outputs = runs[0], [output for _, output in runs]
         if None in outputs or len(outputs) > 2:
             fault = "no output" if None in outputs else f"{len(outputs)} runs, expected 1 or 2"
             raise InputError(f"{path}, test {number}: {fault}")
         names = ("prediction", "rival")[: len(outputs)]
-        rows.append(
-            Row(f"test {number}", {**runs[0]["vars"], **dict(zip(names, outputs, strict=True))})
-        )
+        rows.append(Row(f"test {number}", {**values, **dict(zip(names, outputs, strict=True))}))
     return rows
 
 
@@ -46,18 +51,21 @@ def harness_rows(rows: Sequence[Row]) -> list[Row]:
     Of choices, the prediction is the place of the highest log-likelihood, and the confidence its
     distance from the second.
     """
-    return [Row(r.place, _sample(r.value), r.error) if _is_sample(r.value) else r for r in rows]
+    return [_sample(r) if _is_sample(r.value) else r for r in rows]
 
 
 def _is_sample(value: Any) -> bool:
     return isinstance(value, Mapping) and {"doc_id", "target", "filtered_resps"} <= value.keys()
 
 
-def _sample(value: Mapping[str, Any]) -> dict[str, Any]:
-    found = {"truth": value["target"], "group": value["doc_id"]}
-    answers = value["filtered_resps"]
-    if not isinstance(answers[0], list):
-        return found | {"prediction": answers[0]}
-    scores = [float(score) for score, *_ in answers]
-    best, second = sorted(scores, reverse=True)[:2]
-    return found | {"prediction": scores.index(best), "confidence": best - second}
+def _sample(row: Row) -> Row:
+    found = {"truth": row.value["target"], "group": row.value["doc_id"]}
+    answers = row.value["filtered_resps"]
+    try:
+        if not isinstance(answers[0], list):
+            return Row(row.place, found | {"prediction": answers[0]})
+        scores = [float(score) for score, *_ in answers]
+        best, second = sorted(scores, reverse=True)[:2]
+    except (TypeError, LookupError, ValueError):
+        return Row(row.place, error="filtered_resps holds neither a text nor scores of choices")
+    return Row(row.place, found | {"prediction": scores.index(best), "confidence": best - second})

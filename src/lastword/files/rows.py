@@ -21,6 +21,7 @@ STANDARD_INPUT = Path("-")
 LINE_BYTES = 2**24  # of JSON, far more than an item that a model can read
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _EXCEL = ".xlsx"
+_FORM = "a JSON list or one JSON object per line"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _ID = re.compile(r"(^|[ _.-])(id|Id|ID|nr|Nr|NR)$|[a-z](I[dD]|Nr)$")
 
@@ -164,12 +165,13 @@ def require_rows(rows: Sequence[Row], path: Path) -> list[Row]:
         InputError: There is no row, or none that can be read.
     """
     if not rows:
-        form = "a JSON list or one JSON object per line"
-        expected = "a header and rows" if is_table(path) else form
+        expected = "a header and rows" if is_table(path) else _FORM
         raise InputError(f"{path} has no rows; expected {expected}")
     rows = [_object(row) for row in rows]
     if all(row.error is not None for row in rows):
-        raise InputError(f"cannot read {path}: {rows[0].place}: {rows[0].error}")
+        what = f"cannot read {path}: {rows[0].place}: {rows[0].error}"
+        forms = f"Expected {_FORM}; tables end in .csv, .tsv, .xlsx or .parquet"
+        raise InputError(what if is_table(path) else f"{what}. {forms}")
     return rows
 
 

@@ -1,5 +1,6 @@
 """The first sheet of an Excel workbook, read row by row within limits."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -9,8 +10,9 @@ from lastword.files.cells import cell_text, unique_names
 from lastword.files.shorten import counted
 
 _BYTES = 2**28  # of all parts, unpacked; a million rows of short texts take half of that
-_COLUMNS, _LINES = 1024, 2**20  # columns beyond are not looked at
+_COLUMNS, _LINES = 1024, 2**20
 _SHOWN = 3
+_ESCAPED = re.compile("_x(00[01][0-9A-Fa-f])_")  # control characters, as Excel stores them
 
 
 def workbook(path: Path, say: Callable[[str], None]) -> Iterator[tuple[int, dict[str, str]]]:
@@ -58,8 +60,12 @@ def _rows(
     sheet: Any, file: IO[bytes], say: Callable[[str], None]
 ) -> Iterator[tuple[int, dict[str, str]]]:
     sheet.reset_dimensions()  # what the file says of its size is not to be believed
-    rows = enumerate(_bounded(sheet.iter_rows(max_col=_COLUMNS)), start=1)
+    rows = enumerate(_bounded(sheet.iter_rows(max_col=_COLUMNS + 1)), start=1)
     start, names = next(((n, found) for n, row in rows if (found := _names(row))), (0, []))
+    if not names:
+        raise ValueError(f"its first sheet, {sheet.title}, is empty: put the table there")
+    if len(names) > _COLUMNS:
+        raise ValueError(f"it has more than {_COLUMNS:,} columns: save it as CSV")
     empty, right, width = list[tuple[int, int]](), 0, len(names)
     before: Sequence[Any] = ()
     for n, row in rows:
@@ -100,7 +106,8 @@ def _text(value: Any, kind: str) -> str:
     """Return a cell as text; one that shows an error (#N/A) is empty."""
     if kind == "e":
         return ""
-    return str(value) if isinstance(value, bool) else cell_text(value)
+    text = str(value) if isinstance(value, bool) else cell_text(value)
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
 
 
 def _without_value(file: IO[bytes], empty: Sequence[tuple[int, int]]) -> list[str]:

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from lastword.errors import InputError
-from lastword.files.cells import cell_text
+from lastword.files.cells import cell_text, spelling
 from lastword.files.evaluated import harness_rows, promptfoo_rows
 from lastword.files.rows import read_rows, require_rows
 from lastword.files.shorten import counted, percent
@@ -30,6 +30,7 @@ from lastword.trust.plain_certificate import ErrorCounts, PlainCertificate, Thre
 from lastword.trust.second_round import deal
 from lastword.trust.testing import holm
 
+_SHOWN = 3  # pairs of a note
 NEXT = 40  # rows that are drawn to be labelled next
 LEVELS = np.arange(0.0, 1.0, 0.05)  # of the confidences of all rows, whose quantiles are tried
 _NAMES = {
@@ -168,7 +169,23 @@ def plain_table(
     if (column := found.confidence) is not None:
         check(lambda row: _no_number(column, row.get(column, "")))
         confidence = np.array([float(row[column]) for row in rows])
-    return PlainTable(name, rows, found, confidence, (*notes, *guesses))
+    answers = [row[name] for row in rows for name in (prediction, rival) if name is not None]
+    alike = _alike({*answers}, {row.get(truth, "") for row in rows} - {""})
+    return PlainTable(name, rows, found, confidence, (*notes, *guesses, *alike))
+
+
+def _alike(answers: set[str], truths: set[str]) -> list[str]:
+    """Return a note on answers that are no truth but look like one, which count as wrong."""
+    known = {spelling(truth): truth for truth in sorted(truths)}
+    pairs = [
+        f"`{answer}` and `{known[spelling(answer)]}`"
+        for answer in sorted(answers - truths)
+        if spelling(answer) in known
+    ]
+    more = f" and {len(pairs) - _SHOWN} more pairs" if len(pairs) > _SHOWN else ""
+    shown = ", ".join(pairs[:_SHOWN])
+    note = f"predictions and truths differ in spelling, and count as different: {shown}{more}"
+    return [note] if pairs else []
 
 
 def _no_number(column: str, text: str) -> str | None:

@@ -4,7 +4,6 @@ import hashlib
 import json
 import re
 import tomllib
-import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ import numpy as np
 
 from lastword.decide.item import candidates_of, fields_of, item_of
 from lastword.errors import InputError
-from lastword.files.cells import cell_text, text_fault, unique_names
+from lastword.files.cells import cell_text, spelling, text_fault, unique_names
 from lastword.files.delimited import SEPARATORS
 from lastword.files.rows import id_column, read_rows, require_rows
 from lastword.files.shorten import counted
@@ -33,7 +32,6 @@ _LABELS = ("label", "truth", "class", "category", "intent", "target", "answer")
 _CHOICES = ("choices", "options", "candidates")
 _GROUP = "group"
 _LISTS = (list, tuple, np.ndarray)
-_WHOLE = re.compile(r"^([+-]?\d+)\.0+$")  # a whole number with a point
 _EXAMPLES_A_LABEL = 3  # a column that repeats its values less often is not taken for the label
 _SHOWN = 3  # of a kind of doubt about the table; the others are counted
 
@@ -163,7 +161,9 @@ def read_labels(source: Any, named: Named = Named()) -> Labels:  # noqa: B008 - 
     columns, guesses = _guess(rows, named)
     notes += guesses
     table = _readable(dict(zip(_names(rows, columns.id), rows, strict=True)), columns, notes)
-    labelled = {name: row for name, row in table.items() if row.get(columns.label or "", "") != ""}
+    labelled = {
+        name: row for name, row in table.items() if cell_text(row.get(columns.label or "")).strip()
+    }
     if not labelled:
         raise InputError(f"no row has a label in the column {columns.label}")
     if without := len(table) - len(labelled):
@@ -263,6 +263,12 @@ def _readable(rows: Mapping[str, Row], columns: Named, notes: list[str]) -> dict
         for column in read
         if (fault := text_fault(cell_text(row.get(column)))) is not None
     }
+    labelled = {name: row for name, row in rows.items() if cell_text(row.get(columns.label or ""))}
+    faults |= {
+        name: f"row {name}: its {columns.text} is blank"
+        for name, row in labelled.items()
+        if not cell_text(row.get(columns.text or "")).strip()
+    }
     if faults:
         notes.append(f"left out {counted(len(faults), 'row')}: {_some([*faults.values()])}")
     return {name: row for name, row in rows.items() if name not in faults}
@@ -323,7 +329,7 @@ def _offers(rows: Sequence[Row], column: str, label: str) -> bool:
     pairs = [(row.get(column), truth) for row in rows if (truth := cell_text(row.get(label))) != ""]
     try:
         return all(truth in [option.text for option in _listed(cell)] for cell, truth in pairs)
-    except (InputError, KeyError):  # no list, or one of something else than options
+    except InputError:  # no list, or one of something else than options
         return False
 
 
@@ -363,7 +369,10 @@ def _rows(
     rows: Mapping[str, Row], columns: Named, notes: list[str]
 ) -> tuple[tuple[str, Choice, str, str, str | None], ...]:
     texts = {name: cell_text(row.get(columns.text or "")) for name, row in rows.items()}
-    truths = {name: cell_text(row[columns.label or ""]) for name, row in rows.items()}
+    labels = {name: row[columns.label or ""] for name, row in rows.items()}
+    if lists := [name for name, label in labels.items() if isinstance(label, _LISTS)]:
+        raise InputError(f"row {lists[0]}: its label is a list; expected one label per row")
+    truths = {name: cell_text(label) for name, label in labels.items()}
     descriptions = _descriptions(columns.describe)
     shared = None
     if columns.choices is None or not any(columns.choices in row for row in rows.values()):
@@ -375,9 +384,7 @@ def _rows(
         shared = _question(options, descriptions, columns, first)
     questions = []
     for name, row in rows.items():
-        question = shared or _question(
-            _listed(row[columns.choices or ""]), descriptions, columns, row
-        )
+        question = shared or _offered(name, row, descriptions, columns)
         if truths[name] not in [option.text for option in question.options]:
             raise InputError(f"row {name}: the label {truths[name]!r} is not one of its choices")
         group = cell_text(row.get(columns.group or _GROUP)) or None
@@ -389,6 +396,16 @@ def _rows(
         )
     notes += _near({name: text for text, *_, name, group in questions if group is None})
     return tuple(questions)
+
+
+def _offered(name: str, row: Row, descriptions: Mapping[str, str], columns: Named) -> Choice:
+    """Return the question of a row that has its options in a column."""
+    try:
+        return _question(_listed(row.get(columns.choices or "", "")), descriptions, columns, row)
+    except InputError as error:
+        raise InputError(
+            f"row {name}: {error}. Options are a JSON list, or separated by |"
+        ) from error
 
 
 def _stands_in(text: str, template: str) -> bool:
@@ -409,7 +426,7 @@ def _spelt(
     for label, _ in Counter(
         {option.text: len(truths) for option in options} | counts
     ).most_common():
-        spellings.setdefault(_spelling(label), []).append(label)
+        spellings.setdefault(spelling(label), []).append(label)
     joined = dict(truths)
     for first, *others in spellings.values():
         written = [f"`{one}` ({counted(counts[one], 'row')})" for one in others if counts[one]]
@@ -421,13 +438,6 @@ def _spelt(
         notes.append(f"joined: {' and '.join(written)} into `{first}`")
         joined |= {name: first for name, truth in truths.items() if truth in others}
     return joined
-
-
-def _spelling(label: str) -> str:
-    """Return what labels that look alike share: case, spaces, Unicode form, 1 and 1.0."""
-    visible = "".join(c for c in label if unicodedata.category(c) != "Cf")
-    text = " ".join(unicodedata.normalize("NFC", visible).split()).casefold()
-    return _WHOLE.sub(r"\1", text)
 
 
 def _single(truths: Mapping[str, str]) -> list[str]:
@@ -524,7 +534,9 @@ def _listed(value: Any) -> list[Option]:
         raise InputError(f"choices are a list, not {type(value).__name__}")
     entries = [o.strip() if isinstance(o, str) else o for o in value]
     return [
-        Option(o["value"], o.get("description")) if isinstance(o, Mapping) else Option(cell_text(o))
+        Option(o.get("value", ""), o.get("description"))
+        if isinstance(o, Mapping)
+        else Option(cell_text(o))
         for o in entries
         if o != ""
     ]

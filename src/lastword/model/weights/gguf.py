@@ -7,9 +7,11 @@ cannot be used is not downloaded.
 import math
 import re
 import struct
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -105,12 +107,13 @@ def read_header(files: Files, file: str) -> Header:
         raise _split(label, int(part[1]))
     try:
         header = _parse(_Cursor(files, file, label), label)
+        whole = not header.tensors or files.read(file, header.stop - 1, header.stop)
     except _NONSENSE as error:
         raise CheckpointError(f"{label} has no readable GGUF header: {error!r}") from error
     parts = header.values.get("split.count", 1)
     if isinstance(parts, int) and parts > 1:
         raise _split(label, parts)
-    if header.tensors and not files.read(file, header.stop - 1, header.stop):
+    if not whole:
         raise CheckpointError(
             f"{label} is cut short: its header tells of {header.stop} bytes; get the file again"
         )
@@ -181,11 +184,27 @@ def _parse(cursor: _Cursor, label: str) -> Header:
     if version not in _VERSIONS:
         raise CheckpointError(f"{label} is GGUF of version {version}; versions 2 and 3 are read")
     tensors, keys = cursor.unpack("QQ")
-    values = {cursor.string(): _value(cursor, cursor.unpack("I")[0]) for _ in range(keys)}
+    pairs = [(cursor.string(), _value(cursor, cursor.unpack("I")[0])) for _ in range(keys)]
+    values = _once(pairs, "values", label)
     table = [_entry(cursor) for _ in range(tensors)]
     alignment = values.get("general.alignment", 32)
+    if not isinstance(alignment, int) or alignment < 1:
+        raise CheckpointError(f"{label} has an alignment of {alignment!r}, expected 32 or the like")
     origin = -(-cursor.place // alignment) * alignment
-    return Header(label, values, {name: _tensor(rest, origin, label) for name, *rest in table})
+    stored = _once([(n, _tensor(rest, origin, label)) for n, *rest in table], "tensors", label)
+    by_place = sorted(stored, key=lambda name: stored[name].start)
+    for name, other in pairwise(by_place):
+        if stored[other].start < stored[name].stop:
+            raise CheckpointError(f"{label} is damaged: the bytes of {name} and {other} overlap")
+    return Header(label, values, stored)
+
+
+def _once(pairs: Sequence[tuple[str, Any]], what: str, label: str) -> dict[str, Any]:
+    """Return pairs by name; readers differ on which counts of two with one name."""
+    counts = Counter(name for name, _ in pairs)
+    if twice := [name for name, count in counts.items() if count > 1]:
+        raise CheckpointError(f"{label} is damaged: it has two {what} named {twice[0]!r:.80}")
+    return dict(pairs)
 
 
 def _value(cursor: _Cursor, kind: int) -> Any:
@@ -220,6 +239,10 @@ def _tensor(entry: list[Any], origin: int, label: str) -> TensorInfo:
     except ValueError as error:
         raise CheckpointError(f"{label} has tensors of type {number}, not known here") from error
     values, size = GGML_QUANT_SIZES[kind]
+    if shape and shape[-1] % values:
+        raise CheckpointError(
+            f"{label} is damaged: a row of {shape[-1]} values cannot be stored as {kind.name}"
+        )
     start = origin + offset
     return TensorInfo(kind.name, shape, start, start + math.prod(shape) // values * size)
 
