@@ -122,3 +122,34 @@ def test_the_sum_is_the_sum_of_both_probes_scores_and_the_better_way_is_taken() 
     side = fit_beside(one, other, blocks, labels, ("side",))
     best = fit_beside(one, other, blocks, labels)
     assert best.right.max() == max(added.right.max(), side.right.max())
+
+
+def test_weighted_rows_are_left_out_one_by_one_as_scikit_learn_refits() -> None:
+    rng = np.random.default_rng(0)
+    truths = np.array([0] * 6 + [1] * 18)
+    x = rng.normal(size=(24, 8)) + truths[:, None]
+    weights = np.where(truths == 0, 2.0, 2 / 3)
+    fit = leave_one_out(x, truths, 2, weights=weights)
+    assert fit.penalty is not None
+    z = (x - x.mean(axis=0)) / x.std(axis=0)
+    targets = 2 * np.eye(2)[truths] - 1
+    for i in range(24):
+        rest = np.arange(24) != i
+        ridge = Ridge(fit.penalty).fit(z[rest], targets[rest], sample_weight=weights[rest])
+        np.testing.assert_allclose(fit.scores[i], ridge.predict(z[i : i + 1])[0], atol=1e-8)
+    right = fit.scores.argmax(axis=1) == truths
+    assert fit.right == pytest.approx((right * weights).sum() / weights.sum())
+    whole = fit_linear(fit, x, truths, 2, weights=weights)
+    expected = Ridge(fit.penalty).fit(z, targets, sample_weight=weights)
+    np.testing.assert_allclose(whole.weights, expected.coef_.T, atol=1e-10)
+    # The scale of the weights says nothing, and equal ones are none.
+    labels = ["ab"[t] for t in truths]
+    states = x[:, None, None].astype(np.float32)
+    plain, equal, doubled = (
+        fit_state(states, labels, poolings=("mean",), weights=w)
+        for w in (None, {"a": 3.0, "b": 3.0}, {"a": 6.0, "b": 2.0})
+    )
+    np.testing.assert_allclose(equal.scores, plain.scores, atol=1e-6)
+    rare = truths == 0
+    found = [(one.scores.argmax(axis=1) == truths)[rare].mean() for one in (plain, doubled)]
+    assert found[1] >= found[0]

@@ -46,6 +46,28 @@ def test_the_threshold_is_the_best_by_its_definition(seed):
     assert chosen == max(t for t, value in worth.items() if value == pytest.approx(best))
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_the_threshold_can_be_chosen_for_the_worth_of_answers(seed):
+    random = np.random.default_rng(seed)
+    scores = random.normal(scale=0.5, size=(40, 3))
+    base, truths = random.integers(3, size=(2, 40))
+    worth = -random.random((3, 3)) * (1 - np.eye(3))
+    most = max(max(row) - min(row) for row in worth)
+    values = {}
+    for threshold in THRESHOLDS:
+        gains = []
+        for row, own, truth in zip(scores, base, truths, strict=True):
+            shown = int(row.argmax()) if row.max() > row[own] + threshold else own
+            gains.append(worth[truth, shown] - worth[truth, own])
+        squares = sum(gain**2 for gain in gains)
+        values[threshold] = sum(gains) / (squares + most**2) ** 0.5
+    best = max(values.values())
+    chosen = choose_threshold(scores, base, truths, worth)
+    assert chosen == max(t for t, value in values.items() if value == pytest.approx(best))
+    times = choose_threshold(scores, base, truths, 7 * worth)
+    assert times == chosen  # whatever the unit of the costs
+
+
 def test_the_model_is_asked_and_answers_only_where_the_probe_is_unsure(monkeypatch):
     tracer = Tracer.demo()
     states = read_states(tracer, TEXTS, QUESTION, TEMPLATE, ("mean",))

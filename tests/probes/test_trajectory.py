@@ -52,6 +52,12 @@ def test_the_weights_are_where_the_slope_is_zero(options, sure, penalty):
     w = conditional_logit(x, np.ones((200, options), bool), target, penalty)
     p = np.exp(x @ w) / np.exp(x @ w).sum(axis=1, keepdims=True)
     assert_allclose(np.einsum("io,iof->f", target - p, x), penalty * w, atol=1e-6)
+    # A weight of two is the item twice.
+    each, present = rng.choice([1, 2], 200), np.ones((200, options), bool)
+    weighted = conditional_logit(x, present, target, penalty, each.astype(float))
+    twice = np.repeat(np.arange(200), each)
+    repeated = conditional_logit(x[twice], present[twice], target[twice], penalty)
+    assert_allclose(weighted, repeated, atol=1e-7)
 
 
 def test_too_few_items_are_refused():

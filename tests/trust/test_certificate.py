@@ -18,7 +18,7 @@ from lastword.errors import CertificateError, InputError
 from lastword.model.weights.identity import folder_digests, text_digest
 from lastword.records.explanation import explain
 from lastword.rule.theta import ScorerTheta, Theta
-from lastword.trust.certificate import Certificate, CertifiedProbe, Subject, Tried
+from lastword.trust.certificate import Baseline, Certificate, CertifiedProbe, Subject, Tried
 from lastword.trust.policy import OFF, Policy, family
 from lastword.trust.terms import Terms
 
@@ -93,6 +93,31 @@ def test_a_probe_is_part_of_it():
     assert made.worth["net_at_least"] > 0
     with pytest.raises(InputError, match="it names a probe"):
         certificate(GOOD.subject, policy, terms, 20, 2, 50)
+
+
+def test_the_gain_over_baselines_is_tested_again_when_it_is_read():
+    methods = ("probe@19",)
+    probe = CertifiedProbe("d1", "q1", 7, 0.5, 19, "mean")
+    policy, terms = Policy(("probe@19",), 0.0, "probe@19"), Terms(promise="gain", methods=methods)
+    words, largest = (
+        Baseline(name, counted(*counts, 50))
+        for name, counts in {"bag of words": (12, 1), "largest class": (15, 1)}.items()
+    )
+    made = certificate(
+        GOOD.subject, policy, terms, 20, 2, 50, probe=probe, baselines=(largest, words)
+    )
+    assert again(made) == made
+    # It is the bound over the better of the two, which each has by itself.
+    alone = [replace(made, baselines=(one,)).over_baselines for one in (largest, words)]
+    assert made.over_baselines == made.worth["over_baselines_at_least"] == alone[1] < alone[0]
+    noise = replace(words, counts=counted(8, 6, 50))
+    beaten_by_one = replace(made, baselines=(largest, noise))
+    assert beaten_by_one.over_baselines is None and again(beaten_by_one) == beaten_by_one
+    assert "over_baselines_at_least" not in beaten_by_one.worth
+    spoiled = made.to_dict()
+    spoiled["baselines"][1]["counts"] |= {"fixed": 45}
+    with pytest.raises(CertificateError, match="do not fit together"):
+        Certificate.from_dict(spoiled)
 
 
 def test_a_calibration_is_part_of_it():

@@ -12,7 +12,7 @@ from populations import chosen as places_of
 from scipy.stats import beta, binom
 
 from lastword.errors import InputError
-from lastword.trust.certify import Claim, PolicyTrial, certify, judge, needed
+from lastword.trust.certify import Claim, PolicyTrial, certify, gain_over, judge, needed
 from lastword.trust.deferral import THRESHOLDS, defer
 from lastword.trust.evidence import GroupEvidence
 from lastword.trust.labelled import Labelled, lets
@@ -453,3 +453,20 @@ def test_a_promise_says_what_its_monitor_watches_and_what_a_look_may_spend():
 def test_where_nothing_is_sure_enough_nothing_is_counted():
     found = defer(labelled([Kind(1.0, base=False, shown=False)] * 30), OFF, 0.1, DELTA, 1)
     assert astuple(found) == (0.1, None, 0, 0, 0, 0.0)
+
+
+@pytest.mark.parametrize(("model", "baseline"), [(0.4, 0.7), (0.7, 0.5), (0.7, 0.7)])
+def test_a_gain_over_model_or_baseline_is_claimed_where_none_is_at_most_as_often_as_delta(
+    model, baseline
+):
+    """The policy is right on 70%, so that it gains over one of the two at least nothing."""
+    rng, terms, rows, draws = np.random.default_rng(0), Terms(delta=0.1, promise="gain"), 60, 2000
+    policy, groups, wrong = Policy(("pmi@1",), 0.0, "pmi@1"), np.arange(60), 0
+    for _ in range(draws):
+        shown, base, simple = (rng.random(rows) < rate for rate in (0.7, model, baseline))
+        trial = PolicyTrial.of(policy, GroupEvidence.of(base, shown, groups), 1.0, terms)
+        if not trial.certified:
+            continue
+        over = gain_over(trial, [GroupEvidence.of(simple, shown, groups)], terms)
+        wrong += model == 0.7 or (over is not None and baseline == 0.7)
+    assert binom.cdf(wrong - 1, draws, terms.delta) < 0.999, wrong

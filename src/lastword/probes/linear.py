@@ -20,6 +20,7 @@ MANY = 20  # classes from which class means are tried
 Rows = Float[np.ndarray, "texts width"]
 Table = Float[np.ndarray, "texts classes"]
 Truths = Int[np.ndarray, " texts"]
+Weights = Float[np.ndarray, " texts"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +49,13 @@ class LinearMap:
     rows: Rows
 
 
-def leave_one_out(x: Rows, truths: Truths, classes: int, widths: Sequence[int] = ()) -> LeaveOneOut:
+def leave_one_out(
+    x: Rows,
+    truths: Truths,
+    classes: int,
+    widths: Sequence[int] = (),
+    weights: Weights | None = None,
+) -> LeaveOneOut:
     """Return the leave-one-out scores of the ridge's best penalty, or of class means.
 
     Args:
@@ -56,6 +63,8 @@ def leave_one_out(x: Rows, truths: Truths, classes: int, widths: Sequence[int] =
         truths: The class of each row.
         classes: The number of classes.
         widths: Widths of the blocks of a row; one block if left out.
+        weights: Weight of each row, in the fit and in its accuracy; equal if left out. Class means
+            weigh all classes alike in any case.
     """
     from sklearn.linear_model import RidgeCV
 
@@ -64,18 +73,26 @@ def leave_one_out(x: Rows, truths: Truths, classes: int, widths: Sequence[int] =
     penalties = PENALTIES * (len(widths) or z.shape[1])
     # With a scorer its `cv_results_` are the exact leave-one-out predictions.
     ridge = RidgeCV(penalties, scoring="neg_mean_squared_error", store_cv_results=True)
-    answers = ridge.fit(z, targets).cv_results_  # [texts, classes, penalties]
-    errors = np.square(answers - targets[:, :, None]).mean(axis=(0, 1))
-    best = int(errors.argmin())
-    ridges = _judged(float(penalties[best]), answers[:, :, best], truths)
+    ridge = ridge.fit(z, targets, sample_weight=weights)
+    answers = ridge.cv_results_  # [texts, classes, penalties]
+    errors = np.square(answers - targets[:, :, None])
+    if weights is not None:
+        errors *= weights[:, None, None]
+    best = int(errors.mean(axis=(0, 1)).argmin())
+    ridges = _judged(float(penalties[best]), answers[:, :, best], truths, weights)
     if classes < MANY:
         return ridges
-    means = _judged(None, _ClassMeans.of(z, truths, classes).without, truths)
+    means = _judged(None, _ClassMeans.of(z, truths, classes).without, truths, weights)
     return means if means.right > ridges.right else ridges
 
 
 def fit_linear(
-    fit: LeaveOneOut, x: Rows, truths: Truths, classes: int, widths: Sequence[int] = ()
+    fit: LeaveOneOut,
+    x: Rows,
+    truths: Truths,
+    classes: int,
+    widths: Sequence[int] = (),
+    weights: Weights | None = None,
 ) -> LinearMap:
     """Return the map that is fitted to all rows; arguments as in `leave_one_out`."""
     from sklearn.linear_model import Ridge
@@ -85,13 +102,20 @@ def fit_linear(
     if fit.penalty is None:
         means = _ClassMeans.of(z, truths, classes)
         return LinearMap(mean, scale, means.weights, means.intercept, z)
-    ridge: Any = Ridge(fit.penalty).fit(z, _targets(truths, classes))
-    weights = np.ascontiguousarray(ridge.coef_.T)
-    return LinearMap(mean, scale, weights, ridge.intercept_, z)
+    ridge: Any = Ridge(fit.penalty).fit(z, _targets(truths, classes), sample_weight=weights)
+    coefficients = np.ascontiguousarray(ridge.coef_.T)
+    return LinearMap(mean, scale, coefficients, ridge.intercept_, z)
 
 
-def _judged(penalty: float | None, scores: Table, truths: Truths) -> LeaveOneOut:
-    return LeaveOneOut(penalty, scores, float((scores.argmax(axis=1) == truths).mean()))
+def _judged(
+    penalty: float | None, scores: Table, truths: Truths, weights: Weights | None
+) -> LeaveOneOut:
+    return LeaveOneOut(penalty, scores, share_right(scores.argmax(axis=1) == truths, weights))
+
+
+def share_right(right: np.ndarray, weights: Weights | None) -> float:
+    """Return the share of rows that are right, by weight."""
+    return float(right.mean() if weights is None else np.average(right, weights=weights))
 
 
 def _standards(x: Rows, widths: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:

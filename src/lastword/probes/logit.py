@@ -33,10 +33,16 @@ def root_mean_square(x: Features, present: Present) -> Float[np.ndarray, " featu
 
 
 def conditional_logit(
-    x: Features, present: Present, target: Shares, penalty: float
+    x: Features,
+    present: Present,
+    target: Shares,
+    penalty: float,
+    item_weights: Float[np.ndarray, " items"] | None = None,
 ) -> Float[np.ndarray, " features"]:
     """Fit the weights by Newton's method: what they maximise is concave."""
     counts = present.sum(axis=1)
+    each = np.ones(len(x)) if item_weights is None else item_weights
+    of_rows = np.repeat(each, counts)
     starts = np.cumsum(counts) - counts
     rows, shares = np.ascontiguousarray(x[present].T), target[present]  # one row a feature
     weights = np.zeros(len(rows))
@@ -44,15 +50,17 @@ def conditional_logit(
     def loss(w: np.ndarray) -> float:
         scores = w @ rows
         logs = np.logaddexp.reduceat(scores, starts)
-        return float(logs.sum() - shares @ scores + penalty * (w @ w) / 2)
+        return float((each * logs).sum() - (of_rows * shares) @ scores + penalty * (w @ w) / 2)
 
     here = loss(weights)
     for _ in range(_STEPS):
         p = _softmax(weights @ rows, starts, counts)
-        slope = rows @ (shares - p) - penalty * weights
+        slope = rows @ (of_rows * (shares - p)) - penalty * weights
         weighted = rows * p
         means = np.add.reduceat(weighted, starts, axis=1)
-        curvature = weighted @ rows.T - means @ means.T
+        # Only the product of an array with its own transpose is symmetric to the bit.
+        expected = means @ means.T if item_weights is None else (each * means) @ means.T
+        curvature = (of_rows * weighted) @ rows.T - expected
         step = np.linalg.solve(curvature + penalty * np.eye(len(weights)), slope)
         # A whole step can overshoot where many options are all but sure, and never come back.
         while (there := loss(weights + step)) > here + 1e-9 * abs(here):
@@ -63,12 +71,15 @@ def conditional_logit(
     return weights
 
 
-def log_loss(scores: Scores, target: Shares) -> float:
+def log_loss(
+    scores: Scores, target: Shares, item_weights: Float[np.ndarray, " items"] | None = None
+) -> float:
     """Return the mean over items of -log of the probability of a truth."""
     from scipy.special import log_softmax
 
     logs = log_softmax(scores, axis=1)
-    return -float((target * np.where(target > 0, logs, 0.0)).sum(axis=1).mean())
+    of_items = (target * np.where(target > 0, logs, 0.0)).sum(axis=1)
+    return -float(of_items.mean() if item_weights is None else (item_weights * of_items).mean())
 
 
 def best_penalty(
@@ -77,19 +88,21 @@ def best_penalty(
     target: Shares,
     penalties: Sequence[float],
     folds: Folds,
+    item_weights: Float[np.ndarray, " items"] | None = None,
 ) -> tuple[float, Scores]:
     """Return the penalty of the least cross-fitted log loss, and its cross-fitted scores."""
 
     def answer(rest: Which, tested: Which) -> dict[float, np.ndarray]:
         made = x[rest], present[rest], target[rest]
-        fits = {penalty: conditional_logit(*made, penalty) for penalty in penalties}
+        each = None if item_weights is None else item_weights[rest]
+        fits = {penalty: conditional_logit(*made, penalty, each) for penalty in penalties}
         return {
             penalty: np.where(present[tested], x[tested] @ weights, -np.inf)
             for penalty, weights in fits.items()
         }
 
     scores = cross_fit(answer, folds)
-    best = min(scores, key=lambda penalty: log_loss(scores[penalty], target))
+    best = min(scores, key=lambda penalty: log_loss(scores[penalty], target, item_weights))
     return best, scores[best]
 
 

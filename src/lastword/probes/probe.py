@@ -18,7 +18,6 @@ from safetensors.numpy import load, save
 from lastword.errors import InputError
 from lastword.files.strict_json import from_json, to_json
 from lastword.files.writing import open_whole
-from lastword.probes.hub import find_file, model_card, publish, save_folder
 from lastword.probes.stacked import StackedProbe
 from lastword.probes.state import OWN, Pooling, StateProbe
 from lastword.probes.trajectory import TrajectoryProbe
@@ -214,6 +213,8 @@ class Probe:
         Raises:
             OSError: It cannot be written.
         """
+        from lastword.probes.hub import save_folder  # with huggingface_hub, as the next ones
+
         save_folder(Path(folder), self.to_bytes(), self._card(verdict))
 
     def push_to_hub(
@@ -237,6 +238,8 @@ class Probe:
         Raises:
             InputError: The hub refuses it, or does not answer.
         """
+        from lastword.probes.hub import publish
+
         raw, card = self.to_bytes(), self._card(verdict)
         return publish(
             repo_id, raw, card, private=private, revision=revision, message=commit_message
@@ -254,9 +257,13 @@ class Probe:
             CheckpointError: The hub has no probe under that name, or does not answer.
             InputError: The file is missing, torn, too large, or no probe.
         """
+        from lastword.probes.hub import find_file
+
         return cls.read(find_file(str(name), revision))
 
     def _card(self, verdict: Mapping[str, Any] | None) -> str:
+        from lastword.probes.hub import model_card
+
         facts = {
             "name": self.name,
             "question": " ".join(self.question.instructions.split()) or "none",

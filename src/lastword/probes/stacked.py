@@ -5,13 +5,13 @@ section 19). Three weights, shared by all options: of the state probe's score, o
 which together hold every pmi.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
-from lastword.probes.state import StateFit, StateProbe
+from lastword.probes.state import StateFit, StateProbe, of_rows
 from lastword.probes.threshold import of_options
 from lastword.probes.trajectory import TrajectoryProbe, fit_trajectory
 
@@ -62,6 +62,7 @@ def fit_stacked(
     base: Scores,
     blind: Scores,
     groups: Sequence[str],
+    weights: Mapping[str, float] | None = None,
 ) -> StackedFit:
     """Fit the weights on the state probe's leave-one-out scores.
 
@@ -69,7 +70,8 @@ def fit_stacked(
         InputError: Fewer groups than folds.
     """
     x = _features(fit.scores, fit.probe.classes, options, base, blind)
-    over = fit_trajectory([*x], [options.index(label) for label in labels], groups)
+    each = of_rows(weights, labels)
+    over = fit_trajectory([*x], [options.index(label) for label in labels], groups, each)
     return StackedFit(StackedProbe(fit.probe, over.probe), np.stack(over.scores))
 
 

@@ -5,7 +5,7 @@ penalties the one is taken whose leave-one-out answers on the fit's own labels a
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Literal, get_args
@@ -15,7 +15,16 @@ from jaxtyping import Float, Int
 from scipy.special import softmax
 
 from lastword.errors import InputError
-from lastword.probes.linear import LeaveOneOut, LinearMap, Rows, Table, fit_linear, leave_one_out
+from lastword.probes.linear import (
+    LeaveOneOut,
+    LinearMap,
+    Rows,
+    Table,
+    Weights,
+    fit_linear,
+    leave_one_out,
+    share_right,
+)
 from lastword.probes.unlike import Likeness
 from lastword.trust.calibration import fit_temperature
 
@@ -115,6 +124,7 @@ def fit_state(
     *,
     depths: Sequence[int] | None = None,
     poolings: Sequence[Pooling] = POOLINGS,
+    weights: Mapping[str, float] | None = None,
 ) -> StateFit:
     """Fit a state probe: a ridge a class on targets of +1 and -1 (method, section 19).
 
@@ -125,6 +135,7 @@ def fit_state(
         labels: The right class of each text, at least two texts a class.
         depths: What the second axis of `states` holds; 0 and up if left out.
         poolings: What the third axis of `states` holds.
+        weights: Weight of each class, in the fit and in its accuracy; equal if left out.
 
     Raises:
         InputError: Fewer than two classes, a class of one text, or states that are not finite.
@@ -136,21 +147,23 @@ def fit_state(
 
     order = _order(states, labels)
     x, truths = states[order], np.array([classes.index(labels[i]) for i in order])
+    each = of_rows(weights, [labels[i] for i in order])
     every = depths is None
     depths = range(x.shape[1]) if depths is None else depths
     with threadpool_limits(1):  # small products, whose bits then depend on no other thread
         fits = {
-            (d, p): leave_one_out(x[:, d, p], truths, len(classes))
+            (d, p): leave_one_out(x[:, d, p], truths, len(classes), weights=each)
             for d in range(x.shape[1])
             for p in range(x.shape[2])
         }
         d, p = max(fits, key=lambda place: fits[place].right)  # of equals the shallower
         best = fits[d, p]
-        fitted = fit_linear(best, x[:, d, p], truths, len(classes))
+        fitted = fit_linear(best, x[:, d, p], truths, len(classes), weights=each)
         probe = _probe(best.scores, fitted, truths, classes, depths[d], poolings[p])
         if every and d * x.shape[-1] * len(classes) * 4 <= MOST_EARLIER:
             before = [fits[depth, p] for depth in range(d)]
-            probe = replace(probe, earlier=_earlier(before, x[:, :, p], truths, len(classes)))
+            earlier = _earlier(before, x[:, :, p], truths, len(classes), each)
+            probe = replace(probe, earlier=earlier)
     right = np.reshape([fit.right for fit in fits.values()], x.shape[1:3])
     return StateFit(probe, _in_order(best.scores, order), right)
 
@@ -161,6 +174,7 @@ def fit_beside(
     rows: tuple[Block, Block],
     labels: Sequence[str],
     ways: Sequence[Way] = get_args(Way),
+    weights: Mapping[str, float] | None = None,
 ) -> StateFit:
     """Fit a probe over a model's state and an encoder's (method, section 22).
 
@@ -172,6 +186,7 @@ def fit_beside(
         rows: The states that each of the two reads, of the texts of the fits.
         labels: The right class of each text.
         ways: `sum` adds the scores of the two probes; `side` fits one linear map to both states.
+        weights: Weight of each class; equal if left out.
     """
     from threadpoolctl import threadpool_limits
 
@@ -179,15 +194,16 @@ def fit_beside(
     order = _order(rows[0][:, None, None], labels)
     x, widths = np.concatenate(rows, axis=1)[order], tuple(block.shape[1] for block in rows)
     truths = np.array([classes.index(labels[i]) for i in order])
+    each = of_rows(weights, [labels[i] for i in order])
     with threadpool_limits(1):
         fits: list[tuple[Table, LinearMap]] = []
         if "sum" in ways:
             scores = (model.scores + reader.scores)[order]
             fits.append((scores, _summed(one, other, x, widths)))
         if "side" in ways:
-            both = leave_one_out(x, truths, len(classes), widths)
-            fits.append((both.scores, fit_linear(both, x, truths, len(classes), widths)))
-        right = [float((scores.argmax(axis=1) == truths).mean()) for scores, _ in fits]
+            both = leave_one_out(x, truths, len(classes), widths, each)
+            fits.append((both.scores, fit_linear(both, x, truths, len(classes), widths, each)))
+        right = [share_right(scores.argmax(axis=1) == truths, each) for scores, _ in fits]
         scores, fitted = fits[int(np.argmax(right))]
         probe = _probe(scores, fitted, truths, classes, one.depth, one.pooling)
     probe = replace(probe, reader=other.reader, beside=other.depth)
@@ -204,6 +220,14 @@ def _summed(one: StateProbe, other: StateProbe, x: Rows, widths: Sequence[int]) 
     weights = np.concatenate([one.weights, other.weights]) * roots[:, None]
     rows = (x - mean) / (scale * roots)
     return LinearMap(mean, scale * roots, weights, one.intercept + other.intercept, rows)
+
+
+def of_rows(weights: Mapping[str, float] | None, labels: Sequence[str]) -> Weights | None:
+    """Return the weight of each row, 1 on average."""
+    if weights is None:
+        return None
+    each = np.array([weights[label] for label in labels])
+    return np.asarray(each / each.mean())
 
 
 def _in_order(scores: Table, order: Int[np.ndarray, " texts"]) -> Table:
@@ -249,13 +273,14 @@ def _earlier(
     x: Float[np.ndarray, "texts depths width"],
     truths: Int[np.ndarray, " texts"],
     classes: int,
+    weights: Weights | None,
 ) -> Float[np.ndarray, "_earlier width_1 classes"]:
     """Weights of unscaled states, with the intercept as their last row, of the first depths."""
     each = np.empty((len(before), x.shape[-1] + 1, classes), dtype=np.float32)
     for depth, (fit, told) in enumerate(zip(before, each, strict=True)):
-        map_of_depth = fit_linear(fit, x[:, depth], truths, classes)
-        weights = map_of_depth.weights / map_of_depth.scale[:, None]
-        told[:-1], told[-1] = weights, map_of_depth.intercept - map_of_depth.mean @ weights
+        map_of_depth = fit_linear(fit, x[:, depth], truths, classes, weights=weights)
+        unscaled = map_of_depth.weights / map_of_depth.scale[:, None]
+        told[:-1], told[-1] = unscaled, map_of_depth.intercept - map_of_depth.mean @ unscaled
     return each
 
 

@@ -13,6 +13,7 @@ THRESHOLDS = (0.0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0)
 
 Table = Float[np.ndarray, "texts options"]
 Places = Int[np.ndarray, " texts"]
+Worth = Float[np.ndarray, "options options"]
 
 UNSEEN = -1.0  # what a ridge on targets of +1 and -1 says of a class without a label
 
@@ -48,21 +49,27 @@ def effects(scores: Table, base: Places, truths: Places, threshold: float) -> di
     }
 
 
-def choose_threshold(scores: Table, base: Places, truths: Places) -> float:
+def choose_threshold(
+    scores: Table, base: Places, truths: Places, worth: Worth | None = None
+) -> float:
     """Return the threshold that maximises (F - K) / sqrt(F + K + 1); the larger of equals.
 
-    F answers are corrected and K are broken.
+    F answers are corrected and K are broken. With the worth of each answer, F - K is the sum of all
+    gains, F + K that of their squares, and 1 the square of the largest loss.
 
     Args:
         scores: Of texts that were left out of the fit that scores them.
         base: Place of the model's answer.
         truths: Place of the right option.
+        worth: Worth of an answer by truth and answer; 1 of a right one if left out.
     """
+    table = np.eye(scores.shape[1]) if worth is None else worth
+    answers, before = scores.argmax(axis=1), table[truths, base]
+    loss = np.ptp(table, axis=1).max()
 
-    def worth(threshold: float) -> float:
-        counts = effects(scores, base, truths, threshold)
-        return float(
-            (counts["fixed"] - counts["broken"]) / np.sqrt(counts["fixed"] + counts["broken"] + 1)
-        )
+    def gain(threshold: float) -> float:
+        stands = answers_by_itself(scores, base, threshold)
+        gains = table[truths, np.where(stands, answers, base)] - before
+        return float(gains.sum() / np.sqrt(np.square(gains).sum() + loss**2))
 
-    return max(THRESHOLDS, key=lambda threshold: (worth(threshold), threshold))
+    return max(THRESHOLDS, key=lambda threshold: (gain(threshold), threshold))

@@ -123,7 +123,10 @@ def feature_places(count: int) -> Places:
 
 
 def fit_trajectory(
-    items: Sequence[Options], truths: Sequence[int], groups: Sequence[str] | None = None
+    items: Sequence[Options],
+    truths: Sequence[int],
+    groups: Sequence[str] | None = None,
+    weights: Float[np.ndarray, " items"] | None = None,
 ) -> TrajectoryFit:
     """Fit a trajectory probe: a conditional logit with one ridge penalty (method, section 19).
 
@@ -131,6 +134,7 @@ def fit_trajectory(
         items: Features of each item's options.
         truths: Place of each item's right option.
         groups: Items of one group are of one fold; each is one by itself if left out.
+        weights: Weight of each item; equal if left out.
 
     Raises:
         InputError: Fewer groups than folds, or features that are not finite.
@@ -150,13 +154,14 @@ def fit_trajectory(
     x = centred(x, present)
     scale = root_mean_square(x, present)
     x = x / scale
-    penalty, scores = best_penalty(x, present, target, PENALTIES, folds)
-    weights = conditional_logit(x, present, target, penalty)
+    each = None if weights is None else weights[order]
+    penalty, scores = best_penalty(x, present, target, PENALTIES, folds, each)
+    fitted = conditional_logit(x, present, target, penalty, each)
     temperature = fit_temperature(scores, [truths[i] for i in order])
     by_item: list[np.ndarray] = [np.empty(0)] * len(items)
     for row, place in enumerate(order):
         by_item[place] = scores[row][present[row]]
-    return TrajectoryFit(TrajectoryProbe(scale, weights, temperature), tuple(by_item))
+    return TrajectoryFit(TrajectoryProbe(scale, fitted, temperature), tuple(by_item))
 
 
 def padded(items: Sequence[Options]) -> tuple[Features, Present]:

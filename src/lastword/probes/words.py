@@ -5,8 +5,10 @@ chosen by cross-validation inside the labels (method, section 19).
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     from sklearn.model_selection import GridSearchCV
@@ -15,18 +17,39 @@ STRENGTHS = (1.0, 10.0, 100.0)  # C: the inverse of the penalty
 FOLDS = 4
 
 
-def bag_of_words(texts: Sequence[str], labels: Sequence[str]) -> "GridSearchCV":
-    """Fit a bag of words; `predict` and `predict_proba` take texts."""
+def bag_of_words(
+    texts: Sequence[str], labels: Sequence[str], weights: Mapping[str, float] | None = None
+) -> "GridSearchCV":
+    """Fit a bag of words; `predict` and `predict_proba` take texts.
+
+    Args:
+        texts: The texts.
+        labels: The class of each.
+        weights: Weight of each class, in the fit and in its accuracy; equal if left out.
+    """
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import make_scorer
     from sklearn.model_selection import GridSearchCV, StratifiedKFold
     from sklearn.pipeline import make_pipeline, make_union
     from threadpoolctl import threadpool_limits
 
     words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\b\w+\b")
     characters = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 5), sublinear_tf=True)
-    model = make_pipeline(make_union(words, characters), LogisticRegression(max_iter=2000))
+    model = make_pipeline(
+        make_union(words, characters), LogisticRegression(max_iter=2000, class_weight=weights)
+    )
     folds = StratifiedKFold(min(FOLDS, min(Counter(labels).values())), shuffle=True, random_state=0)
-    search = GridSearchCV(model, {"logisticregression__C": STRENGTHS}, cv=folds)
+    scoring = None if weights is None else make_scorer(_weighted, weights=weights)
+    strengths = {"logisticregression__C": STRENGTHS}
+    search = GridSearchCV(model, strengths, cv=folds, scoring=scoring)
     with threadpool_limits(1):  # a second thread takes ten times the processor time
         return search.fit([*texts], [*labels])
+
+
+def _weighted(truths: Any, answers: np.ndarray, weights: Mapping[str, float]) -> float:
+    """Return the accuracy with a weight per class."""
+    from sklearn.metrics import accuracy_score
+
+    each = [weights[truth] for truth in truths]
+    return float(accuracy_score(truths, answers, sample_weight=each))

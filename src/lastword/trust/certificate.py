@@ -20,8 +20,9 @@ from lastword.records.decision import Decision
 from lastword.rule.geometry import Scores, margin
 from lastword.rule.theta import Theta
 from lastword.trust.calibration import Calibration, calibrate
-from lastword.trust.certify import Finding, PolicyTrial, best_of
+from lastword.trust.certify import Finding, PolicyTrial, best_of, gain_over
 from lastword.trust.evidence import GroupEvidence
+from lastword.trust.objective import Gains
 from lastword.trust.policy import BATCH, Policy, family, is_probe
 from lastword.trust.second_round import DrawnRows
 from lastword.trust.terms import Terms
@@ -100,10 +101,16 @@ class Counts(GroupEvidence):
             or not 1 <= self.groups <= self.items
             or not all(0 <= count <= self.groups for count in numbers)
             or not all(0 <= share <= 1 for share in shares)
+            or not (self.objective_gains is None or self._all_gains(self.objective_gains))
         ):
             raise InputError("its counts do not fit together")
         if self.groups == self.items and not self._single():
             raise InputError("its counts do not fit together: items that stand by themselves")
+
+    def _all_gains(self, gains: Gains) -> bool:
+        """Return True if there is a gain per group."""
+        same = len(gains.values) == len(gains.counts) and sum(gains.counts) == self.groups
+        return same and min(gains.counts) > 0
 
     def _single(self) -> bool:
         """Return True if the rates are those of as many single items."""
@@ -162,6 +169,19 @@ class CertifiedProbe:
 
 
 @dataclass(frozen=True)
+class Baseline:
+    """A classifier without the model, and the policy against it.
+
+    Attributes:
+        name: `largest class` or `bag of words`.
+        counts: On labels that made neither of the two; `base_right` is the baseline's.
+    """
+
+    name: str
+    counts: Counts
+
+
+@dataclass(frozen=True)
 class Certificate:
     """A policy with what was promised of it and how that is known.
 
@@ -180,6 +200,7 @@ class Certificate:
             without their labels: its mean probabilities by label set.
         probe: The probe that is allowed; None of a correction.
         second: The second round that judged it; None if a split or a correction was judged.
+        baselines: The policy against each baseline; None if there was none.
     """
 
     subject: Subject
@@ -199,6 +220,7 @@ class Certificate:
     means: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     probe: CertifiedProbe | None = None
     second: DrawnRows | None = None
+    baselines: tuple[Baseline, ...] | None = None
 
     def __post_init__(self) -> None:
         """Test again everything that was tested, and refuse what does not give the promise."""
@@ -220,6 +242,8 @@ class Certificate:
 
     def _keeps_promise(self) -> bool:
         """Return True if the counts give the promise when they are tested again."""
+        if not self._fit_objective():
+            return False
         if (drawn := self.second) is not None:
             counts, terms = self.counts, self.terms
             same = (counts.items, counts.fixed, counts.broken) == (
@@ -230,6 +254,16 @@ class Certificate:
             return same and drawn.proves(terms.promise, terms.alpha, terms.delta)
         best = best_of([one.trial(self.terms) for one in self.tried])
         return best is not None and best.policy == self.policy
+
+    def _fit_objective(self) -> bool:
+        """Return True if there are gains on the objective, and none of them is out of its range."""
+        compared = [one.counts for one in self.tried]
+        compared += [one.counts for one in self.baselines or ()]
+        gains = [counts.objective_gains for counts in compared]
+        if (objective := self.terms.objective) is None:
+            return gains == [None] * len(gains)
+        most = objective.loss + 1e-9
+        return all(one is not None and max(map(abs, one.values)) <= most for one in gains)
 
     def _check_family(self) -> None:
         """Refuse other policies, or other shares of delta, than the methods have."""
@@ -277,7 +311,17 @@ class Certificate:
         """Return what the policy is worth an answer, in repairs, as counted and at least."""
         if (drawn := self.second) is not None:
             return drawn.worth(self.terms.delta)
-        return self._allowed.trial(self.terms).worth(self.terms) if self.policy.operators else {}
+        if not self.policy.operators:
+            return {}
+        worth, over = self._allowed.trial(self.terms).worth(self.terms), self.over_baselines
+        return worth if over is None else worth | {"over_baselines_at_least": over}
+
+    @property
+    def over_baselines(self) -> float | None:
+        """Return the lower bound of the gain over the best baseline; None if none is proven."""
+        costs = self.terms.break_costs
+        evidence = [one.counts.evidence(costs) for one in self.baselines or ()]
+        return gain_over(self._allowed.trial(self.terms), evidence, self.terms)
 
     def calibrated(self, scores: Sequence[Scores], truths: Sequence[int]) -> "Certificate":
         """Return the same with a temperature fitted to labelled items.
@@ -335,7 +379,7 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values without what is undefined, as TOML holds them."""
-        values: dict[str, Any] = _known({"schema": SCHEMA, **asdict(self), "worth": self.worth})
+        values: dict[str, Any] = defined({"schema": SCHEMA, **asdict(self), "worth": self.worth})
         return values | {"digest": text_digest(_text(values))}
 
     def describe(self) -> dict[str, Any]:
@@ -392,13 +436,13 @@ def _text(values: Mapping[str, Any]) -> str:
     return json.dumps(values, sort_keys=True)
 
 
-def _known(value: Any) -> Any:
+def defined(value: Any) -> Any:
     """Leave out the entries of a table that are undefined; TOML has no word for them."""
     if isinstance(value, list | tuple):
-        return type(value)(map(_known, value))
+        return type(value)(map(defined, value))
     if not isinstance(value, dict):
         return value
-    return {str(name): _known(inner) for name, inner in value.items() if inner is not None}
+    return {str(name): defined(inner) for name, inner in value.items() if inner is not None}
 
 
 def _refusal(what: str, mine: str | None, other: str | None) -> CertificateError:
@@ -432,10 +476,11 @@ def _built(kind: type[T], table: Any) -> T:
 
 
 def _checked(name: str, value: Any, kind: Any) -> Any:
+    if isinstance(kind, UnionType):  # a value that is None is left out of the file
+        first = get_args(kind)[0]
+        kind = first if is_dataclass(first) or get_origin(first) is tuple else kind
     if kind is Theta:
         return Theta.from_dict(value)
-    if kind in (Calibration | None, CertifiedProbe | None, DrawnRows | None):
-        return _built(get_args(kind)[0], value)
     if is_dataclass(kind) and isinstance(kind, type):
         return _built(kind, value)
     if get_origin(kind) is tuple and isinstance(value, list | tuple):

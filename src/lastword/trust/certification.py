@@ -1,7 +1,7 @@
 """Certification: the labelled items that records hold, and the certificate that they earn."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +19,11 @@ from lastword.records.recheck import recheck
 from lastword.records.stored import read_cells
 from lastword.rule.geometry import Scores, margins
 from lastword.text.prompt_template import template_name
-from lastword.trust.certificate import Certificate, CertifiedProbe, Subject
-from lastword.trust.certify import Beside, Finding, certify
+from lastword.trust.certificate import Baseline, Certificate, CertifiedProbe, Counts, Subject
+from lastword.trust.certify import Beside, Finding, certify, gain_over
 from lastword.trust.choice import Means, allowed, answers, beside, means, resolved, shown
 from lastword.trust.drift import LIKENESS, rounded, statistics
+from lastword.trust.evidence import GroupEvidence
 from lastword.trust.grouping import groups
 from lastword.trust.labelled import Labelled
 from lastword.trust.policy import (
@@ -246,6 +247,7 @@ class Outcome:
         questions: Digests of the questions that the items ask, where these are known.
         probe: What names the probe, where one is certified.
         likeness: Of the items that judged it, by the probe; none where it reads no state.
+        baselines: The chosen policy against each baseline, by its name.
     """
 
     sample: Sample
@@ -254,6 +256,13 @@ class Outcome:
     questions: tuple[str, ...] = ()
     probe: CertifiedProbe | None = None
     likeness: tuple[float, ...] = ()
+    baselines: Mapping[str, GroupEvidence] = field(default_factory=dict)
+
+    @property
+    def over_baselines(self) -> float | None:
+        """The lower bound of the gain over the best baseline; None if none is proven."""
+        chosen, terms = self.finding.chosen, self.finding.terms
+        return None if chosen is None else gain_over(chosen, [*self.baselines.values()], terms)
 
     @property
     def rivals(self) -> tuple[str, ...]:
@@ -285,8 +294,14 @@ class Outcome:
             means=sample.means if method.startswith(BATCH) else {},
             questions=self.questions,
             probe=self.probe,
+            baselines=self._baselines,
             **answers,
         )
+
+    @property
+    def _baselines(self) -> tuple[Baseline, ...] | None:
+        counts = {name: Counts(**vars(evidence)) for name, evidence in self.baselines.items()}
+        return tuple(Baseline(*pair) for pair in counts.items()) or None
 
 
 def outcome(sample: Sample, terms: Terms, questions: tuple[str, ...] = ()) -> Outcome:

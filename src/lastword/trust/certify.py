@@ -56,6 +56,7 @@ class Claim:
         shown: Where the answer that would be shown is right [items].
         groups: Number of each item's group [items].
         changed: Where the two answers differ; where one of them alone is right if left out.
+        gains: On another objective than accuracy [items].
     """
 
     policy: Policy
@@ -64,6 +65,7 @@ class Claim:
     shown: Which
     groups: Groups
     changed: Which | None = None
+    gains: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,9 @@ class PolicyTrial:
 
     @property
     def gain(self) -> float:
-        """Return what it is worth, in repairs: F - c K."""
+        """Return what it is worth: F - c K in repairs, or the gains on the objective."""
+        if (gains := self.evidence.objective_gains) is not None:
+            return gains.mean * float(self.evidence.items)
         return float(self.evidence.fixed - self.costs * self.evidence.broken)
 
     @property
@@ -104,7 +108,9 @@ class PolicyTrial:
         """Return what it is worth an answer, with bounds at its share of delta."""
         level = terms.level * self.share
         return {
-            "net": self.evidence.net(terms.break_costs),
+            "net": self.gain / self.evidence.items
+            if terms.objective is not None
+            else self.evidence.net(terms.break_costs),
             "net_at_least": self.evidence.gain_bound(terms.of(self.policy.method), level),
             "right_broken_at_most": self.evidence.right_bound(level),
         }
@@ -202,13 +208,20 @@ def claims(
     terms: Terms,
     failed: int = 0,
     probes: Mapping[str, tuple[Which, Which, Groups]] = MappingProxyType({}),
+    gains: Mapping[str, np.ndarray | None] = MappingProxyType({}),
 ) -> list[Claim]:
     """Return the claims of the family of ways to answer on labelled items.
 
     The first four are those of `certify`; `probes` has of each probe, on the items that it was not
-    made of, where the model's answer is right, where its own is, and the items' groups.
+    made of, where the model's answer is right, where its own is, and the items' groups. `gains`
+    has what each gains on these items on the objective of the terms.
     """
     lost = np.ones(failed, dtype=bool)
+
+    def with_lost(gained: np.ndarray | None) -> np.ndarray | None:
+        if gained is None or terms.objective is None:
+            return None
+        return np.concatenate([gained, np.full(failed, -terms.objective.loss)])
 
     def claim(policy: Policy, share: float) -> Claim:
         if policy.method in probes:
@@ -225,6 +238,7 @@ def claims(
             np.concatenate([shown, ~lost]),
             np.concatenate([groups, alone]),
             np.concatenate([stands, lost]),
+            with_lost(gains.get(policy.method)),
         )
 
     return [claim(*policy) for policy in family(scalar, terms.methods, terms.promise).items()]
@@ -256,9 +270,33 @@ def best_of(trials: Sequence[PolicyTrial]) -> PolicyTrial | None:
     return max(passing, key=lambda trial: trial.order, default=None)
 
 
+def gain_over(trial: PolicyTrial, baselines: Sequence[GroupEvidence], terms: Terms) -> float | None:
+    """Return the lower bound of a certified policy's gain over the best of some baselines.
+
+    The policy is tested against the model first. Only if that succeeds, it is tested against the
+    baselines, at the same level. So the probability that any gain is claimed and is none stays at
+    most delta (fixed-sequence testing). It has to beat every baseline (intersection-union), so that
+    the smallest bound holds for the best of them, which nobody has to name beforehand. The bound
+    over the model and this one each hold with that probability by themselves.
+
+    Args:
+        trial: The certified policy.
+        baselines: The evidence of the policy against each, on labels that made neither of them.
+        terms: The promise; that of few breaks is about the model's answers alone.
+
+    Returns:
+        None if there are no baselines, or the gain over one of them is not proven.
+    """
+    terms = replace(terms, promise="gain", right=None)
+    trials = [PolicyTrial.of(trial.policy, one, trial.share, terms) for one in baselines]
+    if not trials or not all(one.certified and one.gain > 0 for one in trials):
+        return None
+    return min(one.worth(terms)["net_at_least"] for one in trials)
+
+
 def _tried(claim: Claim, terms: Terms) -> PolicyTrial:
     rows = claim.base, claim.shown, claim.groups
-    evidence = GroupEvidence.of(*rows, terms.break_costs, claim.changed)
+    evidence = GroupEvidence.of(*rows, terms.break_costs, claim.changed, claim.gains)
     return PolicyTrial.of(claim.policy, evidence, claim.share, terms)
 
 
@@ -277,7 +315,13 @@ def needed(trials: Sequence[PolicyTrial], terms: Terms, items: int | None = None
     sizes = np.unique(np.geomspace(items, _LARGEST, _SIZES).astype(int))[1:]
     enough = np.zeros(len(sizes), dtype=bool)
     for trial in trials:
+        level = terms.level * trial.share
+        if terms.objective is not None:
+            gains = trial.evidence.objective_gains
+            assert gains is not None
+            enough |= (trial.gain > 0) & (terms.objective.p(gains, sizes / items) <= level)
+            continue
         more = trial.evidence.grown(sizes / items)
-        gains = more.fixed > terms.break_costs * more.broken
-        enough |= gains & (more.p(terms) <= terms.level * trial.share)
+        rises = more.fixed > terms.break_costs * more.broken
+        enough |= rises & (more.p(terms) <= level)
     return int(sizes[enough.argmax()]) if enough.any() else None

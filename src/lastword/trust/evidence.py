@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from lastword.trust.objective import Gains
 from lastword.trust.terms import Terms
 from lastword.trust.testing import at_least, paired_bound, paired_p, upper_bound
 
@@ -38,6 +39,7 @@ class GroupEvidence:
         lost: Mean over discordant groups of (share broken - share fixed).
         right_groups: Groups with an item that the model answers right by itself.
         right_rate: Mean over those of the share of these items that is broken.
+        objective_gains: Mean gain of each group on another objective than accuracy; None without.
     """
 
     items: Each
@@ -53,6 +55,7 @@ class GroupEvidence:
     lost: Each
     right_groups: Each
     right_rate: Each
+    objective_gains: Gains | None = None
 
     @property
     def exact(self) -> bool:
@@ -95,6 +98,9 @@ class GroupEvidence:
 
     def gain_bound(self, terms: Terms, level: float) -> float:
         """Return the lower bound of `net` by the test of a gain that the terms name."""
+        if terms.objective is not None:
+            assert self.objective_gains is not None
+            return terms.objective.bound(self.objective_gains, level)
         if self.unconditional(terms):
             return paired_bound(self.fixed, self.broken, self.items, level)
         return self.net_bound(terms.break_costs, level)
@@ -128,6 +134,7 @@ class GroupEvidence:
         groups: Groups,
         costs: float = 1.0,
         changed: Which | None = None,
+        gains: Float[np.ndarray, " items"] | None = None,
     ) -> "GroupEvidence":
         """Return the evidence of labelled items on one way to answer them."""
         fixed, broken = ~base & shown, base & ~shown
@@ -149,12 +156,16 @@ class GroupEvidence:
             lost=float(lost[touched].mean()) if touched.any() else 0.0,
             right_groups=len(np.unique(groups[base])),
             right_rate=float(np.nanmean(missed)) if base.any() else 0.0,
+            objective_gains=None if gains is None else Gains.of(group_means(groups, gains)),
         )
 
     def p(self, terms: Terms) -> np.ndarray:
         """Return the largest p-value of what is promised (intersection-union)."""
         p = np.zeros(())
-        if terms.gain and self.unconditional(terms):
+        if terms.objective is not None:
+            assert self.objective_gains is not None
+            p = terms.objective.p(self.objective_gains)
+        elif terms.gain and self.unconditional(terms):
             (p,) = paired_p(np.array([self.fixed]), np.array([self.broken]), self.items)
         elif terms.gain:
             p = self.gains(terms.break_costs)
@@ -167,7 +178,8 @@ class GroupEvidence:
     def nothing(self) -> "GroupEvidence":
         """Return the evidence of correction switched off, on the same items."""
         names = ("items", "base_right", "groups", "right_groups")
-        return GroupEvidence(**{n: v if n in names else 0 * v for n, v in vars(self).items()})
+        counts = {n: v for n, v in vars(self).items() if n != "objective_gains"}
+        return GroupEvidence(**{n: v if n in names else 0 * v for n, v in counts.items()})
 
     def grown(self, factor: np.ndarray) -> "GroupEvidence":
         """Return what more items would say if the rates stay: counts rounded down, breaks up."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from lastword.errors import CertificateError, InputError
 from lastword.model.weights.identity import text_digest
-from lastword.trust.certificate import Counts
+from lastword.trust.certificate import Counts, defined
 from lastword.trust.evidence import GroupEvidence, group_means
 from lastword.trust.monitor import Monitor
 from lastword.trust.testing import at_least, paired_bound, paired_p, upper_bound
@@ -141,8 +141,7 @@ class PlainCertificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as TOML holds them."""
-        values = {name: value for name, value in asdict(self).items() if value is not None}
-        values = {"schema": SCHEMA, "kind": KIND} | values
+        values: dict[str, Any] = defined({"schema": SCHEMA, "kind": KIND} | asdict(self))
         values["tested"] = [asdict(step) for step in self.tested]
         values["promise"] = self.promise
         return values | {"digest": _digest(values)}

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 from lastword.errors import InputError
+from lastword.trust.objective import Objective
 from lastword.trust.policy import TRACE, Promise, family, is_probe
 
 
@@ -25,6 +26,7 @@ class Terms:
             answers broken.
         test: `unconditional` tests the gain of a probe by McNemar's unconditional test; None, as in
             earlier certificates, by the sign test.
+        objective: What the gain is a gain of; None for accuracy.
 
     Raises:
         InputError: A share outside 0 to 1, impossible costs or looks, or an empty promise.
@@ -41,6 +43,7 @@ class Terms:
     methods: tuple[str, ...] = (TRACE,)
     promise: Promise = "breaks"
     test: str | None = None
+    objective: Objective | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be promised."""
@@ -78,6 +81,8 @@ class Terms:
     @property
     def break_even(self) -> float:
         """The share of breaks among what is fixed or broken at which nothing is won."""
+        if self.objective is not None:
+            return self.objective.break_even
         return 1 / (1 + self.break_costs)
 
     @property
@@ -104,5 +109,7 @@ class Terms:
 
     def least_of(self, share: float) -> int:
         """Return the fewest groups with which a policy of this share of delta can pass."""
+        if self.objective is not None and self.promise == "gain":
+            return self.objective.least(self.level * share)
         rate = self.break_even if self.promise == "gain" else self.alpha
         return math.ceil(math.log(self.level * share) / math.log1p(-rate))

@@ -1,0 +1,217 @@
+"""Objective: what an answer is worth by the right one, for users to whom accuracy says too little.
+
+It is a table of worth, truth by answer. `balanced` gives a right answer 1 / (K times the share of
+its class), so that the mean over rows is the mean recall of the K classes. `cost` gives every
+answer minus its cost. The shares are those of the labels that make a probe: they are fixed before a
+label that tests it is seen, so that the gain of a row is one bounded value like any other.
+
+    objective = Objective.balanced(["bad", "good"], ["bad", "good", "good", "good"])
+    objective.worth  # ((2.0, 0.0), (0.0, 0.667))
+"""
+
+import math
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from lastword.errors import InputError
+from lastword.files.rows import read_objects
+from lastword.trust.testing import BETS, betting_bound, betting_p
+
+ACCURACY, BALANCED, COST = "accuracy", "balanced", "cost="
+Rows = Float[np.ndarray, " rows"]
+
+
+@dataclass(frozen=True)
+class Gains:
+    """Gains of independent groups of rows: each value, and how often it occurs."""
+
+    values: tuple[float, ...]
+    counts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, gains: Rows) -> "Gains":
+        """Count the gains of groups."""
+        values, counts = np.unique(np.round(gains, 12), return_counts=True)
+        return cls(tuple(values.tolist()), tuple(counts.tolist()))
+
+    @property
+    def mean(self) -> float:
+        """The mean gain."""
+        return float(np.average(self.values, weights=self.counts))
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Worth of an answer by the right one.
+
+    Attributes:
+        options: The options of every row.
+        worth: Of each answer (column) by truth (row), in the order of the options.
+
+    Raises:
+        InputError: The right answer is not worth most.
+    """
+
+    name: Literal["balanced", "cost"]
+    options: tuple[str, ...]
+    worth: tuple[tuple[float, ...], ...]
+
+    def __post_init__(self) -> None:
+        """Refuse a table of another size, or one that asks for wrong answers."""
+        shape = {len(row) for row in self.worth} | {len(self.worth)}
+        if shape != {len(self.options)} or not np.isfinite(self.worth).all():
+            raise InputError("an objective is a finite number per truth and answer")
+        for option, row, weight in zip(self.options, self.worth, self._weights, strict=True):
+            if max(row) > row[self.options.index(option)] or not weight > 0:
+                raise InputError(f"{option!r}: a wrong answer has to cost more than the right one")
+
+    @classmethod
+    def balanced(cls, options: Sequence[str], labels: Sequence[str]) -> "Objective":
+        """Return mean recall, with the classes' shares among some labels."""
+        counts = Counter(labels)
+        each = [len(labels) / (len(counts) * max(counts[option], 1)) for option in options]
+        return cls("balanced", tuple(options), tuple(map(tuple, np.diag(each).tolist())))
+
+    @classmethod
+    def of_costs(
+        cls, options: Sequence[str], costs: Mapping[str, Mapping[str, float]]
+    ) -> "Objective":
+        """Return the objective of a cost per truth and answer.
+
+        Raises:
+            InputError: A cost is missing, or is of no option.
+        """
+        rows = []
+        named = [*costs, *(answer for row in costs.values() for answer in row)]
+        if unknown := [name for name in named if name not in options]:
+            raise InputError(f"{unknown[0]!r} is none of {', '.join(options)}")
+        for truth in options:
+            row = {truth: 0.0} | dict(costs.get(truth, {}))
+            if missing := [answer for answer in options if answer not in row]:
+                raise InputError(f"no cost of the answer {missing[0]!r} to {truth!r}")
+            rows.append(tuple(-row[answer] for answer in options))
+        return cls("cost", tuple(options), tuple(rows))
+
+    @property
+    def table(self) -> Float[np.ndarray, "truths answers"]:
+        """The worth as an array."""
+        return np.array(self.worth)
+
+    @property
+    def loss(self) -> float:
+        """The largest loss of a row by another answer."""
+        return float(np.ptp(self.table, axis=1).max())
+
+    @property
+    def _weights(self) -> np.ndarray:
+        """The mean loss by a wrong answer, per truth."""
+        table = self.table
+        return np.asarray((np.diag(table)[:, None] - table).sum(axis=1) / (len(table) - 1))
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each class in fits: the mean loss by a wrong answer."""
+        return dict(zip(self.options, self._weights.tolist(), strict=True))
+
+    @property
+    def break_even(self) -> float:
+        """The share of breaks among fixed and broken answers above which nothing can be won."""
+        table = self.table
+        wrong = ~np.eye(len(table), dtype=bool)
+        losses = (np.diag(table)[:, None] - table)[wrong]
+        losses = losses[losses > 0]
+        return float(losses.max() / (losses.max() + losses.min()))
+
+    def values(self, truths: Sequence[str], answers: Sequence[str]) -> Rows:
+        """Return the worth of each row's answer."""
+        places = {option: place for place, option in enumerate(self.options)}
+        rows, columns = ([places[name] for name in names] for names in (truths, answers))
+        return np.asarray(self.table[rows, columns])
+
+    def constant(self, labels: Sequence[str]) -> str:
+        """Return the answer that is worth most if it is given to all rows.
+
+        Of equals, which all are if recall is balanced, it is the most frequent label.
+        """
+        counts = Counter(labels)
+        worth = {one: self.values(labels, [one] * len(labels)).sum() for one in self.options}
+        return max(self.options, key=lambda one: (round(worth[one], 6), counts[one]))
+
+    def least(self, level: float) -> int:
+        """Return the number of groups that shows a gain at a level if each gains the most."""
+        return math.ceil(math.log(len(BETS) / level) / math.log1p(max(BETS)))
+
+    def p(self, gains: Gains, times: Any = 1.0) -> Any:
+        """Return the p-value of: nothing is gained; of `times` as many groups at the same rates."""
+        return betting_p(gains.values, np.multiply.outer(times, gains.counts), -self.loss)
+
+    def bound(self, gains: Gains, level: float) -> float:
+        """Return the lower bound of the mean gain."""
+        return betting_bound(gains.values, gains.counts, -self.loss, level)
+
+
+def objective_from(
+    name: str, options: Sequence[str] | None
+) -> Callable[[Sequence[str]], Objective] | None:
+    """Return what makes the objective of a name from labels; None for accuracy.
+
+    Args:
+        name: `accuracy`, `balanced` or `cost=FILE`.
+        options: The options of every row; None if they differ.
+
+    Raises:
+        InputError: No such objective, options that differ, or a file that holds no costs.
+    """
+    if name == ACCURACY:
+        return None
+    if options is None:
+        raise InputError(f"--objective {name} needs the same options for every row")
+    if name == BALANCED:
+        return partial(Objective.balanced, options)
+    if not name.startswith(COST):
+        raise InputError(f"--objective is accuracy, balanced or cost=FILE, not {name!r}")
+    path = Path(name.removeprefix(COST))
+    try:
+        objective = Objective.of_costs(options, read_costs(path))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    return lambda labels: objective
+
+
+def read_costs(path: Path) -> dict[str, dict[str, float]]:
+    """Return the cost of each answer by truth.
+
+    A table has a row per truth, which its first column names, and a column per answer. TOML has a
+    table per truth. The right answer costs nothing if it is left out.
+
+    Raises:
+        InputError: The file cannot be read, or a cost is no number.
+    """
+    if path.suffix.lower() == ".toml":
+        try:
+            rows: Mapping[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(f"cannot read the costs: {error}") from error
+    else:
+        rows = {str(truth): row for truth, row in map(_named, read_objects(path))}
+    return {truth: _costs(truth, row) for truth, row in rows.items()}
+
+
+def _named(row: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    (_, truth), *costs = row.items()
+    return truth, {answer: cost for answer, cost in costs if cost not in (None, "")}
+
+
+def _costs(truth: str, row: Any) -> dict[str, float]:
+    try:
+        return {answer: float(cost) for answer, cost in row.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise InputError(f"the costs of {truth!r} are a number per answer: {error}") from error
