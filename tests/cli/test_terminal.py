@@ -221,7 +221,7 @@ def test_doctor_tells_what_is_here_and_what_is_missing(run, monkeypatch):
     assert found["hub"]["offline"] and found["hub"]["token"] is True
     code, out, err = run("doctor")
     assert (code, err) == (0, "") and "hf_secret" not in out
-    assert "missing ray: pip install 'lastword[ray]'" in out
+    assert 'missing ray: pip install "lastword[ray]"' in out
     assert "HF_HUB_OFFLINE" in out
 
 
@@ -235,7 +235,7 @@ def test_doctor_tells_that_kernels_are_missing(run, monkeypatch):
     monkeypatch.setattr("importlib.metadata.requires", lambda _: required)
     there = machine._version
     monkeypatch.setattr(machine, "_version", lambda n: None if n == "kernels" else there(n))
-    told = "missing kernels: pip install 'lastword[kernels]' for FP8 and MXFP4 checkpoints on CUDA"
+    told = 'missing kernels: pip install "lastword[kernels]" for FP8 and MXFP4 checkpoints on CUDA'
     assert told in run("doctor")[1]
 
 

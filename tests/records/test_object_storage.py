@@ -154,5 +154,5 @@ def test_without_the_package_its_extra_is_named(monkeypatch):
     registry = importlib.import_module("fsspec.registry")  # the package has a dict of that name
     monkeypatch.setitem(sys.modules, "s3fs", None)
     monkeypatch.delitem(registry._registry, "s3", raising=False)
-    with pytest.raises(RecordError, match=r"pip install 'lastword\[s3\]'"):
+    with pytest.raises(RecordError, match=r'pip install "lastword\[s3\]"'):
         locate("s3://bucket/runs")

@@ -446,7 +446,7 @@ def _placement(plan: _Plan) -> dict[str, Any]:
     base, device = plan.options, plan.device
     if base.device_map is not None:
         if find_spec("accelerate") is None:
-            raise ModelError("--load device_map needs accelerate: pip install 'lastword[large]'")
+            raise ModelError('--load device_map needs accelerate: pip install "lastword[large]"')
         where = base.device_map if isinstance(base.device_map, str) else dict(base.device_map)
         return {"device_map": where, "offload_folder": str(_offload_folder())}
     quantised = base.quantize is not None or plan.method is not None

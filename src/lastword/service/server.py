@@ -15,8 +15,8 @@ from granian.server.embed import Server as Granian
 from starlette.types import ASGIApp
 
 from lastword.errors import InputError
+from lastword.files.system import on_end, raise_file_limit
 from lastword.service.running import Running
-from lastword.service.system import on_end, raise_file_limit
 from lastword.version import __version__
 
 _LINES_SECONDS = 2.0  # in which a batch tells what it has no answer for
