@@ -113,7 +113,10 @@ def metadata(**variables: str) -> dict[str, Any]:
 def test_the_index_shows_readme_with_links_that_lead_out_of_it():
     link = re.compile(r"\]\(([^)\s]+)\)")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    shown = metadata(REPOSITORY_URL="https://forge.example/me/lastword/")
+    shown = metadata(
+        REPOSITORY_URL="https://forge.example/me/lastword/", CONTACT_EMAIL="us@forge.example"
+    )
+    assert [author["email"] for author in shown["authors"]] == ["us@forge.example"]
     assert shown["urls"]["Repository"] == "https://forge.example/me/lastword"
     ours, theirs = link.findall(readme), link.findall(shown["readme"]["text"])
     assert "docs/images/correction.svg" in ours
@@ -121,8 +124,9 @@ def test_the_index_shows_readme_with_links_that_lead_out_of_it():
         kind = "raw" if relative.endswith(".svg") else "blob"
         there = f"https://forge.example/me/lastword/{kind}/v{lastword.__version__}/{relative}"
         assert full == (relative if "://" in relative else there)
-    unknown = metadata(REPOSITORY_URL="")
+    unknown = metadata(REPOSITORY_URL="", CONTACT_EMAIL="")
     assert unknown["readme"]["text"] == readme and "urls" not in unknown
+    assert unknown["authors"] == [{"name": "The lastword contributors"}]
 
 
 def needed(requires: Sequence[str], extras: Set[str]) -> set[str]:
