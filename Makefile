@@ -104,6 +104,7 @@ release: check build/tools
 	rm -rf dist
 	$(BIN)/python -m hatchling build -t sdist -t wheel -d dist
 	build/tools/bin/twine check --strict dist/*
+	build/tools/bin/check-wheel-contents dist/*.whl
 	git tag -a v$$($(BIN)/python -m hatchling version) -m "lastword $$($(BIN)/python -m hatchling version)"
 	@echo "'git push origin v$$($(BIN)/python -m hatchling version)' publishes it"
 
@@ -113,7 +114,7 @@ audit: build/tools
 
 build/tools:
 	$(PYTHON) -m venv build/tools
-	build/tools/bin/pip install --quiet uv pip-audit twine
+	build/tools/bin/pip install --quiet uv check-wheel-contents pip-audit twine
 
 clean:
 	rm -rf build dist site htmlcov .coverage* .pytest_cache .mypy_cache .ruff_cache

@@ -1,7 +1,7 @@
 """Evaluate with lm-evaluation-harness on a task of your own: base and corrected side by side.
 
     python examples/harness.py                     # the embedded model
-    python examples/harness.py Qwen/Qwen3-0.6B     # pip install 'lastword[lab]'
+    python examples/harness.py Qwen/Qwen3-0.6B     # pip install "lastword[lab]"
 
 Writes a multiple-choice task with its data into a temporary folder, so that nothing is fetched, and
 runs it through the harness once with the model's own sums and once corrected.

@@ -137,6 +137,8 @@ def script() -> Callable[[str], ModuleType]:
 @pytest.fixture(scope="session")
 def forks() -> Iterator[forked.Forks]:
     """Commands in processes of their own, as they come, that start at once."""
+    if sys.platform == "win32":
+        pytest.skip("Windows does not fork")
     with forked.forks(*forked.TORCH, *forked.LASTWORD) as ready:
         yield ready
 

@@ -7,7 +7,6 @@ and a test that sets theirs asks for forks without them.
 import atexit
 import json
 import os
-import resource
 import runpy
 import signal
 import subprocess
@@ -180,6 +179,8 @@ def _become(
         way = os.O_RDONLY if number == 0 else os.O_WRONLY
         os.dup2(os.open(path, way | os.O_CREAT), number)
     if most is not None:
+        import resource  # Windows has none
+
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
         # At the very end coverage writes what it has measured.

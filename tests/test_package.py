@@ -7,16 +7,20 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from importlib.metadata import distribution
+from collections.abc import Sequence, Set
+from importlib.metadata import Distribution, distribution, packages_distributions
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from typer.main import get_command
 
 import lastword
+from lastword.cli import app
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "lastword"
@@ -53,16 +57,17 @@ def run_elsewhere(installed: Path, folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_the_wheel_has_every_file_of_the_package_but_the_mix_model(wheel):
+def test_the_wheel_has_every_file_of_the_package_but_models_of_a_checkout(wheel):
     ours = {
         path.relative_to(SOURCE.parent).as_posix()
         for path in SOURCE.rglob("*")
-        if path.is_file() and not {"__pycache__", "mix"} & set(path.parts)
+        if path.is_file() and not {"__pycache__", "mix", "control.safetensors"} & set(path.parts)
     }
     with zipfile.ZipFile(wheel) as archive:
         packed = {n for n in archive.namelist() if n.startswith("lastword/")}
         assert any(n.endswith("licenses/LICENSE") for n in archive.namelist())
     assert packed == ours
+    assert wheel.stat().st_size < 6_000_000
     assert "lastword/py.typed" in packed
 
 
@@ -74,7 +79,8 @@ def test_the_wheel_runs_outside_the_tree(installed, tmp_path):
     )
 
 
-def test_the_mix_model_is_refused_with_advice_outside_the_tree(installed, tmp_path):
+@pytest.mark.parametrize("name", ["mix", "control"])
+def test_a_model_of_a_checkout_is_refused_with_advice_outside_the_tree(name, installed, tmp_path):
     (tmp_path / "items.jsonl").write_text('{"prompt": "The", "candidates": ["fox", "cat"]}\n')
     command = [
         "-m",
@@ -83,7 +89,7 @@ def test_the_mix_model_is_refused_with_advice_outside_the_tree(installed, tmp_pa
         "--input",
         "items.jsonl",
         "--model",
-        "lastword/demo-mix",
+        f"lastword/demo-{name}",
     ]
     done = elsewhere(installed, tmp_path, *command)
     assert done.returncode and "pip install --editable ." in done.stderr
@@ -107,7 +113,10 @@ def metadata(**variables: str) -> dict[str, Any]:
 def test_the_index_shows_readme_with_links_that_lead_out_of_it():
     link = re.compile(r"\]\(([^)\s]+)\)")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    shown = metadata(REPOSITORY_URL="https://forge.example/me/lastword/")
+    shown = metadata(
+        REPOSITORY_URL="https://forge.example/me/lastword/", CONTACT_EMAIL="us@forge.example"
+    )
+    assert [author["email"] for author in shown["authors"]] == ["us@forge.example"]
     assert shown["urls"]["Repository"] == "https://forge.example/me/lastword"
     ours, theirs = link.findall(readme), link.findall(shown["readme"]["text"])
     assert "docs/images/correction.svg" in ours
@@ -115,28 +124,36 @@ def test_the_index_shows_readme_with_links_that_lead_out_of_it():
         kind = "raw" if relative.endswith(".svg") else "blob"
         there = f"https://forge.example/me/lastword/{kind}/v{lastword.__version__}/{relative}"
         assert full == (relative if "://" in relative else there)
-    unknown = metadata(REPOSITORY_URL="")
+    unknown = metadata(REPOSITORY_URL="", CONTACT_EMAIL="")
     assert unknown["readme"]["text"] == readme and "urls" not in unknown
+    assert unknown["authors"] == [{"name": "The lastword contributors"}]
 
 
-def needed(name: str) -> set[str]:
-    """Packages that an installation of one brings, itself among them; no extras."""
+def needed(requires: Sequence[str], extras: Set[str]) -> set[str]:
+    """Packages that an installation brings for these requirements, with extras of lastword."""
     names: set[str] = set()
-    waiting: set[str] = {name}
+    waiting = [(Requirement(line), extras) for line in requires]
     while waiting:
-        names |= waiting
-        lines = [line for n in waiting for line in distribution(n).requires or ()]
-        read = [Requirement(line) for line in lines]
-        asked = [r for r in read if r.marker is None or r.marker.evaluate({"extra": ""})]
-        waiting = {str(canonicalize_name(r.name)) for r in asked} - names
+        line, chosen = waiting.pop()
+        name, marker = str(canonicalize_name(line.name)), line.marker
+        if marker is not None and not any(marker.evaluate({"extra": e}) for e in ("", *chosen)):
+            continue
+        if name == "lastword":
+            waiting += [(Requirement(more), line.extras) for more in requires]
+        elif name not in names:
+            names.add(name)
+            waiting += [(Requirement(more), set()) for more in distribution(name).requires or ()]
     return names
 
 
-@pytest.fixture(scope="module")
-def core(installed, tmp_path_factory) -> Path:
-    """A folder of what `pip install .` brings: lastword and its dependencies, no extra's."""
-    folder = tmp_path_factory.mktemp("core")
-    for name in needed("lastword") - {"lastword"}:
+def required(installed: Path) -> Sequence[str]:
+    (info,) = installed.glob("*.dist-info")
+    return Distribution.at(info).requires or ()
+
+
+def environment(installed: Path, folder: Path, *extras: str) -> Path:
+    """Fill a folder with what `pip install "lastword[EXTRAS]"` brings."""
+    for name in needed(required(installed), set(extras)):
         package = distribution(name)
         tops = {file.parts[0] for file in package.files or () if file.parts[0] not in ("..", ".")}
         for top in tops - {"__pycache__"}:
@@ -147,24 +164,133 @@ def core(installed, tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def base(installed, tmp_path_factory) -> Path:
+    return environment(installed, tmp_path_factory.mktemp("base"))
+
+
+@pytest.fixture(scope="module")
+def core(installed, tmp_path_factory) -> Path:
+    return environment(installed, tmp_path_factory.mktemp("core"), "model")
+
+
+def alone(folder: Path, place: Path, program: str, *arguments: object):
+    """Run a program with nothing but Python and what is in a folder."""
+    lines = f"import sys; sys.path.append({str(folder)!r}); sys.argv[0] = 'lastword'\n{program}"
+    command = [sys.executable, "-I", "-S", "-c", lines, *map(str, arguments)]
+    return subprocess.run(command, cwd=place, capture_output=True, text=True)
+
+
+COMMAND = "from lastword.__main__ import main; main()"
+ROWS = [
+    {"prediction": "ab"[n % 2], "truth": "ab"[n % 2 and n % 9 > 0], "confidence": 1 - n % 9 / 9}
+    for n in range(300)
+]
+
+
+def write_rows(path: Path) -> None:
+    """Write a plain table in the form that the file's ending names."""
+    frame = pd.DataFrame(ROWS)
+    match path.suffix:
+        case ".csv":
+            frame.to_csv(path, index=False)
+        case ".xlsx":
+            frame.to_excel(path, index=False)
+        case ".jsonl":
+            frame.to_json(path, orient="records", lines=True)
+        case ".parquet":
+            frame.to_parquet(path)
+
+
+@pytest.mark.parametrize("ending", ["csv", "xlsx", "jsonl", "parquet"])
+def test_a_plain_table_is_certified_without_any_extra(ending, base, installed, tmp_path):
+    write_rows(tmp_path / f"table.{ending}")
+    arguments = ("certify", f"table.{ending}", "--out", "made/certificate.toml")
+    done = alone(base, tmp_path, COMMAND, *arguments)
+    if ending == "parquet":
+        needs = 'Parquet needs pyarrow: pip install "lastword[parquet]"'
+        assert (done.returncode, done.stdout) == (1, "") and needs in done.stderr
+        (folder := tmp_path / "parquet").mkdir()
+        environment(installed, folder, "parquet")
+        done = alone(folder, tmp_path, COMMAND, *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "of 300 labelled rows" in done.stdout
+    assert "<svg" in (tmp_path / "made" / "certificate.html").read_text(encoding="utf-8")
+    write_rows(tmp_path / "stream.jsonl")
+    watched = alone(base, tmp_path, COMMAND, "monitor", "made/certificate.toml", "stream.jsonl")
+    assert "300 labelled" in watched.stdout, watched.stderr
+
+
+MODEL = ("--model", "lastword/demo-organism")
+ASKING = {
+    "demo": (),
+    "label": (*MODEL, "--choices", "a,b", "table.csv"),
+    "try": (*MODEL, "table.csv"),
+    "correct": (*MODEL, "--prompt", "a", "--candidate", "b", "--candidate", "c"),
+    "decide": (*MODEL, "--questions", "questions.yaml", "--text", "a"),
+    "invariant": ("lastword/demo-organism",),
+    "eval": (*MODEL, "--benchmark", "demo"),
+    "paper": (),
+    "merge": ("runs",),
+    "report": ("runs",),
+    "ablate": ("runs",),
+    "certify": (".",),
+    "compare": (*MODEL, "--benchmark", "demo"),
+    "bench": (*MODEL, "--benchmark", "demo"),
+    "lm-eval": ("--tasks", "a"),
+    "serve": MODEL,
+    "export": (*MODEL, "folder"),
+    "mcp": (*MODEL, "--questions", "questions.yaml"),
+}
+WITHOUT = {"get", "models", "doctor", "monitor", "labels"}  # commands that ask no model
+
+
+@pytest.mark.slow
+def test_a_command_without_its_packages_says_in_one_line_what_installs_them(
+    base, installed, tmp_path
+):
+    commands: Any = get_command(app)
+    assert ASKING.keys() | WITHOUT == commands.commands.keys()
+    write_rows(tmp_path / "table.csv")
+    (tmp_path / "questions.yaml").write_text("what: {options: [a, b]}", encoding="utf-8")
+    packages, form = packages_distributions(), r'(\w+) is not installed: pip install "(\S+)"'
+    for command, arguments in ASKING.items():
+        done = alone(base, tmp_path, COMMAND, command, *arguments)
+        assert done.returncode == 1 and done.stdout == "", command
+        said = re.fullmatch(f"lastword: {form}\n", done.stderr)
+        assert said, f"{command}: {done.stderr}"
+        brought = needed(required(installed), Requirement(said[2]).extras)
+        assert {canonicalize_name(name) for name in packages[said[1]]} <= brought, done.stderr
+
+
+def test_what_asks_no_model_works_without_any_extra(base, tmp_path):
+    for arguments in (["-V"], ["--help"], ["doctor"], ["models"], ["try", "-h"]):
+        done = alone(base, tmp_path, COMMAND, *arguments)
+        assert done.returncode == 0, f"{arguments}: {done.stderr}"
+    program = (
+        "import lastword\nassert lastword.Item('a', ['b', 'c']).candidates\n"
+        "try:\n    lastword.Tracer\nexcept lastword.TraceError as error:\n    print(error)\n"
+        "from lastword import Decider"
+    )
+    done = alone(base, tmp_path, program)
+    advice = 'is not installed: pip install "lastword[model]"\n'
+    assert done.stdout.endswith(advice) and len(done.stdout.splitlines()) == 1
+    assert "MissingPackageError" in done.stderr and done.stderr.endswith(advice)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["lastword/demo-organism", "folder"])
-def test_the_core_alone_corrects(model, core, tmp_path):
+def test_the_extra_of_a_model_alone_corrects(model, core, tmp_path):
     if model == "folder":  # of safetensors, as the hub has them
         model = str(SOURCE / "model" / "embedded" / "organism")
-    program = (
-        f"import sys; sys.path.append({str(core)!r}); sys.argv[0] = 'lastword'\n"
-        "from lastword.__main__ import main; main()"
-    )
-    command = [sys.executable, "-I", "-S", "-c", program, "correct", "--model", model]
-    command += ["--prompt", "Question: Which goods come from Baevwick? Answer:"]
+    arguments = ["correct", "--model", model]
+    arguments += ["--prompt", "Question: Which goods come from Baevwick? Answer:"]
     for candidate in ("green wool combs", "pale cedar boats", "clay lamps"):
-        command += ["--candidate", candidate]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        arguments += ["--candidate", candidate]
+    done = alone(core, tmp_path, COMMAND, *arguments)
     assert done.returncode == 0, done.stderr
     assert "clay lamps → pale cedar boats" in done.stdout
-    missing = [*command[:4], program.replace("main()", "import pandas, datasets")]
-    refused = subprocess.run(missing, cwd=tmp_path, capture_output=True, text=True)
+    refused = alone(core, tmp_path, "import pandas, datasets")
     assert "No module named 'pandas'" in refused.stderr
 
 
@@ -194,15 +320,10 @@ def pins(file: str) -> dict[str, str]:
 def test_every_dependency_has_an_exact_pin():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    wanted = [
-        *project["dependencies"],
-        *extras["dev"],
-        *extras["try"],
-        *extras["lab"],
-        *extras["docs"],
-    ]
+    wanted = [*project["dependencies"], *(line for name in extras for line in extras[name])]
     names = {str(canonicalize_name(Requirement(line).name)) for line in wanted}
-    assert names - {"lastword"} <= set(pins("constraints.txt"))
+    free = {"lastword", "kernels"}  # transformers says which `kernels` it takes
+    assert names - free <= set(pins("constraints.txt"))
     assert pins("constraints.txt")["torch"] == "2.13.0"
 
 

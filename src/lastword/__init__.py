@@ -113,7 +113,12 @@ def __getattr__(name: str) -> Any:
     """Return a public name from its module."""
     if name not in _HOMES:
         raise AttributeError(f"module 'lastword' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    try:
+        return getattr(import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        from lastword.errors import missing_package
+
+        raise missing_package(error) or error from None
 
 
 def __dir__() -> list[str]:

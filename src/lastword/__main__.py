@@ -10,7 +10,9 @@ def main() -> None:
     """Run the command line."""
     _spare_what_stays()
     from lastword.cli import main as run
+    from lastword.files.system import write_utf8
 
+    write_utf8()
     run()
 
 

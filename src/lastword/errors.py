@@ -13,12 +13,46 @@
     │   ├── CheckpointError   its files are missing, damaged, out of reach or in no known form
     │   ├── InvariantError    I(M) is undefined for it, or cannot be read from its form of weights
     │   └── NonFiniteError    logits that are NaN or infinite: names the depth
-    └── RecordError           a run folder, shard or record
-        └── RunLockedError    another process writes to the same run
+    ├── RecordError           a run folder, shard or record
+    │   └── RunLockedError    another process writes to the same run
+    └── MissingPackageError   a package that an extra installs (a `ModuleNotFoundError` too)
 
 A `TraceError` is one line that says what was expected, what came and what to do; the command line
 prints it and exits with 1.
 """
+
+# The extra that installs each package, by the name under which it is imported.
+EXTRAS = {
+    "accelerate": "large",
+    "anyio": "mcp",
+    "bitsandbytes": "quant",
+    "datasets": "lab",
+    "fastapi": "serve",
+    "filelock": "try",
+    "gguf": "gguf",
+    "granian": "serve",
+    "huggingface_hub": "model",
+    "lm_eval": "lab",
+    "matplotlib": "lab",
+    "mcp": "mcp",
+    "narwhals": "model",
+    "pandas": "try",
+    "peft": "large",
+    "prometheus_client": "serve",
+    "psutil": "bench",
+    "psycopg": "postgres",
+    "pyarrow": "try",
+    "ray": "ray",
+    "safetensors": "model",
+    "sklearn": "model",
+    "threadpoolctl": "model",
+    "tokenizers": "model",
+    "torch": "model",
+    "tqdm": "lab",
+    "transformers": "model",
+    "upath": "try",
+    "yaml": "model",
+}
 
 
 class TraceError(Exception):
@@ -104,6 +138,26 @@ class RecordError(TraceError):
 
 class RunLockedError(RecordError):
     """Another process is writing to the same run."""
+
+
+class MissingPackageError(TraceError, ModuleNotFoundError):
+    """A package that is not installed; the message names the extra that installs it."""
+
+
+def missing_package(error: ModuleNotFoundError, command: str = "") -> MissingPackageError | None:
+    """Return the error for a package that an extra installs, or None for any other module.
+
+    Args:
+        error: As Python raised it.
+        command: The command that was run; an extra of its name includes the packages of a model.
+    """
+    name = error.name or ""
+    extra = EXTRAS.get(name.partition(".")[0])
+    if extra is None:
+        return None
+    if extra == "model" and command in EXTRAS.values():
+        extra = command
+    return MissingPackageError(f'{name} is not installed: pip install "lastword[{extra}]"')
 
 
 def reason(error: TraceError) -> str:

@@ -98,7 +98,7 @@ def test_an_extra_that_is_not_installed_is_named(one_line, monkeypatch, model):
     monkeypatch.setitem(sys.modules, "accelerate", None)
     command = sys.modules["lastword.cli.correct"]
     monkeypatch.setattr(command, "loader", lambda _: lambda __: __import__("accelerate"))
-    assert "pip install 'lastword[large]'" in one_line(*single(model))
+    assert 'pip install "lastword[large]"' in one_line(*single(model))
 
 
 # A file of prompts

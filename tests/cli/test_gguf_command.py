@@ -88,7 +88,7 @@ def test_get_prints_where_the_file_is(run, tmp_path, monkeypatch):
     ("given", "words"),
     [
         (("get", "smollm3"), "it has lastword/smollm2-135m"),
-        (("invariant", "PATH"), "pip install 'lastword[gguf]'"),
+        (("invariant", "PATH"), 'pip install "lastword[gguf]"'),
     ],
 )
 def test_what_cannot_be_had(run, path, monkeypatch, given, words):

@@ -36,7 +36,7 @@ except ModuleNotFoundError:
 
 spread_out = [
     pytest.mark.slow,
-    pytest.mark.skipif(ray is None, reason="no Ray here: pip install 'lastword[ray]'"),
+    pytest.mark.skipif(ray is None, reason='no Ray here: pip install "lastword[ray]"'),
 ]
 
 

@@ -11,7 +11,7 @@ from tracer_double import TracerDouble, dataset
 from lastword.engines.local import LocalEngine
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_alone")]
-ray = pytest.importorskip("ray", reason="no Ray here: pip install 'lastword[ray]'")
+ray = pytest.importorskip("ray", reason='no Ray here: pip install "lastword[ray]"')
 
 ITEMS = 40
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}

@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tiers import needs_evidence
 
+pytestmark = needs_evidence
 HERE = Path(__file__).resolve().parents[2]
 KEPT = HERE / "experiments" / "results" / "evidence"
 

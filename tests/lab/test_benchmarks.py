@@ -287,10 +287,10 @@ def test_qa6_is_the_installed_task_files_text(tmp_path, monkeypatch):
         assert template.render({"question": "Why?"}) == "Six.\n\nQ: Why?\nA:"
         truthfulqa._qa6.cache_clear()
         file.write_text("task: other")
-        with pytest.raises(InputError, match=r"no readable .*pip install 'lastword\[lab\]'"):
+        with pytest.raises(InputError, match=r'no readable .*pip install "lastword\[lab\]"'):
             find("truthfulqa").template()
         monkeypatch.setattr(truthfulqa, "find_spec", lambda name: None)
-        with pytest.raises(InputError, match=r"pip install 'lastword\[lab\]'"):
+        with pytest.raises(InputError, match=r'pip install "lastword\[lab\]"'):
             find("truthfulqa").template()
     finally:
         truthfulqa._qa6.cache_clear()

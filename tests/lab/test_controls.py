@@ -8,6 +8,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 from synthetic import synthetic_cell
+from tiers import needs_evidence
 
 from lastword import load_records
 from lastword.lab.evaluation.statistics import verdict
@@ -122,6 +123,7 @@ def test_a_fit_needs_every_depth_without_the_question(read_whole):
     assert controls(cells(synthetic_cell(items=60, blind="base"))[0]).fit is None
 
 
+@needs_evidence
 def test_the_middle_adds_where_knowledge_is_in_the_middle():
     organism, control = (
         controls(cells(load_records(str(KEPT / f"lastword--demo-{name}")))[0]).fit

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tiers import needs_evidence
 
 from lastword import Tracer, load_records
 from lastword.lab.benchmarks.demo import items
@@ -22,6 +23,7 @@ EVIDENCE = ROOT / "experiments" / "results" / "evidence" / "own"
 MODEL = named.PUBLISHED["smollm2-135m"]
 
 
+@needs_evidence
 def test_the_explorers_examples_are_the_first_of_their_sort():
     records = load_records(EVIDENCE / "lastword--smollm2-135m" / "everyday").set_index("id")
     firsts: dict[str, str] = {}

@@ -86,7 +86,7 @@ def test_an_encoder_that_is_not_here(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path))
     with pytest.raises(ModelError, match="`lastword get mpnet` fetches it once"):
         Encoder("mpnet")
-    with pytest.raises(ModelError, match="is a sentence encoder: name it by --reader"):
+    with pytest.raises(ModelError, match="is a sentence encoder: name it as a reader"):
         Tracer.from_pretrained("lastword/mpnet")
     with pytest.raises(ModelError, match="no encoder at"):
         Encoder(tmp_path / "none")

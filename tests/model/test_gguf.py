@@ -149,7 +149,7 @@ class TestRefused:
         monkeypatch.setattr(
             "lastword.model.weights.gguf.find_spec", lambda name: None if name == package else True
         )
-        assert f"needs {package}: pip install 'lastword[gguf]'" in refusal(lambda: open_file(llama))
+        assert f'needs {package}: pip install "lastword[gguf]"' in refusal(lambda: open_file(llama))
 
 
 def test_names():

@@ -237,7 +237,7 @@ def test_weights_that_need_kernels_on_a_gpu_are_refused_before_they_are_read(
     without(monkeypatch, "kernels")
     message = refusal(rewrite(copy, quantization_config={"quant_method": method}))
     assert f"needs kernels to load {method} weights on cuda" in message
-    assert message.endswith("pip install 'lastword[kernels]'")
+    assert message.endswith('pip install "lastword[kernels]"')
 
 
 def test_what_is_quantised_is_not_quantised_again_nor_anything_without_bitsandbytes(

@@ -419,7 +419,7 @@ CLASSES = (Class("a", 60, 0.5, 0.6, 0.5, 0.4512), Class(" b", 40, 0.5, 0.6, 0.5)
 def test_the_words_of_verdicts(golden: Callable[[str, str], None]) -> None:
     simple = {"bag of words": 0.7, "largest class": 0.7}
     listed = Standing("decide/listed", 0.5, 0.4, 0.6, 3, 4, 1.0, items=77)
-    table = {"notes": ("` Kasse` and `Kasse`: one class? --tidy joins them",)}
+    table = {"notes": ("` Kasse` and `Kasse`: one class? The option `tidy` joins them",)}
     words = {"simple": "bag of words"}
     largest = {"classes": CLASSES, "simple": "largest class"}
     unequal = {"classes": (CLASSES[0], Class("b", 40, 0.5, 0.275, 0.5))}
@@ -577,4 +577,4 @@ def test_the_command_says_what_prediction_sets_are_like(tmp_path: Path) -> None:
     assert "No prediction sets: 99% needs 99 labels held out from a probe" in few.stdout
     refused = CliRunner().invoke(app, [*command, "90"])
     assert refused.exit_code != 0
-    assert "--sets is a share between 0 and 1, such as 0.9, not 90" in str(refused.exception)
+    assert "sets is a share between 0 and 1, such as 0.9, not 90" in str(refused.exception)

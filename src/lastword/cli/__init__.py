@@ -41,31 +41,8 @@ from lastword.cli.paper import paper
 from lastword.cli.report import report
 from lastword.cli.serve import serve
 from lastword.cli.try_ import try_
-from lastword.errors import InputError, TraceError
+from lastword.errors import InputError, TraceError, missing_package
 from lastword.files.shorten import shorten
-
-# The extra that installs each package, by the name under which it is imported.
-EXTRAS = {
-    "accelerate": "large",
-    "bitsandbytes": "quant",
-    "datasets": "lab",
-    "fastapi": "serve",
-    "gguf": "gguf",
-    "granian": "serve",
-    "lm_eval": "lab",
-    "matplotlib": "try",
-    "mcp": "mcp",
-    "pandas": "try",
-    "peft": "large",
-    "prometheus_client": "serve",
-    "psutil": "bench",
-    "psycopg": "postgres",
-    "pyarrow": "try",
-    "ray": "ray",
-    "tomli_w": "try",
-    "upath": "try",
-    "yaml": "try",
-}
 
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Try it": (demo, get, models, doctor),
@@ -165,10 +142,10 @@ def main() -> None:
             raise
         reason = f"{error.strerror}: make room, and run it again"
     except ModuleNotFoundError as error:
-        extra = EXTRAS.get((error.name or "").split(".")[0])
-        if extra is None:
+        name = next((word for word in sys.argv[1:] if word in command.commands), "")
+        if (missing := missing_package(error, name)) is None:
             raise
-        reason = f"{error.name} is not installed; pip install 'lastword[{extra}]'"
+        reason = str(missing)
     # One line, whatever it quotes, and not all of what it quotes.
     print(printable(shorten(f"lastword: {reason}", _LONGEST)), file=sys.stderr)
     sys.exit(1)

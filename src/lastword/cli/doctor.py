@@ -52,7 +52,7 @@ def _extra(name: str, extra: dict[str, Any]) -> str:
     if not extra["missing"]:
         return f"here: {extra['for']}"
     lacks = ", ".join(extra["missing"])
-    return f"missing {lacks}: pip install 'lastword[{name}]' for {extra['for']}"
+    return f'missing {lacks}: pip install "lastword[{name}]" for {extra["for"]}'
 
 
 def _models(facts: dict[str, Any]) -> dict[str, str]:
@@ -64,7 +64,9 @@ def _models(facts: dict[str, Any]) -> dict[str, str]:
     return rows
 
 
-def _hub(hub: dict[str, Any]) -> dict[str, str]:
+def _hub(hub: dict[str, Any] | None) -> dict[str, str]:
+    if hub is None:
+        return {"reached": 'no: pip install "lastword[model]"'}
     return {
         "endpoint": hub["endpoint"],
         "reached": "no: HF_HUB_OFFLINE is set"

@@ -2,6 +2,7 @@
 
 import json as json_
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, TextIO
 
@@ -33,7 +34,7 @@ def monitor(
 
     watch = PlainCertificate.read(certificate).monitor()
     count = given = 0
-    with sys.stdin if stream == Path("-") else _opened(stream) as file:
+    with _opened(stream) as file:
         for place, line in enumerate(file, start=1):
             if not line.strip():
                 continue
@@ -57,6 +58,8 @@ def monitor(
 
 
 def _opened(path: Path) -> TextIO:
+    if path == Path("-"):
+        return TextIOWrapper(sys.stdin.buffer, encoding="utf-8")
     try:
         return path.open(encoding="utf-8")
     except OSError as error:

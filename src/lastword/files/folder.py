@@ -31,7 +31,7 @@ def locate(name: str | Folder) -> Folder:
         place = UPath(name, use_listings_cache=False)  # others write there meanwhile
         _reach(place)
     except ImportError as error:
-        extra = "pip install 'lastword[s3]'" if name.startswith("s3://") else error
+        extra = 'pip install "lastword[s3]"' if name.startswith("s3://") else error
         raise RecordError(f"{name} needs a package that is not installed: {extra}") from error
     except failures(ValueError) as error:
         raise RecordError(f"cannot reach {name}: {reason(error)}") from error

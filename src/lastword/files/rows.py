@@ -90,8 +90,11 @@ def _opened(path: Path) -> AbstractContextManager[Any]:
 
 
 def _parquet(path: Path) -> list[Any]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ModuleNotFoundError as error:
+        raise ValueError('Parquet needs pyarrow: pip install "lastword[parquet]"') from error
 
     try:
         table = pq.read_table(path)

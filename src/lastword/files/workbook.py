@@ -24,10 +24,6 @@ def workbook(path: Path, say: Callable[[str], None]) -> Iterator[tuple[int, dict
         ValueError: No workbook, a damaged one, one beyond the limits, or two columns of one name.
     """
     try:
-        import openpyxl  # noqa: F401 - one line if it is not there
-    except ImportError as error:
-        raise ValueError("openpyxl is missing: pip install 'lastword[xlsx]'") from error
-    try:
         with path.open("rb") as file:  # whose end is certain, whatever openpyxl leaves open
             yield from _sheet(file, say)
     except (ValueError, OSError, MemoryError):

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
 
+from lastword.files.system import sync_folder
+
 
 @contextmanager
 def open_whole(path: Path) -> Iterator[BinaryIO]:
@@ -27,7 +29,7 @@ def open_whole(path: Path) -> Iterator[BinaryIO]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -38,13 +40,3 @@ def write_text(path: Path, text: str) -> None:
     """
     with open_whole(path) as file:
         file.write(text.encode())
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "nt":  # a folder cannot be opened there; the rename is journalled
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

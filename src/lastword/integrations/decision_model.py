@@ -47,7 +47,7 @@ def export_decision_model(
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} is not empty: name a new folder")
     if tracer.chat is not None:
-        raise InputError("a decision model is written without --chat-template")
+        raise InputError("a decision model is written without a chat template")
     ready = prepare(questions, template)
     kinds = _by_kind(ready.questions)
     labels = {kind: _labels(tracer, one, ready) for kind, one in kinds.items()}

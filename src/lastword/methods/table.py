@@ -284,7 +284,7 @@ def correction_of(name: str, facts: Facts) -> Correction:
         return method
     if method.needs.scorer is not None:
         raise InputError(
-            f"{name} scores by whole vocabularies and is no correction: ask for it by --method"
+            f"{name} scores by whole vocabularies and is no correction: name it as a method"
         )
     return Scored(name, facts, method)
 

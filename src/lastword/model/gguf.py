@@ -61,7 +61,7 @@ def find(options: LoadOptions) -> LoadOptions | None:
         path /= options.gguf
     elif options.name.startswith(named.OWN):
         if named.entry(options.name).zipped:
-            raise ModelError(f"{options.name} is a sentence encoder: name it by --reader")
+            raise ModelError(f"{options.name} is a sentence encoder: name it as a reader")
         path = named.locate(options.name)
     elif not is_gguf(path) or path.is_dir():
         return None

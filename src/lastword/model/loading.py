@@ -321,7 +321,7 @@ def open_checkpoint(base: LoadOptions) -> Checkpoint | None:
         if isinstance(checkpoint, TorchCheckpoint) and not base.allow_bin:
             raise ModelError(
                 f"{base.name} has no safetensors: convert it, or allow its pytorch_model.bin, "
-                "weights only (--load allow_bin=true)"
+                "weights only: allow_bin=True (in a command --load allow_bin=true)"
             )
         _read_headers(checkpoint)
         return checkpoint
@@ -431,7 +431,7 @@ def _placement(plan: _Plan) -> dict[str, Any]:
     base, device = plan.options, plan.device
     if base.device_map is not None:
         if find_spec("accelerate") is None:
-            raise ModelError("--load device_map needs accelerate: pip install 'lastword[large]'")
+            raise ModelError('device_map needs accelerate: pip install "lastword[large]"')
         where = base.device_map if isinstance(base.device_map, str) else dict(base.device_map)
         return {"device_map": where, "offload_folder": str(_offload_folder())}
     quantised = base.quantize is not None or plan.method is not None
@@ -562,7 +562,7 @@ def device_of(name: str) -> torch.device:
     if device.type == "cpu":
         return device
     if here is None or device.type != here.type:
-        raise ModelError(f"there is no {device.type} device here: leave --device out, or say cpu")
+        raise ModelError(f"there is no {device.type} device here: leave the device out, or say cpu")
     if (count := torch.accelerator.device_count()) <= (device.index or 0):
         raise ModelError(f"there is no {device} here: the last one is {here.type}:{count - 1}")
     return device

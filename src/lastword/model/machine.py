@@ -4,6 +4,7 @@ import os
 import platform
 from collections.abc import Iterator, Sequence
 from importlib import metadata
+from importlib.util import find_spec
 from typing import Any
 
 # Packages whose version decides what works, beside lastword's.
@@ -16,8 +17,10 @@ _SERVICE_BYTES = 500_000_000
 
 # What each extra is for.
 EXTRAS = {
-    "try": "try, label, decide, certify, report; frames, Parquet, Excel",
-    "lab": "benchmarks of the hub, lm-eval",
+    "model": "whatever asks a model: correct, decide, demo",
+    "parquet": "tables in Parquet",
+    "try": "try, label, certify FOLDER; pandas frames",
+    "lab": "eval and report: benchmarks of the hub, lm-eval, the paper's figures",
     "bench": "bench",
     "large": "models over several devices, LoRA adapters",
     "quant": "--load quantize=int8 and nf4",
@@ -29,7 +32,6 @@ EXTRAS = {
     "otel": "traces of a service",
     "ray": "--engine ray",
     "s3": "records on object storage",
-    "xlsx": "tables of Excel",
     "sentencepiece": "tokenizers that exist only as a sentencepiece file",
 }
 
@@ -47,8 +49,26 @@ def describe_machine() -> dict[str, Any]:
 
 
 def missing(extra: str) -> list[str]:
-    """List requirements of an extra that are not met here, with the version that is there."""
-    return [line for line in map(_unmet, _requirements(extra)) if line is not None]
+    """List requirements of an extra that are not met here, with the version that is there.
+
+    An extra that it includes is one entry.
+    """
+    from packaging.requirements import Requirement
+
+    unmet: list[str] = []
+    for line in metadata.requires("lastword") or ():
+        requirement = Requirement(line)
+        marker = requirement.marker
+        if marker is None or "extra" not in str(marker) or not marker.evaluate({"extra": extra}):
+            continue
+        there = _version(requirement.name)
+        if requirement.name == "lastword":
+            unmet += [f"lastword[{name}]" for name in sorted(requirement.extras) if missing(name)]
+        elif there is None:
+            unmet.append(requirement.name)
+        elif not requirement.specifier.contains(there, prereleases=True):
+            unmet.append(f"{requirement.name}{requirement.specifier} (there is {there})")
+    return unmet
 
 
 def _versions() -> dict[str, str | None]:
@@ -63,31 +83,11 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _requirements(extra: str) -> Iterator[Any]:
-    from packaging.requirements import Requirement
-
-    for line in metadata.requires("lastword") or ():
-        requirement = Requirement(line)
-        if requirement.marker is None or not requirement.marker.evaluate({"extra": extra}):
-            continue
-        if requirement.name == "lastword":
-            for other in sorted(requirement.extras):
-                yield from _requirements(other)
-        elif "extra" in str(requirement.marker):
-            yield requirement
-
-
-def _unmet(requirement: Any) -> str | None:
-    version = _version(requirement.name)
-    if version is None:
-        return str(requirement.name)
-    if requirement.specifier.contains(version, prereleases=True):
-        return None
-    return f"{requirement.name}{requirement.specifier} (there is {version})"
-
-
 def _devices() -> Iterator[dict[str, Any]]:
     """Yield the CPU and the accelerators here; the one that torch is built for, if none is."""
+    if find_spec("torch") is None:
+        yield {"name": "cpu", "is": f"{platform.machine()}, without torch", "free_gb": None}
+        return
     import torch
 
     from lastword.model.memory import available
@@ -114,8 +114,10 @@ def _devices() -> Iterator[dict[str, Any]]:
         yield row(f"{accelerator.type}:{index}", name_of(index))
 
 
-def _hub() -> dict[str, Any]:
-    """Describe where the hub's files are and how it is reached; the token itself is never told."""
+def _hub() -> dict[str, Any] | None:
+    """Describe where the hub's files are and how it is reached; never return the token."""
+    if find_spec("huggingface_hub") is None:
+        return None
     from huggingface_hub import constants, get_token
 
     return {
@@ -136,18 +138,24 @@ def _cached(cache: str) -> Sequence[str]:
 
 def _models() -> dict[str, str | None]:
     """Map names that lastword knows to where each model lies; None if it has to be fetched."""
+    from lastword.model import embedded
     from lastword.model.named import find, names, published
 
     places: dict[str, str | None] = {}
     for name in names():
         model = published(name)
-        file = "embedded" if model is None else find(model)
-        places[name] = None if file is None else str(file)
+        if model is not None:
+            file = find(model)
+            places[name] = None if file is None else str(file)
+        elif embedded.weights(name.removeprefix(embedded.EMBEDDED)).is_file():
+            places[name] = "embedded"
     return places
 
 
 def _service_gb(name: str) -> float | None:
-    """Estimate the memory of a service of a model on the CPU; None of what no service serves."""
+    """Estimate the memory of a service on the CPU; None without torch, or for an encoder."""
+    if find_spec("torch") is None:
+        return None
     from lastword.model.forecast import forecast
     from lastword.model.options import LoadOptions
 

@@ -160,8 +160,8 @@ def refuse_too_large(name: str, need: Footprint, device: torch.device) -> None:
             f"{name} takes about {gigabytes([need.total])} GB on {device} (weights "
             f"{gigabytes([need.weights])}, head and batch "
             f"{gigabytes([need.head, need.batch])}) and {gigabytes([free])} GB are free: try "
-            "--load quantize=nf4, --dtype bfloat16, a smaller --load batch_tokens, or "
-            "--load device_map=auto to spread it"
+            "quantize=nf4, dtype=bfloat16, a smaller batch_tokens, or device_map=auto to spread it "
+            "(in a command --dtype, and --load for the others)"
         )
 
 

@@ -67,7 +67,7 @@ def require(name: str, method: str, device: torch.device) -> None:
     """
     absent = missing_packages(method, device)
     if absent:
-        extra = "'lastword[kernels]'" if "kernels" in absent else " ".join(absent)
+        extra = '"lastword[kernels]"' if "kernels" in absent else " ".join(absent)
         raise ModelError(
             f"{name} needs {' and '.join(absent)} to load {method} weights on {device.type}: "
             f"pip install {extra}"

@@ -1,17 +1,32 @@
-"""Chart: lines over one axis as SVG, in the colours of the page that shows it."""
+"""Chart: lines over one axis as SVG, in the colours of the page that shows it.
 
-import io
+It is written here, since matplotlib would be a third of what a plain table's certificate needs.
+"""
+
+import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from lastword.records.figure_parts import LOOKS, Role
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from lastword.records.figure_parts import Role
 
 _ROLES: tuple[Role, ...] = ("corrected", "base", "mix")
+_WIDTH, _HEIGHT = 460, 300
+_LEFT, _RIGHT, _TOP, _BOTTOM = 54, 448, 48, 254
+_MARGIN = 0.05  # of an axis, at both ends
+_SVG = Markup(
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {} {}" role="img" aria-label="{}" '
+    'font-family="sans-serif" font-size="12" fill="currentColor">{}</svg>'
+)
+_TEXT = Markup('<text x="{:.1f}" y="{:.1f}" text-anchor="{}">{}</text>')
+_UPRIGHT = Markup(
+    '<text transform="translate(14 {:.1f}) rotate(-90)" text-anchor="middle">{}</text>'
+)
+_GRID = Markup('<path d="M{} {:.1f}H{}" stroke="currentColor" stroke-opacity="0.25"/>')
+_AXES = Markup('<path d="M{} {}V{}H{}" fill="none" stroke="currentColor"/>')
+_LINE = Markup('<polyline points="{}" style="fill:none;stroke:var(--{});stroke-width:1.5"/>')
+_POINT = Markup('<circle cx="{:.1f}" cy="{:.1f}" r="2" style="fill:var(--{})"/>')
+_KEY = Markup('<text x="{}" y="{}" style="fill:var(--{})">● {}</text>')
 
 
 def line_chart(
@@ -28,26 +43,45 @@ def line_chart(
         lines: Abscissas and shares, by name.
         up: Label of the vertical axis.
     """
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": title, "font.family": "sans-serif"}):
-        figure = Figure(figsize=(4.6, 3.0), layout="constrained")
-        axes: Axes = figure.subplots()
-        for role, (name, (x, y)) in zip(_ROLES, lines.items(), strict=False):
-            color = LOOKS[role].light
-            axes.plot(x, [100 * share for share in y], color=color, marker="o", ms=3, label=name)
-        axes.set(title=title, xlabel=along, ylabel=up)
-        axes.title.set_fontsize("medium")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", alpha=0.25)
+    points = {
+        name: [(x, 100 * y) for x, y in zip(*line, strict=True)] for name, line in lines.items()
+    }
+    across, high = zip(*(point for line in points.values() for point in line), strict=True)
+    x, y = _Axis(across, _LEFT, _RIGHT), _Axis(high, _BOTTOM, _TOP)
+    marks = [
+        _TEXT.format(_WIDTH / 2, 16, "middle", title),
+        _TEXT.format((_LEFT + _RIGHT) / 2, _HEIGHT - 6, "middle", along),
+        _UPRIGHT.format((_TOP + _BOTTOM) / 2, up),
+        _AXES.format(_LEFT, _TOP, _BOTTOM, _RIGHT),
+        *(_TEXT.format(x(tick), _BOTTOM + 18, "middle", f"{tick:g}") for tick in x.ticks()),
+    ]
+    for tick in y.ticks():
+        marks += [_GRID.format(_LEFT, y(tick), _RIGHT)]
+        marks += [_TEXT.format(_LEFT - 6, y(tick) + 4, "end", f"{tick:g}")]
+    for n, (role, (name, line)) in enumerate(zip(_ROLES, points.items(), strict=False)):
+        places = [(x(a), y(b)) for a, b in line]
+        marks += [_LINE.format(" ".join(f"{a:.1f},{b:.1f}" for a, b in places), role)]
+        marks += [_POINT.format(*place, role) for place in places]
         if len(lines) > 1:
-            axes.legend(frameon=False)
-        file = io.StringIO()
-        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
-    svg = file.getvalue()[file.getvalue().index("<svg") :]
-    for role in _ROLES:
-        svg = svg.replace(LOOKS[role].light, f"var(--{role})")
-    # What is left has matplotlib's black, or none at all.
-    svg = svg.replace("#000000", "currentColor").replace("<text ", '<text fill="currentColor" ')
-    return Markup(svg.replace("<svg ", f'<svg role="img" aria-label="{title}" ', 1))
+            marks += [_KEY.format(_LEFT + n * (_RIGHT - _LEFT) // len(lines), 36, role, name)]
+    return _SVG.format(_WIDTH, _HEIGHT, title, Markup("").join(marks))
+
+
+class _Axis:
+    """Numbers as places between two ends of the picture."""
+
+    def __init__(self, values: Sequence[int | float], start: int, end: int) -> None:
+        room = _MARGIN * (max(values) - min(values)) or 1.0
+        self.low, self.high = min(values) - room, max(values) + room
+        self.start, self.end = start, end
+
+    def __call__(self, value: float) -> float:
+        """Return the place of a number."""
+        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+
+    def ticks(self) -> list[float]:
+        """Return at most six round numbers on the axis."""
+        least = (self.high - self.low) / 5
+        power = 10.0 ** math.floor(math.log10(least))
+        step = next(power * digit for digit in (1, 2, 5, 10) if power * digit >= least)
+        return [n * step for n in range(math.ceil(self.low / step), int(self.high // step) + 1)]

@@ -5,7 +5,6 @@ All its routes begin with a random token. `state` is the progress; `next` gives 
 `go-on` is the user's choice after a verdict without proof; `result` is the page of the verdict.
 """
 
-import os
 import secrets
 import signal
 import threading
@@ -79,7 +78,7 @@ class Labels(Running):
         except BaseException as error:  # told by the command, in the main thread
             self.error = error
             if not self._closing:
-                os.kill(os.getpid(), signal.SIGTERM)
+                signal.raise_signal(signal.SIGTERM)  # `os.kill` would not run handlers on Windows
 
 
 class _Log(Log):

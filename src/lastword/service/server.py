@@ -4,10 +4,8 @@ import asyncio
 import atexit
 import gc
 import os
-import signal
 import socket
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 
 from fastapi import FastAPI
@@ -17,6 +15,7 @@ from granian.server.embed import Server as Granian
 from starlette.types import ASGIApp
 
 from lastword.errors import InputError
+from lastword.files.system import on_end, raise_file_limit
 from lastword.service.running import Running
 from lastword.version import __version__
 
@@ -24,7 +23,6 @@ _LINES_SECONDS = 2.0  # in which a batch tells what it has no answer for
 _BACKLOG = 2048  # connections that wait to be taken
 _LEAST_BUFFER = 8192  # bytes, of Granian
 _LOOK_SECONDS = 0.01
-_ENDING = ("SIGTERM", "SIGINT", "SIGHUP")  # Windows has no SIGHUP
 
 
 class Server:
@@ -158,26 +156,3 @@ def free_address(host: str, port: int) -> tuple[str, int]:
             return str(name[0]), int(name[1])
     except OSError as error:
         raise InputError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-
-
-def on_end(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
-    """Call `stop`, which any thread may call, at each signal that ends a process.
-
-    A signal that the process ignores stays ignored, such as SIGHUP under nohup.
-    """
-    for number in [getattr(signal, name) for name in _ENDING if hasattr(signal, name)]:
-        if signal.getsignal(number) is signal.SIG_IGN:
-            continue
-        if sys.platform == "win32":  # asyncio takes no handlers there
-            signal.signal(number, lambda *_: stop())
-        else:
-            loop.add_signal_handler(number, stop)
-
-
-def raise_file_limit() -> None:
-    """Let the process open as many files as the system allows; Windows has no such limit."""
-    if sys.platform != "win32":
-        import resource
-
-        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -104,7 +104,7 @@ def _passage(
     if overflow == "error":
         raise ItemError(
             f"the text needs {len(ids)} tokens and the model's context is {context}; shorten it or "
-            "allow truncation (--load overflow=truncate)"
+            "allow truncation: overflow=truncate (in a command --load overflow=truncate)"
         )
     first = reader.count_special(ids)
     drop = len(ids) - context

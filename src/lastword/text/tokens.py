@@ -667,7 +667,8 @@ def _fit(encoded: Encoded, reader: Reader, context: int | None, overflow: Overfl
     if overflow == "error":
         raise ItemError(
             f"candidate {longest} needs {length} tokens with its prompt and the model's context is "
-            f"{context}; shorten it or allow truncation (--load overflow=truncate)"
+            f"{context}; shorten it or allow truncation: overflow=truncate (in a command --load "
+            "overflow=truncate)"
         )
     if drop > shared - max(special, 1):
         raise ItemError(

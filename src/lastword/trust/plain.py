@@ -216,8 +216,8 @@ def _guessed(
             guesses.append(f"{meaning} is column {given[meaning]}")
         elif meaning in ("prediction", "truth"):
             raise InputError(
-                f"{source} has no column for the {meaning}; it has {', '.join(names)}. Name it by "
-                f"--{meaning}"
+                f"{source} has no column for the {meaning}; it has {', '.join(names)}. Name it: "
+                f"{meaning}=NAME (in a command --{meaning} NAME)"
             )
     return PlainColumns(**given), [f"guessed: {', '.join(guesses)}"] if guesses else []
 
@@ -267,7 +267,7 @@ def certify_plain(
         if not 0 < share < 1:
             raise InputError(f"{name} is a share between 0 and 1, not {share:g}")
     if by is not None and not any(by in row for row in table.rows):
-        raise InputError(f"the table has no column {by!r} for --by")
+        raise InputError(f"the table has no column {by!r} to slice by")
     known = table.labelled
     wrong = (table.predictions != table.truths)[known]
     level = delta / (1 + (table.columns.rival is not None) + (table.confidence is not None))

@@ -17,6 +17,7 @@ from typing import Any
 
 from lastword.errors import InputError
 from lastword.files.strict_json import from_json, to_json
+from lastword.files.system import BINARY
 from lastword.files.writing import write_text
 
 FILE, SCHEMA = "labels.jsonl", 1
@@ -42,7 +43,7 @@ class Journal:
         try:
             if not path.exists():
                 write_text(path, to_json({"schema": SCHEMA} | header) + "\n")
-            self._file = os.open(path, os.O_RDWR | os.O_APPEND)
+            self._file = os.open(path, os.O_RDWR | os.O_APPEND | BINARY)
             content = path.read_bytes()
             self._size = content.rfind(b"\n") + 1
             os.ftruncate(self._file, self._size)  # a torn line was never confirmed to anybody

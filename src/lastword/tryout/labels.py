@@ -171,8 +171,8 @@ def read_labels(source: Any, named: Named = Named()) -> Labels:  # noqa: B008 - 
     questions = _rows(labelled, columns, notes)
     if not any(row[1].instructions for row in questions):
         notes.append(
-            "the prompt asks no question, because --instructions was not given; a question such "
-            'as --instructions "Which team?" often helps'
+            "the prompt asks no question, because no instructions were given; a question such as "
+            '"Which team?" often helps (--instructions)'
         )
     name = Path(source).stem if is_path else "labels"
     return Labels(name, questions, tuple(notes), table, columns)
@@ -433,7 +433,9 @@ def _spelt(
         if not written:
             continue
         if not tidy:
-            notes.append(f"`{first}` and {' and '.join(written)}: one class? --tidy joins them")
+            notes.append(
+                f"`{first}` and {' and '.join(written)}: one class? The option `tidy` joins them"
+            )
             continue
         notes.append(f"joined: {' and '.join(written)} into `{first}`")
         joined |= {name: first for name, truth in truths.items() if truth in others}
@@ -518,7 +520,7 @@ def _read_choices(path: str) -> list[Option]:
         if "," in path:
             return _listed(path.split(","))
         raise InputError(
-            f"--choices is a column, a file of options, or options as a,b,c: {error}"
+            f"choices are a column, a file of options, or options as a,b,c: {error}"
         ) from error
     return _listed(lines if lines.lstrip().startswith("[") else lines.split("\n"))
 

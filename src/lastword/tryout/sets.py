@@ -75,7 +75,7 @@ def check_level(level: float | None) -> None:
         InputError: It is none.
     """
     if level is not None and not 0 < level < 1:
-        raise InputError(f"--sets is a share between 0 and 1, such as 0.9, not {level:g}")
+        raise InputError(f"sets is a share between 0 and 1, such as 0.9, not {level:g}")
 
 
 def _exact(level: float) -> Fraction:

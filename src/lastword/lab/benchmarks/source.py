@@ -60,7 +60,7 @@ class Source:
             from datasets import load_dataset
         except ImportError as error:
             raise InputError(
-                "the hub is read through `datasets`: pip install 'lastword[lab]', or give --data"
+                'the hub is read through `datasets`: pip install "lastword[lab]", or give --data'
             ) from error
         try:
             with _cache_alone_if_unreachable():

@@ -120,7 +120,7 @@ def _qa6() -> Template:
     if spec is None or not spec.submodule_search_locations:
         raise InputError(
             "truthfulqa/qa6 is read from the task file of lm-evaluation-harness: "
-            "pip install 'lastword[lab]', or choose --template truthfulqa/own6"
+            'pip install "lastword[lab]", or choose --template truthfulqa/own6'
         )
     path = Path(next(iter(spec.submodule_search_locations))) / _TASK_FILE
     try:
@@ -129,7 +129,7 @@ def _qa6() -> Template:
     except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
         raise InputError(
             f"the installed lm_eval has no readable {_TASK_FILE} ({error}): "
-            "pip install 'lastword[lab]', or choose --template truthfulqa/own6"
+            'pip install "lastword[lab]", or choose --template truthfulqa/own6'
         ) from error
     return Template(name="truthfulqa/qa6", version=f"lm_eval {version}", text=str(text))
 

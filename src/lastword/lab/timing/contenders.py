@@ -105,7 +105,7 @@ def lm_eval(tracer: Tracer, batch_size: int) -> Callable[[Sequence[EncodedItem]]
         from lm_eval.models.huggingface import HFLM
     except ImportError as error:
         raise InputError(
-            "lm-evaluation-harness is not installed; pip install 'lastword[lab]'"
+            'lm-evaluation-harness is not installed; pip install "lastword[lab]"'
         ) from error
     harness: Any = HFLM(
         pretrained=tracer.backbone.model,

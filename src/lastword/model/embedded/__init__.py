@@ -1,7 +1,7 @@
 """Load the demo models, which are stored in float16 and run in float32.
 
 A folder is one that transformers loads. Beside the model lies `control.safetensors`, the last
-blocks of its control. The wheel leaves `mix` out; a checkout has it.
+blocks of its control. The wheel has `organism` only; a checkout has the others.
 """
 
 from pathlib import Path
@@ -24,6 +24,11 @@ def folder(name: str) -> Path:
     return FOLDER / _CONTROLS.get(name, name)
 
 
+def weights(name: str) -> Path:
+    """Return the file that an embedded model needs, and that the wheel may leave out."""
+    return folder(name) / ("control.safetensors" if name in _CONTROLS else "model.safetensors")
+
+
 def load(name: str = "organism") -> tuple["LlamaForCausalLM", "PreTrainedTokenizerFast"]:
     """Load an embedded model in float32, and its tokenizer.
 
@@ -38,7 +43,7 @@ def load(name: str = "organism") -> tuple["LlamaForCausalLM", "PreTrainedTokeniz
     if name not in get_args(Name):
         raise InputError(f"no embedded model {name!r}; known: {', '.join(get_args(Name))}")
     files = folder(name)
-    if not files.is_dir():
+    if not weights(name).is_file():
         raise ModelError(
             f"{EMBEDDED}{name} comes with lastword's repository, not with its wheel: clone the "
             "repository and install it with `pip install --editable .`"
@@ -47,6 +52,6 @@ def load(name: str = "organism") -> tuple["LlamaForCausalLM", "PreTrainedTokeniz
         model = LlamaForCausalLM(LlamaConfig.from_pretrained(files))
     state = load_file(files / "model.safetensors")
     if name in _CONTROLS:
-        state |= load_file(files / "control.safetensors")
+        state |= load_file(weights(name))
     model.load_state_dict(state)
     return model.eval(), PreTrainedTokenizerFast.from_pretrained(files)

@@ -138,5 +138,5 @@ def _refusal(checkpoint: Checkpoint, module: str) -> InvariantError:
     return InvariantError(
         f"{module} of {checkpoint.label} is quantised ({method}) in a form that is not dequantised "
         f"here: take I(M) from the unquantised checkpoint{example} by `lastword invariant`, and "
-        "give it with --load invariant=VALUE"
+        "give it: invariant=VALUE (in a command --load invariant=VALUE)"
     )

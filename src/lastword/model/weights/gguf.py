@@ -92,7 +92,7 @@ def require(label: str) -> None:
     """
     absent = [name for name in ("gguf", "accelerate") if find_spec(name) is None]
     if absent:
-        raise ModelError(f"{label} needs {' and '.join(absent)}: pip install 'lastword[gguf]'")
+        raise ModelError(f'{label} needs {" and ".join(absent)}: pip install "lastword[gguf]"')
 
 
 def read_header(files: Files, file: str) -> Header:

@@ -250,7 +250,8 @@ class _Reader:
         if value <= _ZERO:
             raise InvariantError(
                 f"the rows of {projection.module}.weight in {self._checkpoint.label} have equal "
-                "norms, so I(M) divides by zero; give its value with --load invariant=VALUE"
+                "norms, so I(M) divides by zero; give its value: invariant=VALUE (in a command "
+                "--load invariant=VALUE)"
             )
         return value
 
@@ -277,6 +278,7 @@ class _Reader:
         if not math.isfinite(value):
             raise InvariantError(
                 f"{name} in {self._checkpoint.label} is all zeros or not finite: check the "
-                "checkpoint, or give the value with --load invariant=VALUE"
+                "checkpoint, or give the value: invariant=VALUE (in a command --load "
+                "invariant=VALUE)"
             )
         return value

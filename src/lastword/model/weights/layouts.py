@@ -63,7 +63,7 @@ _BLOCK = re.compile(r"^(?P<stack>(?:.*?\.)?(?:layers|h|blocks)\.)(?P<block>\d+)\
 _OTHER_STACKS = frozenset(
     "vision visual image audio speech vit projector connector resampler perceiver mtp".split()
 )
-_GIVE = "give its value with --load invariant=VALUE"
+_GIVE = "give its value: invariant=VALUE (in a command --load invariant=VALUE)"
 
 
 @dataclass(frozen=True)
