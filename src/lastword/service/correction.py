@@ -156,11 +156,14 @@ class Corrector:
         pairs = zip(encoded, scopes, strict=True)
         orders: list[ItemOrder | TraceError] = []
         for one in checked:
-            result, scope = (one, None) if isinstance(one, TraceError) else next(pairs)
+            if isinstance(one, TraceError):
+                orders.append(one)
+                continue
+            result, scope = next(pairs)
             if isinstance(result, EncodedItem):
-                assert scope is not None
-                result = ItemOrder(client=client, batch=batch, encoded=result, scope=scope)
-            orders.append(result)
+                orders.append(ItemOrder(client=client, batch=batch, encoded=result, scope=scope))
+            else:
+                orders.append(result)
         self.model.add([order for order in orders if isinstance(order, ItemOrder)])
         return orders
 
