@@ -7,7 +7,7 @@ a slice at a time, and whole records are read of the few that are shown.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-Part = Folder | pa.Table  # a file, or records in memory
+Part: TypeAlias = Folder | pa.Table  # a file, or records in memory
 
 
 @dataclass(frozen=True, eq=False)

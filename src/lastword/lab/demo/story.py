@@ -141,13 +141,15 @@ def story(part: DemoPart, tracer: "Tracer", records: Sequence[Record], terms: Te
     """Return the story of a model's answers: accuracy, certificate and two examples."""
     finding = _certified(tracer, records, terms)
     stands = [withheld_by(finding, record) is None for record in records]
+    before = np.array([record.mc1_base for record in records], dtype=float)
+    gains = np.array([gain(record) for record in records])
     return Story(
         part,
         items=len(records),
-        chance=mean([mean([*map(float, record.truthful or ())]) for record in records]),
-        base=mean([record.mc1_base or 0.0 for record in records]),
-        corrected=_effect("corrected", records, [True] * len(records)),
-        certified=_effect("under the certificate", records, stands),
+        chance=mean([float(np.mean(record.truthful or ())) for record in records]),
+        base=mean(before),
+        corrected=_effect("corrected", before, gains),
+        certified=_effect("under the certificate", before, np.where(stands, gains, 0.0)),
         finding=finding,
         lines=summary(finding, part.model, [part.benchmark], failed=0),
         examples=_examples(records, stands),
@@ -177,10 +179,8 @@ def _certified(tracer: "Tracer", records: Sequence[Record], terms: Terms) -> Fin
     return certify(labelled, scalar_operator(tracer.invariant, tracer.theta.tau_I), terms)
 
 
-def _effect(name: str, records: Sequence[Record], stands: Sequence[bool]) -> AnswerCounts:
-    gains = [gain(r) if stand else 0.0 for r, stand in zip(records, stands, strict=True)]
-    right = mean([(r.mc1_base or 0.0) + g for r, g in zip(records, gains, strict=True)])
-    return AnswerCounts(name, right, *fixed_and_broken(gains))
+def _effect(name: str, before: np.ndarray, gains: np.ndarray) -> AnswerCounts:
+    return AnswerCounts(name, mean(before + gains), *fixed_and_broken(gains))
 
 
 def _examples(records: Sequence[Record], stands: Sequence[bool]) -> Mapping[str, Record]:

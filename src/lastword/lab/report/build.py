@@ -151,7 +151,7 @@ def _contents(
     if with_paper:
         made += [published.against_paper(summaries), published.ablation_against_paper(effects)]
         made.append(published.per_model_against_paper(per_model))
-    pictures = [
+    pictures: list[Figure | Diagram | None] = [
         figures.regimes(cells, theta),
         worked,
         figures.scorer_motifs(theta),
@@ -165,7 +165,8 @@ def _contents(
         published.figure_against_paper(summaries, judgements) if with_paper else None,
     ]
     views = [CellReport(*row) for row in zip(summaries, judgements, beside, strict=True)]
-    return views, [*filter(None, made)], [*filter(None, pictures)]
+    shown = [picture for picture in pictures if picture is not None]
+    return views, [table for table in made if table is not None], shown
 
 
 def _chosen(material: ReportInput) -> tuple[Figure | None, Figure | None]:

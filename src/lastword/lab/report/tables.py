@@ -55,7 +55,7 @@ _SHARED = (
 def grid(summaries: Sequence[Summary]) -> Table:
     """Means over cells with their intervals, sign test and regressions."""
     heads = "Metric | Cells | Mean +.2 | 95% low +.2 | 95% high +.2 | Sign test p .3g"
-    rows = []
+    rows: list[tuple[Value, ...]] = []
     for metric in ("mc1", "mc2"):
         over = over_cells(np.array([getattr(s, f"delta_{metric}") for s in summaries]))
         means = points(over.mean, over.interval.low, over.interval.high)
@@ -95,15 +95,13 @@ def verdict_table(judgements: Sequence[Judgement]) -> Table:
         " | ΔMC2 +.2 | ΔMC2, 95% low +.2 | ΔMC2, 95% high +.2"
         " | Fixed | Broken | McNemar p .3g | p by Holm .3g | Verdict"
     )
-    rows = (
-        (
-            *(v.model, v.benchmark, v.items, v.failed),
-            *points(v.delta_mc1, v.interval_mc1.low, v.interval_mc1.high),
-            *points(v.delta_mc2, v.interval_mc2.low, v.interval_mc2.high),
-            *(v.fixed, v.broken, v.p, v.p_holm, v.sentence),
-        )
-        for v in judgements
-    )
+    rows: list[tuple[Value, ...]] = []
+    for v in judgements:
+        first = points(v.delta_mc1, v.interval_mc1.low, v.interval_mc1.high)
+        second = points(v.delta_mc2, v.interval_mc2.low, v.interval_mc2.high)
+        tests = (v.fixed, v.broken, v.p, v.p_holm)
+        names = (v.model, v.benchmark, v.items, v.failed)
+        rows.append((*names, *first, *second, *tests, v.sentence))
     notes = (
         "Intervals: paired bootstrap over items; of MC1, as McNemar's p, over groups of them: "
         "copies and pairs are one. To gain or to hurt needs the exact p below "
@@ -124,16 +122,14 @@ def controls_table(summaries: Sequence[Summary], controls: Sequence[Controls]) -
         " | Pairs base .2 | Pairs TRACE .2"
     )
     wordings = ("shortest", "longest", "question-blind", "anti-blind")
-    rows = (
-        (
-            *(s.model, s.benchmark, *points(beside.chance, beside.base, beside.corrected)),
-            *(beside.placebo.overrides, 100 * beside.placebo.gain, beside.placebo.p),
-            *points(*(beside.wordings[name] for name in wordings)),
-            *((math.nan,) * 9 if beside.fit is None else _added(beside.fit)),
-            *points(beside.oracle, beside.blind_oracle, s.pairs_base, s.pairs),
-        )
-        for s, beside in zip(summaries, controls, strict=True)
-    )
+    rows: list[tuple[Value, ...]] = []
+    for s, beside in zip(summaries, controls, strict=True):
+        flips = (beside.placebo.overrides, 100 * beside.placebo.gain, beside.placebo.p)
+        shares = points(beside.chance, beside.base, beside.corrected)
+        unread = points(*(beside.wordings[name] for name in wordings))
+        fitted = [math.nan] * 9 if beside.fit is None else _added(beside.fit)
+        last = points(beside.oracle, beside.blind_oracle, s.pairs_base, s.pairs)
+        rows.append((s.model, s.benchmark, *shares, *flips, *unread, *fitted, *last))
     notes = (
         "Flips: as many overrides as the rule made, of items and to candidates drawn at random, "
         "4,000 times; P is the share of draws that gain at least as much. A base below chance "
@@ -157,13 +153,10 @@ def _added(fit: Fit) -> list[float]:
 def calibrations(summaries: Sequence[Summary]) -> Table:
     """MC3 and calibration, before and after."""
     heads = "Model | Benchmark | MC3 base .2 | ΔMC3 +.2 | ECE base .2 | ΔECE +.2"
-    rows = (
-        (
-            *(s.model, s.benchmark),
-            *points(s.mc3_base, s.mc3 - s.mc3_base, s.ece_base, s.ece - s.ece_base),
-        )
-        for s in summaries
-    )
+    rows: list[tuple[Value, ...]] = []
+    for s in summaries:
+        shares = points(s.mc3_base, s.mc3 - s.mc3_base, s.ece_base, s.ece - s.ece_base)
+        rows.append((s.model, s.benchmark, *shares))
     notes = ("ECE: 15 equal bins of the top candidate's probability; lower is better.",)
     return Table.of("calibration", "MC3 and calibration", heads, rows, notes)
 
