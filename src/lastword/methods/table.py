@@ -60,12 +60,12 @@ class Check:
 
     Attributes:
         release: Repository and commit, or package and version; the reason if there is none.
-        scores: Number of scores compared; nan if there is no release.
+        scores: Number of scores compared.
         difference: Largest difference of a score; nan if there is no release.
     """
 
     release: str
-    scores: float = math.nan
+    scores: int = 0
     difference: float = math.nan
 
     def __str__(self) -> str:
