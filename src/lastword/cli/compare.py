@@ -14,7 +14,7 @@ from lastword.files.strict_json import to_json
 
 
 def _list(context: Any, option: Any, value: bool) -> bool:
-    """Print the table of methods, users' own among them, and stop.
+    """Print the table of methods, with those of installed packages, and stop.
 
     Of both options, whatever their order: it is printed once the second is read.
     """

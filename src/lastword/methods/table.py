@@ -97,7 +97,7 @@ def _sled(facts: Facts, *, raw: bool = False, sparse: bool = False) -> Method:
 
 _DEPTH = "a fraction of depth"
 _BASE = "the model's answer"
-_OURS = "TRACE's own parts"
+_OURS = "a part of TRACE"
 _BASELINE = "a baseline"
 _DOLA = "Chuang et al., ICLR 2024, and its release"
 _BATCH = "Zhou et al., ICLR 2024"

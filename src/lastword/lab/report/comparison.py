@@ -42,7 +42,7 @@ _STANDING = columns(
 _BESIDE = columns("Wins | Losses | p .3g | Holm p .3g")
 _CHECKS = columns("Method | Release | Scores | Largest difference .2g")
 _NOTES = (
-    "Each method is held against the base of its own aggregation; p is McNemar's exact test over "
+    "Each method is compared with the base of its aggregation; p is McNemar's exact test over "
     "groups (copies and pairs are one), Holm's correction is over the methods of a cell.",
     "MC2 is the softmax of a method's scores as published (sums, means or sums over bytes), MC2 a "
     "token of the same scores as means over tokens. Only the latter compares between rows.",
