@@ -1,12 +1,13 @@
 """The published corrections beside the code that their authors released, on the same states.
 
-    python experiments/releases.py MODEL FOLDER
+    OMP_NUM_THREADS=1 python experiments/releases.py FOLDER
 
 FOLDER has the checkouts `DoLa`, `SLED`, `surface-form-competition`, `few-shot-learning` and
-`StaICC` at the commits of `RELEASES`. Each release gets the tokens of a question, a model whose
-early exits it may read, or the candidates' probabilities, and computes scores with its code. The
-packages that the releases import but do not need for that are replaced by empty modules. The result
-goes into src/lastword/methods/releases.csv, which `lastword compare` prints.
+`StaICC` at the commits that are named below. The model is an embedded one. Each release gets the
+tokens of a question and a model whose early exits it may read, or the candidates' probabilities,
+and computes scores with its code. The packages that the releases import but do not need for that
+are replaced by empty modules. The result goes into src/lastword/methods/releases.csv, which
+`lastword compare` prints.
 """
 
 import csv
@@ -38,9 +39,9 @@ OUT = Path(__file__).parents[1] / "src" / "lastword" / "methods" / "releases.csv
 DOLA, SLED = "voidism/DoLa at 805230e", "JayZhang42/SLED at 00067af"
 SURFACE = "peterwestuw/surface-form-competition at ffc22c6"
 FEW_SHOT = "tonyzhaozh/few-shot-learning at e04d864"
-STAICC = "hc495/StaICC at 9d13532, which is not by the authors"
+STAICC = "hc495/StaICC at 9d13532 (by others)"
 HARNESS = f"lm-evaluation-harness {lm_eval.__version__}"
-QUESTIONS, TEXTS = 3, 24
+QUESTIONS, TEXTS = 12, 24
 TEAMS = ("billing", "technical", "shipping", "account", "returns")
 Pair = tuple[Any, Any]
 
@@ -82,7 +83,7 @@ def scored_by_tokens(
 
 
 def layers(tracer: Tracer, folder: Path) -> Iterator[tuple[str, str, Pair]]:
-    """Yield DoLa's and SLED's scores and ours, of the questions of `everyday`."""
+    """Yield DoLa's and SLED's scores and ours, of questions of `demo`."""
     depth, model = tracer.profile.depth, tracer.backbone.model
     stopping = "transformers.generation.stopping_criteria"
     dola = load_release(folder / "DoLa" / "dola.py", stopping).DoLa
@@ -103,7 +104,7 @@ def layers(tracer: Tracer, folder: Path) -> Iterator[tuple[str, str, Pair]]:
         ),
     }
     harness = HFLM(pretrained=model, tokenizer=tracer.tokenizer, batch_size=1)
-    ((questions, template),) = read_questions(["everyday"], [], None, QUESTIONS)
+    ((questions, template),) = read_questions(["demo"], [], None, QUESTIONS)
     items = questions.items(template)
     methods = resolve([*released, "base-sum"], tracer.facts)
     for item in tracer.encode(items):
@@ -125,7 +126,8 @@ def layers(tracer: Tracer, folder: Path) -> Iterator[tuple[str, str, Pair]]:
 def labels(tracer: Tracer, folder: Path) -> Iterator[tuple[str, str, Pair]]:
     """Yield the scores of the calibrations and ours, of the texts of tickets.csv."""
     table = pd.read_csv(Path(__file__).parents[1] / "examples" / "tickets.csv")
-    prompts = [f"Text: {text}\nTeam:" for text in table["text"][:TEXTS]]
+    # The embedded model's context is short.
+    prompts = [f"Text: {text[:30]}\nTeam:" for text in table["text"][:TEXTS]]
     free = tuple(f"Text: {text}\nTeam:" for text in ("N/A", "", "[MASK]"))
     items = [Item(p, TEAMS, blind_prompt="Text:\nTeam:", content_free=free) for p in prompts]
     names = ["base-mean", "dcpmi", "contextual-released"]
@@ -171,7 +173,7 @@ def calibrated_by(few_shot: Any, probs: np.ndarray, free: np.ndarray) -> np.ndar
         {"choices": [{"logprobs": {"token_logprobs": [np.log(p)]}}]} for row in free for p in row
     ]
     few_shot.complete = mock.MagicMock(side_effect=answers)
-    few_shot.construct_prompt = lambda *_: ""
+    few_shot.construct_prompt, few_shot.np = lambda *_: "", np
     params = {"label_dict": {i: [team] for i, team in enumerate(TEAMS)}, "model": ""}
     p_cf = few_shot.get_p_content_free(params, [], [], range(len(free)))
     seen: list[np.ndarray] = []
@@ -189,7 +191,7 @@ def load_release_of_package(folder: Path) -> Any:
     """Import StaICC's calibrations, whose relative imports need only a softmax."""
     path = folder / "prefabricate_inference" / "standard_calibration.py"
     source = path.read_text(encoding="utf-8").replace("from ..util import", "from util import")
-    functional = SimpleNamespace(softmax=lambda x: np.exp(x) / np.exp(x).sum())
+    functional = mock.MagicMock(softmax=lambda x: np.exp(x) / np.exp(x).sum())
     util = SimpleNamespace(stable_random=None, functional=functional)
     module = ModuleType("standard_calibration")
     with mock.patch.dict(sys.modules, {"util": util}):  # type: ignore[dict-item]
@@ -209,8 +211,8 @@ def centred(scores: np.ndarray) -> np.ndarray:
 
 def main() -> None:
     """Write the number of scores compared and their largest difference, per method."""
-    model, folder = sys.argv[1], Path(sys.argv[2])
-    tracer = Tracer.from_pretrained(model, dtype="float32", device="cpu")
+    folder = Path(sys.argv[1])
+    tracer = Tracer.demo(device="cpu")
     counts: dict[tuple[str, str], int] = defaultdict(int)
     largest: dict[tuple[str, str], float] = defaultdict(float)
     parts: tuple[Callable[..., Iterator[tuple[str, str, Pair]]], ...] = (layers, labels)

@@ -58,6 +58,15 @@ def test_the_table_of_the_docs_is_that_of_the_results(speed):
         assert set(speed.rows(json.loads(file.read_text(encoding="utf-8")))) <= set(told), file
 
 
+def test_the_costs_of_the_docs_are_those_of_the_results():
+    told = (REPOSITORY / "docs" / "speed.md").read_text(encoding="utf-8").splitlines()
+    folder = REPOSITORY / "experiments" / "results" / "plain"
+    (file,) = folder.glob("*.json")
+    costs = json.loads(file.read_text(encoding="utf-8"))["costs"]
+    assert {f"| {name} | {ratio:.2f} |" for name, ratio in costs.items()} <= set(told)
+    assert len(costs) == 3
+
+
 def test_no_ratio_is_told_of_sums_that_do_not_agree(speed):
     record = {"seconds": {"ours, staged": 1.0, "lm-eval hf": 4.0}, "meters": {"ours, staged": {}}}
     record |= {"agreement": {"lm-eval hf": 0.1}}

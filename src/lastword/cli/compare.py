@@ -14,7 +14,7 @@ from lastword.files.strict_json import to_json
 
 
 def _list(context: Any, option: Any, value: bool) -> bool:
-    """Print the table of methods, with those that users have added, and stop.
+    """Print the table of methods, with those of installed packages, and stop.
 
     The options --list and --json come in any order: the table is printed once both are read.
     """

@@ -5,9 +5,9 @@
     resolve(["trace", "dola", "dola@mean", "early-exit@0.5", "pmi@0.5"], facts)
 
 A name takes options after `@`: a number where the method has one (a fraction of depth, a weight),
-and an aggregation (`sum`, `mean`, `bytes`) where another than its own is asked for. A user's own
-method is an entry point of the group `lastword.methods`: a callable that takes `Facts` and gives a
-`Method`. Any of them that scores without whole vocabularies can be a tracer's correction.
+and an aggregation (`sum`, `mean`, `bytes`) other than the default. A user's method is an entry
+point of the group `lastword.methods`: a callable that takes `Facts` and gives a `Method`. Any of
+them that scores without whole vocabularies can be a tracer's correction.
 
 The table is imported when it is first asked: TRACE alone does without.
 """

@@ -60,12 +60,12 @@ class Check:
 
     Attributes:
         release: Repository and commit, or package and version; the reason if there is none.
-        scores: Number of scores compared; nan if there is no release.
+        scores: Number of scores compared.
         difference: Largest difference of a score; nan if there is no release.
     """
 
     release: str
-    scores: float = math.nan
+    scores: int = 0
     difference: float = math.nan
 
     def __str__(self) -> str:
@@ -97,7 +97,7 @@ def _sled(facts: Facts, *, raw: bool = False, sparse: bool = False) -> Method:
 
 _DEPTH = "a fraction of depth"
 _BASE = "the model's answer"
-_OURS = "TRACE's own parts"
+_OURS = "a part of TRACE"
 _BASELINE = "a baseline"
 _DOLA = "Chuang et al., ICLR 2024, and its release"
 _BATCH = "Zhou et al., ICLR 2024"
