@@ -2,7 +2,7 @@
 
 Each kind of file begins as a whole one, of which bytes or values are replaced. `make nightly` runs
 ten minutes of it. What fails is kept in `tests/corpus` by hypothesis, and is tried first the next
-time: commit it with the change that mends it.
+time: commit it with the change that mends it. CI keeps the folder from night to night.
 """
 
 import io
@@ -42,6 +42,7 @@ from lastword.text.question import Choice
 from lastword.text.reading import read_items
 from lastword.text.tokens import require_settled
 from lastword.trust.certificate import Certificate, Subject
+from lastword.trust.plain import read_plain
 from lastword.trust.policy import Policy
 from lastword.trust.terms import Terms
 from lastword.tryout.labels import read_labels
@@ -49,6 +50,7 @@ from lastword.tryout.labels import read_labels
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 CORPUS = DirectoryBasedExampleDatabase(Path(__file__).with_name("corpus"))
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 ROWS = [
     {"id": n, "text": f"my parcel {n} is late, größe {n * 1.5}", "label": "ab"[n % 2], "n": n % 3}
     for n in range(12)
@@ -255,6 +257,19 @@ def read_question(draw: Callable[..., Any], folder: Path) -> None:
         read_questions(path)
 
 
+def read_evaluated(draw: Callable[..., Any], folder: Path) -> None:
+    name = draw(st.sampled_from(["promptfoo-results.json", "samples_quiz.jsonl"]))
+    text = (EXAMPLES / name).read_text()
+    if name.endswith("l"):
+        rows = disturb(draw, [*map(json.loads, text.splitlines()[:6])])
+        text = "".join(f"{json.dumps(row)}\n" for row in rows)
+    else:
+        text = json.dumps(disturb(draw, json.loads(text)))
+    (path := folder / name).write_bytes(text.encode("utf-8", "replace"))
+    with suppress_known():
+        read_plain(path)
+
+
 class suppress_known(suppress):  # noqa: N801 - as `suppress`
     """A known error is one line."""
 
@@ -282,6 +297,7 @@ TARGETS: dict[str, tuple[Callable[[Callable[..., Any], Path], None], int, int]] 
     "certificate": (read_certificate, 60, 4000),
     "probe": (read_probe, 60, 4000),
     "questions": (read_question, 60, 4000),
+    "evaluated": (read_evaluated, 60, 4000),
 }
 BY_NIGHT = pytest.param(2, marks=pytest.mark.nightly)
 

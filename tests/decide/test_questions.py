@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from lastword.decide.file import read_questions, write_questions
+from lastword.decide.file import named_probes, read_questions, write_questions
 from lastword.decide.item import item_of, text_of
 from lastword.decide.templates import TEMPLATES, template_of
 from lastword.errors import InputError
+from lastword.probes.probe import Probe
 from lastword.text.prompt_template import Template
 from lastword.text.question import Choice, Multi, Option, Predicate, Score
 
@@ -58,6 +59,9 @@ def test_a_template_of_ones_own(tmp_path):
     assert item_of("Hm.", TEAM, template).prompt == "choice: Hm. billing"
     with pytest.raises(InputError, match="no template 'decide/nothing'; known: decide/plain"):
         template_of("decide/nothing")
+    path.write_text("{{ instructions }} {{ kind }}")
+    with pytest.raises(InputError, match="one prompt for all texts"):
+        template_of(str(path))
     with pytest.raises(InputError, match="does not render"):
         item_of("Hm.", TEAM, Template("user/x", "1", "{{ nothing }}"))
 
@@ -134,6 +138,15 @@ def test_a_bad_file_is_told_in_one_line(tmp_path, text, said):
     with pytest.raises(InputError, match=said) as caught:
         read_questions(path)
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [["x"], {"a": 1}, 3, "a\0b", "../../etc/passwd", "\ud800"])
+def test_a_probe_that_no_file_is_named_by_is_one_line(tmp_path, name):
+    question = {"type": "predicate", "instructions": "x", "probe": name}
+    (path := tmp_path / "q.json").write_text(json.dumps({"a": question}))
+    with pytest.raises(InputError, match="a probe") as caught:
+        [Probe.read(file) for file in named_probes(path)]
+    assert "\n" not in str(caught.value)
 
 
 def test_an_input_is_text_messages_or_json():

@@ -234,9 +234,10 @@ def test_where_nobody_answers_it_is_soon_said(hub, waits, tmp_path, monkeypatch)
     with closing(socket.socket()) as nobody:  # bound and not listening: connections are refused
         nobody.bind(("127.0.0.1", 0))
         port = nobody.getsockname()[1]
-        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{port}")
+        monkeypatch.setenv("HF_ENDPOINT", f"http://user:secret@127.0.0.1:{port}")
         said = refusal()
         assert "in 3 attempts" in said and "lastword get smollm2-135m" in said
+        assert "secret" not in said
         assert waits == [1.0, 2.0]
         with pytest.raises(UnreachableError):
             find_commit("org/model", None)

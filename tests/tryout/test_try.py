@@ -193,6 +193,12 @@ def test_a_row_without_its_options_is_named() -> None:
         read_labels(rows)
 
 
+def test_texts_of_which_none_can_be_read_are_an_error() -> None:
+    rows = [{"text": f"{'word ' * 5000}{n}", "label": "ab"[n % 2]} for n in range(12)]
+    with pytest.raises(InputError, match="no example can be read; the first one: "):
+        try_labels(rows, Tracer.demo())
+
+
 def test_near_copies_are_counted_and_named_where_no_group_says_that_they_belong_together() -> None:
     letters = ["my parcel has not come for nine days and i want my money back now please"]
     letters += [letters[0].replace("nine", "ten"), "Where is it?", "where is it"]

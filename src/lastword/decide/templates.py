@@ -9,8 +9,10 @@ its computation; names of questions are never in a prompt.
 from collections.abc import Collection
 from pathlib import Path
 
+from lastword.decide.item import fields_of
 from lastword.errors import InputError
 from lastword.text.prompt_template import Template, template_name
+from lastword.text.question import Choice
 
 _DESCRIBED = (
     "{% for option in options if option.description %}"
@@ -54,7 +56,7 @@ def template_of(name: str) -> Template:
     """Return a built-in template by its name, or a user's by its file.
 
     Raises:
-        InputError: No such template, and no such file.
+        InputError: No such template, and no such file; or it writes one prompt for all texts.
     """
     if name in TEMPLATES:
         return TEMPLATES[name]
@@ -62,4 +64,9 @@ def template_of(name: str) -> Template:
     if not path.is_file():
         names = ", ".join(TEMPLATES)
         raise InputError(f"no template {name!r}; known: {names}, or the path of a Jinja file")
-    return Template.from_file(path)
+    template = Template.from_file(path)
+    question = Choice("Which?", ["a", "b"])
+    prompts = {template.render(fields_of(text, question)) for text in ("first", "second")}
+    if len(prompts) == 1:
+        raise InputError(f"{name} writes one prompt for all texts: show {{{{ input }}}} in it")
+    return template

@@ -199,7 +199,7 @@ class Probe:
             if Path(path).stat().st_size > MOST_BYTES:
                 raise InputError(f"it is larger than {MOST_BYTES >> 20} MiB")
             return cls.from_bytes(Path(path).read_bytes())
-        except (OSError, InputError) as error:
+        except (OSError, ValueError, InputError) as error:  # a name may hold a NUL
             why = getattr(error, "strerror", None) or error
             raise InputError(f"cannot read a probe from {path}: {why}") from error
 

@@ -153,6 +153,7 @@ class TryJob:
             stage: Called with the name of each stage when it begins.
 
         Raises:
+            InputError: No example can be read.
             RecordError: The folder holds another run.
         """
         stage(f"asking the model about {self.items} rows")
@@ -160,6 +161,9 @@ class TryJob:
         info = describe(decider, self.labels, self.template, self.methods)
         items = self.labels.items(self.template)
         cell = answer(decider, items, info, self.methods, root, advance)
+        if not len(cell.mc1_places):
+            errors = cell.records["error"].dropna()
+            raise InputError(f"no example can be read; the first one: {errors.iloc[0]}")
         sample = sample_of([cell], [info])
         stage("fitting probes to the labels")
         contest = hold(self.tracer, self._material(sample))

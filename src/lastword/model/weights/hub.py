@@ -87,6 +87,7 @@ class HubFiles(Files):
         self.name = name
         self._revision = revision or constants.DEFAULT_REVISION
         self._endpoint = endpoint()
+        self._shown = re.sub("//[^/@]*@", "//", self._endpoint)  # it may hold a password
         self._headers = build_hf_headers() | {"Accept-Encoding": "identity"}
         self.commit: str | None = None
 
@@ -120,7 +121,7 @@ class HubFiles(Files):
                 most = _UNANSWERED if isinstance(error, httpx.ConnectError) else _FAILURES
                 if failures >= most:
                     raise UnreachableError(
-                        f"{self._endpoint} did not give {file} of {self.label} in {failures} "
+                        f"{self._shown} did not give {file} of {self.label} in {failures} "
                         f"attempts ({str(error) or repr(error)}); try again later, or {_INSTEAD}"
                     ) from error
                 wait = getattr(error, "seconds", None)
@@ -138,12 +139,12 @@ class HubFiles(Files):
         with get_session().stream(
             "GET", url, headers=headers, timeout=_TIMEOUT, follow_redirects=True
         ) as response:
-            _raise_if_busy(response, self._endpoint)
+            _raise_if_busy(response, self._shown)
             self._check(response, file, first if ranged else None)
             for chunk in response.iter_bytes():
                 data += chunk
                 if stop is not None and len(data) > stop - start:
-                    raise CheckpointError(f"{self._endpoint} sends more of {file} than asked for")
+                    raise CheckpointError(f"{self._shown} sends more of {file} than asked for")
         if stop is not None and len(data) < stop - start <= _length(response) - start:
             raise _AgainError("the connection dropped")
 
@@ -159,7 +160,7 @@ class HubFiles(Files):
             or not response.headers.get("Content-Range", "").startswith(f"bytes {first}-")
         ):
             raise CheckpointError(
-                f"{self._endpoint} does not serve byte ranges, so {file} would come whole: "
+                f"{self._shown} does not serve byte ranges, so {file} would come whole: "
                 f"download {self.label} and name the folder"
             )
         for answer in (*response.history, response):
@@ -168,22 +169,22 @@ class HubFiles(Files):
                 self.commit = commit
 
     def _refusal(self, status: int, code: str, file: str) -> str:
-        page = f"{self._endpoint}/{self.name}"
+        page = f"{self._shown}/{self.name}"
         if code == "GatedRepo" or status == HTTPStatus.FORBIDDEN:
             return (
                 f"{self.label} is gated ({status}): ask for access at {page}, then log in "
                 "(`hf auth login`) or set HF_TOKEN"
             )
         if code == "RevisionNotFound":
-            return f"{self.name} has no revision {self._revision} at {self._endpoint}"
+            return f"{self.name} has no revision {self._revision} at {self._shown}"
         if status == HTTPStatus.UNAUTHORIZED:
             return (
-                f"{self.label} does not exist at {self._endpoint} or needs a login ({status}): "
+                f"{self.label} does not exist at {self._shown} or needs a login ({status}): "
                 "check the name, log in (`hf auth login`) or set HF_TOKEN"
             )
         if status == HTTPStatus.NOT_FOUND:
-            return f"{self.label} is neither a folder here nor a model at {self._endpoint}"
-        return f"{self._endpoint} answers {status} for {file} of {self.label}"
+            return f"{self.label} is neither a folder here nor a model at {self._shown}"
+        return f"{self._shown} answers {status} for {file} of {self.label}"
 
 
 def _raise_if_busy(response: Any, endpoint: str) -> None:
