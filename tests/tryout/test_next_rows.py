@@ -1,6 +1,7 @@
 """A second round: rows to label, the verdict of a frozen policy, and what is refused."""
 
 import csv
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from lastword.cli import app
 from lastword.decide.decider import read_states, subject_of
 from lastword.decide.templates import template_of
 from lastword.errors import CertificateError, InputError
+from lastword.files.annotated import Format
 from lastword.files.rows import read_objects
 from lastword.probes import Probe
 from lastword.probes.state import fit_state
@@ -20,7 +22,14 @@ from lastword.trust.certificate import Certificate
 from lastword.trust.second_round import FIRST, DrawnRows
 from lastword.tryout.labels import read_labels
 from lastword.tryout.named import Named
-from lastword.tryout.second_round import DifferingRow, SecondRound, draw_first, finish, read_round
+from lastword.tryout.second_round import (
+    DifferingRow,
+    SecondRound,
+    _offer,
+    draw_first,
+    finish,
+    read_round,
+)
 
 ANIMALS = "the red fox runs home,a cat sleeps here,dogs bark loudly,birds sing in trees"
 MONEY = "pay the bill today,the invoice is late,send money to the bank,costs rise a lot"
@@ -153,6 +162,66 @@ def test_a_table_without_labels_gets_its_first_rows_and_takes_their_labels(tmp_p
     with pytest.raises(InputError, match="row 61: no row of"):
         read_round(str(path), named, out / "first.csv", out)
     assert draw_first(str(write(tmp_path / "some.csv", rows)), named, out) is None
+
+
+def labelled_by_label_studio(path: Path, truths: dict[str, str]) -> Path:
+    """Label the tasks of a file as Label Studio exports them; the first is skipped."""
+    tasks = json.loads(path.read_text())
+    for i, task in enumerate(tasks):
+        choices = {"choices": [truths[task["data"]["text"]]]}
+        result = {"type": "choices", "from_name": "label", "to_name": "text", "value": choices}
+        annotation = {"id": 1, "result": [result] if i else [], "was_cancelled": i == 0}
+        task |= {"id": 100 + i, "annotations": [annotation], "predictions": [], "project": 3}
+    (exported := path.parent / "exported.json").write_text(json.dumps(tasks))
+    return exported
+
+
+def labelled_in_argilla(path: Path, truths: dict[str, str]) -> Path:
+    """Give the records of a file responses as Argilla exports them; the first has none."""
+    records = json.loads(path.read_text())
+    for record in records[1:]:
+        response = {"value": truths[record["fields"]["text"]], "user_id": "u1"}
+        record |= {"responses": {"label": [response]}, "_server_id": "s1"}
+    (exported := path.parent / "exported.json").write_text(json.dumps(records))
+    return exported
+
+
+TOOLS = {"label-studio": labelled_by_label_studio, "argilla": labelled_in_argilla}
+
+
+@pytest.mark.parametrize("form", ["label-studio", "argilla"])
+def test_both_rounds_can_be_labelled_in_an_annotation_tool(form: Format, tmp_path: Path) -> None:
+    rows = table(150)
+    bare = [{"text": row["text"], "note": row["note"]} for row in rows]
+    truths = {row["text"]: row["label"] for row in rows}
+    path, out = write(tmp_path / "texts.csv", bare), tmp_path / "out"
+    named = Named(choices="animal,money")
+    said = draw_first(str(path), named, out, form)
+    drawn = out / f"first.{form}.json"
+    assert said is not None and str(drawn) in said and "--next EXPORTED.json" in said
+    assert "animal" not in drawn.read_text()  # nothing suggests a label
+    labels = read_round(str(path), named, TOOLS[form](drawn, truths), out)
+    assert len(labels.rows) == FIRST - 1
+    assert all(truths[text] == truth for text, _, truth, *_ in labels.rows)
+    # Round two: the first labels are in first.csv, whatever they were given by.
+    differing = tuple(
+        DifferingRow(id, text, truths[text], "animal" if truths[text] == "money" else "money")
+        for id, text in [*labels.pool.items()][:40]
+    )
+    probe = replace(_probe(), figures={"fixed": 20.0, "broken": 0.0, "changed": 20.0})
+    (said,) = _offer(out, SecondRound(probe, "gain", 0.05, 0.05, 90, differing), labels, form)
+    exported = TOOLS[form](out / f"next.{form}.json", truths)
+    assert "--next EXPORTED.json" in said
+    again = read_round(str(path), named, exported, out)
+    assert again.rows == labels.rows
+    proof = finish(out, Tracer.demo(), again, exported)
+    assert proof.drawn == DrawnRows(90, 40, 40, 39, 1, 1) and proof.certificate is not None
+
+
+def test_a_file_of_labels_without_a_second_round_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "topics.csv", hidden(table(20), 10))
+    with pytest.raises(InputError, match="no second round was begun"):
+        read_round(str(path), Named(), tmp_path / "next.csv", tmp_path)
 
 
 def test_the_pool_has_one_text_of_a_group_and_none_of_a_labelled_one() -> None:

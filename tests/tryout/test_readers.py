@@ -1,6 +1,8 @@
 """Sentence encoders in a try: they take part alone and beside the model's probe."""
 
 import json
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +10,15 @@ import pytest
 from small_encoders import write_encoder
 from typer.testing import CliRunner
 
+from lastword import Tracer
 from lastword.cli import app
+from lastword.files.rows import read_objects
 from lastword.model.encoder import Encoder
 from lastword.probes.probe import Probe
 from lastword.trust.certificate import Certificate
+from lastword.trust.terms import Terms
+from lastword.tryout.label_job import label_job
+from lastword.tryout.named import Named
 
 MODEL = ["--model", "lastword/demo-organism"]
 
@@ -56,6 +63,35 @@ def test_a_reader_takes_part_alone_and_beside_the_probe_and_can_be_served(tmp_pa
     assert (told["choice"], told["method"]) == (label, probe.name)
     with pytest.raises(Exception, match="reads the encoder 'letters'"):
         CliRunner().invoke(app, [*asked, "--text", text], catch_exceptions=False)
+
+
+def test_a_reader_takes_part_while_texts_are_labelled(tmp_path: Path) -> None:
+    """In both rounds; the encoder is a folder, which nothing finds by its name."""
+    reader = Encoder(write_encoder(tmp_path / "letters"), "cpu")
+    path, *_ = told_by(reader, tmp_path / "t.csv", 170)
+    truths = {row["text"]: row["label"] for row in read_objects(path)}
+    path.write_text("\n".join(["text", *truths]))
+    named, out = Named(choices="high,low"), tmp_path / "out"
+    terms = Terms(promise="gain")
+    job = label_job(str(path), named, out, Tracer.demo, terms, load_readers=lambda: [reader])
+
+    def label() -> None:
+        while not job.progress.ended:
+            if job.progress.more:
+                job.end()
+            elif (row := job.labelling.next("tab")) is not None:
+                job.labelling.give("tab", row, truths[job.labelling.texts[row]])
+            time.sleep(0.01)
+
+    (hand := threading.Thread(target=label, daemon=True)).start()
+    job.run()
+    hand.join(60)
+    job.close()
+    assert job.progress.ended and (out / "next.csv").exists()
+    probe = Probe.read(out / "answer.probe.safetensors")
+    assert probe.reader is not None and probe.reader.model == "letters"
+    served = [line for line in job.progress.commands if line.startswith("lastword serve")]
+    assert served and all(f"--reader {tmp_path / 'letters'}" in line for line in served)
 
 
 def test_without_an_encoder_one_line_says_how_to_get_it(tmp_path: Path) -> None:

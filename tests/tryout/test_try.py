@@ -411,6 +411,7 @@ def double(
         terms |= {"method": certified, "line": line, "net_at_least": 0.05}
         tested = Standing("tested", 0.64, 0.5, 0.7, 30, 4, items=50)
         terms |= {"policy": "overrides by pmi@1", "tested": tested}
+        terms["baselines"] = (Standing("the model", 0.12, 0.1, 0.2, 30, 4, items=50),)
     return Verdict(
         Examples("m", 100, **parts.get("table", {})),
         Standings(lines, correction="pmi@1", probe=probe, **contest),
@@ -427,6 +428,11 @@ def test_the_words_of_verdicts(golden: Callable[[str, str], None]) -> None:
     listed = Standing("decide/listed", 0.5, 0.4, 0.6, 3, 4, 1.0, items=77)
     table = {"notes": ("` Kasse` and `Kasse`: one class? The option `tidy` joins them",)}
     words = {"simple": "bag of words"}
+    compared = tuple(
+        Standing(name, right, 0.1, 0.7, 30, 4, items=50)
+        for name, right in {"the model": 0.12, "largest class": 0.2, "bag of words": 0.44}.items()
+    )
+    better = (*compared[:2], replace(compared[2], right=0.64))
     largest = {"classes": CLASSES, "simple": "largest class"}
     unequal = {"classes": (CLASSES[0], Class("b", 40, 0.5, 0.275, 0.5))}
     shown = Standing("4 examples + probe", 0.75, 0.7, 0.8, 15, 3, 0.01, items=77)
@@ -444,6 +450,17 @@ def test_the_words_of_verdicts(golden: Callable[[str, str], None]) -> None:
         double(None, "probe@3", {"probe@3": 0.7}, depths={"curve": few}),
         double(None, "probe@3", {"probe@3": 0.4}, depths={"curve": many}),
         double("probe@3", "probe@3", {"probe@3": 0.6}, table=table, contest=contest),
+        *(
+            double(
+                "probe@3", "probe@3", {"probe@3": 0.8} | more, certificate={"baselines": own} | on
+            )
+            for more, own, on in (
+                ({}, compared, {"over_baselines": 0.02}),
+                (simple | {"probe@3": 0.71}, compared, {"over_baselines": 0.02}),
+                ({}, compared, {}),
+                ({}, better, {}),
+            )
+        ),
     ]
     silent = replace(verdicts[0].contest, lines=(Standing("contextual", nan, nan, nan, 0, 0, nan),))
     told = [line.rstrip() for v in verdicts for line in [*advise(v).lines(verbose=True), ""]]

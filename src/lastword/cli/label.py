@@ -2,6 +2,7 @@
 
 import threading
 import webbrowser
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ from lastword.cli import options as opt
 from lastword.cli.model import load_options, quiet
 from lastword.cli.output import printable
 from lastword.cli.progress import waiting
+from lastword.cli.try_ import load_readers
 from lastword.tryout.named import Named
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ def label(
     group: opt.Group = None,
     encoding: opt.Encoding = None,
     template: opt.Template = None,
+    reader: opt.Contestants = None,
     promise: opt.Promise = "gain",
     alpha: opt.Alpha = 0.05,
     delta: opt.Delta = 0.05,
@@ -73,7 +76,8 @@ def label(
             return Tracer.from_pretrained(options)
 
         terms = Terms(alpha=alpha, delta=delta, methods=METHODS, promise=promise)
-        job = label_job(file, named, out, load_model, terms, template)
+        readers = partial(load_readers, reader, device)
+        job = label_job(file, named, out, load_model, terms, template, readers)
 
     def started(address: str) -> None:
         typer.echo(f"Label at {address}\nCtrl+C stops; the same command continues.")

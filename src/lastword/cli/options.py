@@ -89,6 +89,14 @@ Readers = Annotated[
         help="Sentence encoder: hub name, folder, minilm or mpnet. Repeatable.",
     ),
 ]
+Contestants = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="MODEL",
+        help="Sentence encoder that takes part: hub name, folder, minilm or mpnet. Repeatable. "
+        "Default: minilm, if `lastword get minilm` has fetched it.",
+    ),
+]
 Unlike = Annotated[
     float,
     _answers(

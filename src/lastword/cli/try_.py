@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -55,6 +55,13 @@ def try_(
     promise: opt.Promise = "gain",
     alpha: opt.Alpha = 0.05,
     delta: opt.Delta = 0.05,
+    objective: Annotated[
+        str,
+        typer.Option(
+            help="Rank, fit and certify by accuracy, balanced (mean recall over classes), or "
+            "cost=FILE (CSV or TOML with the cost of each answer by truth)."
+        ),
+    ] = "accuracy",
     sets: Annotated[
         float | None,
         typer.Option(help="Prediction sets that contain the right option in this share: 0.9."),
@@ -63,14 +70,13 @@ def try_(
         Path | None,
         typer.Option("--next", help="Labelled rows that an earlier run wrote to --out."),
     ] = None,
-    reader: Annotated[
-        list[str] | None,
+    next_format: Annotated[
+        Literal["label-studio", "argilla"] | None,
         typer.Option(
-            metavar="MODEL",
-            help="Sentence encoder that takes part: hub name, folder, minilm or mpnet. Repeatable. "
-            "Default: minilm, if `lastword get minilm` has fetched it.",
+            help="Write the rows to label for this tool too, and read them back by --next."
         ),
     ] = None,
+    reader: opt.Contestants = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for records, certificate, questions.yaml and a page."),
@@ -90,18 +96,25 @@ def try_(
     options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
     table = Named(text, label, choices, describe, instructions, id, tidy, encoding, group)
     with waiting("reading the table"):
-        from lastword.tryout.second_round import FIRST_ROWS, draw_first, finish, read_round
+        from lastword.tryout.second_round import draw_first, finish, is_first, read_round
 
         if next is not None and out is None:
             raise InputError("--next needs --out, the folder that holds the drawn rows")
-        if out is not None and next is None and (first := draw_first(file, table, out)):
+        second = next is not None and out is not None and not is_first(next, out)
+        if second and objective != "accuracy":
+            raise InputError("--next tests accuracy only: run it without --objective")
+        if (
+            out is not None
+            and next is None
+            and (first := draw_first(file, table, out, next_format))
+        ):
             typer.echo(printable(first))
             return
         labels = read_round(file, table, next, out)
         seconds = _seconds(budget)
     decider = load_decider(options)
-    if next is not None and out is not None and next.name != FIRST_ROWS:
-        proof = finish(out, decider.tracer, labels, next)
+    if second and next is not None and out is not None:
+        proof = finish(out, decider.tracer, labels, next, next_format)
         typer.echo(to_json(asdict(proof.drawn)) if json else printable(proof.words))
         return
     with waiting("making ready"):
@@ -110,7 +123,7 @@ def try_(
         from lastword.tryout.run import ready
 
         terms = Terms(alpha=alpha, delta=delta, methods=METHODS, promise=promise)
-        readers = [] if labels.question is None else _readers(reader, device)
+        readers = [] if labels.question is None else load_readers(reader, device)
         job = ready(
             decider.tracer,
             labels,
@@ -119,6 +132,8 @@ def try_(
             budget=seconds,
             sets=sets,
             readers=readers,
+            objective=objective,
+            next_format=next_format,
         )
         plan = job.plan()
     for line in plan:
@@ -138,7 +153,7 @@ def try_(
         typer.echo(f"\nAll results, with every row: {printable(str(out / 'index.html'))}")
 
 
-def _readers(names: list[str] | None, device: str) -> "list[Encoder]":
+def load_readers(names: list[str] | None, device: str) -> "list[Encoder]":
     """Return the encoders that a user named; else MiniLM, if it was fetched."""
     from lastword.model.encoder import Encoder, installed
 

@@ -8,7 +8,7 @@ first half also chooses its kind. A costlier kind has to gain more there than ch
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -52,12 +52,17 @@ from lastword.trust.certificate import CertifiedProbe as Mark
 from lastword.trust.crossfit import Folds, cross_fit, random_folds
 from lastword.trust.grouping import Groups
 from lastword.trust.groups import FRACTION, SEED, fit_part
+from lastword.trust.objective import Objective
 
 if TYPE_CHECKING:
+    from sklearn.model_selection import GridSearchCV
+
     from lastword.decide.tracer import Tracer
 
 ALONE, STACKED = "probe", "probe+model"
 WORDS, DEPTH_0, LARGEST = "bag of words", "words' embeddings", "largest class"
+CONSTANT = "cheapest answer"  # to all texts, in place of the largest class
+CONSTANTS = (LARGEST, CONSTANT)
 _SOURCE = "of "  # before the name of a source of states, until it has a probe
 UNREAD = "fitted without the text"
 FOLDS = 5
@@ -80,6 +85,9 @@ class Entrant:
         fraction: Share of the labelled groups that made it.
         likeness: Its likeness values of the texts that test it; empty if it reads no state.
         likely: Per text that tests it, the options' probabilities and the place of the right one.
+        answers: Its answers [texts]; None if options differ by text.
+        auc: Area under the ROC curve of the model and of the probe, on the texts that test it; None
+            unless there are two options.
     """
 
     probe: Probe
@@ -89,6 +97,8 @@ class Entrant:
     fraction: float = FRACTION
     likeness: tuple[float, ...] = ()
     likely: tuple[tuple[np.ndarray, int], ...] = ()
+    answers: np.ndarray | None = None
+    auc: tuple[float, float] | None = None
 
     @property
     def mark(self) -> Mark:
@@ -96,6 +106,19 @@ class Entrant:
         state, question = self.probe.state, question_digest(self.probe.question)
         depth, pooling = (None, None) if state is None else (state.depth, state.pooling)
         return Mark(self.probe.digest, question, SEED, self.fraction, depth, pooling)
+
+    def gains(
+        self, objective: Objective | None, truths: np.ndarray, before: np.ndarray
+    ) -> np.ndarray | None:
+        """Return what it gains on an objective over other answers, on the texts that test it."""
+        if objective is None or self.answers is None:
+            return None
+        right = truths[self.tested].tolist()
+        shown, others = (
+            objective.values(right, answers[self.tested].tolist())
+            for answers in (self.answers, before)
+        )
+        return np.asarray(shown - others)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +133,9 @@ class Contest:
         curve: Number of labels and leave-one-out accuracy with a quarter, a half and all of them,
             at the depth that is best with all.
         refit: Fits a probe of the first entrant's kind to all labels, once.
+        base: Answers of the model [texts]; empty if options differ by text.
+        baselines: Answers of the largest class and the bag of words, both of the labels that made
+            the entrants, by name [texts].
     """
 
     entrants: tuple[Entrant, ...]
@@ -117,6 +143,8 @@ class Contest:
     by_depth: Float[np.ndarray, " depths"]
     refit: Callable[[], Probe]
     curve: tuple[tuple[int, float], ...] = ()
+    base: np.ndarray = field(default_factory=lambda: np.empty(0))
+    baselines: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def entrant(self, method: str | None) -> Entrant:
         """Return the probe of that method, or the first if there is none."""
@@ -132,6 +160,7 @@ class Material:
         cell: The records of the texts.
         template: Writes the prompts.
         readers: Sentence encoders that take part, alone and beside the model's probe.
+        objective: What probes are fitted and chosen for; None for accuracy.
     """
 
     texts: Sequence[str]
@@ -141,6 +170,12 @@ class Material:
     cell: Cell
     template: Template
     readers: Sequence[Encoder] = ()
+    objective: Objective | None = None
+
+    @property
+    def made(self) -> Right:
+        """True for the texts that make the entrants; the others test them."""
+        return fit_part(self.groups, FRACTION, SEED)
 
     @property
     def folds(self) -> Folds:
@@ -154,9 +189,8 @@ def hold(tracer: "Tracer", material: Material) -> Contest | None:
     Returns:
         None if there are too few labels for a probe.
     """
-    made = fit_part(material.groups, FRACTION, SEED)
     one = all(question == material.questions[0] for question in material.questions)
-    return (_by_state if one else _by_trajectory)(tracer, material, made)
+    return (_by_state if one else _by_trajectory)(tracer, material, material.made)
 
 
 def policy_of(tracer: "Tracer", material: Material) -> Probe | None:
@@ -165,12 +199,11 @@ def policy_of(tracer: "Tracer", material: Material) -> Probe | None:
     Returns:
         None if there are too few labels for a probe.
     """
-    made = fit_part(material.groups, FRACTION, SEED)
-    if not _halves(material, made):
+    if not _halves(material, material.made):
         return None
     labelled = _labelled(tracer, material)
-    entrants, _ = labelled.entrants(made)
-    return labelled.refit(entrants[0].probe)
+    fitted = _kept(material.truths, material.made)
+    return labelled.refit(stacked=labelled.fits(fitted, labelled.each(fitted)).stack_wins)
 
 
 def fitting(tracer: "Tracer", labels: int, classes: int) -> float:
@@ -191,11 +224,13 @@ def _by_state(tracer: "Tracer", material: Material, made: Right) -> Contest | No
         names.get(name, name): answers
         for name, answers in cross_fit(labelled.contestants, material.folds).items()
     }
-    (largest, _), *_ = Counter(labels).most_common(1)
-    crossed[LARGEST] = np.full(len(labels), largest)
+    crossed |= labelled.constant(np.ones(len(labels), dtype=bool))
     by_depth, curve = labelled.curve()
-    refit = cache(partial(labelled.refit, entrants[0].probe))
-    return Contest(tuple(entrants), crossed, by_depth, refit, curve)
+    stacked = isinstance(entrants[0].probe.fit, StackedProbe)
+    refit = cache(partial(labelled.refit, stacked=stacked))
+    base = np.array(labelled.options)[labelled.base.argmax(axis=1)]
+    found = tuple(entrants), crossed, by_depth, refit, curve, base, labelled.baselines(made)
+    return Contest(*found)
 
 
 def _labelled(tracer: "Tracer", material: Material) -> "_Labelled":
@@ -221,10 +256,27 @@ class _Threshold:
     effects: dict[str, float]
 
     @classmethod
-    def of(cls, scores: np.ndarray, base: np.ndarray, truths: np.ndarray) -> "_Threshold":
-        threshold = choose_threshold(scores, base, truths)
+    def of(
+        cls, scores: np.ndarray, base: np.ndarray, truths: np.ndarray, worth: np.ndarray
+    ) -> "_Threshold":
+        threshold = choose_threshold(scores, base, truths, worth)
         counts = effects(scores, base, truths, threshold)
         return cls(threshold, {name: float(count) for name, count in counts.items()})
+
+
+@dataclass(frozen=True, eq=False)
+class _Fits:
+    """The best probe of one source or two, and the stacked one over it.
+
+    Attributes:
+        thresholds: Of the two.
+        stack_wins: True if the stacked one is more accurate than the other by more than chance.
+    """
+
+    best: StateFit
+    stacked: StackedProbe
+    thresholds: tuple[_Threshold, _Threshold]
+    stack_wins: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,15 +299,16 @@ class _Labelled:
             The fits by name, the cheapest source first.
         """
         labels, some = self.truths[fitted].tolist(), np.isin(np.arange(len(self.truths)), fitted)
-        model = fit_state(self.states[fitted], labels)
+        weights = self.weights
+        model = fit_state(self.states[fitted], labels, weights=weights)
         alone: dict[str, StateFit] = {}
         both: dict[str, StateFit] = {}
         for name, states in self.encoded.items():
-            fit = fit_state(states[fitted], labels, poolings=(OWN,))
+            fit = fit_state(states[fitted], labels, poolings=(OWN,), weights=weights)
             probe = replace(fit.probe, reader=reader_name(name))
             alone[name] = fit = replace(fit, probe=probe)
             rows = self.rows(model.probe, some), self.rows(probe, some)
-            both[f"{ALONE}+{name}"] = fit_beside(model, fit, rows, labels)
+            both[f"{ALONE}+{name}"] = fit_beside(model, fit, rows, labels, weights=weights)
         singles = {ALONE: model} | alone
         work = {name: self.work(fit.probe) for name, fit in singles.items()}
         return {name: singles[name] for name in sorted(singles, key=work.__getitem__)} | both
@@ -273,30 +326,37 @@ class _Labelled:
             return _weights(profiles[probe.reader], profiles[probe.reader].depth)
         return _weights(self.tracer.profile, probe.depth)
 
-    def fits(
-        self, fitted: Sequence[int], each: Mapping[str, StateFit]
-    ) -> tuple[StateFit, StackedProbe, Right, tuple["_Threshold", "_Threshold"]]:
-        """Choose the best state probe by leave-one-out, and fit a stacked one over it.
+    @property
+    def weights(self) -> dict[str, float] | None:
+        """The weight of each class in fits; None for accuracy."""
+        objective = self.material.objective
+        return None if objective is None else objective.weights
 
-        Returns:
-            The best and the stacked one, True where the stacked one is right in cross-validation,
-            and the thresholds of the two.
-        """
-        labels, groups = (
-            self.truths[fitted].tolist(),
-            [str(self.material.groups[i]) for i in fitted],
-        )
+    @property
+    def worth(self) -> np.ndarray:
+        """The worth of an answer by truth and answer."""
+        objective = self.material.objective
+        return np.eye(len(self.options)) if objective is None else objective.table
+
+    def fits(self, fitted: Sequence[int], each: Mapping[str, StateFit]) -> _Fits:
+        """Choose the best state probe by leave-one-out, and fit a stacked one over it."""
+        labels = self.truths[fitted].tolist()
+        groups = [str(self.material.groups[i]) for i in fitted]
         fit = max(each.values(), key=lambda one: one.right.max())  # of equals the cheaper
         scores = self.base[fitted], self.blind[fitted]
-        over = fit_stacked(fit, labels, self.options, *scores, groups)
+        over = fit_stacked(fit, labels, self.options, *scores, groups, self.weights)
         base = self.base[fitted].argmax(axis=1)
         truths = np.array([*map(self.options.index, labels)])
         alone = of_options(fit.scores, fit.probe.classes, self.options)
         thresholds = (
-            _Threshold.of(alone, base, truths),
-            _Threshold.of(over.scores / 2, base, truths),
+            _Threshold.of(alone, base, truths, self.worth),
+            _Threshold.of(over.scores / 2, base, truths, self.worth),
         )
-        return fit, over.probe, over.scores.argmax(axis=1) == truths, thresholds
+        places = np.array([*map(self.options.index, fit.probe.classes)])
+        stacked, single = over.scores.argmax(axis=1), places[fit.scores.argmax(axis=1)]
+        gains = self.worth[truths, stacked] - self.worth[truths, single]
+        wins = bool(gains.sum() > np.sqrt(np.square(gains).sum()))
+        return _Fits(fit, over.probe, thresholds, wins)
 
     def table(self, fit: Fit, some: Right) -> np.ndarray:
         """Return the scores of all options to some texts, on the ridge's scale."""
@@ -338,37 +398,58 @@ class _Labelled:
         """Return each contestant's answers to some texts, fitted on the rest."""
         texts, fitted = self.material.texts, _kept(self.material.truths, rest)
         each = self.each(fitted)
-        fit, stacked, _, (alone, over) = self.fits(fitted, each)
+        fits = self.fits(fitted, each)
+        alone, over = fits.thresholds
         labels = self.truths[fitted].tolist()
-        words = bag_of_words([texts[i] for i in fitted], labels)
-        depth_0 = fit_state(self.states[fitted, :1, :1], labels, poolings=POOLINGS[:1]).probe
+        words = self.words(fitted)
+        depth_0 = self.one_depth(self.states[fitted, :1, :1], labels).probe
         return {_SOURCE + name: self.answers(one.probe, some) for name, one in each.items()} | {
-            ALONE: self.answers(fit.probe, some, alone.value),
-            STACKED: self.answers(stacked, some, over.value),
+            ALONE: self.answers(fits.best.probe, some, alone.value),
+            STACKED: self.answers(fits.stacked, some, over.value),
             WORDS: words.predict([texts[i] for i in np.flatnonzero(some).tolist()]),
             DEPTH_0: self.answers(depth_0, some),
         }
+
+    def words(self, fitted: Sequence[int]) -> "GridSearchCV":
+        """Fit a bag of words to some texts."""
+        texts = self.material.texts
+        return bag_of_words([texts[i] for i in fitted], self.truths[fitted].tolist(), self.weights)
+
+    def one_depth(self, states: np.ndarray, labels: Sequence[str]) -> StateFit:
+        """Fit a probe to states of one depth and pooling."""
+        return fit_state(states, labels, poolings=POOLINGS[:1], weights=self.weights)
+
+    def constant(self, made: Right) -> dict[str, np.ndarray]:
+        """Return the answer that is best for some labels if all texts get it, by its name."""
+        labels = self.truths[made].tolist()
+        (name, answer) = LARGEST, Counter(labels).most_common(1)[0][0]
+        if (objective := self.material.objective) is not None and objective.name == "cost":
+            name, answer = CONSTANT, objective.constant(labels)
+        return {name: np.full(len(self.truths), answer)}
+
+    def baselines(self, made: Right) -> dict[str, np.ndarray]:
+        """Return the answers of the baselines that one part of the labels makes, to all texts."""
+        words = self.words(_kept(self.material.truths, made))
+        return self.constant(made) | {WORDS: words.predict([*self.material.texts])}
 
     def entrants(self, made: Right) -> tuple[list[Entrant], dict[str, str]]:
         """Return the probe that one part of the labels makes, and the full names of all probes."""
         fitted = _kept(self.material.truths, made)
         each = self.each(fitted)
-        fit, stacked, right, thresholds = self.fits(fitted, each)
-        alone = np.array(fit.probe.classes)[fit.scores.argmax(axis=1)] == self.truths[fitted]
-        better = int(right.sum()) - int(alone.sum()) > np.sqrt((right != alone).sum())
-        chosen: Fit = stacked if better else fit.probe
-        entrants = [self.entrant(chosen, thresholds[int(better)].value, len(fitted), ~made)]
+        fits = self.fits(fitted, each)
+        chosen: Fit = fits.stacked if fits.stack_wins else fits.best.probe
+        threshold = fits.thresholds[int(fits.stack_wins)].value
+        entrants = [self.entrant(chosen, threshold, len(fitted), ~made)]
         names = {_SOURCE + name: one.probe.name for name, one in each.items()}
-        return entrants, names | {ALONE: fit.probe.name, STACKED: stacked.name}
+        return entrants, names | {ALONE: fits.best.probe.name, STACKED: fits.stacked.name}
 
-    def refit(self, like: Probe) -> Probe:
-        """Fit a probe of the same kind to all labels."""
+    def refit(self, *, stacked: bool) -> Probe:
+        """Fit a probe to all labels, stacked or not."""
         fitted, each = self.fitted_to_all
-        fit, stacked, _, thresholds = self.fits(fitted, each)
-        better = isinstance(like.fit, StackedProbe)
-        chosen = stacked if better else fit.probe
+        fits = self.fits(fitted, each)
+        chosen: Fit = fits.stacked if stacked else fits.best.probe
         probe = _probe(self.tracer, self.material, chosen, len(fitted))
-        threshold = thresholds[better]
+        threshold = fits.thresholds[int(stacked)]
         return replace(probe, threshold=threshold.value, figures=threshold.effects)
 
     def entrant(
@@ -385,11 +466,23 @@ class _Labelled:
         p[:, places] = softmax(scores / fit.temperature, axis=1)
         truths = map(self.options.index, self.truths[tested].tolist())
         likely = tuple(zip(p, truths, strict=True))
-        right = self.answers(fit, tested | ~tested, threshold) == self.truths
+        answers = self.answers(fit, tested | ~tested, threshold)
         cost = _costs(self.tracer, self.material, probe)
         if not isinstance(fit, StackedProbe):  # which always asks the model
             cost += 1 - float(needs_no_model(self.table(fit, tested), threshold).mean())
-        return Entrant(probe, tested, right, cost, fraction, like, likely)
+        auc = self.auc(p[:, 1], tested) if len(self.options) == 2 else None
+        right = answers == self.truths
+        return Entrant(probe, tested, right, cost, fraction, like, likely, answers, auc)
+
+    def auc(self, probe: np.ndarray, tested: Right) -> tuple[float, float] | None:
+        """Return the AUC of the model and of a probe's probabilities of the second option."""
+        from sklearn.metrics import roc_auc_score
+
+        second = self.truths[tested] == self.options[1]
+        if second.all() or not second.any():
+            return None
+        model = self.base[tested, 1] - self.base[tested, 0]
+        return float(roc_auc_score(second, model)), float(roc_auc_score(second, probe))
 
     def curve(self) -> tuple[np.ndarray, tuple[tuple[int, float], ...]]:
         """Return the leave-one-out accuracy by depth, and by number of labels at the best depth."""
@@ -402,7 +495,7 @@ class _Labelled:
         for count in (len(fitted) // 2, len(fitted) // 4):
             some = _kept(labels, np.isin(np.arange(len(labels)), order[:count]))
             if set(truths[some]) == set(truths[fitted]):
-                right = fit_state(there[some], truths[some].tolist(), poolings=POOLINGS[:1]).right
+                right = self.one_depth(there[some], truths[some].tolist()).right
                 curve.insert(0, (len(some), right.max()))
         return every.right.max(axis=1), tuple((count, float(right)) for count, right in curve)
 

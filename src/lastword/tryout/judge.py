@@ -17,13 +17,14 @@ from lastword.trust.certification import Outcome, Sample
 from lastword.trust.certify import needed
 from lastword.trust.evidence import GroupEvidence, group_means
 from lastword.trust.grouping import Groups, groups
+from lastword.trust.objective import ACCURACY, Objective
 from lastword.trust.paired import paired
 from lastword.trust.policy import METHODS, TRACE, is_probe
 from lastword.trust.slices import found_at_least
 from lastword.trust.summary import in_words
 from lastword.trust.terms import Terms
 from lastword.trust.testing import clopper_pearson
-from lastword.tryout.contest import LARGEST, WORDS, Contest
+from lastword.tryout.contest import CONSTANTS, WORDS, Contest
 from lastword.tryout.prompts import Race, Raced
 from lastword.tryout.sets import Sets
 from lastword.tryout.verdict import (
@@ -37,6 +38,7 @@ from lastword.tryout.verdict import (
     Verdict,
 )
 
+MODEL = "the model"
 _TAIL = (1 - 0.95) / 2  # of an interval at 95%
 _NAMED = 5  # confusions that are stored
 
@@ -50,6 +52,7 @@ def judge(
     *,
     notes: Sequence[str] = (),
     sets: Sets | None = None,
+    objective: Objective | None = None,
 ) -> Verdict:
     """Return the figures of a verdict.
 
@@ -61,9 +64,11 @@ def judge(
         race: Results of other prompts.
         notes: Guesses about the table and doubts about it, in words.
         sets: Prediction sets, if they were asked for.
+        objective: What contestants are ranked by, with the classes' shares among all labels; None
+            for accuracy.
     """
     (cell,) = sample.cells
-    results = _Results(cell, sample.run, contest)
+    results = _Results(cell, sample.run, contest, objective)
     trial = None if outcome is None else outcome.finding.chosen
     best = results.best if trial is None else trial.policy.method
     stands = _stands(results, outcome, best)
@@ -83,11 +88,23 @@ def judge(
         confusions=_confusions(results),
         prompts=tuple(_raced(results, one, best) for one in race.prompts),
         prompts_left_out=race.left_out,
+        objective=ACCURACY if objective is None else objective.name,
+        constant=results.constant,
+        auc=None if entrant is None else entrant.auc,
     )
     guarantee = _guarantee(outcome, terms, best)
     if trial is not None:
+        assert outcome is not None
         line = _against_model(results, "certified", corrected)
-        guarantee = replace(guarantee, line=line, tested=_tested(trial.evidence))
+        if results.objective is not None:
+            line = replace(line, worth=float(np.nanmean(results.worth(best))))
+        compared = {MODEL: trial.evidence, **outcome.baselines}
+        guarantee = replace(
+            guarantee,
+            line=line,
+            tested=_shown("tested", trial.evidence),
+            baselines=tuple(_base(name, evidence) for name, evidence in compared.items()),
+        )
     return Verdict(
         Examples(cell.model, len(cell.items), tuple(notes)),
         standings,
@@ -103,6 +120,7 @@ class _Results:
     cell: Cell
     run: Mapping[str, Any]
     contest: Contest | None
+    objective: Objective | None = None
 
     @cached_property
     def truths(self) -> list[np.ndarray]:
@@ -168,10 +186,33 @@ class _Results:
     def best(self) -> str:
         """The correction or tested probe with the best accuracy."""
         probes = [] if self.contest is None else [e.probe.name for e in self.contest.entrants]
+        if probes and self.objective is not None:
+            return self._best(probes)  # nothing else is tested
         return self._best([self.best_correction, *probes])
 
     def _best(self, names: Sequence[str]) -> str:
-        return max(names, key=lambda name: float(np.nanmean(self.right[name])))
+        return max(names, key=lambda name: float(np.nanmean(self.worth(name))))
+
+    @property
+    def constant(self) -> str | None:
+        """The answer of the baseline that gives all texts the same."""
+        return next((str(self.crossed[n][0]) for n in CONSTANTS if n in self.crossed), None)
+
+    def worth(self, name: str) -> np.ndarray:
+        """Return what each answer of a contestant is worth; nan if it does not apply."""
+        if self.objective is None:
+            return self.right[name]
+        answers = self.model_answers if name == MODEL else self.answers(name)
+        there = None if name == MODEL else np.isnan(self.right[name])
+        worth = self.objective.values(self.labels.tolist(), answers)
+        return worth if there is None else np.where(there, np.nan, worth)
+
+    def with_worth(self, line: Standing) -> Standing:
+        """Return the standing of a contestant with its worth on the objective."""
+        if self.objective is None:
+            return line
+        worth = self.worth(line.name)
+        return replace(line, worth=None if np.isnan(worth).all() else float(np.nanmean(worth)))
 
     def mc1(self, scores: Sequence[Any]) -> np.ndarray:
         """Return MC1 of each item; nan without scores."""
@@ -203,8 +244,11 @@ def _lines(results: _Results) -> tuple[Standing, ...]:
     return (
         Standing("chance", chance, chance, chance),
         _standing("without the text", blind),
-        _standing("the model", results.base),
-        *(_against_model(results, name, right) for name, right in results.right.items()),
+        results.with_worth(_standing(MODEL, results.base)),
+        *(
+            results.with_worth(_against_model(results, name, right))
+            for name, right in results.right.items()
+        ),
     )
 
 
@@ -237,15 +281,15 @@ def _raced(results: _Results, prompt: Raced, best: str) -> Standing:
 
 
 def _simple(results: _Results, best: str) -> str | None:
-    """Name the baseline without a model that is as accurate as the best contestant.
+    """Name the baseline without a model that is as good as the best contestant.
 
-    Its accuracy is at most one standard error of the paired difference below that of the best.
+    It is at most one standard error of the paired difference below the best.
     """
-    there = [name for name in (LARGEST, WORDS) if name in results.right]
-    name = max(there, key=lambda name: float(np.nanmean(results.right[name])), default=None)
+    there = [name for name in (*CONSTANTS, WORDS) if name in results.right]
+    name = max(there, key=lambda name: float(np.nanmean(results.worth(name))), default=None)
     if name is None:
         return None
-    lost = results.right[best] - results.right[name]
+    lost = results.worth(best) - results.worth(name)
     known = ~np.isnan(lost)
     means = group_means(results.groups[known], lost[known])
     return name if means.mean() <= means.std() / np.sqrt(len(means)) else None
@@ -322,15 +366,25 @@ def _guarantee(outcome: Outcome | None, terms: Terms, best: str) -> Guarantee:
         method=finding.policy.method,
         policy=in_words(finding.policy),
         net_at_least=finding.worth["net_at_least"],
+        over_baselines=outcome.over_baselines,
         rivals=outcome.rivals,
     )
 
 
-def _tested(evidence: GroupEvidence) -> Standing:
-    fixed, broken, items = int(evidence.fixed), int(evidence.broken), int(evidence.items)
-    right = float(evidence.base_right + fixed - broken)
-    bounds = clopper_pearson(right, items, _TAIL)
-    return Standing("tested", right / items, *bounds, fixed, broken, items=items)
+def _shown(name: str, evidence: GroupEvidence) -> Standing:
+    """Return the standing of a policy on the labels that judged it."""
+    return _counted(name, evidence.base_right + evidence.fixed - evidence.broken, evidence)
+
+
+def _base(name: str, evidence: GroupEvidence) -> Standing:
+    """Return the standing of what a policy is compared with."""
+    return _counted(name, evidence.base_right, evidence)
+
+
+def _counted(name: str, right: int, evidence: GroupEvidence) -> Standing:
+    items, fixed, broken = map(int, (evidence.items, evidence.fixed, evidence.broken))
+    bounds = clopper_pearson(float(right), items, _TAIL)
+    return Standing(name, right / items, *bounds, fixed, broken, items=items)
 
 
 def _depths(cell: Cell, contest: Contest | None) -> DepthAccuracy:

@@ -18,6 +18,7 @@ from lastword.errors import InputError
 from lastword.files.cells import cell_text
 from lastword.files.locking import Lock, lock
 from lastword.methods import resolve
+from lastword.model.encoder import Encoder
 from lastword.text.question import Choice, question_digest
 from lastword.trust.second_round import FIRST
 from lastword.trust.terms import Terms
@@ -84,6 +85,7 @@ class LabelJob:
         table: Every row by its id.
         out: Folder of the labels and of all results.
         load: Loads the model.
+        load_readers: Loads the sentence encoders that take part.
         order: The rows that have a text, in the order in which they are read and labelled.
         labelling: The labels.
         holder: Lock of the folder.
@@ -98,6 +100,7 @@ class LabelJob:
     terms: Terms
     template: str | None
     load: Callable[[], Tracer]
+    load_readers: Callable[[], Sequence[Encoder]]
     order: tuple[str, ...]
     labelling: Labelling
     holder: Lock
@@ -143,12 +146,12 @@ class LabelJob:
         begun = (self.out / STATE).exists()
         if begun:
             self._offer(read_second_round(self.out))
-        tracer = ReadAhead(self.load())
+        tracer, readers = ReadAhead(self.load()), self.load_readers()
         read = self.order if begun else self._read(tracer)
         if not begun:
             self._wait(lambda: self.labelling.complete)
         labels = self._labels(read)
-        job = ready(tracer, labels, self.terms, template=self.template, budget=0.0)
+        job = ready(tracer, labels, self.terms, template=self.template, budget=0.0, readers=readers)
         job = replace(job, proves=False)
         if not begun and (reason := self._begin(job)) is not None:
             verdict = job.run(self.out)
@@ -200,7 +203,8 @@ class LabelJob:
         self.progress.doing = "Training the probe"
         if (policy := job.policy()) is None:
             return "No second round: a probe needs several labels of at least two options."
-        lines = begin(self.out, job.tracer, job.labels, lambda: policy, job.named, job.terms)
+        more = job.named, job.terms, job.next_format, job.readers
+        lines = begin(self.out, job.tracer, job.labels, lambda: policy, *more)
         if not (self.out / STATE).exists():
             few = "No second round: the table has too few texts without a label."
             return " ".join(lines) or few
@@ -285,6 +289,7 @@ def label_job(
     load: Callable[[], Tracer],
     terms: Terms,
     template: str | None = None,
+    load_readers: Callable[[], Sequence[Encoder]] = tuple,
 ) -> LabelJob:
     """Return a table that is ready to be labelled; its folder is locked until `close`.
 
@@ -295,6 +300,7 @@ def label_job(
         load: Loads the model; called by `LabelJob.run`.
         terms: The promise.
         template: Prompt template; chosen by the model if left out.
+        load_readers: Loads the sentence encoders that take part; called after `load`.
 
     Raises:
         InputError: The table cannot be read or has labels, a labelled row was edited, the folder
@@ -328,5 +334,16 @@ def label_job(
     order = (*first, *(id for id in order if id not in first))
     name = Path(source).stem
     return LabelJob(
-        name, table, columns, question, out, terms, template, load, order, labelling, holder
+        name,
+        table,
+        columns,
+        question,
+        out,
+        terms,
+        template,
+        load,
+        load_readers,
+        order,
+        labelling,
+        holder,
     )

@@ -14,6 +14,7 @@ import numpy as np
 
 from lastword.decide.item import candidates_of, fields_of, item_of
 from lastword.errors import InputError
+from lastword.files.annotated import annotated_rows
 from lastword.files.cells import cell_text, spelling, text_fault, unique_names
 from lastword.files.delimited import SEPARATORS
 from lastword.files.rows import id_column, read_rows, require_rows
@@ -221,7 +222,7 @@ def without_labels(source: str, named: Named) -> list[dict[str, Any]]:
 
 def _file(path: Path, named: Named, notes: list[str]) -> list[Row]:
     """Return the rows of a file that can be read; the others are noted."""
-    rows = require_rows(read_rows(path, notes.append, named.encoding), path)
+    rows = require_rows(annotated_rows(read_rows(path, notes.append, named.encoding)), path)
     bad = [f"{row.place}: {row.error}" for row in rows if row.error is not None]
     notes += [f"left out {counted(len(bad), 'row')}: {_some(bad)}"] if bad else []
     return [row.value for row in rows if row.error is None]

@@ -6,6 +6,7 @@ trajectories is on the page of `lastword report`.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,16 @@ from lastword.files.writing import write_text
 from lastword.records.chart import line_chart
 from lastword.records.document import compress, document
 from lastword.trust.policy import METHODS
-from lastword.tryout.contest import DEPTH_0, LARGEST, UNREAD, WORDS
+from lastword.tryout.contest import CONSTANTS, DEPTH_0, UNREAD, WORDS
 from lastword.tryout.verdict import DepthAccuracy, Standing, Standings, Verdict
+from lastword.tryout.words import gain, score
 
 FILE = "index.html"
 _ASSETS = Path(__file__).parent / "assets"
 _CLASSES = 20  # rows and columns of the confusion matrix; rarer classes are joined
 _OTHERS = "(others)"
 _ACCURACY = "accuracy, %"
-_BASELINES = ("chance", "without the text", LARGEST, WORDS, DEPTH_0, UNREAD)
+_BASELINES = ("chance", "without the text", *CONSTANTS, WORDS, DEPTH_0, UNREAD)
 
 
 def write_page(verdict: Verdict, texts: Mapping[str, str], out: Path) -> Path:
@@ -48,6 +50,8 @@ def write_page(verdict: Verdict, texts: Mapping[str, str], out: Path) -> Path:
         title=f"lastword try: {verdict.table.model}",
         verdict=verdict,
         best=contest.line(contest.best),
+        score=partial(score, contest=contest),
+        gain=partial(gain, contest=contest),
         groups=list(_grouped(contest, verdict.certificate.line)),
         matrix=_confusion(verdict) if contest.classes else None,
         plots=_plots(verdict.depths),
@@ -63,7 +67,7 @@ def _grouped(
     contest: Standings, certified: Standing | None
 ) -> Iterator[tuple[str, list[Standing], list[Standing]]]:
     """Yield each group of contestants: its name, the lines to show, and the lines to fold away."""
-    shown = {"the model", contest.best, contest.correction, contest.probe, LARGEST, WORDS}
+    shown = {"the model", contest.best, contest.correction, contest.probe, *CONSTANTS, WORDS}
     groups: dict[str, list[Standing]] = {
         "Model": [],
         "Certified": [] if certified is None else [certified],

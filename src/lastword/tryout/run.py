@@ -6,12 +6,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from lastword.decide.batch import Scope
 from lastword.decide.decider import Decider, read_states
 from lastword.decide.file import write_questions
-from lastword.decide.item import item_of
+from lastword.decide.item import candidates_of, item_of
 from lastword.decide.templates import CHAT, DEFAULT, TEMPLATES, template_of
 from lastword.errors import InputError, ItemError
+from lastword.files.annotated import Format
 from lastword.files.cells import csv_line
 from lastword.files.folder import locate
 from lastword.files.strict_json import to_json
@@ -25,9 +28,10 @@ from lastword.text.prompt_template import Template
 from lastword.text.question import question_digest
 from lastword.text.tokens import EncodedItem
 from lastword.trust.certification import Outcome, Sample, outcome, sample_of
-from lastword.trust.certify import claims
+from lastword.trust.certify import Beside, claims
 from lastword.trust.certify import judge as judge_claims
 from lastword.trust.choice import beside
+from lastword.trust.objective import ACCURACY, Objective, objective_from
 from lastword.trust.policy import METHODS, Promise, is_probe
 from lastword.trust.terms import Terms
 from lastword.tryout.answers import answer, describe
@@ -62,6 +66,8 @@ class TryJob:
         named: The template as the user named it; None if it was left out.
         readers: Sentence encoders that take part.
         proves: False leaves certificate and second round to the caller.
+        objective: Makes the objective from labels; None for accuracy.
+        next_format: The annotation tool that the rows of a second round are written for too.
     """
 
     tracer: "Tracer"
@@ -73,6 +79,8 @@ class TryJob:
     named: str | None = None
     readers: tuple[Encoder, ...] = ()
     proves: bool = True
+    objective: Callable[[Sequence[str]], Objective] | None = None
+    next_format: Format | None = None
 
     @property
     def items(self) -> int:
@@ -166,21 +174,30 @@ class TryJob:
             raise InputError(f"no example can be read; the first one: {errors.iloc[0]}")
         sample = sample_of([cell], [info])
         stage("fitting probes to the labels")
-        contest = hold(self.tracer, self._material(sample))
+        material = self._material(sample)
+        contest = hold(self.tracer, material)
         stage("certifying")
         probes = () if contest is None else [one.probe.name for one in contest.entrants]
+        methods = (*sample.methods, *probes)
+        if material.objective is not None and probes:
+            methods = tuple(probes)  # corrections are not fitted, and know nothing of an objective
         test = "unconditional" if probes else None
-        terms = replace(self.terms, methods=(*sample.methods, *probes), test=test)
-        certified = self._certify(sample, terms, contest) if self.proves else None
+        objective = None if contest is None else material.objective
+        terms = replace(self.terms, methods=methods, test=test, objective=objective)
+        certified = self._certify(sample, terms, contest, material) if self.proves else None
         stage("trying other prompts")
         raced = race(self.tracer, self.labels, self.template, self.budget)
         sets = None if self.sets is None else _sets(sample, contest, self.sets)
         notes = self.labels.notes
-        verdict = judge(sample, certified, terms, contest, raced, notes=notes, sets=sets)
+        every = None if self.objective is None else self.objective(material.truths)
+        verdict = judge(
+            sample, certified, terms, contest, raced, notes=notes, sets=sets, objective=every
+        )
         commands = self._commands(verdict, out, _unlike(contest, verdict.certificate.method))
-        if self.proves and out is not None and contest is not None:
+        if self.proves and self.objective is None and out is not None and contest is not None:
             stage("drawing rows for a second round")
-            commands += begin(out, self.tracer, self.labels, contest.refit, self.named, self.terms)
+            more = self.named, self.terms, self.next_format, self.readers
+            commands += begin(out, self.tracer, self.labels, contest.refit, *more)
         verdict = replace(verdict, advice=advise(verdict, commands))
         if out is not None:
             stage(f"writing {out}")
@@ -201,27 +218,53 @@ class TryJob:
         counting = [rows[str(id)] for id in cell.items["id"].iloc[cell.mc1_places]]
         texts, questions, truths = zip(*counting, strict=True)
         labelled = texts, questions, truths, sample.items.groups, cell
-        return Material(*labelled, self.template, self.readers)
+        material = Material(*labelled, self.template, self.readers)
+        if self.objective is None:
+            return material
+        # Fixed before the labels that test a probe are seen.
+        made = [truths[i] for i in np.flatnonzero(material.made)]
+        return replace(material, objective=self.objective(made))
 
-    def _certify(self, sample: Sample, terms: Terms, contest: Contest | None) -> Outcome | None:
+    def _certify(
+        self, sample: Sample, terms: Terms, contest: Contest | None, material: Material
+    ) -> Outcome | None:
         """Test the corrections on all labels, and each probe on those that it was not made of."""
         if sample.items.group_count < terms.least:
             return None
         question = self.labels.question
         questions = () if question is None else (question_digest(question),)
         if contest is None:
-            return outcome(sample, terms, questions)
+            return None if self.objective is not None else outcome(sample, terms, questions)
         items, base = sample.items, sample.items.mc1_base > 0
         probes = {
             one.probe.name: (base[one.tested], one.right[one.tested], items.groups[one.tested])
             for one in contest.entrants
         }
-        finding = judge_claims(claims(items, sample.scalar, terms, sample.failed, probes), terms)
-        controls = beside(finding, items, sample.cells, sample.scalar)
-        if is_probe(method := finding.policy.method):
-            mark, like = (one := contest.entrant(method)).mark, one.likeness
-            return Outcome(sample, finding, controls, (mark.question,), mark, like)
-        return Outcome(sample, finding, controls, questions)
+        truths, objective = np.array(material.truths), terms.objective
+        gains = {e.probe.name: e.gains(objective, truths, contest.base) for e in contest.entrants}
+        family = claims(items, sample.scalar, terms, sample.failed, probes, gains)
+        finding = judge_claims(family, terms)
+        controls = Beside({}, np.nan)  # they are tested for accuracy
+        if objective is None:
+            controls = beside(finding, items, sample.cells, sample.scalar)
+        found = Outcome(sample, finding, controls, questions)
+        if finding.chosen is None:
+            return found
+        one = contest.entrant(method := finding.policy.method)
+        shown = one.right if is_probe(method) else items.right(finding.policy)
+        if is_probe(method):
+            asked = (one.mark.question,)
+            found = replace(found, questions=asked, probe=one.mark, likeness=one.likeness)
+        # The baselines are made of one half of the labels, so a correction too is compared with
+        # them on the other half.
+        test, evidence = one.tested, {}
+        against = replace(terms, methods=(method,), promise="gain")
+        for name, answers in contest.baselines.items():
+            rows = {method: ((answers == truths)[test], shown[test], items.groups[test])}
+            gained = {method: one.gains(objective, truths, answers)}
+            claim = claims(items, sample.scalar, against, sample.failed, rows, gained)
+            evidence[name] = judge_claims(claim, against).trials[0].evidence
+        return replace(found, baselines=evidence)
 
     @property
     def _asked(self) -> str:
@@ -300,14 +343,19 @@ class TryJob:
             if template.name not in TEMPLATES:
                 write_text(out / file_of(prompt.name), template.text)
         self.write_verdict(verdict, out)
-        texts = {id: text for text, _, _, id, _ in self.labels.rows}
+        texts = self._texts
         rows = [(r.id, texts[r.id], r.truth, r.model, r.shown) for r in verdict.contest.answers]
         write_text(out / ANSWERS, "".join(map(csv_line, [_ANSWER_COLUMNS, *rows])))
 
     def write_verdict(self, verdict: Verdict, out: Path) -> None:
         """Write a verdict and its page to a folder."""
         write_text(out / FILE, to_json(verdict.to_dict()) + "\n")
-        write_page(verdict, {id: text for text, _, _, id, _ in self.labels.rows}, out)
+        write_page(verdict, self._texts, out)
+
+    @property
+    def _texts(self) -> dict[str, str]:
+        """The text of each labelled row by its id."""
+        return {id: text for text, _, _, id, _ in self.labels.rows}
 
 
 def _unlike(contest: Contest | None, method: str | None) -> str:
@@ -346,17 +394,23 @@ def ready(
     budget: float = BUDGET,
     sets: float | None = None,
     readers: Sequence[Encoder] = (),
+    objective: str = ACCURACY,
+    next_format: Format | None = None,
 ) -> TryJob:
     """Return labelled examples that are ready to be run on a model.
 
     Raises:
-        InputError: No such template or level, or the template shows every labelled row.
+        InputError: No such template, level or objective, or the template shows every labelled row.
     """
     check_level(sets)
     written_by = template_for(tracer, template)
     if written_by.name not in TEMPLATES:
         labels = labels.without_examples(written_by)
-    return TryJob(tracer, labels, written_by, terms, budget, sets, template, tuple(readers))
+    options = None if labels.question is None else candidates_of(labels.question)
+    named = budget, sets, template, tuple(readers)
+    makes = objective_from(objective, options)
+    job = TryJob(tracer, labels, written_by, terms, *named, objective=makes)
+    return replace(job, next_format=next_format)
 
 
 def try_labels(
@@ -380,6 +434,7 @@ def try_labels(
     alpha: float = 0.05,
     delta: float = 0.05,
     readers: Sequence[Encoder | str | Path] = (),
+    objective: str = ACCURACY,
 ) -> Verdict:
     """Test a model on labelled examples: what to run, how much it gains, and how certain that is.
 
@@ -405,6 +460,8 @@ def try_labels(
         delta: Maximum probability that the guarantee does not hold.
         readers: Sentence encoders that take part: an `Encoder`, a hub name, a folder, `minilm` or
             `mpnet`.
+        objective: `accuracy`, `balanced` (mean recall over classes), or `cost=FILE`, a table with
+            the cost of each answer by truth. Probes are fitted, ranked and certified for it.
 
     Raises:
         InputError: The table cannot be read, or a column cannot be guessed.
@@ -414,7 +471,16 @@ def try_labels(
     terms = Terms(alpha, delta, methods=METHODS, promise=promise)
     read = read_labels(source, columns)
     encoders = [one if isinstance(one, Encoder) else Encoder(one) for one in readers]
-    job = ready(tracer, read, terms, template=template, budget=budget, sets=sets, readers=encoders)
+    job = ready(
+        tracer,
+        read,
+        terms,
+        template=template,
+        budget=budget,
+        sets=sets,
+        readers=encoders,
+        objective=objective,
+    )
     return job.run(None if out is None else Path(out))
 
 

@@ -21,10 +21,12 @@ from lastword.decide.answer import ChoiceAnswer, Probed
 from lastword.decide.decider import Decider, subject_of
 from lastword.decide.plan import Plan
 from lastword.errors import InputError
+from lastword.files.annotated import Format, annotation_file, read_annotated
 from lastword.files.rows import read_objects
 from lastword.files.shorten import counted
 from lastword.files.strict_json import from_json, to_json
 from lastword.files.writing import write_text
+from lastword.model.encoder import Encoder
 from lastword.probes.probe import SUFFIX, Probe
 from lastword.text.question import question_digest
 from lastword.trust.certificate import Certificate, CertifiedProbe
@@ -35,7 +37,7 @@ from lastword.trust.groups import SEED
 from lastword.trust.policy import Promise, family
 from lastword.trust.second_round import FIRST, LEAST_POOL, ROWS, DrawnRows, chance_of_proof, deal
 from lastword.trust.terms import Terms
-from lastword.tryout.labels import Labels, read_labels, without_labels
+from lastword.tryout.labels import Labels, read_labels, read_texts, without_labels
 from lastword.tryout.named import Named
 
 if TYPE_CHECKING:
@@ -105,16 +107,24 @@ class SecondRound:
 
     @classmethod
     def start(
-        cls, tracer: "Tracer", labels: Labels, probe: Probe, template: str | None, terms: Terms
+        cls,
+        tracer: "Tracer",
+        labels: Labels,
+        probe: Probe,
+        template: str | None,
+        terms: Terms,
+        readers: Sequence[Encoder] = (),
     ) -> "SecondRound":
         """Read every text without a label by policy and model, and deal those that differ.
+
+        `readers` has the sentence encoders that the probe may read.
 
         Raises:
             InputError: The probe has no threshold, or is for another model or template.
         """
         if probe.threshold is None:
             raise InputError("a second round needs a probe with a threshold: run `try` again")
-        decider = Decider(tracer, probes=[probe], template=template)
+        decider = Decider(tracer, probes=[probe], readers=readers, template=template)
         ready = decider.prepare({_QUESTION: probe.question})
         pool = [*labels.pool.items()]
         read: list[tuple[DifferingRow | None, float]] = []
@@ -299,10 +309,13 @@ def begin(
     refit: Callable[[], Probe],
     template: str | None,
     terms: Terms,
+    form: Format | None = None,
+    readers: Sequence[Encoder] = (),
 ) -> list[str]:
     """Write the rows to label next, and say what they are for; nothing if there are too few.
 
-    The policy is fitted to all labels by `refit`, once it is clear that it is needed.
+    The policy is fitted to all labels by `refit`, once it is clear that it is needed. With `form`
+    the rows are written for that annotation tool too.
 
     Returns:
         Lines for the user.
@@ -313,10 +326,10 @@ def begin(
         return [f"{waiting} has labels and is kept. Finish it with --next, or move it away."]
     if len(labels.pool) < LEAST_POOL:
         return []
-    second = SecondRound.start(tracer, labels, refit(), template, terms)
+    second = SecondRound.start(tracer, labels, refit(), template, terms, readers)
     if not second.rows:
         return ["No second round: the probe and the model agree on every text without a label."]
-    return _offer(out, second, labels)
+    return _offer(out, second, labels, form)
 
 
 def _labelled_file(out: Path, labels: Labels) -> Path | None:
@@ -331,17 +344,18 @@ def _label_column(labels: Labels) -> str:
     return labels.columns.label or "label"
 
 
-def _offer(out: Path, second: SecondRound, labels: Labels) -> list[str]:
+def _offer(out: Path, second: SecondRound, labels: Labels, form: Format | None) -> list[str]:
     """Write the next rows to label and the state, and say what they are for."""
     chance, rows = second.chance, second.ask()
-    path = out / name_of(second.look)
-    write_rows(path, [labels.table[row.id] for row in rows], _label_column(labels))
+    drawn = {row.id: labels.table[row.id] for row in rows}
+    columns = labels.columns.text or "", _label_column(labels)
+    path, after = _write_drawn(out / name_of(second.look), drawn, *columns, form)
     second.probe.write(out / POLICY)
     write_text(out / STATE, second.to_json() + "\n")
     return [
         f"To prove a gain, label the {counted(len(rows), 'row')} in {path} (column "
-        f"`{_label_column(labels)}`), and run the same command with --next {path}. Probe and model "
-        f"differ on them. This proves a gain with about {100 * chance:.0f}% probability.",
+        f"`{_label_column(labels)}`), and run the same command with --next {after}. Probe and "
+        f"model differ on them. This proves a gain with about {100 * chance:.0f}% probability.",
     ]
 
 
@@ -350,7 +364,26 @@ def name_of(look: int) -> str:
     return "next.csv" if look == 1 else f"next-{look}.csv"
 
 
-def finish(out: Path, tracer: "Tracer", labels: Labels, path: Path) -> Proof:
+def _write_drawn(
+    path: Path, rows: Mapping[str, Mapping[str, Any]], text: str, label: str, form: Format | None
+) -> tuple[Path, Path | str]:
+    """Write rows to label; return the file to label, and the one to give back."""
+    write_rows(path, [*rows.values()], label)
+    if form is None:
+        return path, path
+    other = path.with_suffix(f".{form}.json")
+    write_text(other, annotation_file(form, rows, text, label))
+    return other, "EXPORTED.json"
+
+
+def is_first(path: Path, out: Path) -> bool:
+    """Return True if a file has the labels of round one: no second round has begun."""
+    return path.name == FIRST_ROWS or not (out / STATE).exists()
+
+
+def finish(
+    out: Path, tracer: "Tracer", labels: Labels, path: Path, form: Format | None = None
+) -> Proof:
     """Test the frozen policy by the labels of a file; write the certificate, or more rows.
 
     Raises:
@@ -360,7 +393,7 @@ def finish(out: Path, tracer: "Tracer", labels: Labels, path: Path) -> Proof:
     second = read_second_round(out)
     second.probe.check(subject_of(tracer))
     second.tell(_told(second, labels, path))
-    return conclude(out, second, labels)
+    return conclude(out, second, labels, form)
 
 
 def read_second_round(out: Path) -> SecondRound:
@@ -376,7 +409,7 @@ def read_second_round(out: Path) -> SecondRound:
         raise InputError(f"no second round was begun in {out}: {error.strerror}") from error
 
 
-def conclude(out: Path, second: SecondRound, labels: Labels) -> Proof:
+def conclude(out: Path, second: SecondRound, labels: Labels, form: Format | None = None) -> Proof:
     """Test the labels of a look; write the certificate, or more rows.
 
     Raises:
@@ -390,7 +423,7 @@ def conclude(out: Path, second: SecondRound, labels: Labels) -> Proof:
     more: Sequence[str] = ["Every row on which they differ is labelled; there are no more."]
     if second.asked < len(second.rows):
         _require_table(second, labels)
-        more = _offer(out, second, labels)
+        more = _offer(out, second, labels, form)
     return Proof(proof.drawn, None, " ".join([proof.words, *more]))
 
 
@@ -400,7 +433,7 @@ def _told(second: SecondRound, labels: Labels, path: Path) -> dict[str, str | No
     told: dict[str, str | None] = dict.fromkeys(drawn.values())
     seen: set[str] = set()
     columns = labels.columns
-    for place, row in enumerate(read_objects(path), start=1):
+    for place, row in enumerate(read_annotated(path), start=1):
         text, name = row.get(columns.text or ""), row.get(columns.id or "") or f"row {place}"
         id = drawn.get(text if isinstance(text, str) else "")
         if id is None:
@@ -422,7 +455,7 @@ def _require_table(second: SecondRound, labels: Labels) -> None:
             raise InputError(f"row {row.id} of the table is not what it was when it was drawn")
 
 
-def draw_first(source: str, named: Named, out: Path) -> str | None:
+def draw_first(source: str, named: Named, out: Path, form: Format | None = None) -> str | None:
     """Write the first rows to label of a table without any labels, and say what they are for.
 
     Returns:
@@ -439,10 +472,12 @@ def draw_first(source: str, named: Named, out: Path) -> str | None:
         raise InputError(f"{path} has labels: give it by --next {path}, or move it away")
     out.mkdir(parents=True, exist_ok=True)
     places = random_order(len(rows))[:FIRST]
-    write_rows(path, [rows[i] for i in places], column)
+    drawn = {str(i + 1): rows[i] for i in places}
+    text = named.text if form is None else read_texts(source, named)[1].text
+    path, after = _write_drawn(path, drawn, text or "", column, form)
     return (
         f"Nothing is labelled yet. Label the {counted(len(places), 'row')} in {path} (column "
-        f"`{column}`), drawn at random, and run the same command with --next {path}."
+        f"`{column}`), drawn at random, and run the same command with --next {after}."
     )
 
 
@@ -460,14 +495,23 @@ def read_round(source: str, named: Named, path: Path | None, out: Path | None) -
         named: Its columns and the task.
         path: A file of labelled rows; None if the table has the labels.
         out: The folder of the try.
+
+    Raises:
+        InputError: The table has labels, and no second round was begun.
     """
-    if path is None or out is None or not without_labels(source, named):
+    if path is None or out is None:
         return read_labels(source, named)
-    return with_first(source, named, path if path.name == FIRST_ROWS else out / FIRST_ROWS)
+    if not without_labels(source, named):
+        if is_first(path, out):
+            raise InputError(f"no second round was begun in {out}: {source} has labels already")
+        return read_labels(source, named)
+    return with_first(source, named, path if is_first(path, out) else out / FIRST_ROWS, out)
 
 
-def with_first(source: str, named: Named, path: Path) -> Labels:
+def with_first(source: str, named: Named, path: Path, out: Path) -> Labels:
     """Return the labels of a table whose first labels are in a file of their own.
+
+    Those of an annotation tool are written to `first.csv` too, where later rounds find them.
 
     Raises:
         InputError: A row of the file is none of the table.
@@ -477,17 +521,21 @@ def with_first(source: str, named: Named, path: Path) -> Labels:
     for row in table:
         row.setdefault(column, None)
     places = {_content(row, column): row for row in reversed(table)}
-    for place, row in enumerate(read_objects(path), start=1):
+    first = read_annotated(path)
+    for place, row in enumerate(first, start=1):
         same = places.get(_content(row, column))
         if same is None:
             raise InputError(f"{path}, row {place}: no row of {source} is like it; was it edited?")
         same[column] = row.get(column)
+    if path.name != FIRST_ROWS:
+        values = [row.get(column) or "" for row in first]
+        write_rows(out / FIRST_ROWS, first, column, values)
     named = Named(**vars(named) | {"label": column})
     return Labels(**vars(read_labels(table, named)) | {"name": Path(source).stem})
 
 
 def _content(row: Mapping[str, Any], label: str) -> str:
-    return to_json({name: cell or "" for name, cell in sorted(row.items()) if name != label})
+    return to_json({name: cell for name, cell in sorted(row.items()) if name != label and cell})
 
 
 def write_rows(

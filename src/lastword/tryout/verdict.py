@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from lastword.probes.controls import Addition
+from lastword.trust.objective import ACCURACY
 from lastword.tryout.prompts import WITH_PROBE
 from lastword.tryout.sets import Sets
 
@@ -25,6 +26,8 @@ class Standing:
         broken: Right answers of the model that it makes wrong.
         p: McNemar's exact test against the model, two-sided, over groups of examples.
         items: How many of the labelled items it answered; None for all of them.
+        worth: Mean worth of an answer on the objective: mean recall, or minus the mean cost. None
+            for accuracy, and if it was not measured.
     """
 
     name: str
@@ -35,6 +38,7 @@ class Standing:
     broken: int | None = None
     p: float | None = None
     items: int | None = None
+    worth: float | None = None
 
 
 @dataclass(frozen=True)
@@ -88,13 +92,13 @@ class Standings:
 
     Attributes:
         lines: Chance, the model without the text, the model, each correction, probes, baselines.
-        best: The contestant that is certified; else the correction or probe with the best
-            accuracy. `classes` and `answers` are about it.
+        best: The contestant that is certified; else the correction or probe that is best on the
+            objective. `classes` and `answers` are about it.
         correction: The correction with the best accuracy.
         probe: The probe that labels make, or the certified one; None if there is none.
         cost: Cost of an answer of the probe, in answers of the model.
-        simple: The largest class or the bag of words, if its accuracy is at most one standard error
-            below that of `best`; else None.
+        simple: The largest class or the bag of words, if it is at most one standard error below
+            `best` on the objective; else None.
         classes: Recall per label; empty if options differ by row.
         answers: The answers to each row: of `best` as the certificate allows; those of a probe are
             cross-validated.
@@ -103,6 +107,10 @@ class Standings:
             them, on rows that are no examples. `fixed` and `broken` are on the same rows: of the
             model against the prompt in use, of a probe against `best`.
         prompts_left_out: Prompts that were not tested, with the reason.
+        objective: `accuracy`, `balanced` or `cost`: what contestants are ranked and certified by.
+        constant: The answer of the baseline that gives all texts the same; None if options differ.
+        auc: Area under the ROC curve of the model and of the tested probe, on the labels held out
+            from the probe; None unless there are two options.
     """
 
     lines: tuple[Standing, ...]
@@ -116,6 +124,9 @@ class Standings:
     confusions: tuple[tuple[str, str, int], ...] = ()
     prompts: tuple[Standing, ...] = ()
     prompts_left_out: tuple[str, ...] = ()
+    objective: str = ACCURACY
+    constant: str | None = None
+    auc: tuple[float, float] | None = None
 
     def line(self, name: str) -> Standing:
         """Return the line of that name."""
@@ -125,6 +136,10 @@ class Standings:
     def model(self) -> Standing:
         """The model without any help."""
         return self.line("the model")
+
+    def value(self, line: Standing) -> float:
+        """Return what a line is ranked by: its accuracy, or its worth on the objective."""
+        return line.right if line.worth is None else line.worth
 
     @property
     def useless(self) -> bool:
@@ -175,6 +190,10 @@ class Guarantee:
         line: Accuracy under the certificate; of a probe cross-validated.
         tested: The labels that judged it.
         net_at_least: Lower bound of the gain in accuracy.
+        over_baselines: Lower bound of the gain over the best baseline; None if no gain over it is
+            proven.
+        baselines: The model and the baselines on the labels that judged the method. `fixed` and
+            `broken` count what the method makes of their answers.
         rivals: Controls that never read the text and would be certified for as much, in words.
         sets: Prediction sets; None unless asked for.
     """
@@ -189,6 +208,8 @@ class Guarantee:
     line: Standing | None = None
     tested: Standing | None = None
     net_at_least: float | None = None
+    over_baselines: float | None = None
+    baselines: tuple[Standing, ...] = ()
     rivals: tuple[str, ...] = ()
     sets: Sets | None = None
 

@@ -1,6 +1,7 @@
 """Words of a verdict: the headline, the sentences after it, and the picture, from its figures."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -8,11 +9,12 @@ from lastword.decide.decision_prompt import DecisionPrompt
 from lastword.decide.templates import TEMPLATES
 from lastword.files.shorten import counted, percent
 from lastword.probes.trajectory import TrajectoryProbe
+from lastword.trust.objective import ACCURACY
 from lastword.trust.policy import METHODS, is_probe
 from lastword.trust.slices import LEAST_OF_CLASS
-from lastword.tryout.contest import LARGEST, WORDS
+from lastword.tryout.contest import CONSTANTS, WORDS
 from lastword.tryout.prompts import WITH_PROBE, file_of
-from lastword.tryout.verdict import Advice, Standing, Verdict
+from lastword.tryout.verdict import Advice, Standing, Standings, Verdict
 
 _WIDTH = 20  # of a bar
 _NAMED = 5  # rows that a sentence names
@@ -22,6 +24,7 @@ _FEWEST = 30  # labels in the first half, below which the other half predicts no
 _FREE = 0.005  # of the model's compute: what costs less costs next to nothing
 _FEW_OF_CLASS = 5  # rows below which a class is not named as the weakest
 _RECALL = "recall by class"
+_MEASURES = {ACCURACY: "accuracy", "balanced": "mean recall", "cost": "mean cost"}
 
 
 def advise(verdict: Verdict, commands: Sequence[str] = ()) -> Advice:
@@ -37,61 +40,141 @@ def advise(verdict: Verdict, commands: Sequence[str] = ()) -> Advice:
     )
 
 
+@dataclass(frozen=True)
+class _Compared:
+    """The best contestant beside what it has to beat, on the same labels."""
+
+    best: Standing
+    model: Standing
+    simple: Standing | None
+    held_out: int | None = None
+
+    def others(self, verdict: Verdict) -> str:
+        """Return the figure of the model, after that of a baseline that is better."""
+        contest, simple = verdict.contest, self.simple
+        others = f"model alone: {score(self.model, contest)}"
+        if simple is None or contest.value(simple) <= contest.value(self.model):
+            return others
+        return f"{_baseline(simple, verdict)}: {score(simple, contest)}; {others}"
+
+
 def headline(verdict: Verdict) -> str:
     """Return what to run, its gain and its cost; or what is likely."""
     contest, certificate = verdict.contest, verdict.certificate
-    model, simple = contest.model, _simple(verdict)
-    others = f"model alone: {percent(model.right)}"
-    name = in_words(contest.best)
-    best = contest.line(contest.best)
-    proven = certificate.method is not None
-    if simple is not None and simple.name == contest.simple:
-        if proven or simple.low > max(model.right, contest.line("chance").right):
-            beside = f"{name}: {percent(best.right)}; {others}"
-            return (
-                f"{_instead(simple, verdict)}: accuracy {percent(simple.right)} ({beside}). "
-                "You need no model for this."
-            )
-    if simple is not None and simple.right > model.right:
-        baseline = "bag of words" if simple.name == WORDS else f"always `{_largest(verdict)}`"
-        others = f"{baseline}: {percent(simple.right)}; {others}"
-    beside = f"({others})"
-    if proven:
-        gain = f"certified gain: {_gain(certificate.net_at_least)}"
-        sure = f"with {percent(1 - certificate.delta)} confidence"
-        cost = _cost(contest.cost if is_probe(contest.best) else 1.0)
-        return f"Use {name}: accuracy {percent(best.right)} {beside}; {gain} {sure}. {cost}"
-    if best.right <= model.right:
-        first = f"Nothing here is better than the model alone (accuracy {percent(model.right)})."
+    proven, beaten = certificate.method is not None, certificate.over_baselines is not None
+    crossed = _crossed(verdict)
+    if (simple := crossed.simple) is not None and simple.name == contest.simple and not beaten:
+        least = simple.low if simple.worth is None else simple.worth
+        chance = -np.inf if contest.objective == "cost" else contest.line("chance").right
+        if proven or least > max(contest.value(crossed.model), chance):
+            return _no_model(crossed, simple, verdict)
+    if not proven:
+        return _likely(crossed, verdict)
+    on = _held_out(verdict) or crossed
+    value = contest.value
+    if (simple := on.simple) is not None and value(simple) >= value(on.best) and not beaten:
+        return _no_model(on, simple, verdict)
+    labels = "" if on.held_out is None else f" on {on.held_out} held-out labels"
+    cost = _cost(contest.cost if is_probe(contest.best) else 1.0)
+    return (
+        f"Use {in_words(contest.best)}: {_MEASURES[contest.objective]} "
+        f"{score(on.best, contest)}{labels} "
+        f"({on.others(verdict)}); {_certified_gain(on, verdict)}. {cost}"
+    )
+
+
+def _crossed(verdict: Verdict) -> _Compared:
+    """Return the comparison on all labels, by cross-validation."""
+    contest = verdict.contest
+    lines = {line.name: line for line in contest.lines}
+    there = [lines[name] for name in (*CONSTANTS, WORDS) if name in lines]
+    simple = max(there, key=contest.value, default=None)  # of equals the first
+    return _Compared(contest.line(contest.best), contest.model, simple)
+
+
+def _held_out(verdict: Verdict) -> _Compared | None:
+    """Return the comparison on the labels that test a certified probe.
+
+    None of a correction, and of another objective than accuracy: the standings are those of counts.
+    """
+    certificate = verdict.certificate
+    probe = is_probe(certificate.method or "") and verdict.contest.objective == ACCURACY
+    if certificate.tested is None or not probe:
+        return None
+    model, *baselines = certificate.baselines
+    simple = max(baselines, key=lambda line: line.right, default=None)
+    return _Compared(certificate.tested, model, simple, certificate.tested.items)
+
+
+def _no_model(on: _Compared, simple: Standing, verdict: Verdict) -> str:
+    contest = verdict.contest
+    beside = f"{in_words(contest.best)}: {score(on.best, contest)}"
+    return (
+        f"{_instead(simple, verdict)}: {_MEASURES[contest.objective]} {score(simple, contest)} "
+        f"({beside}; model alone: {score(on.model, contest)}). You need no model for this."
+    )
+
+
+def _likely(on: _Compared, verdict: Verdict) -> str:
+    contest, name = verdict.contest, in_words(verdict.contest.best)
+    measure = _MEASURES[contest.objective]
+    if contest.value(on.best) <= contest.value(on.model):
+        figure = f"{measure} {score(on.model, contest)}"
+        first = f"Nothing here is better than the model alone ({figure})."
     else:
+        figure = f"{measure} {score(on.best, contest)}"
         first = (
-            f"{name.replace('the ', 'The ', 1)} looks better (accuracy {percent(best.right)}, "
-            f"{others}), but {verdict.table.items} labels are not "
-            "enough to prove it."
+            f"{name.replace('the ', 'The ', 1)} looks better ({figure}, "
+            f"{on.others(verdict)}), but {verdict.table.items} labels are not enough to prove it."
         )
     return f"{first}{_if_useless(verdict)}"
 
 
-def _simple(verdict: Verdict) -> Standing | None:
-    """Return the baseline without a model that is right most often; of equals the largest class."""
-    lines = {line.name: line for line in verdict.contest.lines}
-    there = [lines[name] for name in (LARGEST, WORDS) if name in lines]
-    return max(there, key=lambda line: line.right, default=None)
+def _certified_gain(on: _Compared, verdict: Verdict) -> str:
+    """Return the gain over the better of the model and the best baseline, the model's beside it."""
+    certificate, simple = verdict.certificate, on.simple
+    sure = f"with {percent(1 - certificate.delta)} confidence"
+    contest = verdict.contest
+    over_model = gain(certificate.net_at_least, contest)
+    if simple is None or contest.value(simple) <= contest.value(on.model):
+        return f"certified gain: {over_model} {sure}"
+    words = simple.name == WORDS
+    name = "a bag of words" if words else f"always answering `{_largest(verdict)}`"
+    if certificate.over_baselines is None:
+        return f"certified to beat the model {sure}, but not to beat {name}"
+    over = gain(certificate.over_baselines, contest)
+    return f"certified gain: {over} over {name}, and {over_model} over the model, each {sure}"
+
+
+def _baseline(simple: Standing, verdict: Verdict) -> str:
+    return "bag of words" if simple.name == WORDS else f"always `{_largest(verdict)}`"
 
 
 def _instead(simple: Standing, verdict: Verdict) -> str:
-    if simple.name == LARGEST:
+    if simple.name in CONSTANTS:
         return f"Always answer `{_largest(verdict)}`"
     return "Use a bag of words"
 
 
 def _largest(verdict: Verdict) -> str:
+    if (constant := verdict.contest.constant) is not None:
+        return constant
     return max(verdict.contest.classes, key=lambda one: one.items).label
 
 
-def _gain(least: float | None) -> str:
+def score(line: Standing, contest: Standings) -> str:
+    """Return what a line is ranked by: its accuracy, mean recall or mean cost."""
+    if contest.objective == "cost" and line.worth is not None:
+        return f"{0.0 - line.worth:.3g}"
+    return percent(contest.value(line))
+
+
+def gain(least: float | None, contest: Standings) -> str:
     """Return `at least 9.2 points`; the bound may be 0, where the gain is more than nothing."""
-    return f"at least {_points(least)}" if least else "more than 0 points"
+    if contest.objective == "cost":
+        return f"{f'at least {least:.2g}' if least else 'more than 0'} of cost per row"
+    of = "" if contest.objective == ACCURACY else f" of {_MEASURES[contest.objective]}"
+    return f"{f'at least {_points(least)}' if least else 'more than 0 points'}{of}"
 
 
 def _points(share: float) -> str:
@@ -156,11 +239,33 @@ def _certified(verdict: Verdict) -> Iterator[str]:
         )
         return
     breaks = f", and at most {percent(certificate.alpha)} of all answers are broken"
+    breaks = breaks if certificate.promise == "breaks" else ""
     yield (
         f"The certificate allows {certificate.policy}. Guaranteed with "
         f"{percent(1 - certificate.delta)} confidence: accuracy rises by "
-        f"{_gain(certificate.net_at_least)}{breaks if certificate.promise == 'breaks' else ''}."
+        f"{gain(certificate.net_at_least, verdict.contest)}{breaks}."
     )
+
+
+def _over_baselines(verdict: Verdict) -> Iterator[str]:
+    """Say what the certificate states about the model and about the baselines."""
+    certificate = verdict.certificate
+    contest = verdict.contest
+    if not (baselines := certificate.baselines[1:]):
+        return
+    over, sure = "not certified", f"with {percent(1 - certificate.delta)} confidence"
+    if (least := certificate.over_baselines) is not None:
+        over = gain(least, contest)
+    figures = ", ".join(f"{line.name} {percent(line.right)}" for line in baselines)
+    yield (
+        f"Gain over the model: {gain(certificate.net_at_least, contest)}. Gain over the best "
+        f"baseline: {over} (accuracy: {figures} on the same labels). Each bound holds {sure}."
+    )
+    if contest.objective == "balanced":
+        yield (
+            "In these bounds, each class is weighted by its share of the labels that made the "
+            "probe, so that the weights were fixed before the test."
+        )
 
 
 def _proof(verdict: Verdict) -> Iterator[str]:
@@ -173,7 +278,9 @@ def _proof(verdict: Verdict) -> Iterator[str]:
             f"At least {certificate.least} labels are needed to certify anything, "
             f"{certificate.least - items} more than you have."
         )
-    elif verdict.contest.line(best).right <= verdict.contest.model.right:
+    elif verdict.contest.value(verdict.contest.line(best)) <= verdict.contest.value(
+        verdict.contest.model
+    ):
         yield from () if verdict.contest.useless else ["Keep the model as it is."]
     elif (needed := certificate.needed) is not None:
         yield (
@@ -230,7 +337,8 @@ def _forecast(verdict: Verdict) -> Iterator[str]:
     if half >= _FEWEST:
         helps = after - before > _LEARNS
         more = " More labels should help." if helps else " More labels would add little."
-    yield f"Probe accuracy by number of labels (leave-one-out): {shares}.{more}"
+    weighted = "" if verdict.contest.objective == ACCURACY else ", classes weighted"
+    yield f"Probe accuracy by number of labels (leave-one-out{weighted}): {shares}.{more}"
 
 
 def _correction(verdict: Verdict) -> Iterator[str]:
@@ -273,6 +381,15 @@ def _again(prompt: Standing) -> str:
     name = prompt.name.removesuffix(WITH_PROBE)
     template = name if name in TEMPLATES else f"FOLDER/{file_of(name)}"
     return f"run `try` again with --template {template}"
+
+
+def _auc(verdict: Verdict) -> Iterator[str]:
+    if (auc := verdict.contest.auc) is not None:
+        model, probe = auc
+        yield (
+            f"Area under the ROC curve (AUC) on the labels held out from the probe: model "
+            f"{model:.2f}, {verdict.contest.probe} {probe:.2f}."
+        )
 
 
 def _layers(verdict: Verdict) -> Iterator[str]:
@@ -343,11 +460,19 @@ def _middle(verdict: Verdict) -> Iterator[str]:
 
 
 _Part = Callable[[Verdict], Iterator[str]]
-_GUARANTEE: tuple[_Part, ...] = (_warning, _certified, _proof, _weakest, _other_probe, _sets)
+_GUARANTEE: tuple[_Part, ...] = (
+    _warning,
+    _certified,
+    _over_baselines,
+    _proof,
+    _weakest,
+    _other_probe,
+    _sets,
+)
 _DETAILS: dict[str, tuple[_Part, ...]] = {
     "table": (_table,),
     "contest": (_correction, _prompts),
-    "errors": (_classes, _confusions, _changes),
+    "errors": (_classes, _auc, _confusions, _changes),
     "learning": (_forecast, _layers, _middle),
 }
 
@@ -359,13 +484,21 @@ def _sentences(parts: Sequence[_Part], verdict: Verdict) -> tuple[str, ...]:
 def chart(verdict: Verdict) -> list[str]:
     """Return a bar for the model, the baselines and the best of each kind of contestant."""
     contest, certified = verdict.contest, verdict.certificate.line
-    names = ("chance", LARGEST, WORDS, "the model", contest.correction, contest.probe, contest.best)
+    names = (
+        "chance",
+        *CONSTANTS,
+        WORDS,
+        "the model",
+        contest.correction,
+        contest.probe,
+        contest.best,
+    )
     lines = {line.name: line for line in contest.lines}
     named = [(name, lines[name]) for name in dict.fromkeys(filter(None, names)) if name in lines]
     if (prompt := contest.better_prompt) is not None:
         named.append((f"{prompt.name}*", prompt))
     named += [] if certified is None else [(certified.name, certified)]
-    return _bars(named)
+    return _bars(named, contest)
 
 
 def picture(verdict: Verdict) -> list[str]:
@@ -374,12 +507,19 @@ def picture(verdict: Verdict) -> list[str]:
     named = [(line.name, line) for line in contest.lines]
     named += [(f"{line.name}*", line) for line in contest.prompts]
     named += [] if certified is None else [(certified.name, certified)]
-    return _bars(named)
+    return _bars(named, contest)
 
 
-def _bars(named: Sequence[tuple[str, Standing]]) -> list[str]:
+def _bars(named: Sequence[tuple[str, Standing]], contest: Standings) -> list[str]:
     width = max(len(name) for name, _ in named)
-    return [_bar(name, line, width) for name, line in named]
+    bars = [(_bar(name, line, width), line) for name, line in named]
+    if contest.objective == ACCURACY:
+        return [bar for bar, _ in bars]
+    measure, longest = _MEASURES[contest.objective], max(len(bar) for bar, _ in bars)
+    return [
+        bar if line.worth is None else f"{bar:<{longest}}  {measure} {score(line, contest)}"
+        for bar, line in bars
+    ]
 
 
 def _bar(name: str, line: Standing, width: int) -> str:

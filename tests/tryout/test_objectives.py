@@ -1,0 +1,96 @@
+"""A try for another objective than accuracy, on the organism and a table with a rare class."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from lastword import Tracer
+from lastword.cli import app
+from lastword.errors import InputError
+from lastword.trust.certificate import Certificate
+from lastword.tryout.run import try_labels
+
+ANIMALS, MONEY = "fox cat dog bird horse".split(), "bill bank cost price debt".split()
+
+
+def table(path: Path, count: int = 160) -> Path:
+    """Texts about money, and 15% about animals; the word decides, with some noise."""
+    rng = np.random.default_rng(0)
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["text", "label"])
+        for i in range(count):
+            rare = rng.random() < 0.15
+            words = ANIMALS if rare == (rng.random() < 0.9) else MONEY
+            text = ["the", rng.choice(words), *rng.choice(["a", "now", "is"], 3), str(i)]
+            rows.writerow([" ".join(text), "animal" if rare else "money"])
+    return path
+
+
+def command(path: Path, out: Path, *more: str) -> list[str]:
+    own = ["try", str(path), "--model", "lastword/demo-organism", "--budget", "0s"]
+    return [*own, "--out", str(out), *more]
+
+
+def test_probes_are_ranked_and_certified_by_mean_recall(tmp_path: Path) -> None:
+    path, out = table(tmp_path / "rare.csv"), tmp_path / "out"
+    recalls = {}
+    for objective in ("accuracy", "balanced"):
+        done = CliRunner().invoke(app, command(path, out, "--objective", objective))
+        assert done.exit_code == 0, done.output
+        figures = json.loads((out / "verdict.json").read_text())
+        contest = figures["contest"]
+        assert contest["objective"] == objective and len(contest["auc"]) == 2
+        recalls[objective] = {one["label"]: one["corrected"] for one in contest["classes"]}
+    assert recalls["balanced"]["animal"] > recalls["accuracy"]["animal"]
+    lines = {line["name"]: line for line in contest["lines"]}
+    # What contestants are ranked by is the mean of the recalls.
+    best = lines[contest["best"]]
+    assert best["worth"] == pytest.approx(np.mean([*recalls["balanced"].values()]))
+    assert lines["largest class"]["worth"] == pytest.approx(0.5)
+    assert "mean recall" in done.stdout.splitlines()[0]
+    certificate = Certificate.read(out / "certificate.toml")
+    certified = certificate.terms.objective
+    assert certified is not None and certified.name == "balanced"
+    assert certificate.policy.method == contest["probe"]
+    assert certificate.baselines is not None and not (out / "next.csv").exists()
+    promised = figures["certificate"]
+    assert promised["net_at_least"] == certificate.worth["net_at_least"] > 0
+    assert promised["over_baselines"] == certificate.over_baselines
+    assert [line["name"] for line in promised["baselines"]] == [
+        "the model",
+        "largest class",
+        "bag of words",
+    ]
+    asked = ["decide", "--model", "lastword/demo-organism", "--text", "the dog a now is", "--json"]
+    asked += ["--certificate", str(out / "certificate.toml")]
+    answer = CliRunner().invoke(app, [*asked, "--questions", str(out / "questions.yaml")])
+    assert answer.exit_code == 0, answer.output
+    refused = CliRunner().invoke(
+        app, command(path, out, "--objective", "balanced", "--next", str(out / "next.csv"))
+    )
+    assert "--next tests accuracy only" in str(refused.exception)
+
+
+def test_a_cost_table_moves_answers_to_the_cheap_mistake(tmp_path: Path) -> None:
+    path = table(tmp_path / "rare.csv")
+    (costs := tmp_path / "costs.csv").write_text("truth,animal,money\nanimal,0,20\nmoney,1,0\n")
+    verdict = try_labels(path, Tracer.demo(), objective=f"cost={costs}", budget=0.0)
+    contest = verdict.contest
+    assert contest.objective == "cost" and contest.constant == "animal"
+    answers = contest.answers
+    cost = sum(
+        0 if row.shown == row.truth else 20 if row.truth == "animal" else 1 for row in answers
+    )
+    assert contest.line(contest.best).worth == pytest.approx(-cost / len(answers))
+    animals = sum(row.truth == "animal" for row in answers)
+    worth = contest.line("cheapest answer").worth
+    assert worth == pytest.approx(-(len(answers) - animals) / len(answers))
+    assert "mean cost" in verdict.advice.headline
+    with pytest.raises(InputError, match="'wet' is none of animal, money"):
+        costs.write_text("truth,wet,money\nanimal,0,20\n")
+        try_labels(path, Tracer.demo(), objective=f"cost={costs}")
