@@ -1,7 +1,7 @@
 """System: everything that differs between Linux, macOS and Windows.
 
-One part stands elsewhere: `text/rendering.py` limits itself, since it is a script that imports
-nothing of ours.
+Two parts stand elsewhere: `text/rendering.py` limits itself, since it is a script that imports
+nothing of ours, and `engines/vllm` uses process groups, since vLLM has no Windows version.
 """
 
 import io
