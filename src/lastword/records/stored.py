@@ -77,7 +77,9 @@ class Stored:
 
 
 def _table(part: Part, columns: Sequence[str]) -> pa.Table:
-    return part.select(columns) if isinstance(part, pa.Table) else read_part(part, columns)
+    if isinstance(part, pa.Table):
+        return part.select([name for name in columns if name in part.column_names])
+    return read_part(part, columns)
 
 
 def cell_of(rows: Sequence[Row], info: RunInfo) -> Cell:
