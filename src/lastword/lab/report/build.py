@@ -152,6 +152,15 @@ def _contents(
     cost = cost_table(material.timings) if material.timings else None
     made = [
         *material.beside,
+        *(
+            [
+                against_paper(summaries),
+                ablation_against_paper(effects),
+                per_model_against_paper(per_model),
+            ]
+            if with_paper
+            else []
+        ),
         tables.master(summaries, theta),
         tables.grid(summaries),
         per_model,
@@ -166,15 +175,6 @@ def _contents(
         *([depths_table(known)] if known else []),
         *(comparison_tables(material.comparisons) if material.comparisons else []),
         *([cost] if cost else []),
-        *(
-            [
-                against_paper(summaries),
-                ablation_against_paper(effects),
-                per_model_against_paper(per_model),
-            ]
-            if with_paper
-            else []
-        ),
     ]
     pictures = [
         figures.regimes(cells, theta),

@@ -136,7 +136,7 @@ def _counts_in_words(findings: Mapping[Finding, int], cells: int) -> str:
 def _standfirst(grid: GridStatistics, summaries: Sequence[Summary]) -> str:
     others = dict.fromkeys(n for s in summaries for n in s.fired if n not in OPERATORS)
     whose = f"that of {' and '.join(others)}" if others else "TRACE's"
-    text = f"Base is the model's own choice among the candidates, corrected is {whose}."
+    text = f"Base is the model's choice among the candidates, corrected is {whose}."
     if grid.interval.low != grid.interval.low:  # nan: too few cells
         return text
     low, high = _points(grid.interval.low), _points(grid.interval.high)
