@@ -71,7 +71,7 @@ class EarlyExits:
 
 
 def scored_by_tokens(
-    release: type, model: Any, sequence: Sequence[int], boundary: int, **how: Any
+    release: Any, model: Any, sequence: Sequence[int], boundary: int, **how: Any
 ) -> float:
     """Return what the `lm_score` of a release gives a candidate."""
     texts = {"prompt": sequence[:boundary], "prompt candidate": sequence}
@@ -91,7 +91,7 @@ def layers(tracer: Tracer, folder: Path) -> Iterator[tuple[str, str, Pair]]:
     upper, every = list(premature_depths(depth)), list(range(depth))
     bare = {"mode": "dola", "post_softmax": False, "relative_top": 0.0}
     evolution = {"mode": "SLED", "evolution_rate": 2.5, "evolution_scale": 75}
-    released: dict[str, tuple[str, type, dict[str, Any]]] = {
+    released: dict[str, tuple[str, Any, dict[str, Any]]] = {
         "dola": (DOLA, dola, {**bare, "candidate_premature_layers": upper}),
         "dola-static": (DOLA, dola, {**bare, "mode": "dola-static", "premature_layer": depth // 2}),
         "dola-eq4-released": (DOLA, dola, {"mode": "dola", "candidate_premature_layers": upper}),
@@ -107,7 +107,8 @@ def layers(tracer: Tracer, folder: Path) -> Iterator[tuple[str, str, Pair]]:
     ((questions, template),) = read_questions(["demo"], [], None, QUESTIONS)
     items = questions.items(template)
     methods = resolve([*released, "base-sum"], tracer.facts)
-    for item in tracer.encode(items):
+    encoded: list[Any] = tracer.encode(items)
+    for item in encoded:
         (scores,) = tracer.compare([item], methods)
         places = zip(item.prompt.sequences, item.prompt.boundaries, strict=True)
         for i, (sequence, boundary) in enumerate(places):
@@ -119,8 +120,8 @@ def layers(tracer: Tracer, folder: Path) -> Iterator[tuple[str, str, Pair]]:
             Instance("loglikelihood", {}, (item.item.prompt, f" {candidate}"), 0)
             for candidate in item.item.candidates
         ]
-        theirs = [total for total, _ in harness.loglikelihood(requests, disable_tqdm=True)]
-        yield "base-sum", HARNESS, (theirs, scores["base-sum"])
+        totals = [total for total, _ in harness.loglikelihood(requests, disable_tqdm=True)]
+        yield "base-sum", HARNESS, (totals, scores["base-sum"])
 
 
 def labels(tracer: Tracer, folder: Path) -> Iterator[tuple[str, str, Pair]]:
@@ -131,7 +132,7 @@ def labels(tracer: Tracer, folder: Path) -> Iterator[tuple[str, str, Pair]]:
     free = tuple(f"Text: {text}\nTeam:" for text in ("N/A", "", "[MASK]"))
     items = [Item(p, TEAMS, blind_prompt="Text:\nTeam:", content_free=free) for p in prompts]
     names = ["base-mean", "dcpmi", "contextual-released"]
-    encoded = tracer.encode(items)
+    encoded: list[Any] = tracer.encode(items)
     methods = resolve(names, tracer.facts)
     scores = [tracer.compare([item], methods)[0] for item in encoded]
     surface = load_release(folder / "surface-form-competition" / "utils.py", "openai")
@@ -194,7 +195,7 @@ def load_release_of_package(folder: Path) -> Any:
     functional = mock.MagicMock(softmax=lambda x: np.exp(x) / np.exp(x).sum())
     util = SimpleNamespace(stable_random=None, functional=functional)
     module = ModuleType("standard_calibration")
-    with mock.patch.dict(sys.modules, {"util": util}):  # type: ignore[dict-item]
+    with mock.patch.dict(sys.modules, {"util": util}):
         exec(compile(source, str(path), "exec"), module.__dict__)
     return module
 

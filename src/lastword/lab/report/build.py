@@ -133,6 +133,15 @@ def _contents(
     costs = cost.cost_table(material.timings) if material.timings else None
     made: list[Table | None] = [
         *material.beside,
+        *(
+            [
+                published.against_paper(summaries),
+                published.ablation_against_paper(effects),
+                published.per_model_against_paper(per_model),
+            ]
+            if with_paper
+            else []
+        ),
         tables.master(summaries, theta),
         tables.grid(summaries),
         per_model,
@@ -148,9 +157,6 @@ def _contents(
         *comparison.comparison_tables(material.comparisons),
         costs,
     ]
-    if with_paper:
-        made += [published.against_paper(summaries), published.ablation_against_paper(effects)]
-        made.append(published.per_model_against_paper(per_model))
     pictures: list[Figure | Diagram | None] = [
         figures.regimes(cells, theta),
         worked,

@@ -51,7 +51,7 @@ def against_paper(summaries: Sequence[Summary]) -> Table:
         "checkpoint in the built-in list; the paper names no checkpoint revision, no prompt "
         "template and not every precision, so levels may differ for those reasons alone.",
     )
-    return Table.of("against-paper", "Against the published grid", heads, rows, notes)
+    return Table.of("against-paper", "Table 1 of the paper beside this run", heads, rows, notes)
 
 
 def invariants_against_paper(invariants: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -103,7 +103,9 @@ def ablation_against_paper(effects: Sequence[Effect]) -> Table:
         "printed as dropping signed mixing, which would need the fallback to change nothing on "
         "nine models.",
     )
-    return Table.of("ablation-against-paper", "Against the published ablation", heads, rows, notes)
+    return Table.of(
+        "ablation-against-paper", "Table 3 of the paper beside this run", heads, rows, notes
+    )
 
 
 def per_model_against_paper(per_model: Table) -> Table:
@@ -120,7 +122,7 @@ def per_model_against_paper(per_model: Table) -> Table:
         pairs = zip((of[name] for name in shown), printed, strict=True)
         rows.append((of["Model"], key or EN_DASH, *chain(*pairs)))
     notes = (f"Paper: {SOURCE}, Table 4.",)
-    title = "Against the published behaviour of each model"
+    title = "Table 4 of the paper beside this run"
     return Table.of("per-model-against-paper", title, heads, rows, notes)
 
 
