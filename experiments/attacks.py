@@ -2,12 +2,15 @@
 
     OMP_NUM_THREADS=1 python experiments/attacks.py [--model lastword/demo-organism] [--seconds 30]
     OMP_NUM_THREADS=1 python experiments/attacks.py --together 10 [--model M] [--places bare]
+    OMP_NUM_THREADS=1 python experiments/attacks.py --attacks FGH --rounds 5 [--model M]
 
 Each attack of `tests/attackers.py` comes from a process of its own against a `lastword serve` with
 a token, which the honest client and E have. That client asks one question after the other, in
 quiet and beside the attack. D is one request, whose memory is told. With `--source FOLDER` the
 service is that of another checkout's `src`. The result is kept in
 experiments/results/attacks.MODEL.json. Exits with 1 where an honest request, or D, was refused.
+With `--rounds N` quiet and attack take turns of `--seconds` each, N times, on a busy machine; the
+ratios are those of one round, and their median is printed last.
 
 `--together MINUTES` has five honest clients, each from an address of its own, beside A, B, C, D and
 E at once, which begin anew whenever they end and run at nice 19, as they would be on machines of
@@ -39,7 +42,7 @@ from lastword.lab.benchmarks.demo import items
 ROOT = Path(__file__).resolve().parents[1]
 ATTACKERS = ROOT / "tests" / "attackers.py"
 RESULTS = Path(__file__).parent / "results"
-HANDS = {"A": 4, "B": 540, "C": 12, "E": 4}
+HANDS = {"A": 4, "B": 540, "C": 12, "E": 4, "F": 2, "G": 2, "H": 2}
 CLIENTS = 5  # honest ones, beside as many that are not
 TOKEN = {"authorization": "Bearer ask"}
 MEGABYTE = 2**20
@@ -88,7 +91,8 @@ def honest(
 def attack(name: str, url: str) -> Iterator[None]:
     """Let a process attack while the block runs."""
     port = url.rsplit(":", 1)[1]
-    sender = subprocess.Popen([sys.executable, str(ATTACKERS), name, port, str(HANDS[name])])
+    command = ["nice", "-n", "19", sys.executable, str(ATTACKERS), name, port, str(HANDS[name])]
+    sender = subprocess.Popen(command)
     try:
         yield
     finally:
@@ -160,8 +164,8 @@ def together(url: str, process: psutil.Process, model: str, minutes: float) -> d
     honest(url, 5 * CLIENTS, known, CLIENTS)  # every question once, as far as the time goes
     told: dict[str, Any] = {"quiet": honest(url, 60, known, CLIENTS)}
     until = time.monotonic() + 60 * minutes
-    with ThreadPoolExecutor(len(HANDS) + 1) as pool:
-        for name in (*HANDS, "D"):
+    with ThreadPoolExecutor(len("ABCDE")) as pool:
+        for name in "ABCDE":
             pool.submit(hostile, name, url, model, until)
         first = honest(url, 60, known, CLIENTS)
         with peak(process) as memory:
@@ -170,12 +174,28 @@ def together(url: str, process: psutil.Process, model: str, minutes: float) -> d
     return told | {key: round(value) for key, value in memory.items()}
 
 
+def in_turns(url: str, name: str, seconds: float, rounds: int) -> dict[str, Any]:
+    """Return what an honest client meets in quiet and beside an attack, by turns."""
+    told = []
+    for _ in range(rounds):
+        quiet = honest(url, seconds)
+        with attack(name, url):
+            beside = honest(url, seconds)
+        told.append({"quiet": quiet, "beside": beside, "ratio": beside["p99"] / quiet["p99"]})
+    ratio = float(np.median([turn["ratio"] for turn in told]))
+    quiet, beside = ([turn[key]["p99"] for turn in told] for key in ("quiet", "beside"))
+    medians = {"p99_quiet": float(np.median(quiet)), "p99_beside": float(np.median(beside))}
+    statuses = dict(sum((Counter(turn["beside"]["statuses"]) for turn in told), Counter[str]()))
+    return {"turns": told, **medians, "ratio": round(ratio, 2), "beside": {"statuses": statuses}}
+
+
 def main() -> None:
     """Attack, bare and behind haproxy."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", default="lastword/demo-organism")
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--attacks", default="ABCDE")
+    parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--together", type=float, metavar="MINUTES", default=0.0)
     parser.add_argument("--places", nargs="+", default=["bare", "haproxy"])
     parser.add_argument("--source", type=Path, default=ROOT / "src")
@@ -192,6 +212,13 @@ def main() -> None:
                         came = together(url, process, options.model, options.together)
                         told[f"{name}, {place}"] = came
                         print(name, place, json.dumps(came), flush=True)
+                        continue
+                    if options.rounds:
+                        with peak(process) as memory:
+                            came = in_turns(url, name, options.seconds, options.rounds)
+                        memory = {key: round(value) for key, value in memory.items()}
+                        told[f"{name} in turns, {place}"] = came | memory
+                        print(name, place, json.dumps(came | memory), flush=True)
                         continue
                     quiet = honest(url, options.seconds / 2)
                     with peak(process) as memory:

@@ -1,12 +1,14 @@
 """Attacks on a service from a process of its own: `attackers.py ATTACK PORT HANDS`, until killed.
 
-Those of A, B and C have no token; those of E do what a caller may, and leave at once.
+Those of A, B and C have no token; the others do what a caller may. Those of E leave at once; F, G
+and H repeat a prompt of nearly a megabyte over one connection each.
 """
 
 import json
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import closing, suppress
 from itertools import count
 
@@ -45,7 +47,25 @@ def left(raw: socket.socket) -> None:
     raw.sendall(_TO_BATCH + b"content-length: %d\r\n\r\n" % len(_BATCH) + _BATCH)
 
 
-ATTACKS = {"A": chunks, "B": empty, "C": headers, "E": left}
+def long(prompt: str) -> Callable[[socket.socket], None]:
+    """Return an attack that repeats a long prompt, and waits for each answer."""
+    body = json.dumps({"prompt": prompt, "candidates": ["w8 w9", "w10"]}).encode()
+    head = HEAD + b"authorization: Bearer ask\r\ncontent-length: %d\r\n\r\n" % len(body)
+
+    def repeat(raw: socket.socket) -> None:
+        while True:
+            raw.sendall(head + body)
+            if not raw.recv(65536):
+                return
+
+    return repeat
+
+
+_LONG = 2**20 - 200
+ATTACKS: dict[str, Callable[[socket.socket], None]] = {
+    **{"A": chunks, "B": empty, "C": headers, "E": left},
+    **{"F": long("w5 " * (_LONG // 3)), "G": long("w" * _LONG), "H": long(" " * _LONG)},
+}
 
 
 def send(name: str, port: int, hands: int) -> None:

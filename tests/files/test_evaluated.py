@@ -51,7 +51,10 @@ def test_what_is_no_prediction_is_named(tmp_path, runs, reason):
 
 @pytest.mark.parametrize(
     "result",
-    [1, {}, {"response": {"output": "a"}}, {"vars": {"label": "a"}, "response": "a"}],
+    [
+        *(1, {}, {"response": {"output": "a"}}, {"vars": "a", "response": {"output": "a"}}),
+        {"vars": {"label": "a"}, "response": "a"},
+    ],
 )
 def test_a_result_that_is_no_test_of_promptfoo_is_named(tmp_path, result):
     (tmp_path / "out.json").write_text(json.dumps({"results": {"results": [result]}}))
@@ -65,3 +68,10 @@ def test_a_sample_of_the_harness_without_an_answer_is_named(tmp_path, answers):
     (tmp_path / "samples.jsonl").write_text(json.dumps(sample))
     with pytest.raises(InputError, match="line 1: filtered_resps holds neither"):
         read_plain(tmp_path / "samples.jsonl")
+
+
+@pytest.mark.parametrize("results", [None, False, 3])
+def test_a_file_without_a_list_of_results_is_none_of_promptfoo(tmp_path, results):
+    (tmp_path / "out.json").write_text(json.dumps({"results": {"results": results}}))
+    with pytest.raises(InputError, match="no column for the prediction"):
+        read_plain(tmp_path / "out.json")

@@ -110,7 +110,7 @@ def test_ten_thousand_columns_are_read_in_time_and_a_workbook_of_them_is_refused
     (path := tmp_path / "t.csv").write_text(",".join(names) + "\n")
     start = time.process_time()
     read_rows(path)
-    assert time.process_time() - start < 2  # 9 s if each name is searched among all
+    assert time.process_time() - start < 2  # 27 s if each name is searched among all
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
     book.active.append(names[:1025])

@@ -39,10 +39,9 @@ def named_probes(path: str | Path) -> list[Path]:
     value = _read(Path(path))
     questions = value.values() if isinstance(value, Mapping) else []
     names = [value.get("probe") for value in questions if isinstance(value, Mapping)]
-    names = [name for name in names if name is not None]
-    if bad := [name for name in names if not isinstance(name, str)]:
+    if bad := [name for name in names if not isinstance(name, str | None)]:
         raise InputError(f"{path}: a probe is the name of a file, not {type(bad[0]).__name__}")
-    return [Path(path).parent / name for name in dict.fromkeys(names)]
+    return [Path(path).parent / name for name in dict.fromkeys(names) if name is not None]
 
 
 def _read(path: Path) -> Any:

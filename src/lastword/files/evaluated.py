@@ -21,15 +21,15 @@ def promptfoo_rows(path: Path) -> list[Row] | None:
     if path.suffix.lower() != ".json":
         return None
     try:
-        results = json.loads(path.read_bytes())["results"]["results"]
+        results = [*json.loads(path.read_bytes())["results"]["results"]]
     except (OSError, ValueError, TypeError, LookupError):
         return None
     tests: dict[Any, list[tuple[Mapping[str, Any], Any]]] = {}
     try:
         for place, result in enumerate(results):
-            run = result["vars"] or {}, (result.get("response") or {}).get("output")
+            run = dict(result["vars"] or {}), (result.get("response") or {}).get("output")
             tests.setdefault(result.get("testIdx", place), []).append(run)
-    except (TypeError, LookupError, AttributeError) as error:
+    except (TypeError, LookupError, AttributeError, ValueError) as error:
         raise InputError(
             f"{path}: result {place + 1} is no test of promptfoo; expected an object with vars "
             "and response"

@@ -1,0 +1,135 @@
+"""CPU seconds and peak memory of each stage of `lastword try`, by the number of rows.
+
+    OMP_NUM_THREADS=1 python experiments/growth.py [--model M] [--rows 1000 2000]
+
+The texts are synthetic mails: a third are ordinary, the others share one of three signatures. Each
+number of rows runs in a process of its own. The exponent of the last two sizes is printed beside
+each stage: 1 grows as the rows do, 2 with their square. The result is kept in
+experiments/results/growth.MODEL.json.
+"""
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+RESULTS = Path(__file__).parent / "results"
+TEAMS = {
+    "orders": "order basket checkout price stock shop cart buy item invoice",
+    "returns": "return refund broken label parcel courier pickup damaged swap box",
+    "account": "password login mail address account profile locked code phone delete",
+}
+COMMON = (
+    "please help me with this today since we need it soon and nobody has called back yet so far"
+)
+ENDS = [
+    "",
+    "kind regards {n} customer care north desk phone one two three four open from nine to five",
+    "with best wishes {n} sales office south please think of the trees before you print this mail",
+]
+
+
+def mails(count: int) -> list[dict[str, str]]:
+    """Return so many mails with their teams."""
+    draw, teams = np.random.default_rng(0), [*TEAMS]
+    rows = []
+    for n in range(count):
+        team = teams[draw.integers(len(teams))]
+        words = [*draw.choice(TEAMS[team].split(), 4), *draw.choice(COMMON.split(), 14)]
+        draw.shuffle(words)
+        end = ENDS[n % len(ENDS)].format(n=n)
+        rows.append({"id": str(n), "text": " ".join([*words, end]).strip(), "label": team})
+    return rows
+
+
+def measure(model: str, count: int, budget: float) -> dict[str, dict[str, float]]:
+    """Run one try, and return CPU seconds and peak MB per stage."""
+    from lastword import Tracer
+    from lastword.trust.policy import METHODS
+    from lastword.trust.terms import Terms
+    from lastword.tryout.labels import read_labels
+    from lastword.tryout.named import Named
+    from lastword.tryout.run import ready
+
+    stages: dict[str, dict[str, float]] = {}
+    name, begun = "", 0.0
+
+    def stage(following: str) -> None:
+        nonlocal name, begun
+        if name:
+            peak = Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]
+            spent = {"cpu_s": round(time.process_time() - begun, 2), "peak_mb": int(peak) // 1024}
+            stages[name] = spent
+        name = following.replace(f" {count} rows", " the rows").partition(" /")[0]
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        begun = time.process_time()
+
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder) / "mails.jsonl"
+        table.write_text("".join(json.dumps(row) + "\n" for row in mails(count)))
+        stage("loading the model")
+        tracer = Tracer.from_pretrained(model)
+        stage("reading the table")
+        labels = read_labels(table, Named(instructions="Which team?"))
+        stage("making ready")
+        job = ready(tracer, labels, Terms(methods=METHODS, promise="gain"), budget=budget)
+        job.plan()
+        job.run(Path(folder) / "out", stage=stage)
+        stage("")
+    return stages
+
+
+def printed(told: dict[str, dict[str, dict[str, float]]]) -> None:
+    """Print a line per stage: CPU seconds and megabytes by rows, and the exponent of the last."""
+    sizes = [*told]
+    print("| stage | " + " | ".join(f"{int(n):,}" for n in sizes) + " | exponent |")
+    print("|---|" + "--:|" * (len(sizes) + 1))
+    for stage in told[sizes[0]]:
+        cells = [told[n][stage] for n in sizes]
+        shown = " | ".join(f"{c['cpu_s']:.1f} s, {c['peak_mb']:,} MB" for c in cells)
+        a, b = cells[-2:] if len(cells) > 1 else cells * 2
+        ratio = math.log(max(b["cpu_s"], 0.01) / max(a["cpu_s"], 0.01))
+        rows = math.log(int(sizes[-1]) / int(sizes[-2])) if len(cells) > 1 else 1.0
+        print(f"| {stage} | {shown} | {ratio / rows:.1f} |")
+
+
+def main() -> None:
+    """Measure each size in a process of its own."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", default="lastword/demo-organism")
+    parser.add_argument("--rows", type=int, nargs="+", default=[1000, 2000, 4000, 8000])
+    parser.add_argument("--budget", type=float, default=20.0, help="seconds for other prompts")
+    parser.add_argument("--one", action="store_true", help="measure one size, and print JSON")
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(measure(options.model, options.rows[0], options.budget)))
+        return
+    told: dict[str, Any] = {}
+    for count in options.rows:
+        command = [
+            sys.executable,
+            __file__,
+            "--one",
+            "--rows",
+            str(count),
+            "--model",
+            options.model,
+        ]
+        command += ["--budget", str(options.budget)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+        told[str(count)] = json.loads(done.stdout.splitlines()[-1])
+        print(count, json.dumps(told[str(count)]), file=sys.stderr, flush=True)
+    path = RESULTS / f"growth.{options.model.rsplit('/', 1)[-1]}.json"
+    path.write_text(json.dumps(told, indent=1) + "\n")
+    printed(told)
+
+
+if __name__ == "__main__":
+    main()
