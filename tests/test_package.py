@@ -239,7 +239,7 @@ ASKING = {
     "bench": (*MODEL, "--benchmark", "demo"),
     "lm-eval": ("--tasks", "a"),
     "serve": MODEL,
-    "export": (*MODEL, "folder"),
+    "export": (*MODEL, "--questions", "questions.yaml", "folder"),
     "mcp": (*MODEL, "--questions", "questions.yaml"),
 }
 WITHOUT = {"get", "models", "doctor", "monitor", "labels"}  # commands that ask no model

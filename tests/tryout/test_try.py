@@ -115,7 +115,7 @@ def test_doubts_about_a_table_name_their_rows_and_tidy_joins_labels() -> None:
     assert [row[3] for row in labels.rows[-3:]] == ["T12", "T13 (row 14)", "T13 (row 15)"]
     guessed, left, *doubts = labels.notes
     assert "id is column Ticket-ID" in guessed and left.startswith("1 row ")
-    assert any("` Kasse` (1 row)" in line and "--tidy" in line for line in doubts)
+    assert any("` Kasse` (1 row)" in line and "`tidy`" in line for line in doubts)
     assert any("`LAGER` (1 row)" in line and "--tidy" in line for line in doubts)
     assert any("`Hof` (row T13 (row 15))" in line for line in doubts)
     assert any("row T4 (`Lager`) and row T12 (` Kasse`)" in line for line in doubts)
