@@ -17,15 +17,15 @@ from lastword.tryout.run import try_labels
 ANIMALS, MONEY = "fox cat dog bird horse".split(), "bill bank cost price debt".split()
 
 
-def table(path: Path, count: int = 160) -> Path:
-    """Texts about money, and 15% about animals; the word decides, with some noise."""
+def table(path: Path, count: int, told: float) -> Path:
+    """Texts about money, and 15% about animals; a share of them has a word of its topic."""
     rng = np.random.default_rng(0)
     with path.open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["text", "label"])
         for i in range(count):
             rare = rng.random() < 0.15
-            words = ANIMALS if rare == (rng.random() < 0.9) else MONEY
+            words = ANIMALS if rare == (rng.random() < told) else MONEY
             text = ["the", rng.choice(words), *rng.choice(["a", "now", "is"], 3), str(i)]
             rows.writerow([" ".join(text), "animal" if rare else "money"])
     return path
@@ -36,8 +36,8 @@ def command(path: Path, out: Path, *more: str) -> list[str]:
     return [*own, "--out", str(out), *more]
 
 
-def test_probes_are_ranked_and_certified_by_mean_recall(tmp_path: Path) -> None:
-    path, out = table(tmp_path / "rare.csv"), tmp_path / "out"
+def test_probes_are_ranked_by_mean_recall(tmp_path: Path) -> None:
+    path, out = table(tmp_path / "rare.csv", 240, 0.82), tmp_path / "out"
     recalls = {}
     for objective in ("accuracy", "balanced"):
         done = CliRunner().invoke(app, command(path, out, "--objective", objective))
@@ -53,10 +53,17 @@ def test_probes_are_ranked_and_certified_by_mean_recall(tmp_path: Path) -> None:
     assert best["worth"] == pytest.approx(np.mean([*recalls["balanced"].values()]))
     assert lines["largest class"]["worth"] == pytest.approx(0.5)
     assert "mean recall" in done.stdout.splitlines()[0]
+
+
+def test_what_is_certified_for_mean_recall_says_so_and_is_served(tmp_path: Path) -> None:
+    path, out = table(tmp_path / "rare.csv", 160, 0.98), tmp_path / "out"
+    done = CliRunner().invoke(app, command(path, out, "--objective", "balanced"))
+    assert done.exit_code == 0, done.output
+    figures = json.loads((out / "verdict.json").read_text())
     certificate = Certificate.read(out / "certificate.toml")
     certified = certificate.terms.objective
     assert certified is not None and certified.name == "balanced"
-    assert certificate.policy.method == contest["probe"]
+    assert certificate.policy.method == figures["contest"]["probe"]
     assert certificate.baselines is not None and not (out / "next.csv").exists()
     promised = figures["certificate"]
     assert promised["net_at_least"] == certificate.worth["net_at_least"] > 0
@@ -70,6 +77,7 @@ def test_probes_are_ranked_and_certified_by_mean_recall(tmp_path: Path) -> None:
     asked += ["--certificate", str(out / "certificate.toml")]
     answer = CliRunner().invoke(app, [*asked, "--questions", str(out / "questions.yaml")])
     assert answer.exit_code == 0, answer.output
+    (out / "next.json").write_text("{}")  # as if a second round had begun
     refused = CliRunner().invoke(
         app, command(path, out, "--objective", "balanced", "--next", str(out / "next.csv"))
     )
@@ -77,7 +85,7 @@ def test_probes_are_ranked_and_certified_by_mean_recall(tmp_path: Path) -> None:
 
 
 def test_a_cost_table_moves_answers_to_the_cheap_mistake(tmp_path: Path) -> None:
-    path = table(tmp_path / "rare.csv")
+    path = table(tmp_path / "rare.csv", 240, 0.82)
     (costs := tmp_path / "costs.csv").write_text("truth,animal,money\nanimal,0,20\nmoney,1,0\n")
     verdict = try_labels(path, Tracer.demo(), objective=f"cost={costs}", budget=0.0)
     contest = verdict.contest
