@@ -183,8 +183,10 @@ def in_turns(url: str, name: str, seconds: float, rounds: int) -> dict[str, Any]
             beside = honest(url, seconds)
         told.append({"quiet": quiet, "beside": beside, "ratio": beside["p99"] / quiet["p99"]})
     ratio = float(np.median([turn["ratio"] for turn in told]))
-    quiet, beside = ([turn[key]["p99"] for turn in told] for key in ("quiet", "beside"))
-    medians = {"p99_quiet": float(np.median(quiet)), "p99_beside": float(np.median(beside))}
+    medians = {
+        f"p99_{key}": float(np.median([turn[key]["p99"] for turn in told]))
+        for key in ("quiet", "beside")
+    }
     statuses = dict(sum((Counter(turn["beside"]["statuses"]) for turn in told), Counter[str]()))
     return {"turns": told, **medians, "ratio": round(ratio, 2), "beside": {"statuses": statuses}}
 

@@ -54,7 +54,7 @@ def asking(folder: Path, *, reverse: bool = False) -> Callable[[Row], str]:
 def main() -> None:
     """Compare the three on every set."""
     model, data, folder = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-    tracer = Tracer.from_pretrained(model, layout="stored")
+    tracer = Tracer.from_pretrained(model)
     decider = Decider(tracer)
     tracer.backbone.model.save_pretrained(folder / "letters")
     tracer.tokenizer.save_pretrained(folder / "letters")  # type: ignore[attr-defined]
