@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 from forked import Forks
 
+from lastword.records.info import find_cells
+from lastword.records.parts import part_paths
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here"),
@@ -57,3 +60,23 @@ def test_corrections_that_cannot_be_written_leave_the_file_as_it_was(command, tm
     assert "cannot write" in done.stderr and str(out) in done.stderr
     assert out.read_text() == "what was there\n"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["items.jsonl", "out.jsonl"]
+
+
+def test_an_evaluation_that_cannot_be_written_goes_on_where_it_stopped(command, tmp_path):
+    asked = ["eval", "--model", "lastword/demo-organism", "--benchmark", "demo", "--out", tmp_path]
+    asked += ["--limit", "40", "--load", "batch_tokens=700"]
+    whole = command(*asked)
+    assert whole.returncode == 0, whole.stderr
+    (cell,) = find_cells(tmp_path)
+    parts = part_paths(cell)
+    sizes = {group: path.stat().st_size for group, path in parts.items()}
+    largest = max(sizes, key=lambda group: sizes[group])
+    kept = {g: p.read_bytes() for g, p in parts.items() if sizes[g] < sizes[largest]}
+    parts[largest].unlink()
+    done = command(*asked, most=sizes[largest] // 2)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "File too large" in done.stderr
+    assert {g: p.read_bytes() for g, p in part_paths(cell).items() if g in kept} == kept
+    assert kept and largest not in part_paths(cell) and not list(cell.glob(".*.tmp"))
+    assert command(*asked).returncode == 0
+    assert part_paths(cell).keys() == parts.keys()

@@ -4,15 +4,19 @@ import json
 import time
 from pathlib import Path
 
+import formats
 import pytest
+import torch
 from families import build, save
 
 from lastword.errors import InputError
-from lastword.lab.paper import GridModel, read_grid
+from lastword.lab.paper import GridModel, Volume, read_grid
 from lastword.lab.report.published import checkpoints, read_published
-from lastword.model import named
+from lastword.model import forecast as forecasts
+from lastword.model import memory, named, quantisation
 from lastword.model.forecast import forecast
 from lastword.model.options import LoadOptions
+from lastword.text.items import Item
 
 MODELS = ["lastword/demo-organism", "lastword/demo-control"]
 REAL = "lastword/smollm2-135m"
@@ -79,6 +83,40 @@ def test_a_header_tells_what_one_token_goes_through(family, tmp_path):
     reads = 2.0 * head * (config.num_hidden_layers + 1)
     assert own.operations(7, 3) == pytest.approx(7 * 2 * expected + 3 * reads)
     assert forecast(LoadOptions(str(tmp_path / "nothing"))).missing[0].startswith("no model at")
+
+
+@pytest.mark.parametrize(("capability", "has_kernels"), [((8, 0), False), ((9, 0), True)])
+def test_fp8_on_a_gpu_takes_what_it_becomes_there(capability, has_kernels, tmp_path, monkeypatch):
+    # A stand-in for a GPU and for the package: neither is here.
+    pytest.importorskip("accelerate")
+    save(tmp_path / "model", "llama", hidden_size=128, intermediate_size=256, head_dim=32)
+    formats.write_fp8(tmp_path / "model", tmp_path / "stored", tmp_path / "twin")
+    cuda = torch.device("cuda")
+    monkeypatch.setattr(forecasts, "device_of", lambda _: cuda)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    monkeypatch.setattr(memory, "available", lambda _: None)
+    monkeypatch.setattr(memory, "default_batch_tokens", lambda *_: 64)
+    monkeypatch.setattr(
+        quantisation, "find_spec", lambda name: name != "kernels" or has_kernels or None
+    )
+    options = LoadOptions(str(tmp_path / "stored"), dtype="bfloat16")
+    on_gpu = forecast(options)
+    monkeypatch.setattr(forecasts, "device_of", lambda _: torch.device("cpu"))
+    dense = forecast(options)
+    assert on_gpu.missing == () and on_gpu.need is not None and dense.need is not None
+    if has_kernels:  # a byte a weight, and the scales
+        assert on_gpu.need.weights < 0.8 * dense.need.weights
+    else:  # transformers makes bfloat16 of it
+        assert on_gpu.need.weights == dense.need.weights
+
+
+def test_a_preamble_is_counted_once():
+    items = [
+        Item(prompt="x" * 400 + q, candidates=("a" * 8, "b" * 4)) for q in ("y" * 40, "z" * 80)
+    ]
+    volume = Volume.of(items)
+    assert volume.reads == 24 // 4
+    assert volume.tokens == (400 + 40 + 80) // 4 + 24 // 4
 
 
 def test_a_plan_needs_no_weights_and_names_what_is_missing(run, tmp_path):

@@ -29,7 +29,7 @@ from lastword.records.cells import cells
 from lastword.records.frame import load_records
 from lastword.records.info import find_cells, folder_name, plan_of, read_run, read_runs
 from lastword.records.merge import merge
-from lastword.records.parts import missing_places, serialise
+from lastword.records.parts import missing_places, read_part, serialise
 from lastword.records.run import Run, Shard
 from lastword.records.stored import read_cells
 
@@ -170,6 +170,21 @@ def test_a_torn_part_is_set_aside_and_done_again(tmp_path, whole, damage):
     assert [p.name for p in outcome.set_aside] == ["part-00002.parquet.torn-1"]
     assert len(double.groups) == 1 and outcome.resumed == 17
     assert_same(cell, whole)
+
+
+def test_whatever_is_torn_of_a_part_it_is_a_record_error(tmp_path, whole):
+    content, draw, refused = parts(whole)[2].read_bytes(), random.Random(3), 0
+    for _ in range(400):
+        torn = bytearray(content)
+        for _ in range(draw.randrange(1, 4)):
+            torn[draw.randrange(len(torn) // 2, len(torn))] = draw.randrange(256)
+        (tmp_path / "part.parquet").write_bytes(torn)
+        try:
+            read_part(tmp_path / "part.parquet")
+        except RecordError as error:
+            refused += 1
+            assert "\n" not in str(error)
+    assert refused > 300
 
 
 def test_a_stray_temporary_file_is_cleared_and_never_read(tmp_path, whole):
@@ -464,6 +479,23 @@ def test_a_disk_that_fills_is_one_line_and_leaves_whole_records(tmp_path, whole,
     assert not list(cell.glob(".*.tmp"))
     runner.execute(double, work, tmp_path)
     assert_same(cell, whole)
+
+
+def test_a_torn_part_is_set_aside_on_a_full_disk_too(tmp_path, monkeypatch):
+    victim = parts(run(tmp_path))[2]
+    victim.write_bytes(torn := victim.read_bytes()[:-9])
+    monkeypatch.setattr(writing, "open", no_space, raising=False)
+    with pytest.raises(RecordError, match="cannot write .*part-00002.*No space left on device"):
+        runner.execute(*job(tmp_path), tmp_path)
+    assert victim.with_name("part-00002.parquet.torn-1").read_bytes() == torn
+    assert not victim.exists()
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    double, work = job(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RecordError, match="cannot write .*file"):
+        runner.execute(double, work, tmp_path / "file")
 
 
 @pytest.mark.slow
