@@ -116,14 +116,14 @@ def test_doubts_about_a_table_name_their_rows_and_tidy_joins_labels() -> None:
     guessed, left, *doubts = labels.notes
     assert "id is column Ticket-ID" in guessed and left.startswith("1 row ")
     assert any("` Kasse` (1 row)" in line and "`tidy`" in line for line in doubts)
-    assert any("`LAGER` (1 row)" in line and "--tidy" in line for line in doubts)
+    assert any("`LAGER` (1 row)" in line and "`tidy`" in line for line in doubts)
     assert any("`Hof` (row T13 (row 15))" in line for line in doubts)
     assert any("row T4 (`Lager`) and row T12 (` Kasse`)" in line for line in doubts)
     tidy = read_labels(MESSY, Named(tidy=True))
     assert tidy.question is not None
     assert [o.text for o in tidy.question.options] == ["Hof", "Kasse", "Lager"]
     assert sum(line.startswith("joined: ") for line in tidy.notes) == 2
-    assert not any("--tidy" in line for line in tidy.notes)
+    assert not any("`tidy`" in line for line in tidy.notes)
 
 
 TWELVE = [f"parcel {letter} is not here" for letter in "abcdefghijkl"]
