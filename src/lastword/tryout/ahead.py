@@ -32,7 +32,8 @@ class ReadAhead(Tracer):
     """
 
     def __init__(self, tracer: Tracer) -> None:
-        self.__dict__ |= tracer.__dict__
+        invariant = tracer.factors or tracer.invariant
+        self._hold(tracer.backend, tracer.tokenizer, tracer.options, invariant)
         self._states: dict[Passage, np.ndarray] = {}
         self._decisions: dict[Hashable, Decision] = {}
 
