@@ -121,7 +121,7 @@ def test_the_index_shows_readme_with_links_that_lead_out_of_it():
     ours, theirs = link.findall(readme), link.findall(shown["readme"]["text"])
     assert "docs/images/correction.svg" in ours
     for relative, full in zip(ours, theirs, strict=True):
-        kind = "raw" if relative.endswith(".svg") else "blob"
+        kind = "raw" if relative.endswith((".png", ".svg")) else "blob"
         there = f"https://forge.example/me/lastword/{kind}/v{lastword.__version__}/{relative}"
         assert full == (relative if "://" in relative else there)
     unknown = metadata(REPOSITORY_URL="", CONTACT_EMAIL="")

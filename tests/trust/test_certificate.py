@@ -18,7 +18,14 @@ from lastword.errors import CertificateError, InputError
 from lastword.model.weights.identity import folder_digests, text_digest
 from lastword.records.explanation import explain
 from lastword.rule.theta import ScorerTheta, Theta
-from lastword.trust.certificate import Baseline, Certificate, CertifiedProbe, Subject, Tried
+from lastword.trust.certificate import (
+    Baseline,
+    Certificate,
+    CertifiedProbe,
+    Subject,
+    Tried,
+    defined,
+)
 from lastword.trust.policy import OFF, Policy, family
 from lastword.trust.terms import Terms
 
@@ -214,7 +221,7 @@ def test_counts_are_tested_again_when_a_certificate_is_read(tmp_path, terms, fix
         for p, s in family("mix").items()
     ]
     table = replace(GOOD, threshold=None).to_dict() | {
-        "tried": [asdict(own) for own in tried],
+        "tried": [defined(asdict(one)) for one in tried],
         "terms": {name: value for name, value in vars(terms).items() if value is not None},
     }
     if holds:

@@ -175,7 +175,8 @@ def _usual(runs: str) -> Terms:
     from lastword.trust.certificate import Certificate
 
     terms = Certificate.read(path).terms
-    say(f"the promise is that of {path}: {terms.promise}; --promise asks for another")
+    measure = "" if terms.objective is None else " in accuracy, not in its objective"
+    say(f"the promise is that of {path}: {terms.promise}{measure}; --promise asks for another")
     return Terms(terms.alpha, terms.delta, promise=terms.promise)
 
 
@@ -189,6 +190,8 @@ def _lines(certified: "Outcome", by: str | None, parts: "Sequence[Slice]") -> li
 
 
 def _to_dict(certified: "Outcome") -> dict[str, Any]:
+    from lastword.trust.certificate import defined
+
     finding, deferral = certified.finding, None
     if finding.deferral is not None:
         names = ("error", "threshold", "answered", "wrong")
@@ -205,7 +208,8 @@ def _to_dict(certified: "Outcome") -> dict[str, Any]:
         "needed": finding.needed,
         "deferral": deferral,
         "trials": [
-            {"policy": asdict(trial.policy), "certified": trial.certified, **asdict(trial.evidence)}
+            {"policy": asdict(trial.policy), "certified": trial.certified}
+            | defined(asdict(trial.evidence))
             for trial in finding.trials
         ],
     }

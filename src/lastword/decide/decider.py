@@ -522,7 +522,7 @@ class Decider:
             logits are not finite.
 
         Raises:
-            NonFiniteError: PooledStates or logits that are not finite.
+            NonFiniteError: States or logits that are not finite.
         """
         parts = [part for plan in plans for part in plan.parts]
         states = self._states(parts, any(plan.trajectory for plan in plans))
@@ -702,7 +702,7 @@ def read_states(
 
     Raises:
         ItemError: A text that cannot be read.
-        NonFiniteError: PooledStates that are not finite.
+        NonFiniteError: States that are not finite.
     """
     named: list[tuple[str, str | None]] = [(text, None) for text in texts]
     each = [read_passages(tracer, named, question, template, pooling) for pooling in poolings]
@@ -730,7 +730,7 @@ def _correction_of(correction: Correction | str, tracer: Tracer) -> Correction:
 
 def _read_probes(probes: Sequence[Probe | str | Path]) -> list[tuple[str, Probe]]:
     """Return probes with the names of their files; the same one twice is one."""
-    by_digest: dict[str, tuple[str, str, Probe]] = {}  # by digest
+    by_digest: dict[str, tuple[str, str, Probe]] = {}
     for one in probes:
         probe = one if isinstance(one, Probe) else Probe.read(one)
         name, where = "answer", "the one given"

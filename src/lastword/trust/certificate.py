@@ -386,7 +386,7 @@ class Certificate:
         """Say of it what a run or a service does: not what it is for, nor `drift`'s values."""
         left_out = ("schema", "reference", "subject", "means", "tried")
         entries = {name: value for name, value in self.to_dict().items() if name not in left_out}
-        return entries | {"subject": self.subject.digest, "counts": asdict(self.counts)}
+        return entries | {"subject": self.subject.digest, "counts": defined(asdict(self.counts))}
 
     def to_toml(self) -> str:
         """Return the file's text."""

@@ -287,9 +287,11 @@ def gain_over(trial: PolicyTrial, baselines: Sequence[GroupEvidence], terms: Ter
     Returns:
         None if there are no baselines, or the gain over one of them is not proven.
     """
-    terms = replace(terms, promise="gain", right=None)
+    if not baselines:
+        return None
+    terms = replace(terms, promise="gain", gain=True, right=None)
     trials = [PolicyTrial.of(trial.policy, one, trial.share, terms) for one in baselines]
-    if not trials or not all(one.certified and one.gain > 0 for one in trials):
+    if not all(one.certified and one.gain > 0 for one in trials):
         return None
     return min(one.worth(terms)["net_at_least"] for one in trials)
 

@@ -109,7 +109,7 @@ def judge(
         Examples(cell.model, len(cell.items), tuple(notes)),
         standings,
         replace(guarantee, sets=sets),
-        _depths(cell, contest),
+        _depths(cell, contest, objective),
     )
 
 
@@ -387,17 +387,23 @@ def _counted(name: str, right: int, evidence: GroupEvidence) -> Standing:
     return Standing(name, right / items, *bounds, fixed, broken, items=items)
 
 
-def _depths(cell: Cell, contest: Contest | None) -> DepthAccuracy:
+def _depths(cell: Cell, contest: Contest | None, objective: Objective | None) -> DepthAccuracy:
+    """Return what probes and the head reach by depth, its classes weighted as in the fits."""
     fit = controls(cell).fit
     middle = None if fit is None else fit.middle
     if contest is None or not len(contest.by_depth):
         return DepthAccuracy(middle=middle)
-    right = np.zeros(len(contest.by_depth))
+    right, sum_of_weights = np.zeros(len(contest.by_depth)), 0.0
     for places, frame in cell.slices("trajectory"):
         for place, S in zip(places, frame["trajectory"], strict=True):
-            truth = np.asarray(cell.items["truthful"].iloc[int(place)], dtype=bool)
-            right += truth[np.stack([*S]).argmax(axis=0)]
-    head = (right / len(cell.items)).tolist()
+            item = cell.items.iloc[int(place)]
+            truth = np.asarray(item["truthful"], dtype=bool)
+            weight = 1.0
+            if objective is not None:
+                weight = objective.weights[item["candidates"][int(truth.argmax())]]
+            right += weight * truth[np.stack([*S]).argmax(axis=0)]
+            sum_of_weights += weight
+    head = (right / sum_of_weights).tolist()
     pairs = tuple(zip(head, contest.by_depth.tolist(), strict=True))
     return DepthAccuracy(pairs, contest.curve, middle)
 

@@ -103,7 +103,7 @@ class TryJob:
             f"answer each: about {_duration(self._seconds())}, and at most "
             f"{_duration(self.budget)} for other prompts",
         ]
-        if self.items < self.terms.least:
+        if self.objective is None and self.items < self.terms.least:
             lines.append(
                 f"too few to certify anything: {self.terms.least} labels are needed. The results "
                 "are shown anyway"
@@ -223,6 +223,8 @@ class TryJob:
             return material
         # Fixed before the labels that test a probe are seen.
         made = [truths[i] for i in np.flatnonzero(material.made)]
+        if not made:
+            raise InputError("an objective needs labelled rows of at least two groups")
         return replace(material, objective=self.objective(made))
 
     def _certify(
@@ -297,7 +299,8 @@ class TryJob:
                 f"lastword serve {asked}",
             ]
             probe = contest.probe
-            if probe and is_probe(probe) and contest.line(probe).right > contest.model.right:
+            value = contest.value
+            if probe and is_probe(probe) and value(contest.line(probe)) > value(contest.model):
                 lines += [
                     "To serve an uncertified probe, fitted to all labels, at your own risk:",
                     f"lastword serve {asked}{questions} --probe {out / UNCERTIFIED}{unlike}",

@@ -136,7 +136,8 @@ def _certified_gain(on: _Compared, verdict: Verdict) -> str:
     sure = f"with {percent(1 - certificate.delta)} confidence"
     contest = verdict.contest
     over_model = gain(certificate.net_at_least, contest)
-    if simple is None or contest.value(simple) <= contest.value(on.model):
+    compared = len(certificate.baselines) > 1
+    if simple is None or not compared or contest.value(simple) <= contest.value(on.model):
         return f"certified gain: {over_model} {sure}"
     words = simple.name == WORDS
     name = "a bag of words" if words else f"always answering `{_largest(verdict)}`"
@@ -251,17 +252,18 @@ def _over_baselines(verdict: Verdict) -> Iterator[str]:
     """Say what the certificate states about the model and about the baselines."""
     certificate = verdict.certificate
     contest = verdict.contest
-    if not (baselines := certificate.baselines[1:]):
-        return
-    over, sure = "not certified", f"with {percent(1 - certificate.delta)} confidence"
-    if (least := certificate.over_baselines) is not None:
-        over = gain(least, contest)
-    figures = ", ".join(f"{line.name} {percent(line.right)}" for line in baselines)
-    yield (
-        f"Gain over the model: {gain(certificate.net_at_least, contest)}. Gain over the best "
-        f"baseline: {over} (accuracy: {figures} on the same labels). Each bound holds {sure}."
-    )
-    if contest.objective == "balanced":
+    if baselines := certificate.baselines[1:]:
+        over, sure = "not certified", f"with {percent(1 - certificate.delta)} confidence"
+        if (least := certificate.over_baselines) is not None:
+            over = gain(least, contest)
+        figures = ", ".join(f"{line.name} {percent(line.right)}" for line in baselines)
+        figures = f" (accuracy: {figures} on the same labels)"
+        yield (
+            f"Gain over the model: {gain(certificate.net_at_least, contest)}. Gain over the best "
+            f"baseline: {over}{figures if contest.objective == ACCURACY else ''}. "
+            f"Each bound holds {sure}."
+        )
+    if certificate.method is not None and contest.objective == "balanced":
         yield (
             "In these bounds, each class is weighted by its share of the labels that made the "
             "probe, so that the weights were fixed before the test."
@@ -282,6 +284,8 @@ def _proof(verdict: Verdict) -> Iterator[str]:
         verdict.contest.model
     ):
         yield from () if verdict.contest.useless else ["Keep the model as it is."]
+    elif verdict.contest.objective != ACCURACY and verdict.contest.probe is None:
+        yield "Some class has too few labels to fit a probe: label more of its rows."
     elif (needed := certificate.needed) is not None:
         yield (
             f"About {needed} labels would be enough to certify {in_words(best)}, "
@@ -396,9 +400,10 @@ def _layers(verdict: Verdict) -> Iterator[str]:
     if verdict.depths.by_depth:
         head, probe = np.array(verdict.depths.by_depth).T
         best = int(probe.argmax())
+        weighted = "" if verdict.contest.objective == ACCURACY else ", classes weighted"
         yield (
-            f"Accuracy by layer: a probe on layer {best} reaches {percent(probe[best])}, one on "
-            f"the last layer {percent(probe[-1])} (leave-one-out; the best layer is chosen in "
+            f"Accuracy by layer{weighted}: a probe on layer {best} reaches {percent(probe[best])}, "
+            f"one on the last layer {percent(probe[-1])} (leave-one-out; the best layer is chosen in "
             f"hindsight). Through the model's head the best is layer {int(head.argmax())}, with "
             f"{percent(head.max())}."
         )
