@@ -22,6 +22,7 @@ from lastword.decide.decider import Decider, subject_of
 from lastword.decide.plan import Plan
 from lastword.errors import InputError
 from lastword.files.annotated import Format, annotation_file, read_annotated
+from lastword.files.cells import cell_text
 from lastword.files.rows import read_objects
 from lastword.files.shorten import counted
 from lastword.files.strict_json import from_json, to_json
@@ -368,11 +369,11 @@ def _write_drawn(
     path: Path, rows: Mapping[str, Mapping[str, Any]], text: str, label: str, form: Format | None
 ) -> tuple[Path, Path | str]:
     """Write rows to label; return the file to label, and the one to give back."""
+    tasks = "" if form is None else annotation_file(form, rows, text, label)
     write_rows(path, [*rows.values()], label)
     if form is None:
         return path, path
-    other = path.with_suffix(f".{form}.json")
-    write_text(other, annotation_file(form, rows, text, label))
+    write_text(other := path.with_suffix(f".{form}.json"), tasks)
     return other, "EXPORTED.json"
 
 
@@ -464,19 +465,19 @@ def draw_first(source: str, named: Named, out: Path, form: Format | None = None)
     Raises:
         InputError: The rows were written before and have labels.
     """
-    rows = without_labels(source, named)
-    if not rows:
+    if not without_labels(source, named):
         return None
-    column, path = named.label or "label", out / FIRST_ROWS
+    table, columns = read_texts(source, named)
+    column, path = columns.label or "", out / FIRST_ROWS
     if path.exists() and any(row.get(column) for row in read_objects(path)):
         raise InputError(f"{path} has labels: give it by --next {path}, or move it away")
     out.mkdir(parents=True, exist_ok=True)
-    places = random_order(len(rows))[:FIRST]
-    drawn = {str(i + 1): rows[i] for i in places}
-    text = named.text if form is None else read_texts(source, named)[1].text
-    path, after = _write_drawn(path, drawn, text or "", column, form)
+    text, ids = columns.text or "", [*table]
+    order = [ids[i] for i in random_order(len(ids)) if cell_text(table[ids[i]].get(text)).strip()]
+    drawn = {id: table[id] for id in order[:FIRST]}
+    path, after = _write_drawn(path, drawn, text, column, form)
     return (
-        f"Nothing is labelled yet. Label the {counted(len(places), 'row')} in {path} (column "
+        f"Nothing is labelled yet. Label the {counted(len(drawn), 'row')} in {path} (column "
         f"`{column}`), drawn at random, and run the same command with --next {after}."
     )
 
