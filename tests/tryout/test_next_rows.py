@@ -186,6 +186,14 @@ def labelled_in_argilla(path: Path, truths: dict[str, str]) -> Path:
     return exported
 
 
+def renamed(exported: Path) -> Path:
+    """Rename the question of a file of labels."""
+    (path := exported.parent / "renamed.json").write_text(
+        exported.read_text().replace('"label"', '"sentiment"')
+    )
+    return path
+
+
 TOOLS = {"label-studio": labelled_by_label_studio, "argilla": labelled_in_argilla}
 
 
@@ -200,7 +208,10 @@ def test_both_rounds_can_be_labelled_in_an_annotation_tool(form: Format, tmp_pat
     drawn = out / f"first.{form}.json"
     assert said is not None and str(drawn) in said and "--next EXPORTED.json" in said
     assert "animal" not in drawn.read_text()  # nothing suggests a label
-    labels = read_round(str(path), named, TOOLS[form](drawn, truths), out)
+    exported = TOOLS[form](drawn, truths)
+    with pytest.raises(InputError, match="no column 'label' for the labels; it has .*sentiment"):
+        read_round(str(path), named, renamed(exported), out)
+    labels = read_round(str(path), named, exported, out)
     assert len(labels.rows) == FIRST - 1
     assert all(truths[text] == truth for text, _, truth, *_ in labels.rows)
     # Round two: the first labels are in first.csv, whatever they were given by.
@@ -214,6 +225,10 @@ def test_both_rounds_can_be_labelled_in_an_annotation_tool(form: Format, tmp_pat
     assert "--next EXPORTED.json" in said
     again = read_round(str(path), named, exported, out)
     assert again.rows == labels.rows
+    state = (out / "next.json").read_bytes()
+    with pytest.raises(InputError, match="no column 'label' for the labels; it has .*sentiment"):
+        finish(out, Tracer.demo(), again, renamed(exported))
+    assert (out / "next.json").read_bytes() == state
     proof = finish(out, Tracer.demo(), again, exported)
     assert proof.drawn == DrawnRows(90, 40, 40, 39, 1, 1) and proof.certificate is not None
 

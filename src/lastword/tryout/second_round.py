@@ -434,7 +434,7 @@ def _told(second: SecondRound, labels: Labels, path: Path) -> dict[str, str | No
     told: dict[str, str | None] = dict.fromkeys(drawn.values())
     seen: set[str] = set()
     columns = labels.columns
-    for place, row in enumerate(read_annotated(path), start=1):
+    for place, row in enumerate(_labelled_rows(path, _label_column(labels)), start=1):
         text, name = row.get(columns.text or ""), row.get(columns.id or "") or f"row {place}"
         id = drawn.get(text if isinstance(text, str) else "")
         if id is None:
@@ -444,8 +444,20 @@ def _told(second: SecondRound, labels: Labels, path: Path) -> dict[str, str | No
         if id in seen:
             raise InputError(f"{path}, {name}: the row is there twice")
         seen.add(id)
-        told[id] = str(row.get(_label_column(labels)) or "").strip() or None
+        told[id] = cell_text(row.get(_label_column(labels))).strip() or None
     return told
+
+
+def _labelled_rows(path: Path, column: str) -> list[dict[str, Any]]:
+    """Return the rows of a file that has a column of labels."""
+    rows = read_annotated(path)
+    if not any(column in row for row in rows):
+        columns = ", ".join(dict.fromkeys(name for row in rows for name in row))
+        raise InputError(
+            f"{path} has no column {column!r} for the labels; it has {columns}. Rename the column, "
+            f"or the question of the annotation tool, to {column!r}"
+        )
+    return rows
 
 
 def _require_table(second: SecondRound, labels: Labels) -> None:
@@ -522,7 +534,7 @@ def with_first(source: str, named: Named, path: Path, out: Path) -> Labels:
     for row in table:
         row.setdefault(column, None)
     places = {_content(row, column): row for row in reversed(table)}
-    first = read_annotated(path)
+    first = _labelled_rows(path, column)
     for place, row in enumerate(first, start=1):
         same = places.get(_content(row, column))
         if same is None:
