@@ -59,6 +59,8 @@ def test_a_template_of_ones_own(tmp_path):
     assert item_of("Hm.", TEAM, template).prompt == "choice: Hm. billing"
     with pytest.raises(InputError, match="no template 'decide/nothing'; known: decide/plain"):
         template_of("decide/nothing")
+    path.write_text("{% if kind == 'score' %}{{ input }}{% endif %} {{ instructions }}")
+    assert template_of(str(path)).name == "user/mine"
     path.write_text("{{ instructions }} {{ kind }}")
     with pytest.raises(InputError, match="one prompt for all texts"):
         template_of(str(path))

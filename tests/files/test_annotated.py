@@ -79,6 +79,13 @@ def test_skipped_tasks_have_no_label_and_several_choices_are_an_error() -> None:
     assert many.error is not None
 
 
+def test_null_is_no_response_and_metadata_is_an_object(tmp_path: Path) -> None:
+    values = [record("a", None, "good"), record("b", "good") | {"metadata": ["7"]}]
+    one, other = annotated_rows([Row("row 1", values[0]), Row("row 2", values[1])])
+    assert one.value == {"text": "a", "nr": "7", "tone": "good"}
+    assert other.error == "its metadata is list, expected an object"
+
+
 def test_other_rows_stay_as_they_are() -> None:
     rows = [
         Row("row 1", {"text": "a", "data": {"x": 1}, "label": "b"}),
@@ -98,9 +105,10 @@ def test_the_table_of_a_try_can_be_an_export(made: Any, tmp_path: Path) -> None:
     lines = tmp_path / "export.jsonl"
     lines.write_text("\n".join(json.dumps(value) for value in values))
     assert read_labels(lines).rows == labels.rows
-    (tmp_path / "bad.json").write_text(json.dumps([made("a", "good", "bad"), made("b", "bad")]))
-    with pytest.raises(InputError, match="row 1: its annotators disagree"):
-        read_annotated(tmp_path / "bad.json")
+    (bad := tmp_path / "bad.json").write_text(json.dumps([made("a", "good", "bad")]))
+    for read in (read_annotated, read_labels):
+        with pytest.raises(InputError, match="row 1: its annotators disagree: 'good' and 'bad'$"):
+            read(bad)
 
 
 def test_rows_are_written_in_the_forms_that_the_tools_import(tmp_path: Path) -> None:

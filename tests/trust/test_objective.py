@@ -51,7 +51,7 @@ def test_the_p_value_is_the_product_of_the_stakes():
     assert betting_p(values, counts, least, bound + 1e-3) > 0.2
 
 
-COSTS = Objective.of_costs(OPTIONS, {"bad": {"good": 10.0}, "good": {"bad": 1.0}})
+COSTS = Objective.of_costs(OPTIONS, {"bad": {"good": 10}, "good": {"bad": 1}})
 
 
 @pytest.mark.parametrize("fixed", [COSTS, None], ids=["cost", "balanced"])
@@ -125,6 +125,15 @@ def test_costs_that_are_none_are_refused_by_name(tmp_path: Path, text: str, faul
     (path := tmp_path / "costs.toml").write_text(text)
     with pytest.raises(InputError, match=fault):
         objective_from(f"cost={path}", OPTIONS)
+    for name, rows, why in (
+        ("a.csv", "truth,bad,good\nbad,0,10\nbad,0,1\n", "row 2: 'bad' has a row already"),
+        ("a.jsonl", '{"truth": "bad", "good": 10}\n{}\n', "row 2 is empty"),
+    ):
+        (path := tmp_path / name).write_text(rows)
+        with pytest.raises(InputError, match=why):
+            objective_from(f"cost={path}", OPTIONS)
+    with pytest.raises(InputError, match="at least 2 options, not 1"):
+        Objective.balanced(["bad"], ["bad"])
     with pytest.raises(InputError, match="accuracy, balanced or cost=FILE"):
         objective_from("recall", OPTIONS)
     with pytest.raises(InputError, match="same options for every row"):

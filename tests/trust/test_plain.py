@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -108,7 +109,7 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
-def run(*command: object, **more: str):
+def run(*command: object, **more: Any):
     return CliRunner().invoke(app, [*map(str, command)], **more)
 
 
@@ -163,6 +164,10 @@ def test_a_monitor_lets_through_counts_and_ends_with_3(table, tmp_path):
     assert fine.exit_code == 0 and json.loads(fine.stdout)["labelled"] == 1
     bad = run("monitor", out, input="[1]\n")
     assert bad.exit_code == 1 and "line 1" in str(bad.exception)
+    (file := tmp_path / "stream.jsonl").write_bytes(json.dumps(lines[0]).encode() + b"\n\xe9\n")
+    for given in (run("monitor", out, file), run("monitor", out, input=file.read_bytes())):
+        assert isinstance(given.exception, InputError)
+        assert "line 2 is not an object in UTF-8" in str(given.exception)
 
 
 @pytest.mark.parametrize(

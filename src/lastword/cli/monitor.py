@@ -2,9 +2,10 @@
 
 import json as json_
 import sys
-from io import TextIOWrapper
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated
 
 import typer
 
@@ -57,22 +58,22 @@ def monitor(
         raise typer.Exit(_ALARM)
 
 
-def _opened(path: Path) -> TextIO:
+def _opened(path: Path) -> AbstractContextManager[Iterable[bytes]]:
     if path == Path("-"):
-        return TextIOWrapper(sys.stdin.buffer, encoding="utf-8")
+        return nullcontext(sys.stdin.buffer)
     try:
-        return path.open(encoding="utf-8")
+        return path.open("rb")
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def _entry(line: str, place: int) -> tuple[str, float | None, str | None]:
+def _entry(line: bytes, place: int) -> tuple[str, float | None, str | None]:
     try:
-        value = json_.loads(line)
+        value = json_.loads(line.decode())
         prediction, confidence = value["prediction"], value.get("confidence")
         confidence = None if confidence is None else float(confidence)
         truth = value.get("truth")
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         form = '{"prediction": "a", "confidence": 0.9, "truth": "a"}'
-        raise InputError(f"line {place} is not an object such as {form}") from error
+        raise InputError(f"line {place} is not an object in UTF-8 such as {form}") from error
     return str(prediction), confidence, None if truth in (None, "") else str(truth)

@@ -12,7 +12,7 @@ from pathlib import Path
 from lastword.decide.item import fields_of
 from lastword.errors import InputError
 from lastword.text.prompt_template import Template, template_name
-from lastword.text.question import Choice
+from lastword.text.question import Choice, Predicate, Score
 
 _DESCRIBED = (
     "{% for option in options if option.description %}"
@@ -65,8 +65,9 @@ def template_of(name: str) -> Template:
         names = ", ".join(TEMPLATES)
         raise InputError(f"no template {name!r}; known: {names}, or the path of a Jinja file")
     template = Template.from_file(path)
-    question = Choice("Which?", ["a", "b"])
-    prompts = {template.render(fields_of(text, question)) for text in ("first", "second")}
-    if len(prompts) == 1:
+    options = ["a", "b"]
+    kinds = Choice("Which?", options), Predicate("Is it?"), Score("How much?", options)
+    fields = ([fields_of(text, kind) for text in ("first", "second")] for kind in kinds)
+    if all(template.render(first) == template.render(second) for first, second in fields):
         raise InputError(f"{name} writes one prompt for all texts: show {{{{ input }}}} in it")
     return template

@@ -31,7 +31,7 @@ def read_annotated(path: Path) -> list[dict[str, Any]]:
     Raises:
         InputError: Unreadable, or annotators disagree.
     """
-    rows = require_rows(annotated_rows(read_rows(path)), path)
+    rows = annotated_rows(require_rows(read_rows(path), path))
     if bad := [row for row in rows if row.error is not None]:
         raise InputError(f"cannot read {path}: {bad[0].place}: {bad[0].error}")
     return [row.value for row in rows]
@@ -50,7 +50,7 @@ def annotation_file(
     """
     made: list[dict[str, Any]] = []
     for id, row in rows.items():
-        columns = {name: cell for name, cell in row.items() if name != label and cell is not None}
+        columns = {n: cell for n, cell in row.items() if n != label and cell not in (None, "")}
         if form == "label-studio":
             made.append({"data": columns})
             continue
@@ -88,8 +88,12 @@ def _record(row: Row) -> Row | None:
                 (question, [response["value"]])
                 for question, those in responses.items()
                 for response in those
+                if response["value"] is not None
             )
-            metadata: Any = rest.get("metadata") or {}
+            metadata = rest.get("metadata") or {}
+            if not isinstance(metadata, Mapping):
+                kind = type(metadata).__name__
+                return Row(row.place, error=f"its metadata is {kind}, expected an object")
             return _with_labels(row, {**metadata, **fields}, given)
     return None
 

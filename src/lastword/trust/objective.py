@@ -57,7 +57,7 @@ class Objective:
         worth: Of each answer (column) by truth (row), in the order of the options.
 
     Raises:
-        InputError: The right answer is not worth most.
+        InputError: The right answer is not worth most, or there is one option only.
     """
 
     name: Literal["balanced", "cost"]
@@ -66,6 +66,8 @@ class Objective:
 
     def __post_init__(self) -> None:
         """Refuse a table of another size, or one that asks for wrong answers."""
+        if len(self.options) < 2:
+            raise InputError(f"an objective needs at least 2 options, not {len(self.options)}")
         shape = {len(row) for row in self.worth} | {len(self.worth)}
         if shape != {len(self.options)} or not np.isfinite(self.worth).all():
             raise InputError("an objective is a finite number per truth and answer")
@@ -82,7 +84,7 @@ class Objective:
 
     @classmethod
     def of_costs(
-        cls, options: Sequence[str], costs: Mapping[str, Mapping[str, float]]
+        cls, options: Sequence[str], costs: Mapping[str, Mapping[str, int | float]]
     ) -> "Objective":
         """Return the objective of a cost per truth and answer.
 
@@ -97,7 +99,7 @@ class Objective:
             row = {truth: 0.0} | dict(costs.get(truth, {}))
             if missing := [answer for answer in options if answer not in row]:
                 raise InputError(f"no cost of the answer {missing[0]!r} to {truth!r}")
-            rows.append(tuple(-row[answer] for answer in options))
+            rows.append(tuple(-float(row[answer]) for answer in options))
         return cls("cost", tuple(options), tuple(rows))
 
     @property
@@ -193,7 +195,7 @@ def read_costs(path: Path) -> dict[str, dict[str, float]]:
     table per truth. The right answer costs nothing if it is left out.
 
     Raises:
-        InputError: The file cannot be read, or a cost is no number.
+        InputError: The file cannot be read, a truth has two rows, or a cost is no number.
     """
     if path.suffix.lower() == ".toml":
         try:
@@ -201,13 +203,20 @@ def read_costs(path: Path) -> dict[str, dict[str, float]]:
         except (OSError, ValueError) as error:
             raise InputError(f"cannot read the costs: {error}") from error
     else:
-        rows = {str(truth): row for truth, row in map(_named, read_objects(path))}
+        rows = _by_truth(read_objects(path))
     return {truth: _costs(truth, row) for truth, row in rows.items()}
 
 
-def _named(row: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    (_, truth), *costs = row.items()
-    return truth, {answer: cost for answer, cost in costs if cost not in (None, "")}
+def _by_truth(table: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    rows: dict[str, dict[str, Any]] = {}
+    for place, row in enumerate(table, start=1):
+        if not row:
+            raise InputError(f"row {place} is empty; expected a truth and a cost per answer")
+        (_, truth), *costs = row.items()
+        if str(truth) in rows:
+            raise InputError(f"row {place}: {truth!r} has a row already; remove one of them")
+        rows[str(truth)] = {answer: cost for answer, cost in costs if cost not in (None, "")}
+    return rows
 
 
 def _costs(truth: str, row: Any) -> dict[str, float]:

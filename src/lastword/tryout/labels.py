@@ -222,8 +222,10 @@ def without_labels(source: str, named: Named) -> list[dict[str, Any]]:
 
 def _file(path: Path, named: Named, notes: list[str]) -> list[Row]:
     """Return the rows of a file that can be read; the others are noted."""
-    rows = require_rows(annotated_rows(read_rows(path, notes.append, named.encoding)), path)
+    rows = annotated_rows(require_rows(read_rows(path, notes.append, named.encoding), path))
     bad = [f"{row.place}: {row.error}" for row in rows if row.error is not None]
+    if len(bad) == len(rows):
+        raise InputError(f"cannot read {path}: {bad[0]}")
     notes += [f"left out {counted(len(bad), 'row')}: {_some(bad)}"] if bad else []
     return [row.value for row in rows if row.error is None]
 

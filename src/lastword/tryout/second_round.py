@@ -22,6 +22,7 @@ from lastword.decide.decider import Decider, subject_of
 from lastword.decide.plan import Plan
 from lastword.errors import InputError
 from lastword.files.annotated import Format, annotation_file, read_annotated
+from lastword.files.cells import cell_text
 from lastword.files.rows import read_objects
 from lastword.files.shorten import counted
 from lastword.files.strict_json import from_json, to_json
@@ -368,11 +369,11 @@ def _write_drawn(
     path: Path, rows: Mapping[str, Mapping[str, Any]], text: str, label: str, form: Format | None
 ) -> tuple[Path, Path | str]:
     """Write rows to label; return the file to label, and the one to give back."""
+    tasks = "" if form is None else annotation_file(form, rows, text, label)
     write_rows(path, [*rows.values()], label)
     if form is None:
         return path, path
-    other = path.with_suffix(f".{form}.json")
-    write_text(other, annotation_file(form, rows, text, label))
+    write_text(other := path.with_suffix(f".{form}.json"), tasks)
     return other, "EXPORTED.json"
 
 
@@ -433,7 +434,7 @@ def _told(second: SecondRound, labels: Labels, path: Path) -> dict[str, str | No
     told: dict[str, str | None] = dict.fromkeys(drawn.values())
     seen: set[str] = set()
     columns = labels.columns
-    for place, row in enumerate(read_annotated(path), start=1):
+    for place, row in enumerate(_labelled_rows(path, _label_column(labels)), start=1):
         text, name = row.get(columns.text or ""), row.get(columns.id or "") or f"row {place}"
         id = drawn.get(text if isinstance(text, str) else "")
         if id is None:
@@ -443,8 +444,20 @@ def _told(second: SecondRound, labels: Labels, path: Path) -> dict[str, str | No
         if id in seen:
             raise InputError(f"{path}, {name}: the row is there twice")
         seen.add(id)
-        told[id] = str(row.get(_label_column(labels)) or "").strip() or None
+        told[id] = cell_text(row.get(_label_column(labels))).strip() or None
     return told
+
+
+def _labelled_rows(path: Path, column: str) -> list[dict[str, Any]]:
+    """Return the rows of a file that has a column of labels."""
+    rows = read_annotated(path)
+    if not any(column in row for row in rows):
+        columns = ", ".join(dict.fromkeys(name for row in rows for name in row))
+        raise InputError(
+            f"{path} has no column {column!r} for the labels; it has {columns}. Rename the column, "
+            f"or the question of the annotation tool, to {column!r}"
+        )
+    return rows
 
 
 def _require_table(second: SecondRound, labels: Labels) -> None:
@@ -464,19 +477,19 @@ def draw_first(source: str, named: Named, out: Path, form: Format | None = None)
     Raises:
         InputError: The rows were written before and have labels.
     """
-    rows = without_labels(source, named)
-    if not rows:
+    if not without_labels(source, named):
         return None
-    column, path = named.label or "label", out / FIRST_ROWS
+    table, columns = read_texts(source, named)
+    column, path = columns.label or "", out / FIRST_ROWS
     if path.exists() and any(row.get(column) for row in read_objects(path)):
         raise InputError(f"{path} has labels: give it by --next {path}, or move it away")
     out.mkdir(parents=True, exist_ok=True)
-    places = random_order(len(rows))[:FIRST]
-    drawn = {str(i + 1): rows[i] for i in places}
-    text = named.text if form is None else read_texts(source, named)[1].text
-    path, after = _write_drawn(path, drawn, text or "", column, form)
+    text, ids = columns.text or "", [*table]
+    order = [ids[i] for i in random_order(len(ids)) if cell_text(table[ids[i]].get(text)).strip()]
+    drawn = {id: table[id] for id in order[:FIRST]}
+    path, after = _write_drawn(path, drawn, text, column, form)
     return (
-        f"Nothing is labelled yet. Label the {counted(len(places), 'row')} in {path} (column "
+        f"Nothing is labelled yet. Label the {counted(len(drawn), 'row')} in {path} (column "
         f"`{column}`), drawn at random, and run the same command with --next {after}."
     )
 
@@ -514,28 +527,30 @@ def with_first(source: str, named: Named, path: Path, out: Path) -> Labels:
     Those of an annotation tool are written to `first.csv` too, where later rounds find them.
 
     Raises:
-        InputError: A row of the file is none of the table.
+        InputError: The file has no labels, or a row or label that does not fit the table. Nothing
+            is written then.
     """
-    column = named.label or "label"
-    table = [dict(row) for row in read_objects(Path(source))]
-    for row in table:
-        row.setdefault(column, None)
+    rows, columns = read_texts(source, named)
+    column, table = columns.label or "", [dict(row) for row in rows.values()]
     places = {_content(row, column): row for row in reversed(table)}
-    first = read_annotated(path)
+    first = _labelled_rows(path, column)
     for place, row in enumerate(first, start=1):
         same = places.get(_content(row, column))
         if same is None:
             raise InputError(f"{path}, row {place}: no row of {source} is like it; was it edited?")
         same[column] = row.get(column)
-    if path.name != FIRST_ROWS:
-        values = [row.get(column) or "" for row in first]
-        write_rows(out / FIRST_ROWS, first, column, values)
     named = Named(**vars(named) | {"label": column})
-    return Labels(**vars(read_labels(table, named)) | {"name": Path(source).stem})
+    labels = Labels(**vars(read_labels(table, named)) | {"name": Path(source).stem})
+    if path.name != FIRST_ROWS:
+        out.mkdir(parents=True, exist_ok=True)
+        values = [cell_text(row.get(column)) for row in first]
+        write_rows(out / FIRST_ROWS, first, column, values)
+    return labels
 
 
 def _content(row: Mapping[str, Any], label: str) -> str:
-    return to_json({name: cell for name, cell in sorted(row.items()) if name != label and cell})
+    texts = {name: cell_text(cell) for name, cell in sorted(row.items()) if name != label}
+    return to_json({name: text for name, text in texts.items() if text})
 
 
 def write_rows(
@@ -547,6 +562,6 @@ def write_rows(
     text = io.StringIO()
     writer = csv.DictWriter(text, columns)
     writer.writeheader()
-    pairs = zip(rows, values, strict=True)
-    writer.writerows([{**row, label: value} for row, value in pairs])
+    for row, value in zip(rows, values, strict=True):
+        writer.writerow({name: cell_text(cell) for name, cell in row.items()} | {label: value})
     write_text(path, text.getvalue())
