@@ -14,13 +14,13 @@ from lastword.cli.progress import waiting
 from lastword.errors import InputError
 from lastword.files.strict_json import to_json
 from lastword.trust.policy import Promise
-from lastword.trust.terms import Terms
 
 _table = partial(typer.Option, rich_help_panel="Table of predictions (guessed if left out)")
 
 if TYPE_CHECKING:
     from lastword.trust.certification import Outcome
     from lastword.trust.slices import Slice
+    from lastword.trust.terms import Terms
 
 
 def certify(
@@ -118,6 +118,8 @@ def certify(
         shares = delta or 0.05, error or 0.05
         certify_table(Path(runs), columns, name, encoding, *shares, by, out, json=json)
         return
+    from lastword.trust.terms import Terms
+
     usual = _usual(runs) if promise is None else Terms(promise=promise)
     terms = Terms(
         alpha=usual.alpha if alpha is None else alpha,
@@ -167,8 +169,10 @@ def certify(
         typer.echo(printable(line))
 
 
-def _usual(runs: str) -> Terms:
+def _usual(runs: str) -> "Terms":
     """Return the promise of the certificate that `lastword try` left in a folder, or ours."""
+    from lastword.trust.terms import Terms
+
     path = Path(runs) / "certificate.toml"
     if not path.is_file():
         return Terms()

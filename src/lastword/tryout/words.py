@@ -403,8 +403,8 @@ def _layers(verdict: Verdict) -> Iterator[str]:
         weighted = "" if verdict.contest.objective == ACCURACY else ", classes weighted"
         yield (
             f"Accuracy by layer{weighted}: a probe on layer {best} reaches {percent(probe[best])}, "
-            f"one on the last layer {percent(probe[-1])} (leave-one-out; the best layer is chosen in "
-            f"hindsight). Through the model's head the best is layer {int(head.argmax())}, with "
+            f"one on the last layer {percent(probe[-1])} (leave-one-out; the best layer is chosen "
+            f"in hindsight). Through the model's head the best is layer {int(head.argmax())}, with "
             f"{percent(head.max())}."
         )
 
