@@ -3,7 +3,9 @@
 import csv
 import json
 from dataclasses import replace
+from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -231,6 +233,49 @@ def test_both_rounds_can_be_labelled_in_an_annotation_tool(form: Format, tmp_pat
     assert (out / "next.json").read_bytes() == state
     proof = finish(out, Tracer.demo(), again, exported)
     assert proof.drawn == DrawnRows(90, 40, 40, 39, 1, 1) and proof.certificate is not None
+
+
+def write_as(kind: str, path: Path, rows: list[dict[str, Any]]) -> None:
+    if kind == "parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.Table.from_pylist(rows), path)
+        return
+    if kind == "label-studio":
+        rows = [{"data": row} for row in rows]
+    elif kind == "argilla":
+        rows = [{"fields": row, "metadata": {}, "responses": {}} for row in rows]
+    path.write_text("\n".join(json.dumps(row, default=str) for row in rows))
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "label-studio", "argilla"])
+def test_round_one_takes_tables_of_every_kind(kind: str, tmp_path: Path) -> None:
+    texts = [*(row["text"] for row in table(FIRST)), None, " "]
+    rows: list[dict[str, Any]] = [
+        {"text": text, "nr": i, "day": date(2026, 1, 1) + timedelta(i), "tags": ["é", str(i)]}
+        for i, text in enumerate(texts)
+    ]
+    write_as(kind, path := tmp_path / f"texts.{kind}", rows)
+    named, out = Named(choices="animal,money"), tmp_path / "out"
+    assert draw_first(str(path), named, out, "argilla") is not None
+    truths = {row["text"]: row["label"] for row in table(FIRST)}
+    exported = labelled_in_argilla(out / "first.argilla.json", truths)
+    labels = read_round(str(path), named, exported, out)
+    assert {text for text, *_ in labels.rows} < {*truths} and len(labels.rows) == FIRST - 1
+    assert read_round(str(path), named, out / "first.csv", out).rows == labels.rows
+
+
+def test_round_one_reads_the_table_in_its_encoding(tmp_path: Path) -> None:
+    rows = [{"text": f"{row['text']} é"} for row in table(20)]
+    (path := tmp_path / "texts.csv").write_text(
+        "text\n" + "\n".join(r["text"] for r in rows), "cp1252"
+    )
+    named, out = Named(choices="animal,money", encoding="cp1252"), tmp_path / "out"
+    assert draw_first(str(path), named, out) is not None
+    first = [row | {"label": "animal"} for row in read_objects(out / "first.csv")]
+    labels = read_round(str(path), named, write(out / "first.csv", first), out)
+    assert len(labels.rows) == 20
 
 
 def test_a_file_of_labels_without_a_second_round_is_refused(tmp_path: Path) -> None:

@@ -529,10 +529,8 @@ def with_first(source: str, named: Named, path: Path, out: Path) -> Labels:
     Raises:
         InputError: A row of the file is none of the table.
     """
-    column = named.label or "label"
-    table = [dict(row) for row in read_objects(Path(source))]
-    for row in table:
-        row.setdefault(column, None)
+    rows, columns = read_texts(source, named)
+    column, table = columns.label or "", [dict(row) for row in rows.values()]
     places = {_content(row, column): row for row in reversed(table)}
     first = _labelled_rows(path, column)
     for place, row in enumerate(first, start=1):
@@ -541,14 +539,15 @@ def with_first(source: str, named: Named, path: Path, out: Path) -> Labels:
             raise InputError(f"{path}, row {place}: no row of {source} is like it; was it edited?")
         same[column] = row.get(column)
     if path.name != FIRST_ROWS:
-        values = [row.get(column) or "" for row in first]
+        values = [cell_text(row.get(column)) for row in first]
         write_rows(out / FIRST_ROWS, first, column, values)
     named = Named(**vars(named) | {"label": column})
     return Labels(**vars(read_labels(table, named)) | {"name": Path(source).stem})
 
 
 def _content(row: Mapping[str, Any], label: str) -> str:
-    return to_json({name: cell for name, cell in sorted(row.items()) if name != label and cell})
+    texts = {name: cell_text(cell) for name, cell in sorted(row.items()) if name != label}
+    return to_json({name: text for name, text in texts.items() if text})
 
 
 def write_rows(
@@ -560,6 +559,6 @@ def write_rows(
     text = io.StringIO()
     writer = csv.DictWriter(text, columns)
     writer.writeheader()
-    pairs = zip(rows, values, strict=True)
-    writer.writerows([{**row, label: value} for row, value in pairs])
+    for row, value in zip(rows, values, strict=True):
+        writer.writerow({name: cell_text(cell) for name, cell in row.items()} | {label: value})
     write_text(path, text.getvalue())
