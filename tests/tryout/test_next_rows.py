@@ -211,9 +211,16 @@ def test_both_rounds_can_be_labelled_in_an_annotation_tool(form: Format, tmp_pat
     assert said is not None and str(drawn) in said and "--next EXPORTED.json" in said
     assert "animal" not in drawn.read_text()  # nothing suggests a label
     exported = TOOLS[form](drawn, truths)
+    before, new = (out / "first.csv").read_bytes(), tmp_path / "new"
     with pytest.raises(InputError, match="no column 'label' for the labels; it has .*sentiment"):
         read_round(str(path), named, renamed(exported), out)
-    labels = read_round(str(path), named, exported, out)
+    for folder in (out, new):
+        with pytest.raises(InputError, match="'money' is not one of"):
+            read_round(str(path), Named(choices="animal,food"), exported, folder)
+    assert (out / "first.csv").read_bytes() == before and not new.exists()
+    labels = read_round(str(path), named, exported, new)
+    assert read_round(str(path), named, exported, out).rows == labels.rows
+    assert (out / "first.csv").read_bytes() == (new / "first.csv").read_bytes() != before
     assert len(labels.rows) == FIRST - 1
     assert all(truths[text] == truth for text, _, truth, *_ in labels.rows)
     # Round two: the first labels are in first.csv, whatever they were given by.

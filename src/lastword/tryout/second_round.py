@@ -527,7 +527,8 @@ def with_first(source: str, named: Named, path: Path, out: Path) -> Labels:
     Those of an annotation tool are written to `first.csv` too, where later rounds find them.
 
     Raises:
-        InputError: A row of the file is none of the table.
+        InputError: The file has no labels, or a row or label that does not fit the table. Nothing
+            is written then.
     """
     rows, columns = read_texts(source, named)
     column, table = columns.label or "", [dict(row) for row in rows.values()]
@@ -538,11 +539,13 @@ def with_first(source: str, named: Named, path: Path, out: Path) -> Labels:
         if same is None:
             raise InputError(f"{path}, row {place}: no row of {source} is like it; was it edited?")
         same[column] = row.get(column)
+    named = Named(**vars(named) | {"label": column})
+    labels = Labels(**vars(read_labels(table, named)) | {"name": Path(source).stem})
     if path.name != FIRST_ROWS:
+        out.mkdir(parents=True, exist_ok=True)
         values = [cell_text(row.get(column)) for row in first]
         write_rows(out / FIRST_ROWS, first, column, values)
-    named = Named(**vars(named) | {"label": column})
-    return Labels(**vars(read_labels(table, named)) | {"name": Path(source).stem})
+    return labels
 
 
 def _content(row: Mapping[str, Any], label: str) -> str:
