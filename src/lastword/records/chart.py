@@ -75,7 +75,7 @@ class _Axis:
         self.low, self.high = min(values) - room, max(values) + room
         self.start, self.end = start, end
 
-    def __call__(self, value: float) -> float:
+    def __call__(self, value: int | float) -> float:
         """Return the place of a number."""
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
