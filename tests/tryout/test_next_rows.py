@@ -252,12 +252,7 @@ def write_as(kind: str, path: Path, rows: list[dict[str, Any]]) -> None:
     if kind == "label-studio":
         rows = [{"data": row} for row in rows]
     elif kind == "argilla":
-<<<<<<< HEAD
-        more = {"metadata": {}, "responses": {}}
-        rows = [{"fields": row} | more for row in rows]
-=======
         rows = [{"fields": row, "metadata": {}, "responses": {}} for row in rows]
->>>>>>> h/mend
     path.write_text("\n".join(json.dumps(row, default=str) for row in rows))
 
 
