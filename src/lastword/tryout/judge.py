@@ -396,11 +396,10 @@ def _depths(cell: Cell, contest: Contest | None, objective: Objective | None) ->
     right, sum_of_weights = np.zeros(len(contest.by_depth)), 0.0
     for places, frame in cell.slices("trajectory"):
         for place, S in zip(places, frame["trajectory"], strict=True):
-            item = cell.items.iloc[int(place)]
-            truth = np.asarray(item["truthful"], dtype=bool)
+            truth = np.asarray(cell.items["truthful"].iloc[int(place)], dtype=bool)
             weight = 1.0
             if objective is not None:
-                weight = objective.weights[item["candidates"][int(truth.argmax())]]
+                weight = objective.weights[objective.options[int(truth.argmax())]]
             right += weight * truth[np.stack([*S]).argmax(axis=0)]
             sum_of_weights += weight
     head = (right / sum_of_weights).tolist()
