@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from lastword.errors import InputError
-from lastword.files.rows import Row, read_rows, require_rows
+from lastword.files.rows import Row, read_rows, require_rows, values_of
 from lastword.files.strict_json import to_json
 
 Format = Literal["label-studio", "argilla"]
@@ -31,10 +30,7 @@ def read_annotated(path: Path) -> list[dict[str, Any]]:
     Raises:
         InputError: Unreadable, or annotators disagree.
     """
-    rows = annotated_rows(require_rows(read_rows(path), path))
-    if bad := [row for row in rows if row.error is not None]:
-        raise InputError(f"cannot read {path}: {bad[0].place}: {bad[0].error}")
-    return [row.value for row in rows]
+    return values_of(annotated_rows(require_rows(read_rows(path), path)), path)
 
 
 def annotation_file(

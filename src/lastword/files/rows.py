@@ -155,7 +155,15 @@ def read_objects(
     Raises:
         InputError: Unreadable, or something in it is not an object.
     """
-    rows = require_rows(read_rows(path, say), path)
+    return values_of(require_rows(read_rows(path, say), path), path)
+
+
+def values_of(rows: Sequence[Row], path: Path) -> list[dict[str, Any]]:
+    """Return the objects of rows that can all be read.
+
+    Raises:
+        InputError: The first row that cannot be read.
+    """
     if bad := [row for row in rows if row.error is not None]:
         raise InputError(f"cannot read {path}: {bad[0].place}: {bad[0].error}")
     return [row.value for row in rows]

@@ -188,14 +188,20 @@ def read_texts(source: str, named: Named) -> tuple[dict[str, Row], Named]:
     Raises:
         InputError: The table cannot be read, has labels already, or its text cannot be found.
     """
+    return texts_of(without_labels(source, named), source, named)
+
+
+def texts_of(
+    rows: Sequence[Mapping[str, Any]], source: str, named: Named
+) -> tuple[dict[str, Row], Named]:
+    """Return what `read_texts` does, of the rows that `without_labels` has read."""
     column = named.label or _LABELS[0]
-    rows = without_labels(source, named)
     if not rows or any(cell_text(row.get(column)) for row in rows):
         raise InputError(
             f"{source} has labels already. Test a model on them with `lastword try`, or name an "
             "empty or new column for the labels with --label"
         )
-    texts = _as_text([row | {column: ""} for row in rows], [])
+    texts = _as_text([{**row, column: ""} for row in rows], [])
     columns, _ = _guess(texts, replace(named, label=column))
     return dict(zip(_names(texts, columns.id), texts, strict=True)), columns
 

@@ -410,10 +410,18 @@ def ready(
     if written_by.name not in TEMPLATES:
         labels = labels.without_examples(written_by)
     options = None if labels.question is None else candidates_of(labels.question)
-    named = budget, sets, template, tuple(readers)
-    makes = objective_from(objective, options)
-    job = TryJob(tracer, labels, written_by, terms, *named, objective=makes)
-    return replace(job, next_format=next_format)
+    return TryJob(
+        tracer,
+        labels,
+        written_by,
+        terms,
+        budget,
+        sets,
+        template,
+        tuple(readers),
+        objective=objective_from(objective, options),
+        next_format=next_format,
+    )
 
 
 def try_labels(

@@ -38,7 +38,7 @@ from lastword.trust.groups import SEED
 from lastword.trust.policy import Promise, family
 from lastword.trust.second_round import FIRST, LEAST_POOL, ROWS, DrawnRows, chance_of_proof, deal
 from lastword.trust.terms import Terms
-from lastword.tryout.labels import Labels, read_labels, read_texts, without_labels
+from lastword.tryout.labels import Labels, read_labels, texts_of, without_labels
 from lastword.tryout.named import Named
 
 if TYPE_CHECKING:
@@ -477,9 +477,10 @@ def draw_first(source: str, named: Named, out: Path, form: Format | None = None)
     Raises:
         InputError: The rows were written before and have labels.
     """
-    if not without_labels(source, named):
+    rows = without_labels(source, named)
+    if not rows:
         return None
-    table, columns = read_texts(source, named)
+    table, columns = texts_of(rows, source, named)
     column, path = columns.label or "", out / FIRST_ROWS
     if path.exists() and any(row.get(column) for row in read_objects(path)):
         raise InputError(f"{path} has labels: give it by --next {path}, or move it away")
@@ -514,14 +515,18 @@ def read_round(source: str, named: Named, path: Path | None, out: Path | None) -
     """
     if path is None or out is None:
         return read_labels(source, named)
-    if not without_labels(source, named):
+    rows = without_labels(source, named)
+    if not rows:
         if is_first(path, out):
             raise InputError(f"no second round was begun in {out}: {source} has labels already")
         return read_labels(source, named)
-    return with_first(source, named, path if is_first(path, out) else out / FIRST_ROWS, out)
+    first = path if is_first(path, out) else out / FIRST_ROWS
+    return with_first(source, rows, named, first, out)
 
 
-def with_first(source: str, named: Named, path: Path, out: Path) -> Labels:
+def with_first(
+    source: str, rows: Sequence[Mapping[str, Any]], named: Named, path: Path, out: Path
+) -> Labels:
     """Return the labels of a table whose first labels are in a file of their own.
 
     Those of an annotation tool are written to `first.csv` too, where later rounds find them.
@@ -530,8 +535,8 @@ def with_first(source: str, named: Named, path: Path, out: Path) -> Labels:
         InputError: The file has no labels, or a row or label that does not fit the table. Nothing
             is written then.
     """
-    rows, columns = read_texts(source, named)
-    column, table = columns.label or "", [dict(row) for row in rows.values()]
+    texts, columns = texts_of(rows, source, named)
+    column, table = columns.label or "", [dict(row) for row in texts.values()]
     places = {_content(row, column): row for row in reversed(table)}
     first = _labelled_rows(path, column)
     for place, row in enumerate(first, start=1):
