@@ -267,7 +267,9 @@ def test_the_space_starts_and_answers_behind_its_proxy(tmp_path):
     proxied = {"host": "me.hf.space", "origin": "https://me.hf.space"}
     proxied |= {"x-forwarded-proto": "https"}
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+        with httpx.Client(
+            base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False
+        ) as client:
             wait_for(client, process)
             client.headers.update(proxied)
             page = client.get("/")

@@ -49,7 +49,7 @@ def test_headers_have_their_time(plain, sent):
     with closing(connect(plain)) as raw:
         raw.sendall(sent)
         assert b"200" not in everything(raw)
-    assert 1.4 < time.monotonic() - begun < 15
+    assert time.monotonic() - begun > 1.4
 
 
 def test_a_connection_that_is_kept_has_its_time_anew(plain):

@@ -110,7 +110,7 @@ def _batch(url: str, items: list[dict]) -> list[str]:
 def test_the_token_comes_from_the_environment_and_the_door_is_closed_without_one(serving, forks):
     with serving("--host", "0.0.0.0", LASTWORD_TOKEN="letmein") as service:
         url = service.url.replace("0.0.0.0", "127.0.0.1")
-        with httpx.Client(base_url=url, trust_env=False) as http:
+        with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as http:
             assert http.get("/v1/model").status_code == 401
             right = {"authorization": "Bearer letmein"}
             assert http.get("/v1/model", headers=right).json()["model"] == "lastword/demo-organism"
