@@ -151,7 +151,9 @@ def test_a_grid_goes_on_after_two_kills_and_past_a_cell_that_fails(forks, tmp_pa
     told = [line for line in done.stderr.splitlines() if line.startswith("lastword: ")]
     assert any("every model on halueval-sum: cannot load" in line for line in told)
     assert any("LLaMA-7B on demo: no model at" in line for line in told)
-    assert any("demo-organism on jsonl:long: every item failed" in line for line in told)
+    assert any(
+        "demo-organism on jsonl:long: every item failed, the first: " in line for line in told
+    )
     invariants = json.loads((out / "invariants.json").read_text())
     assert (
         list(invariants)

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from lastword.cli import options as opt
-from lastword.cli.evaluate import counted_down
+from lastword.cli.evaluate import counted_down, warn_of_branches
 from lastword.cli.model import load_decider, load_options
 from lastword.cli.output import printable, say, show_tables
 from lastword.cli.progress import waiting
@@ -106,6 +106,7 @@ def compare(
     cell = counted_down(
         job.info, 1, lambda advance: execute(decider, job, root, advance=advance)
     ).cell
+    warn_of_branches([cell])
     with waiting("reading records"):
         (compared,) = read_comparisons(cell, read_cells(cell))
     show_tables(comparison_tables([compared]), "json" if json else format)

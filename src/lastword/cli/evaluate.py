@@ -211,7 +211,17 @@ def evaluate(
         attempt([work], partial(_finished, model, where, work, out, extent))
     if rest := left():
         attempt(rest, load_and_execute)
-    return [results[work.name] for work in works if work.name in results]
+    done = [results[work.name] for work in works if work.name in results]
+    warn_of_branches([result.cell for result in done if result.items])
+    return done
+
+
+def warn_of_branches(cells: "Sequence[Folder]") -> None:
+    """Name each model whose readings of I(M) choose different branches, once."""
+    from lastword.records.info import read_run, uncertain_branches
+
+    for sentence in uncertain_branches(map(read_run, cells)):
+        say(f"lastword: {sentence}")
 
 
 def _finished(
@@ -238,13 +248,9 @@ def counted_down(
     info: "RunInfo", parts: int, execute: "Callable[[Callable[[int], None]], RunResult]"
 ) -> "RunResult":
     """Run a cell, or one of its parts, with what is left of it on stderr."""
-    from lastword.records.info import uncertain_branches
-
     if info.get("states"):
         size = info["items"] * info["state_bytes"] / 1e6
         say(f"lastword: the states of {info['items']:,} texts take {size:,.1f} MB")
-    for sentence in uncertain_branches([info]):
-        say(f"lastword: {sentence}")
     task = f"{info['model']} on {info['benchmark']}"
     with counting(task, round(info["items"] / parts)) as countdown:
         result = execute(countdown.advance)

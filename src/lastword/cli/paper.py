@@ -139,6 +139,7 @@ def _cells(
 ) -> list[str]:
     """Run every cell that lacks records; return those that failed, each with its reason."""
     from lastword.lab.evaluation.work import Extent
+    from lastword.records.frame import load_records
     from lastword.records.info import read_run
 
     problems: list[str] = []
@@ -154,9 +155,8 @@ def _cells(
         ):
             if result.items and result.failed == result.items:
                 name = read_run(result.cell)["benchmark"]
-                problems.append(
-                    f"{model.name} on {name}: every item failed; the column `error` says why"
-                )
+                reason = load_records(result.cell)["error"].iloc[0]
+                problems.append(f"{model.name} on {name}: every item failed, the first: {reason}")
     return problems
 
 
