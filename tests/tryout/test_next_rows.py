@@ -166,6 +166,20 @@ def test_a_table_without_labels_gets_its_first_rows_and_takes_their_labels(tmp_p
     assert draw_first(str(write(tmp_path / "some.csv", rows)), named, out) is None
 
 
+def test_rows_that_cannot_be_read_are_named_before_and_after_the_first_labels(
+    tmp_path: Path,
+) -> None:
+    lines = [json.dumps({"text": f"red fox {n}"}) for n in range(100)]
+    (path := tmp_path / "texts.jsonl").write_text("\n".join([*lines, "{broken"]))
+    named, out = Named(choices="animal,money"), tmp_path / "out"
+    said = draw_first(str(path), named, out)
+    assert said is not None and "left out 1 row: line 101" in said
+    rows = [row | {"label": "money"} for row in read_objects(out / "first.csv")]
+    write(out / "first.csv", rows)
+    labels = read_round(str(path), named, out / "first.csv", out)
+    assert len(labels.rows) == FIRST and "left out 1 row: line 101" in labels.notes[0]
+
+
 def labelled_by_label_studio(path: Path, truths: dict[str, str]) -> Path:
     """Label the tasks of a file as Label Studio exports them; the first is skipped."""
     tasks = json.loads(path.read_text())

@@ -188,7 +188,7 @@ def read_texts(source: str, named: Named) -> tuple[dict[str, Row], Named]:
     Raises:
         InputError: The table cannot be read, has labels already, or its text cannot be found.
     """
-    return texts_of(without_labels(source, named), source, named)
+    return texts_of(without_labels(source, named, []), source, named)
 
 
 def texts_of(
@@ -206,15 +206,16 @@ def texts_of(
     return dict(zip(_names(texts, columns.id), texts, strict=True)), columns
 
 
-def without_labels(source: str, named: Named) -> list[dict[str, Any]]:
+def without_labels(source: str, named: Named, notes: list[str]) -> list[dict[str, Any]]:
     """Return the rows of a table in which nothing is labelled, or [] if something is.
 
-    The options have to be given as a file or as `a,b,c`; a column of them is no such table.
+    The options have to be given as a file or as `a,b,c`; a column of them is no such table. Rows
+    that cannot be read are added to the notes.
 
     Raises:
         InputError: The table cannot be read.
     """
-    rows = [dict(row) for row in _file(Path(source), named, [])]
+    rows = [dict(row) for row in _file(Path(source), named, notes)]
     columns = list(dict.fromkeys(name for row in rows for name in row))
     if named.choices is None or named.choices in columns:
         return []

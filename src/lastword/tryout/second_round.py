@@ -10,7 +10,7 @@ proof.certificate                        # None if the gain is not proven
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -477,7 +477,8 @@ def draw_first(source: str, named: Named, out: Path, form: Format | None = None)
     Raises:
         InputError: The rows were written before and have labels.
     """
-    rows = without_labels(source, named)
+    notes: list[str] = []
+    rows = without_labels(source, named, notes)
     if not rows:
         return None
     table, columns = texts_of(rows, source, named)
@@ -489,10 +490,11 @@ def draw_first(source: str, named: Named, out: Path, form: Format | None = None)
     order = [ids[i] for i in random_order(len(ids)) if cell_text(table[ids[i]].get(text)).strip()]
     drawn = {id: table[id] for id in order[:FIRST]}
     path, after = _write_drawn(path, drawn, text, column, form)
-    return (
+    words = (
         f"Nothing is labelled yet. Label the {counted(len(drawn), 'row')} in {path} (column "
         f"`{column}`), drawn at random, and run the same command with --next {after}."
     )
+    return "\n".join([words, *notes])
 
 
 def random_order(count: int) -> list[int]:
@@ -515,13 +517,15 @@ def read_round(source: str, named: Named, path: Path | None, out: Path | None) -
     """
     if path is None or out is None:
         return read_labels(source, named)
-    rows = without_labels(source, named)
+    notes: list[str] = []
+    rows = without_labels(source, named, notes)
     if not rows:
         if is_first(path, out):
             raise InputError(f"no second round was begun in {out}: {source} has labels already")
         return read_labels(source, named)
     first = path if is_first(path, out) else out / FIRST_ROWS
-    return with_first(source, rows, named, first, out)
+    labels = with_first(source, rows, named, first, out)
+    return replace(labels, notes=(*notes, *labels.notes))
 
 
 def with_first(
