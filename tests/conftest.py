@@ -46,7 +46,7 @@ def no_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    told = "every row of matrices that repeat one road (tests/tiers.py)"
+    told = "also every row of matrices that repeat one road (tests/tiers.py), and the evidence page"
     parser.addoption("--nightly", action="store_true", help=told)
 
 
@@ -88,7 +88,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         told = f"{count} tests by clients of others were NOT run: `make clients` installs them"
         terminalreporter.write_line(told, yellow=True)
     if count := sum("the night's" in str(report.longrepr) for report in skipped):
-        told = f"{count} rows that repeat a road were NOT run: `make nightly` runs them too"
+        told = f"{count} tests were NOT run: `make nightly` runs them too"
         terminalreporter.write_line(told, yellow=True)
 
 

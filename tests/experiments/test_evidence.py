@@ -14,7 +14,7 @@ HERE = Path(__file__).resolve().parents[2]
 KEPT = HERE / "experiments" / "results" / "evidence"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_page_is_what_its_records_say(script):
     told = (HERE / "docs" / "evidence.md").read_text(encoding="utf-8")
     readme = (HERE / "README.md").read_text(encoding="utf-8")
@@ -26,7 +26,7 @@ def test_the_page_is_what_its_records_say(script):
     assert page.numbers([*shown, *bounds]) == page.RESULTS.read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_another_program_finds_the_same_numbers():
     program = HERE / "experiments" / "recompute.py"
     imports = re.findall(r"^(?:from|import) (\w+)", program.read_text(encoding="utf-8"), re.M)
