@@ -52,7 +52,7 @@ def mails(count: int) -> list[dict[str, str]]:
 def measure(model: str, count: int, budget: float) -> dict[str, dict[str, float]]:
     """Run one try, and return CPU seconds and peak MB per stage."""
     from lastword import Tracer
-    from lastword.trust.policy import METHODS
+    from lastword.trust.policy import CERTIFIABLE
     from lastword.trust.terms import Terms
     from lastword.tryout.labels import read_labels
     from lastword.tryout.named import Named
@@ -79,7 +79,7 @@ def measure(model: str, count: int, budget: float) -> dict[str, dict[str, float]
         stage("reading the table")
         labels = read_labels(table, Named(instructions="Which team?"))
         stage("making ready")
-        job = ready(tracer, labels, Terms(methods=METHODS, promise="gain"), budget=budget)
+        job = ready(tracer, labels, Terms(methods=CERTIFIABLE, promise="gain"), budget=budget)
         job.plan()
         job.run(Path(folder) / "out", stage=stage)
         stage("")

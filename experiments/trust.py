@@ -29,7 +29,7 @@ from populations import chosen as choose
 from lastword.trust.certify import certify
 from lastword.trust.deferral import THRESHOLDS, above, defer
 from lastword.trust.drift import Drift
-from lastword.trust.policy import BATCH, METHODS, OFF, Policy, family
+from lastword.trust.policy import BATCH, CERTIFIABLE, OFF, Policy, family
 from lastword.trust.slices import slices
 from lastword.trust.terms import Terms
 from lastword.trust.testing import holm
@@ -186,7 +186,7 @@ def looked(redraws: int) -> Iterator[Row]:
 
 def families(redraws: int) -> Iterator[Row]:
     """Policies of all methods, each by itself just above alpha: which one looks best is luck."""
-    terms, shares = Terms(ALPHA, DELTA, methods=METHODS), family("mix", METHODS)
+    terms, shares = Terms(ALPHA, DELTA, methods=CERTIFIABLE), family("mix", CERTIFIABLE)
     rng, shape = np.random.default_rng(8), (redraws, len(shares))
     broken, fixed = rng.binomial(400, 1.02 * ALPHA, shape), rng.binomial(400, 0.3, shape)
     evidence = of_counts(fixed, broken, 400)

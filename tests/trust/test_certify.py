@@ -16,7 +16,7 @@ from lastword.trust.certify import Claim, PolicyTrial, certify, gain_over, judge
 from lastword.trust.deferral import THRESHOLDS, defer
 from lastword.trust.evidence import GroupEvidence
 from lastword.trust.labelled import Labelled, lets
-from lastword.trust.policy import METHODS, OFF, Policy, family, scalar_operator
+from lastword.trust.policy import CERTIFIABLE, OFF, Policy, family, scalar_operator
 from lastword.trust.terms import Terms
 from lastword.trust.testing import at_least, upper_bound
 
@@ -162,7 +162,8 @@ def test_the_family_is_fixed_by_the_methods_and_shares_add_up():
     assert [(p.operators, p.margin) for p in family("early")] == [
         (("decisive", "early"), margin) for margin in (3.0, 2.0, 1.0, 0.25)
     ]
-    for methods in (("trace",), METHODS, (*METHODS, "probe@19"), ("probe@19", "probe-trajectory")):
+    with_probe, probes = (*CERTIFIABLE, "probe@19"), ("probe@19", "probe-trajectory")
+    for methods in (("trace",), CERTIFIABLE, with_probe, probes):
         for promise in ("gain", "breaks"):
             shares = family("mix", methods, promise)
             assert sum(shares.values()) == pytest.approx(1)

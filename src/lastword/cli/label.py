@@ -65,7 +65,7 @@ def label(
     with waiting("reading the table"):
         from lastword.service.labelling import Labels, create_label_app
         from lastword.service.server import run
-        from lastword.trust.policy import METHODS
+        from lastword.trust.policy import CERTIFIABLE
         from lastword.trust.terms import Terms
         from lastword.tryout.label_job import label_job
 
@@ -75,7 +75,7 @@ def label(
             quiet()
             return Tracer.from_pretrained(options)
 
-        terms = Terms(alpha=alpha, delta=delta, methods=METHODS, promise=promise)
+        terms = Terms(alpha=alpha, delta=delta, methods=CERTIFIABLE, promise=promise)
         readers = partial(load_readers, reader, device)
         job = label_job(file, named, out, load_model, terms, template, readers)
 

@@ -118,11 +118,11 @@ def try_(
         typer.echo(to_json(asdict(proof.drawn)) if json else printable(proof.words))
         return
     with waiting("making ready"):
-        from lastword.trust.policy import METHODS
+        from lastword.trust.policy import CERTIFIABLE
         from lastword.trust.terms import Terms
         from lastword.tryout.run import ready
 
-        terms = Terms(alpha=alpha, delta=delta, methods=METHODS, promise=promise)
+        terms = Terms(alpha=alpha, delta=delta, methods=CERTIFIABLE, promise=promise)
         readers = [] if labels.question is None else load_readers(reader, device)
         job = ready(
             decider.tracer,

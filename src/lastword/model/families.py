@@ -12,10 +12,8 @@ from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from lastword.errors import UnsupportedModelError
-from lastword.model.weights.layouts import FINAL_NORMS
+from lastword.model.weights.layouts import AFTER_NORM, FINAL_NORMS
 
-# What some trunks do after the final norm, still before the head (OPT-350m's output projection).
-AFTER_NORM = ("project_out",)
 # Lengths in a config past which a block sees less than everything before it.
 WINDOWS = ("sliding_window", "attention_chunk_size")
 # Model types whose window is inside their attention, where the check cannot shrink it.
@@ -63,7 +61,8 @@ def locate(model: PreTrainedModel) -> Parts:
     ]
     if len(blocks) != 1:
         raise _refuse(model, f"{len(blocks)} lists of {config.num_hidden_layers} blocks were found")
-    return Parts(trunk, blocks[0], _first(trunk, FINAL_NORMS), _first(trunk, AFTER_NORM))
+    norm, after_norm = (first_module(trunk, names) for names in (FINAL_NORMS, AFTER_NORM))
+    return Parts(trunk, blocks[0], norm, after_norm)
 
 
 def text_config(config: PretrainedConfig) -> Any:
@@ -115,8 +114,10 @@ def _ropes(text: Any) -> list[dict[str, Any]]:
     return nested or [rope]
 
 
-def _first(trunk: nn.Module, names: tuple[str, ...]) -> nn.Module | None:
-    return next((m for n in names if (m := getattr(trunk, n, None)) is not None), None)
+def first_module(trunk: nn.Module, names: tuple[str, ...]) -> nn.Module | None:
+    """Return the trunk's first module of these names; None if it has none of them."""
+    modules = (getattr(trunk, name, None) for name in names)
+    return next((module for module in modules if isinstance(module, nn.Module)), None)
 
 
 def _refuse(model: PreTrainedModel, why: str) -> UnsupportedModelError:

@@ -116,19 +116,20 @@ class Record:
         values = _read(_RECORD, row) | {"model": str(row.get("model", ""))}
         try:
             if values.get("error") is None:
-                shared = {name: values[name] for name in ("id", *_SHARED) if name in values}
+                names = ("id", *_ITEM_FIELDS, "truncated")
+                same = {name: values[name] for name in names if name in values}
                 answer = _read(_ANSWER, row)
                 if "lambda" in answer:
                     answer["mixing"] = answer.pop("lambda")
                 operator = answer.get("operator", "base")
                 method = "trace" if operator in OPERATORS else operator
-                values["answer"] = Answer(**answer, **shared, method=method)
+                values["answer"] = Answer(**answer, **same, method=method)
             return cls(**values)
         except TypeError as error:
             raise RecordError(f"a record is not whole: {error}") from error
 
 
-_SHARED = ("candidates", "truthful", "truncated")
+_ITEM_FIELDS = ("candidates", "truthful")  # of an item, its answer and its record
 
 
 def _answer_row(answer: Answer) -> Row:
@@ -279,7 +280,8 @@ def failure(where: Place, item: Item, error: str) -> Row:
 
 
 def _identity(where: Place, item: Item) -> dict[str, Any]:
-    identity = {name: getattr(item, name) for name in ("id", "prompt", "question", *_SHARED[:2])}
+    names = ("id", "prompt", "question", *_ITEM_FIELDS)
+    identity = {name: getattr(item, name) for name in names}
     return vars(where) | identity | {"shared": item.group}
 
 

@@ -28,8 +28,8 @@ from lastword.trust.grouping import groups
 from lastword.trust.labelled import Labelled
 from lastword.trust.policy import (
     BATCH,
+    CERTIFIABLE,
     GATED,
-    METHODS,
     OVERRIDING,
     TRACE,
     Policy,
@@ -128,7 +128,7 @@ def sample_of(
     for cell in parted:
         recheck(cell, subject.theta, invariant, int(first["depth"]))
     scalar = scalar_operator(invariant, subject.theta.tau_I)
-    names = allowed(parted, METHODS) if methods is None else tuple(methods)
+    names = allowed(parted, CERTIFIABLE) if methods is None else tuple(methods)
     batch_means = means(parted) if any(name.startswith(BATCH) for name in names) else {}
     others = resolved(parted, first, names, batch_means)
     items = labelled([cell.mc1_items for cell in parted], groups(parted))

@@ -18,7 +18,7 @@ OVERRIDING = ("decisive", "mix", "early")
 
 TRACE, GATED, BATCH = "trace", "trace-gated", "batch-calibrated"
 # What a certificate may choose among (method, section 17), as far as records hold what each reads.
-METHODS = (*(TRACE, GATED, "pmi@0.25", "pmi@0.5", "pmi@1"), *("contextual", BATCH))
+CERTIFIABLE = (*(TRACE, GATED, "pmi@0.25", "pmi@0.5", "pmi@1"), *("contextual", BATCH))
 
 # How delta is divided, fixed by other jobs than the user's (dev/LOG.md, *What delta is spent on*):
 # what gained on none of them has less, and what is not named has 1.

@@ -63,6 +63,7 @@ ALONE, STACKED = "probe", "probe+model"
 WORDS, DEPTH_0, LARGEST = "bag of words", "words' embeddings", "largest class"
 CONSTANT = "cheapest answer"  # to all texts, in place of the largest class
 CONSTANTS = (LARGEST, CONSTANT)
+SIMPLE = (*CONSTANTS, WORDS)  # baselines that a verdict may recommend in place of the model
 _SOURCE = "of "  # before the name of a source of states, until it has a probe
 UNREAD = "fitted without the text"
 FOLDS = 5

@@ -19,12 +19,12 @@ from lastword.trust.evidence import GroupEvidence, group_means
 from lastword.trust.grouping import Groups, groups
 from lastword.trust.objective import ACCURACY, Objective
 from lastword.trust.paired import paired
-from lastword.trust.policy import METHODS, TRACE, is_probe
+from lastword.trust.policy import CERTIFIABLE, TRACE, is_probe
 from lastword.trust.slices import found_at_least
 from lastword.trust.summary import in_words
 from lastword.trust.terms import Terms
 from lastword.trust.testing import clopper_pearson
-from lastword.tryout.contest import CONSTANTS, WORDS, Contest
+from lastword.tryout.contest import CONSTANTS, SIMPLE, Contest
 from lastword.tryout.prompts import Race, Raced
 from lastword.tryout.sets import Sets
 from lastword.tryout.verdict import (
@@ -157,7 +157,7 @@ class _Results:
     @cached_property
     def scores(self) -> dict[str, list[Any]]:
         """Scores of each correction per item; None if it does not apply."""
-        others = resolve([name for name in METHODS if name != TRACE], facts_of(self.run))
+        others = resolve([name for name in CERTIFIABLE if name != TRACE], facts_of(self.run))
         return {TRACE: list(self.cell.items["scores"])} | derive(self.cell, others)
 
     @cached_property
@@ -285,7 +285,7 @@ def _simple(results: _Results, best: str) -> str | None:
 
     It is at most one standard error of the paired difference below the best.
     """
-    there = [name for name in (*CONSTANTS, WORDS) if name in results.right]
+    there = [name for name in SIMPLE if name in results.right]
     name = max(there, key=lambda name: float(np.nanmean(results.worth(name))), default=None)
     if name is None:
         return None

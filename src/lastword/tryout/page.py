@@ -16,8 +16,8 @@ from lastword.errors import InputError
 from lastword.files.writing import write_text
 from lastword.records.chart import line_chart
 from lastword.records.document import compress, document
-from lastword.trust.policy import METHODS
-from lastword.tryout.contest import CONSTANTS, DEPTH_0, UNREAD, WORDS
+from lastword.trust.policy import CERTIFIABLE
+from lastword.tryout.contest import DEPTH_0, SIMPLE, UNREAD
 from lastword.tryout.verdict import DepthAccuracy, Standing, Standings, Verdict
 from lastword.tryout.words import gain, score
 
@@ -26,7 +26,7 @@ _ASSETS = Path(__file__).parent / "assets"
 _CLASSES = 20  # rows and columns of the confusion matrix; rarer classes are joined
 _OTHERS = "(others)"
 _ACCURACY = "accuracy, %"
-_BASELINES = ("chance", "without the text", *CONSTANTS, WORDS, DEPTH_0, UNREAD)
+_BASELINES = ("chance", "without the text", *SIMPLE, DEPTH_0, UNREAD)
 
 
 def write_page(verdict: Verdict, texts: Mapping[str, str], out: Path) -> Path:
@@ -67,7 +67,7 @@ def _grouped(
     contest: Standings, certified: Standing | None
 ) -> Iterator[tuple[str, list[Standing], list[Standing]]]:
     """Yield each group of contestants: its name, the lines to show, and the lines to fold away."""
-    shown = {"the model", contest.best, contest.correction, contest.probe, *CONSTANTS, WORDS}
+    shown = {"the model", contest.best, contest.correction, contest.probe, *SIMPLE}
     groups: dict[str, list[Standing]] = {
         "Model": [],
         "Certified": [] if certified is None else [certified],
@@ -91,7 +91,7 @@ def _kind(name: str) -> str:
         return "Model"
     if name in _BASELINES:
         return "Baselines"
-    return "Corrections" if name in METHODS else "Probes"
+    return "Corrections" if name in CERTIFIABLE else "Probes"
 
 
 def _confusion(verdict: Verdict) -> dict[str, Any]:

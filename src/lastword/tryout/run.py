@@ -32,7 +32,7 @@ from lastword.trust.certify import Beside, claims
 from lastword.trust.certify import judge as judge_claims
 from lastword.trust.choice import beside
 from lastword.trust.objective import ACCURACY, Objective, objective_from
-from lastword.trust.policy import METHODS, Promise, is_probe
+from lastword.trust.policy import CERTIFIABLE, Promise, is_probe
 from lastword.trust.terms import Terms
 from lastword.tryout.answers import answer, describe
 from lastword.tryout.contest import Contest, Material, fitting, hold, policy_of
@@ -479,7 +479,7 @@ def try_labels(
     """
     described = None if describe is None else Path(describe)
     columns = Named(text, label, choices, described, instructions, id, tidy, encoding, group)
-    terms = Terms(alpha, delta, methods=METHODS, promise=promise)
+    terms = Terms(alpha, delta, methods=CERTIFIABLE, promise=promise)
     read = read_labels(source, columns)
     encoders = [one if isinstance(one, Encoder) else Encoder(one) for one in readers]
     job = ready(

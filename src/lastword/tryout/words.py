@@ -10,9 +10,9 @@ from lastword.decide.templates import TEMPLATES
 from lastword.files.shorten import counted, percent
 from lastword.probes.trajectory import TrajectoryProbe
 from lastword.trust.objective import ACCURACY
-from lastword.trust.policy import METHODS, is_probe
+from lastword.trust.policy import CERTIFIABLE, is_probe
 from lastword.trust.slices import LEAST_OF_CLASS
-from lastword.tryout.contest import CONSTANTS, WORDS
+from lastword.tryout.contest import CONSTANTS, SIMPLE
 from lastword.tryout.prompts import WITH_PROBE, file_of
 from lastword.tryout.verdict import Advice, Standing, Standings, Verdict
 
@@ -87,7 +87,7 @@ def _crossed(verdict: Verdict) -> _Compared:
     """Return the comparison on all labels, by cross-validation."""
     contest = verdict.contest
     lines = {line.name: line for line in contest.lines}
-    there = [lines[name] for name in (*CONSTANTS, WORDS) if name in lines]
+    there = [lines[name] for name in SIMPLE if name in lines]
     simple = max(there, key=contest.value, default=None)  # of equals the first
     return _Compared(contest.line(contest.best), contest.model, simple)
 
@@ -139,8 +139,8 @@ def _certified_gain(on: _Compared, verdict: Verdict) -> str:
     compared = len(certificate.baselines) > 1
     if simple is None or not compared or contest.value(simple) <= contest.value(on.model):
         return f"certified gain: {over_model} {sure}"
-    words = simple.name == WORDS
-    name = "a bag of words" if words else f"always answering `{_largest(verdict)}`"
+    constant = simple.name in CONSTANTS
+    name = f"always answering `{_largest(verdict)}`" if constant else f"a {simple.name}"
     if certificate.over_baselines is None:
         return f"certified to beat the model {sure}, but not to beat {name}"
     over = gain(certificate.over_baselines, contest)
@@ -148,13 +148,13 @@ def _certified_gain(on: _Compared, verdict: Verdict) -> str:
 
 
 def _baseline(simple: Standing, verdict: Verdict) -> str:
-    return "bag of words" if simple.name == WORDS else f"always `{_largest(verdict)}`"
+    return f"always `{_largest(verdict)}`" if simple.name in CONSTANTS else simple.name
 
 
 def _instead(simple: Standing, verdict: Verdict) -> str:
     if simple.name in CONSTANTS:
         return f"Always answer `{_largest(verdict)}`"
-    return "Use a bag of words"
+    return f"Use a {simple.name}"
 
 
 def _largest(verdict: Verdict) -> str:
@@ -352,7 +352,7 @@ def _correction(verdict: Verdict) -> Iterator[str]:
         yield "No correction is better than the model alone on these labels."
         return
     assert line.p is not None
-    p, tests = min(1.0, line.p * len(METHODS)), f"after correcting for {len(METHODS)} tests"
+    p, tests = min(1.0, line.p * len(CERTIFIABLE)), f"after correcting for {len(CERTIFIABLE)} tests"
     sure = "This is more than chance" if p < 0.05 else "This could be chance"
     yield (
         f"The best correction is {line.name}: {100 * more:+.1f} points, "
@@ -491,8 +491,7 @@ def chart(verdict: Verdict) -> list[str]:
     contest, certified = verdict.contest, verdict.certificate.line
     names = (
         "chance",
-        *CONSTANTS,
-        WORDS,
+        *SIMPLE,
         "the model",
         contest.correction,
         contest.probe,

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lastword.model.families import first_module
 from lastword.model.reading import States, read, tile_rows
-from lastword.model.weights.layouts import FINAL_NORMS
+from lastword.model.weights.layouts import AFTER_NORM, FINAL_NORMS
 from lastword.rule.scorer import Scorer
 from lastword.rule.theta import Theta
 from lastword.text.forest import Reads
@@ -203,11 +204,8 @@ class VllmHead:
 
     def __init__(self, model: nn.Module, trunk: nn.Module, config: Any) -> None:
         self._compute: Any = model.compute_logits
-        self._norm = next(
-            (m for name in FINAL_NORMS if isinstance(m := getattr(trunk, name, None), nn.Module)),
-            nn.Identity(),
-        )
-        self._projected = getattr(trunk, "project_out", None) or nn.Identity()
+        self._norm = first_module(trunk, FINAL_NORMS) or nn.Identity()
+        self._projected = first_module(trunk, AFTER_NORM) or nn.Identity()
         self.device = next(model.parameters()).device
         self.vocabulary = int(config.vocab_size)
         self.tile_rows = tile_rows(self.vocabulary, self.device)

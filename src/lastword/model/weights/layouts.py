@@ -34,6 +34,8 @@ FINAL_NORMS = (
     "embedding_norm",  # LFM2: the final norm, despite its name
     "layer_norm",
 )
+# Modules of some trunks after the final norm, before the head (OPT-350m's output projection).
+AFTER_NORM = ("project_out",)
 # Norms beside the blocks that come before the first of them.
 FIRST_NORMS = ("word_embeddings_layernorm", "embed_norm", "embedding_layernorm")
 # Model types whose norm stores w and applies 1 + w.

@@ -157,4 +157,6 @@ def _text(value: Said) -> str:
     return "\n".join(map(str, texts))
 
 
+# No routes: clients post to OpenAI's `/v1/decisions`, and the header `x-goog-api-key` chooses the
+# form of the errors (`openai/routes.py`).
 GOOGLE = Dialect((), _form, _BAD)
