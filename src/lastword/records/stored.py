@@ -1,8 +1,8 @@
-"""Cells as they are stored: on disk with some columns in memory, or whole in memory.
+"""Storage of cells: on disk with some columns in memory, or whole in memory.
 
-A record is some kilobytes, of which texts and trajectories are most. What is counted and judged
-over all items at once (`COUNT_COLUMNS`) is kept as Arrow columns; trajectories pass through memory
-a slice at a time, and whole records are read of the few that are shown.
+A record has a few kilobytes, mostly texts and trajectories. Only `COUNT_COLUMNS` stay in memory, as
+Arrow columns. Trajectories are read in slices, and whole records only for the few items that are
+shown.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,9 +34,9 @@ class Stored:
     """The parts of a cell; a `RecordSource` of its records.
 
     Attributes:
-        ends: How many records the parts have up to the end of each [parts].
-        places: Where each record of the parts stands in the cell; -1 where another part has it too
-            and comes first [records of all parts].
+        ends: Cumulative number of records up to the end of each part [parts].
+        places: Place in the cell of each record of the parts; -1 for a record that an earlier part
+            has too [records of all parts].
     """
 
     info: RunInfo
@@ -45,7 +45,7 @@ class Stored:
     places: Int[np.ndarray, " stored"]
 
     def slices(self, names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
-        """Yield slices as `RecordSource` does; a valid column that no record has is null."""
+        """Yield slices (see `RecordSource`); a valid column that no record has is null."""
         columns = [name for name in names if name in ALL_COLUMNS.names]
         tables: list[pa.Table] = []
         first = 0
@@ -62,7 +62,7 @@ class Stored:
                 tables, first = [], self.ends[place]
 
     def whole(self, places: Places) -> "pd.DataFrame":
-        """Return whole records, as `RecordSource` does."""
+        """Return whole records; see `RecordSource`."""
         rows = np.flatnonzero(self.places >= 0)
         at = np.empty(len(rows), dtype=int)
         at[self.places[rows]] = rows
@@ -83,12 +83,12 @@ def _table(part: Part, columns: Sequence[str]) -> pa.Table:
 
 
 def cell_of(rows: Sequence[Row], info: RunInfo) -> Cell:
-    """Return the cell of records in memory."""
+    """Return the cell made of records in memory."""
     return _cell(info, (to_table(list(rows)),))
 
 
 def read_cells(path: Folder) -> list[Cell]:
-    """Every cell at or under a path; of its records what is counted, the rest left on disk."""
+    """Return every cell at or under a path, with only `COUNT_COLUMNS` in memory."""
     return [_cell(info, tuple(part_files(folder))) for folder, info in read_runs(path).items()]
 
 
