@@ -147,6 +147,6 @@ def main() -> None:
         if (missing := missing_package(error, name)) is None:
             raise
         reason = str(missing)
-    # One line, whatever it quotes, and not all of what it quotes.
+    # An error may quote long texts with line breaks; it is printed as one short line.
     print(printable(shorten(f"lastword: {reason}", _LONGEST)), file=sys.stderr)
     sys.exit(1)

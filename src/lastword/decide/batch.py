@@ -121,8 +121,6 @@ class Batch:
         encoded: The items.
         states: The states of all branches except those in `known`.
         read: Function that applies the head to states (`Backend.read`).
-        scorer: T.
-        plan: The plan of the group's readings.
         known: Scores at depth L in nats from earlier items, by branch number.
         readings: All readings of T; {} if the plan does not include them.
     """

@@ -118,6 +118,7 @@ class Decider:
                 raise CertificateError(
                     f"the certificate is for {method}, a probe: name its file among the probes too"
                 )
+        # TRACE exists already; other methods may need the frozen means of the certificate.
         elif not method == self.correction.name == "trace":
             means, facts = certificate.means, self.tracer.facts
             self.correction = certified(method, means, self.correction, facts)
@@ -210,10 +211,7 @@ class Decider:
         read: Read = "decide",
         **fields: Any,
     ) -> Decision:
-        """Return the corrected choice among the candidates, limited by the certificate.
-
-        Arguments and errors are those of `Tracer.correct`.
-        """
+        """Return the corrected choice, limited by the certificate; see `Tracer.correct`."""
         item = Item.from_dict({"prompt": prompt, "candidates": candidates} | fields)
         decision: Decision = next(self.correct_many([item], read=read))
         return decision
@@ -228,10 +226,7 @@ class Decider:
         ahead: int = 1024,
         on_error: OnError = "raise",
     ) -> Iterator[Any]:
-        """Return decisions in the order of the items, limited by the certificate.
-
-        Arguments and errors are those of `Tracer.correct_many`.
-        """
+        """Yield decisions in order, limited by the certificate; see `Tracer.correct_many`."""
         answer = partial(self.correct_encoded, scope=self.scope(read, blind, methods))
         return answered(items, self.encode, answer, ahead, on_error)
 
@@ -435,6 +430,7 @@ class Decider:
             self._parts(name, single, probes.get(name), named, ready, read, blind)
             for name, single in ready.singles.items()
         ]
+        # The columns are per question over the readable texts; plans are per text.
         rows = iter(zip(*columns, strict=True))
         plans: list[Plan | InputError] = []
         for text in texts:
@@ -576,6 +572,7 @@ class Decider:
             first = parts[waiting[0]]
             alike = [i for i in waiting if parts[i].scope == first.scope]
             encoded = [item for i in alike if (item := parts[i].item) is not None]
+            # Probes use the model's scores, to which no correction or certificate applies.
             read = self.correct_encoded if first.probe is None else self.tracer.correct_encoded
             assert first.scope is not None
             decisions |= zip(alike, read(encoded, first.scope), strict=True)
@@ -645,13 +642,7 @@ def _readers_of(
 def _read_shared(
     source: Tracer | Encoder, wanted: Mapping[int, tuple[Passage, int]], every: bool
 ) -> dict[int, PooledStates]:
-    """Return the states of passages, by place.
-
-    Args:
-        source: The model or encoder.
-        wanted: Passage and probe's depth, by place.
-        every: True to read every depth up to the probe's.
-    """
+    """Return the states of passages by place; with `every`, at all depths up to the probe's."""
     # Probes that pool the same tokens share one forward pass, up to the deepest of their depths:
     # running further blocks does not change the states at lower depths.
     shared: dict[Passage, list[int]] = {}
@@ -679,12 +670,7 @@ def read_passages(
 ) -> list[Passage | ItemError]:
     """Return the tokens of each text's prompt that a probe pools, or the text's error.
 
-    Args:
-        tracer: The model.
-        texts: Texts with their names. An error gives the name, or the place if that is None.
-        question: The question in the prompt.
-        template: The prompt template.
-        pooling: The tokens that are pooled.
+    Texts come with their names. An error gives the name, or the place if that is None.
     """
     read = encode_passages(
         [render(text, question, template) for text, _ in texts],
@@ -742,11 +728,7 @@ def _correction_of(correction: Correction | str, tracer: Tracer) -> Correction:
 
 
 def _read_probes(probes: Sequence[Probe | str | Path]) -> list[tuple[str, Probe]]:
-    """Return the probes with the names of their files, without duplicates.
-
-    Raises:
-        InputError: Two different probes answer the same question.
-    """
+    """Return distinct probes with the names of their files; InputError if two answer alike."""
     by_digest: dict[str, tuple[str, str, Probe]] = {}
     for one in probes:
         probe = one if isinstance(one, Probe) else Probe.read(one)

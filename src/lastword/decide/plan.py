@@ -17,7 +17,6 @@ class Part:
 
     Attributes:
         name: The question's name.
-        question: The question.
         probe: The probe that answers; None if the model does.
         item: The prompt with its options; None if the model's scores are not needed.
         scope: How much of `item` is read.

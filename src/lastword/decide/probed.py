@@ -25,13 +25,7 @@ _Shares = tuple[dict[str, float], bool]
 
 @dataclass(frozen=True)
 class PooledStates:
-    """The pooled states of one text at some depths.
-
-    Attributes:
-        rows: The states.
-        depths: The depths of `rows`.
-        encoded: The states by a sentence encoder, for probes that read both.
-    """
+    """The pooled states of one text at some depths; `encoded` are those by a sentence encoder."""
 
     rows: Float[np.ndarray, "depths width"]
     depths: tuple[int, ...]
@@ -82,14 +76,8 @@ def from_states(
 ) -> dict[int, SingleAnswer | NonFiniteError]:
     """Return the answers of a state probe or a stacked probe, by place.
 
-    Args:
-        probe: The probe.
-        places: The places of its parts.
-        parts: All parts.
-        decisions: The model's decisions, by place, where they were computed.
-        states: The states, by place.
-        every_depth: True for each part whose answer includes the scores at every depth.
-        unlike: Answers are deferred if the p-value of being like the labels is below this.
+    `places` are those of its parts. `decisions` lacks the parts that need no model. `every_depth`
+    is True for parts whose answer includes the scores at every depth.
     """
     faults = {i: states[i].fault or decisions.get(i) for i in places}
     answers: dict[int, SingleAnswer | NonFiniteError] = {
@@ -159,14 +147,9 @@ def _held(
     p: dict[str, float],
     how: Probed,
 ) -> tuple[dict[str, float], Probed]:
-    """Return the probe's answer, or the model's if the probe's lead is below its threshold.
+    """Return the probe's answer, or the model's if the probe's lead is below the threshold.
 
-    Args:
-        threshold: The probe's threshold.
-        scores: The probe's scores of the options, on the ridge's scale.
-        decision: The model's decision; None if the probe was certain without it.
-        p: The probe's probabilities by option text.
-        how: The probe's decision.
+    `scores` are on the ridge's scale. `decision` is None if the probe was certain without it.
     """
     if decision is None:
         return p, replace(how, by="probe")

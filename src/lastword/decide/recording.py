@@ -47,7 +47,7 @@ def record_group(
         items: All items of the run.
         where: The place in the run of each item of the batch.
         batch: The encoded items, or their errors.
-        scope: How much of each item is read.
+        scope: How much is read.
     """
     good = {p: e for p, e in batch.items() if not isinstance(e, ItemError)}
     # An item's seconds are its share of the batch's time, by tokens: it never runs alone.
@@ -93,10 +93,7 @@ def paced(batch: "Batch", compute: "Callable[[Batch], Sequence[Row]]", pace: Pac
 
 
 def _fresh_tokens(batch: "Sequence[EncodedItem | ItemError]") -> list[int]:
-    """Return the number of tokens that each item adds to a batch; 0 for failed items.
-
-    Tokens of the prefix that an item shares with an earlier one are not counted again.
-    """
+    """Return the number of tokens that each item adds to a batch, without shared prefixes."""
     encoded = [e for e in batch if not isinstance(e, ItemError)]
     shared = common_prefixes([np.asarray(e.prompt.branches[0].tokens) for e in encoded])
     fresh = (

@@ -122,6 +122,7 @@ class Served:
         return min(misses, key=lambda miss: len(miss.differences), default=None)
 
     def _is_near(self, form: _Form, question: Question, name: str) -> bool:
+        # Near: equal instructions and a common option, or equal options and type.
         served, its_form = self.questions[name], self._forms[name]
         if form.instructions == its_form.instructions:
             return name in self._free or bool(form.options & its_form.options)

@@ -361,6 +361,7 @@ class Tracer:
             return batch.fault(item) or self._next(batch.evidence(item), scope.read, correction)
 
         verdicts: list[Ruling | NonFiniteError] = settle(len(encoded), ask, batch.read)
+        # Later items of the same question reuse the scores without the input.
         if plan.reuse and self._blind_budget and (scores := [*batch.without_input()]):
             self._blind_scores.keep(scores)
         return [
@@ -441,7 +442,7 @@ class Tracer:
         known: dict[int, float] = {}
         row = 0
         for e in encoded:
-            row += len(e.prompt.branches)
+            row += len(e.prompt.branches)  # the prompt with the input is never cached
             branches = [*chain.from_iterable(p.branches for p in e.prompts[1:])]
             if branches:
                 scores = enumerate(self._blind_scores.find(branches), row)
@@ -490,11 +491,7 @@ class Tracer:
 def _invariant_of(
     backend: Backend, given: float | Factors | None, theta: Theta
 ) -> tuple[Factors | None, float]:
-    """Return the factors of I(M), or None if only its value is given, and its value.
-
-    Raises:
-        InvariantError: I(M) is negative or not finite.
-    """
+    """Return the factors of I(M), or None if only its value is given, and its value."""
     if given is None:
         given = model_invariant(backend.local("reading I(M)").backbone.model, theta=theta)
     factors = given if isinstance(given, Factors) else None
@@ -510,6 +507,7 @@ def grouped(
     decide: Callable[[Sequence[EncodedItem]], list[T]],
 ) -> Iterator[T]:
     """Decide items group by group, and yield the decisions in the order of the items."""
+    # Groups follow shared prefixes, so decisions wait in `done` until it is their turn.
     done: dict[int, T] = {}
     groups = iter(plan(encoded))
     for place in range(len(encoded)):
@@ -539,6 +537,7 @@ def answered(
             for result in results:
                 if isinstance(result, ItemError):
                     raise result
+        # Errors stay in their places; only valid items reach the model.
         decisions = answer([one for one in results if isinstance(one, EncodedItem)])
         for result in results:
             outcome = next(decisions) if isinstance(result, EncodedItem) else result

@@ -52,7 +52,6 @@ class Cluster:
     Attributes:
         address: Address of a running cluster (`auto` for this machine's, `ray://host:10001`);
             `local` starts one on this machine and stops it afterwards.
-        workers: Number of workers.
         gpus_per_worker: GPUs per worker; a fraction lets workers share one, 0 hides them.
         cpus_per_worker: CPU cores, and threads, per worker.
     """
@@ -256,11 +255,7 @@ class Dispatch:
                 )
 
     def _replace(self, task: Task, error: RayError) -> None:
-        """Replace a lost worker, and put its group at the end of the queue.
-
-        Raises:
-            TraceError: Too many workers were lost with this group.
-        """
+        """Replace a lost worker, and put its group at the end of the queue."""
         self._losses[task.group] += 1
         if self._losses[task.group] >= MOST_LOSSES:
             raise _give_up(task.group, error)
@@ -273,9 +268,7 @@ class Pool(Engine):
     """The engine with many processes: workers that live until it is closed.
 
     Args:
-        load: Function that makes the decider in each worker. A model's folder must be visible on
-            every machine.
-        cluster: The Ray cluster.
+        load: Function that makes the decider in each worker, on any machine of the cluster.
     """
 
     def __init__(self, load: "Callable[[], Decider]", cluster: Cluster) -> None:

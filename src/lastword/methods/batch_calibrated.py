@@ -140,6 +140,7 @@ class Running:
 
     def _count(self, name: str, p: Scores) -> tuple[int, Scores]:
         with self._lock:
+            # Removed and added again at the end, so that the first is the least recently used.
             count, before = self._sums.pop(name, (0, np.zeros(len(p))))
             self._sums[name] = after = count + 1, before + p
             self._touch(name)

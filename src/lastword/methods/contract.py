@@ -26,8 +26,6 @@ class Facts:
     Attributes:
         depth: L, the number of blocks.
         vocabulary: V, the number of rows of the output head.
-        invariant: I(M).
-        theta: Constants of the rule.
     """
 
     depth: int
@@ -70,7 +68,6 @@ class Evidence:
     """The readings of one item. Scores are mean log-probabilities per token, in nats.
 
     Attributes:
-        candidates: Texts of the candidates.
         tokens: Number of tokens of each candidate [candidates].
         trajectory: S and t; nan if unread.
         own: Mean over tokens by the method's token scorer [candidates]; None without one.
@@ -89,15 +86,10 @@ class Evidence:
     content_free: Inputs | None = None
 
     def aggregate(self, means: Scores, aggregation: Aggregation, *, blind: bool = False) -> Scores:
-        """Convert means over tokens [candidates] to sums, or to sums per UTF-8 byte.
+        """Convert means over tokens to sums, or to sums per UTF-8 byte, for each candidate.
 
-        Bytes are counted in the candidate's text without the separator, as lm-evaluation-harness
-        does for `acc_bytes`.
-
-        Args:
-            means: The means.
-            aggregation: `mean` returns them unchanged.
-            blind: True for means after the blind prompt, where the number of tokens may differ.
+        `blind` is True for means after the blind prompt, where the number of tokens may differ.
+        Bytes are counted without the separator, as in lm-evaluation-harness's `acc_bytes`.
         """
         if aggregation == "mean":
             return means

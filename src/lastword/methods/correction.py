@@ -67,6 +67,7 @@ class Scored:
 
     def next(self, evidence: Evidence) -> Step | Ruling:
         """Request every reading at once, then return the method's scores."""
+        # A method declares its needs in advance, so one step reads everything.
         needs, trajectory, blind = self.needs, evidence.trajectory, evidence.blind
         if lacking := lacks(needs, blind=blind is not None, free=evidence.content_free is not None):
             raise ItemError(f"{self.name} reads {lacking}, and the item has none")

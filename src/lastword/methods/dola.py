@@ -42,7 +42,6 @@ class Contrast:
     """s of the predicted tokens, without a filter.
 
     Attributes:
-        last: L.
         premature: Candidate premature layers; `dola-static` has a single one.
         normed: True to read these with the final norm.
     """

@@ -41,7 +41,6 @@ class Evolved:
     Attributes:
         tokens: I, ascending [rows, k].
         h: Their evolved logits [rows, k].
-        vocabulary: V.
     """
 
     tokens: Int[Tensor, "rows k"]
@@ -71,7 +70,6 @@ class Evolution:
     """The token scorer of `sled` and its variants.
 
     Attributes:
-        last: L.
         premature: The layers n.
         raw: True to score by h itself instead of its log_softmax.
         k: Size of I.
@@ -123,12 +121,13 @@ class Evolution:
     ) -> tuple[Int[Tensor, "strip k"], Float[Tensor, "strip k"]]:
         z_L = tile.logits[self.last][rows]
         k = min(self.k, z_L.shape[1])
-        tokens = top_k(z_L, k).nonzero()[:, 1].reshape(-1, k)
+        tokens = top_k(z_L, k).nonzero()[:, 1].reshape(-1, k)  # ascending in each row
         agreed = torch.zeros_like(z_L[:, :k])
         for n in self.premature:
             agreed += _agreement(tile.raw[n][rows], tile.raw_log_z(n)[rows], z_L, tokens)
         total = agreed.sum(dim=-1, keepdim=True)
         q = agreed / torch.where(total == 0, 1.0, total)
+        # The softmax is over V, so the steps move all logits; only those of I are returned.
         h = z_L.clone()
         for t in range(self.steps):
             step = self.alpha * (1 - t / self.steps)

@@ -38,8 +38,6 @@ class MethodEntry:
 
     Attributes:
         make: Function that makes the method from facts of the model and, if it has one, a number.
-        summary: One line about the method.
-        source: Its publication.
         number: Description of the number after `@`; empty if it takes none.
         needed: True if that number has no default.
         aggregates: True if it accepts `@sum`, `@mean` and `@bytes`.

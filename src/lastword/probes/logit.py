@@ -20,10 +20,7 @@ _STEPS = 50
 
 
 def centred(x: Features, present: Present) -> Features:
-    """Return the features minus their mean over the item's options.
-
-    The softmax does not change, and the penalty then does not depend on an item's offset.
-    """
+    """Return the features minus their mean over the item's options; the softmax is the same."""
     there = present[:, :, None]
     means = (x * there).sum(axis=1, keepdims=True) / there.sum(axis=1, keepdims=True)
     return np.where(there, x - means, 0.0)

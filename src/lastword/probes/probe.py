@@ -54,7 +54,6 @@ class Probe:
         question: The question that it answers; a trajectory probe accepts other options.
         template: Name of its prompt template (`Questionnaire.template_name`).
         subject: The model that it was fitted with.
-        fit: The fit.
         labels: Number of labels that it was fitted to.
         left_out: Options without enough labels, which it never answers.
         seed: Seed of the split of its labels; None if it was fitted to all of them.

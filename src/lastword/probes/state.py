@@ -50,10 +50,8 @@ class StateProbe:
         depth: Depth of the state that it reads.
         pooling: `mean` over the input's tokens, `last` token of the prompt, or `own`, the pooling
             of an encoder.
-        mean: Mean of each feature over the fit's texts [width].
         scale: Standard deviation of each feature over the fit's texts [width].
         weights: Weights of the standardised features [width, classes].
-        intercept: Intercepts [classes].
         temperature: T, which minimises the fit's leave-one-out log loss.
         likeness: Distances among the fit's texts, to find texts unlike them.
         earlier: Probes of all lower depths with the same pooling: weights of unscaled states, with
@@ -113,7 +111,6 @@ class StateFit:
     """A probe, with the results of its selection.
 
     Attributes:
-        probe: The probe.
         scores: Leave-one-out scores of the fit's texts, in the caller's order [texts, classes].
         right: Leave-one-out accuracy by depth and pooling, each at its best penalty
             [depths, poolings].

@@ -143,6 +143,7 @@ def fit_trajectory(
     x, present = padded(items)
     if not np.isfinite(x).all():
         raise InputError("features to fit on are finite numbers; these have NaN or infinity")
+    # In a canonical order, folds and rounding do not depend on the order of the items.
     order = _order(items, truths)
     in_order = [names[i] for i in order]
     distinct = dict.fromkeys(in_order)

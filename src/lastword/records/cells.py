@@ -92,8 +92,6 @@ class Cell:
     """The records of one model on one benchmark.
 
     Attributes:
-        model: The model's name.
-        benchmark: The benchmark's name.
         records: One row per record, in the benchmark's order, with at least `COUNT_COLUMNS`.
         source: The source of all other columns; None if `records` has them.
     """
@@ -233,8 +231,6 @@ class Summary:
     Attributes:
         invariant: I(M); nan if the records have none.
         chance: Mean share of truths among the candidates.
-        fixed: Number of wrong answers made right.
-        broken: Number of right answers made wrong.
         scalar: Share of items in the scalar regime.
         fired: Share of items by operator: `decisive`, `mix` (lambda not 0), `early`, and any
             other method that decided.

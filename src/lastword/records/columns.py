@@ -183,6 +183,7 @@ class Matrices:
         lists = _arrow(column if held else plain, pa.list_(pa.float64()))
         inner = pc.list_flatten(lists)
         first, rows = _spans(lists)
+        # `ends` has the end of each row among the numbers, which turns rows into flat ranges.
         ends = np.append(0, np.cumsum(_spans(inner)[1]))
         values = pc.list_flatten(inner).to_numpy(zero_copy_only=False)
         return cls(Lists(values, ends[first], ends[first + rows] - ends[first]), rows)

@@ -132,6 +132,7 @@ def agree(cell: Folder, info: RunInfo) -> RunInfo:
     A plan may depend on the memory that was free. The first plan is used by all later starts and
     shards, so that they group the items the same way.
     """
+    # Shards may start at the same time; the lock lets one of them write the file.
     with reported(cell), locking.lock(cell / ".run-lock"):
         if not (cell / RUN_FILE).exists():
             created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

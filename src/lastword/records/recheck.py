@@ -66,6 +66,7 @@ def _check_stored(cell: Cell, theta: Theta, invariant: float, depth: int) -> Non
         widths = numbers.lengths // rows
         _require(cell, widths == depth + 1, f"it has not the {depth + 1} depths of its run", items)
         _require(cell, t.lengths == S.rows, "the scores of T are missing", items)
+        # Prefix sums count the finite numbers of all trajectories without a loop over items.
         finite = np.append(0, np.isfinite(numbers.values).cumsum())
         whole = finite[numbers.starts + numbers.lengths] - finite[numbers.starts] == numbers.lengths
         _require(cell, whole, "a depth of its trajectory is no number", items)
@@ -92,6 +93,8 @@ def _check_blind(cell: Cell) -> None:
                 _require(cell, here, "blind scores are not the last blind depth", where)
             if blind is None or free is None:
                 continue
+            # Records do not store the prompts. Items with equal scores of one kind have the same
+            # frame, so their scores of the other kind have to be equal too.
             texts = tuple(row["candidates"])
             for name, frame_of, scores in (("content-free", blind, free), ("blind", free, blind)):
                 key = (texts, tuple(np.round(frame_of, 3).ravel().tolist()))

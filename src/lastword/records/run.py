@@ -130,6 +130,7 @@ class Run:
 
     def extend(self, groups: Sequence[Sequence[int]]) -> None:
         """Add groups to the plan, unless another process has extended it in the meantime."""
+        # The file is read again under the lock, because another shard may have extended the plan.
         before = len(self.info["plan"])
         with reported(self.cell), locking.lock(self.cell / ".run-lock"):
             info = read_run(self.cell)

@@ -51,6 +51,7 @@ class Stored:
         first = 0
         for place, part in enumerate(self.parts):
             tables.append(_table(part, columns))
+            # States are so large that each part is a slice; other columns fill a slice first.
             much = STATES in columns or sum(t.num_rows for t in tables) >= SLICE
             if much or place == len(self.parts) - 1:
                 rows = self.places[first : self.ends[place]]
@@ -66,6 +67,7 @@ class Stored:
         rows = np.flatnonzero(self.places >= 0)
         at = np.empty(len(rows), dtype=int)
         at[self.places[rows]] = rows
+        # Each part is opened once, whatever the order of the places.
         distinct, inverse = np.unique(at[places], return_inverse=True)
         part = np.searchsorted(self.ends, distinct, side="right")
         tables = [COLUMNS.empty_table()]
@@ -97,6 +99,7 @@ def _cell(info: RunInfo, parts: tuple[Part, ...]) -> Cell:
     tables = [_table(part, names) for part in parts]
     ends = np.cumsum([table.num_rows for table in tables], dtype=int)
     table = pa.concat_tables([COLUMNS.empty_table().select(names), *tables])
+    # Of repeated places the first counts: parts of the cell come before those of its shards.
     _, first = np.unique(table["place"].to_numpy(), return_index=True)
     places = np.full(table.num_rows, -1)
     places[first] = np.arange(len(first))

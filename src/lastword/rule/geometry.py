@@ -120,10 +120,7 @@ def decisive_layers(trajectories: Stacked, eps_H: float) -> Int[np.ndarray, " it
 
 
 def log_margin_ratio(window: Columns, last: Scores, delta_r: float) -> float:
-    """Return g_logr, Eq. 8: log of the window's largest margin over depth L's margin.
-
-    It is -inf if all margins in the window are 0.
-    """
+    """Return g_logr, Eq. 8: log of the window's largest margin over depth L's; may be -inf."""
     return float(log_margin_ratios(window[None], last[None], delta_r)[0])
 
 

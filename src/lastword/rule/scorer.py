@@ -143,7 +143,6 @@ class ScorerReadings:
     Args:
         scorer: T, by one of the readings.
         theta: Its constants.
-        vocabulary: V, the number of rows of the output head.
 
     Attributes:
         scorers: T by reading: `outside` x `floor` (method, section 5).
@@ -203,7 +202,6 @@ class ReadingScorer:
         readings: All readings; they are computed together.
         name: The name of this one.
         depths: Depths whose logits it needs.
-        raw_depths: Depths whose logits it needs without the final norm.
     """
 
     readings: ScorerReadings

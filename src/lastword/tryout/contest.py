@@ -156,12 +156,8 @@ class Material:
     """Labelled texts of a trial, with their records and settings.
 
     Attributes:
-        texts: The texts.
-        questions: The question about each text.
-        truths: The right answer of each text.
         groups: The group of each text; a group is never on both sides of a split.
         cell: The records of the texts.
-        template: The prompt template.
         readers: Sentence encoders that take part, alone and combined with the model's probe.
         objective: The objective that probes are fitted and chosen for; None for accuracy.
     """
@@ -189,19 +185,14 @@ class Material:
 def hold(tracer: "Tracer", material: Material) -> Contest | None:
     """Run the contest: of state probes if all texts have one question, else trajectory probes.
 
-    Returns:
-        The results, or None if there are too few labels for a probe.
+    The result is None if there are too few labels for a probe.
     """
     one = all(question == material.questions[0] for question in material.questions)
     return (_by_state if one else _by_trajectory)(tracer, material, material.made)
 
 
 def policy_of(tracer: "Tracer", material: Material) -> Probe | None:
-    """Fit the probe to all labels, of the kind that one half of them chooses.
-
-    Returns:
-        The probe, or None if there are too few labels.
-    """
+    """Fit the probe to all labels, of the kind that one half chooses; None for too few labels."""
     if not _halves(material, material.made):
         return None
     labelled = _labelled(tracer, material)
@@ -272,8 +263,6 @@ class _Fits:
     """The best state probe, and a stacked probe that combines it with the model's scores.
 
     Attributes:
-        best: The state probe, of one source or two.
-        stacked: The stacked probe.
         thresholds: The thresholds of the two.
         stack_wins: True if the stacked probe gains more than one standard error over the other.
     """
@@ -320,6 +309,7 @@ class _Labelled:
             fit = fit_state(states[fitted], labels, poolings=(OWN,), weights=weights)
             probe = replace(fit.probe, reader=reader_name(name))
             alone[name] = fit = replace(fit, probe=probe)
+            # Only the two depths that were chosen alone are combined: all pairs would be too many.
             rows = self.rows(model.probe, some), self.rows(probe, some)
             both[f"{ALONE}+{name}"] = fit_beside(model, fit, rows, labels, weights=weights)
         singles = {ALONE: model} | alone
@@ -409,11 +399,7 @@ class _Labelled:
         return np.asarray(np.where(stands, answers, np.array(self.options)[base]))
 
     def contestants(self, rest: Right, some: Right) -> dict[str, np.ndarray]:
-        """Return each contestant's answers to some texts, fitted to the rest.
-
-        Depth, pooling and threshold are chosen within the rest too, so that the held-out texts
-        influence none of them.
-        """
+        """Return each contestant's answers to some texts, fitted and chosen on the rest."""
         texts, fitted = self.material.texts, _kept(self.material.truths, rest)
         each = self.each(fitted)
         fits = self.fits(fitted, each)
@@ -495,10 +481,7 @@ class _Labelled:
         return Entrant(probe, tested, right, cost, fraction, like, likely, answers, auc)
 
     def auc(self, probe: np.ndarray, tested: Right) -> tuple[float, float] | None:
-        """Return the AUC of the model and of a probe, for the second of two options.
-
-        None if the tested texts have only one of the two labels.
-        """
+        """Return the AUC of the model and of a probe for the second option; None for one class."""
         from sklearn.metrics import roc_auc_score
 
         second = self.truths[tested] == self.options[1]
@@ -533,6 +516,7 @@ def _by_trajectory(tracer: "Tracer", material: Material, made: Right) -> Contest
         ]
     )
     names = [str(group) for group in material.groups]
+    # The control is the same fit on the features that never read the input.
     unread = [without_input(x) for x in items]
 
     def fitted(features: Sequence[Options], among: Right) -> TrajectoryProbe:

@@ -342,6 +342,7 @@ def _promised(
     if contest is not None and is_probe(trial.policy.method):
         entrant = contest.entrant(trial.policy.method)
         tested, right = entrant.tested, entrant.right
+    # The policy has a share of the certificate's level; all classes together get that share.
     truths, level = results.labels[results.cell.mc1_places], finding.terms.level * trial.share
     return found_at_least(truths[tested], right[tested], items.groups[tested], level)
 

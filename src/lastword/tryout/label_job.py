@@ -220,6 +220,8 @@ class LabelJob:
                     "it, or choose another folder with --out"
                 )
         number, rows = second.look + 1, [row.id for row in second.open_rows]
+        # A look with earlier labels follows a verdict without proof, also after a restart: show
+        # that verdict again, and wait for the user's choice.
         if second.labels and not self.labelling.labels_of(number):
             before = replace(second, asked=len(second.labels), look=second.look - 1)
             self.progress.words, self.progress.more = before.verdict().words, len(rows)

@@ -72,14 +72,7 @@ class Race:
 
 
 def race(tracer: "Tracer", labels: Labels, template: Template, seconds: float) -> Race:
-    """Test the model with prompts other than the current one, and a probe with the best two.
-
-    Args:
-        tracer: The model.
-        labels: The labelled rows.
-        template: The current prompt, which is not tested.
-        seconds: Time limit; it is checked every few rows.
-    """
+    """Test the model with prompts other than `template`, and a probe with the best two."""
     ends = time.perf_counter() + seconds
     chosen = examples(labels, max(SHOTS))
     order = np.random.default_rng(SEED).permutation(len(labels.rows))
@@ -127,9 +120,7 @@ def _rank(prompt: Raced) -> float:
 def _with_probe(tracer: "Tracer", labels: Labels, prompt: Raced) -> Raced | None:
     """Return the results of a cross-validated probe with a prompt, on the same rows.
 
-    Returns:
-        The results, or None if options differ by row, a fold has too few labels, or the prompt is
-        not a template.
+    None if options differ by row, a fold has too few labels, or the prompt is not a template.
     """
     template, question = prompt.template, labels.question
     if question is None or not isinstance(template, Template):
@@ -203,6 +194,7 @@ def _answers(
 
 def _behind(right: Sequence[bool], rows: int, found: Sequence[Raced]) -> bool:
     """Return True if a prompt is clearly behind the best after exactly a third of the rows."""
+    # Compared once, at a third of the rows: repeated tests would drop good prompts by chance.
     if not found or len(right) != -(-rows // 3):
         return False
     best, share = max(prompt.right.mean() for prompt in found), float(np.mean(right))

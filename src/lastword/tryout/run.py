@@ -122,11 +122,7 @@ class TryJob:
         return each * self.items + fitting(self.tracer, self.items, len(question.options))
 
     def _sample(self) -> tuple[list[str], list[EncodedItem]]:
-        """Return the texts of the first few readable examples, and their encoded items.
-
-        Raises:
-            InputError: No example can be read.
-        """
+        """Return the texts and encoded items of the first few readable examples."""
         results: list[EncodedItem | ItemError] = []
         for start in range(0, self.items, _SAMPLE):
             rows = self.labels.rows[start : start + _SAMPLE]
@@ -212,11 +208,7 @@ class TryJob:
         return policy_of(self.tracer, self._material(sample_of([cell], [info])))
 
     def _material(self, sample: Sample) -> Material:
-        """Return the items that count, in the form that the contest takes.
-
-        Raises:
-            InputError: An objective was given, and there is only one group of labels.
-        """
+        """Return the items that count, in the form that the contest takes."""
         (cell,) = sample.cells
         rows = {id: row for *row, id, _ in self.labels.rows}
         counting = [rows[str(id)] for id in cell.items["id"].iloc[cell.mc1_places]]

@@ -54,7 +54,6 @@ class DifferingRow:
 
     Attributes:
         id: The row's id in the table.
-        text: The text.
         policy: The policy's answer.
         model: The model's answer.
     """
@@ -86,9 +85,6 @@ class SecondRound:
 
     Attributes:
         probe: The policy: a probe with its threshold.
-        promise: The guarantee to prove.
-        alpha: Maximum share of answers broken, for the promise `breaks`.
-        delta: Maximum probability that the guarantee does not hold.
         pool: Number of texts without a label, one per group.
         rows: Texts on which policy and model differ, in random order.
         reference: Conformal p-values of texts in the pool, for the monitor of drift.
@@ -165,10 +161,7 @@ class SecondRound:
 
     @property
     def chance(self) -> float:
-        """Estimated probability that the next look proves a gain.
-
-        It assumes the rates of the probe's leave-one-out answers to the first round.
-        """
+        """Probability that the next look proves a gain, at the leave-one-out rates."""
         fixed, broken, changed = (
             int(self.probe.figures[name]) for name in ("fixed", "broken", "changed")
         )
@@ -460,11 +453,7 @@ def _told(second: SecondRound, labels: Labels, path: Path) -> dict[str, str | No
 
 
 def _labelled_rows(path: Path, column: str) -> list[dict[str, Any]]:
-    """Return the rows of a file.
-
-    Raises:
-        InputError: The file has no column of labels.
-    """
+    """Return the rows of a file; InputError if it has no column of labels."""
     rows = read_annotated(path)
     if not any(column in row for row in rows):
         columns = ", ".join(dict.fromkeys(name for row in rows for name in row))

@@ -22,9 +22,8 @@ _LOOK_SECONDS = 0.5  # interval for checking that the parent is alive
 # On the CPU, vLLM would reserve most of the machine's memory for keys and values, in blocks of 128
 # tokens. Only whole blocks of a prefix are shared by candidates, so small blocks save work.
 _ON_CPU = {"kv_cache_memory_bytes": 2**30, "block_size": 32}
-# For compiled models: hooks run between graphs, so there must not be one graph per step. vLLM's
-# cache of compiled graphs is keyed by the configuration, which does not include the states, so it
-# is off.
+# For compiled models: hooks run between graphs, so there must not be one graph per step. vLLM finds
+# cached graphs by their configuration; `additional_config` keeps those without states apart.
 _COMPILED = {
     "worker_cls": "lastword.engines.vllm.compiled.CompiledWorker",
     "compilation_config": {"cudagraph_mode": "PIECEWISE"},

@@ -31,7 +31,6 @@ class Example:
         blind_fields: The fields without the question (a summary's document is its question); None
             if nothing can be left out.
         content_free_fields: The fields with content-free inputs instead of the question.
-        candidates: The candidates.
         truthful: True for each candidate that is right; None without labels.
         kind: The metric that the example is for; None for all.
         messages: The prompt as a conversation, which only the tokenizer's chat template renders;

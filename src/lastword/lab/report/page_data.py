@@ -88,6 +88,7 @@ def sampled(cells: Sequence[Cell]) -> list[Places]:
 
 def even_shares(sizes: Sequence[int], most: int) -> list[int]:
     """Return the number taken from each group: an equal number, or all of a smaller group."""
+    # The smallest groups come first; what they do not use is left for the larger ones.
     shares = [0] * len(sizes)
     for nth, place in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):
         shares[place] = min(sizes[place], (most - sum(shares)) // (len(sizes) - nth))
