@@ -1,11 +1,11 @@
-"""The command line: parse, one library call, print.
+"""The command line: each command parses, makes one library call, and prints.
 
-Results go to stdout, progress to stderr; a known error is one line and exit 1, bad usage exit 2.
+Results go to stdout, progress to stderr. A known error is one line and exit 1, bad usage exit 2.
 
 A command is a module of this folder with one plain typer function. Its module imports typer and
 light modules (`options`, `model`, `output`, `progress`, `lastword.errors`) at the top, and the
-library inside the function, so that `lastword --help` answers at once. Options that several
-commands share stand in `options`.
+library inside the function, so that `lastword --help` starts quickly. Options that several commands
+share are in `options`.
 """
 
 import errno
@@ -86,7 +86,7 @@ def _options(
             "-V",
             callback=_print_version,
             is_eager=True,
-            allow_from_autoenv=False,  # LASTWORD_VERSION may be someone else's
+            allow_from_autoenv=False,  # other programs may set LASTWORD_VERSION
             help="Print the version and exit.",
         ),
     ] = False,
@@ -95,13 +95,14 @@ def _options(
 
 
 def refuse_unknown_variables(commands: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Refuse a variable that is named after a command but after none of its options.
+    """Check that every environment variable named after a command is one of its options.
 
     Raises:
-        InputError: The first such variable.
+        InputError: One is not; the message names the first.
     """
     every = [option for parsed in commands.values() for option in parsed.params]
-    others = {option.envvar for option in every}  # LASTWORD_LABEL_TOKEN is of `serve`
+    # For example LASTWORD_LABEL_TOKEN is an option of `serve`, not of `label`.
+    others = {option.envvar for option in every}
     names = sorted({*names} - others)
     for command, parsed in commands.items():
         prefix = f"LASTWORD_{command.replace('-', '_').upper()}_"
@@ -115,9 +116,9 @@ def refuse_unknown_variables(commands: Mapping[str, Any], names: Iterable[str]) 
                 )
 
 
-# typer exports no name of the class of all usage errors.
+# typer does not export the base class of usage errors.
 _UsageError: Any = typer.BadParameter.__base__
-_LONGEST = 2000  # characters of an error
+_LONGEST = 2000  # maximum number of characters of an error message
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -126,14 +127,14 @@ def main() -> None:
     command: Any = get_command(app)
     for parsed in (command, *command.commands.values()):
         for parameter in parsed.params:
-            parameter.show_envvar = False  # the epilog says it once for all
+            parameter.show_envvar = False  # the epilog explains the variables once
     try:
         refuse_unknown_variables(command.commands, os.environ)
         sys.exit(
             command(prog_name="lastword", auto_envvar_prefix="LASTWORD", standalone_mode=False)
         )
     except _UsageError as error:
-        error.show()  # plain lines, where typer would draw a box
+        error.show()  # plain lines instead of typer's box
         sys.exit(error.exit_code)
     except TraceError as error:
         reason = str(error)
@@ -146,6 +147,6 @@ def main() -> None:
         if (missing := missing_package(error, name)) is None:
             raise
         reason = str(missing)
-    # One line, whatever it quotes, and not all of what it quotes.
+    # An error may quote long texts with line breaks; it is printed as one short line.
     print(printable(shorten(f"lastword: {reason}", _LONGEST)), file=sys.stderr)
     sys.exit(1)

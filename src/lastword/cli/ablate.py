@@ -1,4 +1,4 @@
-"""`lastword ablate`: the paper's ablations from records, without a model."""
+"""`lastword ablate`: computes the paper's ablations from records, without a model."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`lastword bench`: what an answer costs with and without correction, beside others."""
+"""`lastword bench`: times answers with and without correction, and other programs."""
 
 import logging
 from collections.abc import Sequence
@@ -79,7 +79,7 @@ def bench(
     require_pure(decider.correction)
     free = decider.correction.needs.content_free
     ready = _encode(decider, dataset.items(first, content_free=free))
-    # It warns of every model that is in memory already.
+    # lm-evaluation-harness warns about every model that is already in memory.
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     with waiting("timing"):
         result = bench(decider, ready, rounds=rounds, against=names)

@@ -1,4 +1,4 @@
-"""`lastword certify`: labelled records become a certificate, or the advice to keep it off."""
+"""`lastword certify`: makes a certificate from labelled records, or advises against one."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -170,7 +170,7 @@ def certify(
 
 
 def _usual(runs: str) -> "Terms":
-    """Return the promise of the certificate that `lastword try` left in a folder, or ours."""
+    """Return the terms of the certificate that `lastword try` wrote to a folder, or the default."""
     from lastword.trust.terms import Terms
 
     path = Path(runs) / "certificate.toml"

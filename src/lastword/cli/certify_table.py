@@ -1,4 +1,4 @@
-"""`lastword certify TABLE`: what the predictions of any system prove."""
+"""`lastword certify TABLE`: makes a certificate from the predictions of any system."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -29,7 +29,7 @@ def certify_table(
     *,
     json: bool,
 ) -> None:
-    """Print what a table of predictions proves; with `out` write certificate, page and rows."""
+    """Print the result for a table of predictions; with `out`, write certificate, page and rows."""
     table = read_plain(path, columns, name, encoding)
     for note in table.notes:
         say(note)
@@ -44,7 +44,7 @@ def certify_table(
 
 
 def _write(finding: PlainFinding, words: list[str], out: Path) -> list[str]:
-    """Write the certificate, and beside it the page and the rows to label next; name them."""
+    """Write the certificate, the page and the rows to label next; return lines that name them."""
     from lastword.files.cells import csv_line
     from lastword.trust.plain_page import write_plain_page
 

@@ -1,4 +1,4 @@
-"""`lastword compare`: TRACE, its peers and the baselines on the same items, in one pass."""
+"""`lastword compare`: compares TRACE, other methods and baselines on the same items."""
 
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ from lastword.files.strict_json import to_json
 def _list(context: Any, option: Any, value: bool) -> bool:
     """Print the table of methods, with those of installed packages, and stop.
 
-    The options --list and --json come in any order: the table is printed once both are read.
+    --list and --json may come in any order, so the table is printed when both have been parsed.
     """
     values = {**context.params, str(option.name): value}
     if not values.get("list") or "json" not in values:
@@ -84,7 +84,7 @@ def compare(
 
         names = [name for name in method or COMPARED if name not in PROBES] or ["base-mean"]
         for name in names:
-            entry(name)  # an unknown one fails before the model is loaded
+            entry(name)  # raises for an unknown method before the model is loaded
         (pair,) = read_questions(
             [benchmark], [] if template is None else [template], data, limit, seed, columns
         )

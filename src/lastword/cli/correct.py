@@ -1,4 +1,4 @@
-"""`lastword correct`: one prompt for people, or a file of them."""
+"""`lastword correct`: corrects the choice for one prompt, or for a file of prompts."""
 
 import json
 from collections import Counter
@@ -32,15 +32,15 @@ class Answering:
     """The method that answers, and the depths that are read.
 
     Attributes:
-        method: `trace`, or a method by name.
-        full: True if every depth and T are read and printed.
+        method: `trace`, or the name of a method.
+        full: True to read and print every depth and T.
     """
 
     method: str
     full: bool
 
     def check(self) -> None:
-        """Refuse an unknown method before the model is loaded."""
+        """Raise InputError for an unknown method, before the model is loaded."""
         if self.method != "trace":
             from lastword.methods import entry
 
@@ -49,7 +49,7 @@ class Answering:
     def decide(
         self, decider: "Decider", encoded: "Sequence[EncodedItem]"
     ) -> "Iterator[Decision | NonFiniteError]":
-        """Yield the method's decisions, in order, each or why there is none."""
+        """Yield the method's decisions or errors, in order."""
         scope = decider.scope("all", "all") if self.full else decider.scope()
         if self.method != "trace":
             from lastword.methods import resolve
@@ -134,7 +134,7 @@ def correct(
     from lastword.text.items import Item
 
     answer.check()
-    # Bad text fails before the model is loaded.
+    # Invalid text is refused before the model is loaded.
     text = prompt if messages is None else _conversation(messages)
     content = {"prompt": text, "candidates": candidate, "separator": separator}
     _one(open_model, Item.from_dict(content | {"blind_prompt": blind_prompt}), answer, json)
@@ -180,7 +180,7 @@ def _many(
         check_writable(output)
     decider = load()
     encoded = _encode(decider, parsed)
-    if not skip_invalid:  # a token that only this model lacks is an error in its row
+    if not skip_invalid:  # errors that only this model's tokenizer finds
         read = [e for e in encoded if not isinstance(e, UntrainedError)]
         if read:
             require_items([e if isinstance(e, ItemError) else e.item for e in read], path)
@@ -203,7 +203,7 @@ def _many(
 def _encode(
     decider: "Decider", parsed: Sequence["Item | ItemError"]
 ) -> list["EncodedItem | ItemError"]:
-    """Encode the items; what the file, the tokenizer or the context refuses is an error."""
+    """Return encoded items, or the error by the file, the tokenizer or the context."""
     with waiting("reading tokens"):
         results = iter(decider.encode([p for p in parsed if not isinstance(p, ItemError)]))
     return [p if isinstance(p, ItemError) else next(results) for p in parsed]
@@ -263,7 +263,7 @@ def _line(decision: "Decision", full: bool, overrides: dict[str, Any]) -> str:
 
 
 def _overrides(theta: "Theta") -> dict[str, Any]:
-    """Return values that differ from the frozen constants, by dotted name.
+    """Return the values that differ from the default constants, by dotted name.
 
     `outside_paper` is added if the paper does not cover these values.
     """

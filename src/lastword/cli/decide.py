@@ -1,4 +1,4 @@
-"""`lastword decide`: typed answers to questions about one text, or about a file of them."""
+"""`lastword decide`: answers typed questions about one text, or about a file of texts."""
 
 import csv
 import hashlib
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lastword.files.rows import Row
     from lastword.text.question import Question
 
-_COLUMNS = ("input", "text")  # where the texts of a file are, unless --column says
+_COLUMNS = ("input", "text")  # default names for --column
 
 
 def decide(
@@ -95,7 +95,7 @@ def decide(
     options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
     options = with_answers(options, [questions], probe, certificate, correction, reader, unlike)
     questionnaire = read_questions(questions)
-    prepare(questionnaire, template, chat=True)  # a bad template fails before the model is loaded
+    prepare(questionnaire, template, chat=True)  # refuses a bad template before the model loads
     cluster, vllm = read_engine(engine, engine_options)
     if cluster is not None:
         if input is None or output is None:
@@ -129,7 +129,7 @@ def decide(
 def _ready(
     decider: "Decider", questions: "Mapping[str, Question]", template: str | None
 ) -> "Questionnaire":
-    """Make questions ready, and say which are almost a probe's."""
+    """Prepare questions, and print which of them almost match a probe's question."""
     ready = decider.prepare(questions, template=template, warn=False)
     for name, miss in ready.near.items():
         say(f"lastword: question {name!r} is {miss}")
@@ -152,7 +152,7 @@ def _on_ray(
 def _texts(
     path: Path, column: str | None, id: str | None, encoding: str | None
 ) -> list[tuple[str, Any]]:
-    """Return the texts of a file with their names; in the place of one that is bad, its error."""
+    """Return the texts of a file with their names; the error instead of a bad text."""
     from lastword.files.rows import read_rows
 
     texts = [_text(row, column, id) for row in read_rows(path, say, encoding)]
@@ -165,7 +165,7 @@ def _texts(
 
 
 def _text(row: "Row", column: str | None, id: str | None) -> tuple[str, Any]:
-    """Return a row's name, and its text or why it has none."""
+    """Return a row's name, and its text or an error."""
     from lastword.files.rows import id_column
 
     value, name = row.value, row.place
@@ -241,10 +241,10 @@ def _json_line(name: str, answer: "Answers | str", **more: str) -> str:
 def _answers(
     decider: "Decider", ready: "Questionnaire", texts: Sequence[tuple[str, Any]], done: int = 0
 ) -> "Iterator[tuple[str, Answers | str]]":
-    """Return each text's name, and the answers about it or what is wrong with it, in order.
+    """Yield each text's name with its answers or error, in order; skip texts that are done.
 
-    Texts that are done are passed over. The piece that the next one is in is computed whole, as it
-    is without an interruption: who shares a pass moves the last digits.
+    The first piece is computed as a whole even if some of its texts are done: the texts that share
+    a forward pass affect the last digits, which must not depend on an interruption.
     """
     from lastword.decide.decider import TOGETHER
 
@@ -261,17 +261,17 @@ def _answers(
 
 
 def _count_bad(bad: int) -> None:
-    """Say how many texts could not be read, and exit with 1 if there are any."""
+    """Print the number of texts that could not be read, and exit with 1 unless it is 0."""
     if bad:
         say(f"lastword: {counted(bad, 'text')} could not be read; `error` says why")
         raise typer.Exit(1)
 
 
-# A file of answers, which is taken up where it ends
+# Files of answers, and resuming them
 
 
 def _digest(decider: "Decider", ready: "Questionnaire") -> str:
-    """Return a digest of the questions, the template, the model and what answers them."""
+    """Return a digest of questions, template, model, correction, certificate and probes."""
     from lastword.text.question import question_to
 
     parts = {name: question_to(question) for name, question in ready.questions.items()}
@@ -283,7 +283,7 @@ def _digest(decider: "Decider", ready: "Questionnaire") -> str:
 
 
 def _done(path: Path, work: str, names: Sequence[str], *, table: bool) -> tuple[int, int]:
-    """Count the texts in a file of answers, and the bad ones of them; drop a line that was cut."""
+    """Return the numbers of texts and of bad texts in a file of answers; drop a partial line."""
     if not path.exists() or path.stat().st_size == 0:
         return 0, 0
     raw = path.read_bytes()
@@ -312,7 +312,7 @@ def _done(path: Path, work: str, names: Sequence[str], *, table: bool) -> tuple[
     return len(rows), sum(bad for _, _, bad in rows)
 
 
-# For people
+# Output to a terminal
 
 
 def _show(answers: "Answers") -> None:
@@ -330,7 +330,7 @@ def _show(answers: "Answers") -> None:
 
 
 def _cells(answer: "QuestionAnswer") -> tuple[str, float, list[tuple[str, float]]]:
-    """Return an answer in words, its probability, and other options with theirs."""
+    """Return an answer as text, its probability, and the other options with theirs."""
     from lastword.decide.answer import MultiAnswer, PredicateAnswer, ScoreAnswer, words_of
 
     said, sure, shares = words_of(answer), answer.probability, answer.probabilities.tolist()

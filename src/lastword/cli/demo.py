@@ -1,4 +1,4 @@
-"""`lastword demo`: the embedded model's story, or the real one's too."""
+"""`lastword demo`: shows the demo of the embedded model, and optionally of a real one."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +13,7 @@ from lastword.decide.options import DecideOptions
 from lastword.errors import InputError, ModelError
 from lastword.files.strict_json import from_json, to_json
 
-_BATCH_TOKENS = 512  # small batches, so that the bar moves every few seconds
+_BATCH_TOKENS = 512  # small, so that the progress bar moves every few seconds
 
 
 def demo(

@@ -1,4 +1,4 @@
-"""`lastword doctor`: what this machine has, what would run, and what is missing."""
+"""`lastword doctor`: reports what is installed, what would run, and what is missing."""
 
 from typing import TYPE_CHECKING, Any
 

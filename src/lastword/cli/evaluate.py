@@ -1,4 +1,4 @@
-"""`lastword eval`: models over benchmarks, and the records that everything else is made from."""
+"""`lastword eval`: runs models on benchmarks and writes the records that other commands read."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from lastword.text.items import Item
     from lastword.text.tokens import EncodedItem, Tokenizer
 
-# The columns of the table, with the fields of a summary that they show.
+# The columns of the table, with the fields of `Summary` that they show.
 _NAMES = ("model", "benchmark")
 _METRICS = {"chance": "chance", "MC1-base": "mc1_base", "MC1": "mc1", "ΔMC1": "delta_mc1"}
 _METRICS |= {"MC2-base": "mc2_base", "MC2": "mc2", "ΔMC2": "delta_mc2"}
 _PAIRS = {"pairs-base": "pairs_base", "pairs": "pairs"}
-_EDGE = 4  # tokens shown on each side of where a candidate begins
+_EDGE = 4  # number of tokens shown on each side of a candidate's start
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Where:
     """The place where the models run.
 
     Attributes:
-        cluster: Ray; None for one process.
-        vllm: vLLM; None for a model in that process.
+        cluster: Ray's cluster; None for one process.
+        vllm: vLLM's settings; None for transformers.
     """
 
     cluster: "Cluster | None"
@@ -59,11 +59,11 @@ class Where:
 
     @cached_property
     def described(self) -> dict[str, Any] | None:
-        """Return what a run records of it."""
+        """The description of vLLM in `run.json`; None without vLLM."""
         return None if self.vllm is None else self.vllm.describe()
 
     def engine(self, model: DecideOptions) -> "Engine":
-        """Return what holds a model; it is loaded when the engine is opened, or by its workers."""
+        """Return the engine for a model, which is loaded when the engine is opened."""
         load = partial(loader(self.vllm), model)
         if self.cluster is not None:
             from lastword.engines.ray import Pool
@@ -164,7 +164,7 @@ def eval_(
         for work in works:
             _show_prompt(models[0], work)
         return
-    root = locate(out)  # within reach before a model is loaded
+    root = locate(out)  # checks access before a model is loaded
     results = [r for options in models for r in evaluate(options, where, works, root, extent)]
     _summary([result.cell for result in results], json)
     if any(result.items and result.failed == result.items for result in results):
@@ -181,8 +181,8 @@ def evaluate(
 ) -> "list[RunResult]":
     """Run one model on benchmarks, and return the result of each cell.
 
-    The model is loaded if a cell lacks records. With `on_error` a cell's error goes there and the
-    other cells run; without it the first error is raised.
+    The model is loaded only if a cell lacks records. With `on_error`, a cell's error is passed to
+    it and the other cells run; without it, the first error is raised.
     """
     results: dict[str, RunResult] = {}
     failed: set[str] = set()
@@ -202,7 +202,7 @@ def evaluate(
         return [work for work in works if work.name not in {*results, *failed}]
 
     def load_and_execute() -> None:
-        # Ray reports lost workers on stdout, which is for results.
+        # Ray prints lost workers to stdout, which is for results.
         with redirect_stdout(sys.stderr), where.engine(model) as engine:
             for work in left():
                 attempt([work], partial(_execute, engine, work, out, extent))
@@ -217,7 +217,7 @@ def evaluate(
 
 
 def warn_of_branches(cells: "Sequence[Folder]") -> None:
-    """Name each model whose readings of I(M) choose different branches, once."""
+    """Print a warning for each model whose readings of I(M) choose different branches."""
     from lastword.records.info import read_run, uncertain_branches
 
     for sentence in uncertain_branches(map(read_run, cells)):
@@ -227,7 +227,7 @@ def warn_of_branches(cells: "Sequence[Folder]") -> None:
 def _finished(
     model: DecideOptions, where: Where, work: "Work", out: "Folder", extent: "Extent"
 ) -> "RunResult | None":
-    """Find a cell that has all its records, before torch is imported."""
+    """Return the result of a complete cell without importing torch; None if it is incomplete."""
     with waiting("reading records"):
         from lastword.lab.evaluation.runner import finished
 
@@ -247,7 +247,7 @@ def _execute(engine: "Engine", work: "Work", out: "Folder", extent: "Extent") ->
 def counted_down(
     info: "RunInfo", parts: int, execute: "Callable[[Callable[[int], None]], RunResult]"
 ) -> "RunResult":
-    """Run a cell, or one of its parts, with what is left of it on stderr."""
+    """Run a cell or a shard, with progress on stderr."""
     if info.get("states"):
         size = info["items"] * info["state_bytes"] / 1e6
         say(f"lastword: the states of {info['items']:,} texts take {size:,.1f} MB")
@@ -271,7 +271,7 @@ def _warn_of(result: "RunResult") -> None:
 
 
 def _summary(cells: "Sequence[Folder]", as_json: bool) -> None:
-    """Print the cells' metrics as a table, and what they amount to in words; or both as JSON."""
+    """Print the cells' metrics as a table, with verdicts in words; or both as JSON."""
     with waiting("reading records"):
         from lastword.lab.evaluation.statistics import judge, verdict_lines
         from lastword.probes.controls import controls
@@ -302,9 +302,9 @@ def _as_json(cell: "Cell", verdict: "Judgement", control: "Controls") -> dict[st
 
 
 def _print_table(cells: "Sequence[Cell]") -> None:
-    """Print a line a cell, as wide as its names: what is piped into a file is not folded.
+    """Print one line per cell. Lines are as wide as the names need, so pipes get no line breaks.
 
-    Items are those that MC1 counts, as in the verdicts.
+    The items are those that count for MC1, as in the verdicts.
     """
     from lastword.records.cells import summarise
 
@@ -331,7 +331,7 @@ def _percent(share: float, sign: str = "") -> str:
 
 
 def _show_prompt(model: DecideOptions, work: "Work") -> None:
-    """Show the first item: prompt, candidates, and the tokens on both sides of the boundary."""
+    """Print the first item: prompt, candidates, and the tokens around their boundary."""
     from lastword.text.tokens import describe_chat, encode
 
     tokenizer, chat, theta = load_tokenizer(model), model.chat, model.theta or Theta()
@@ -354,7 +354,7 @@ def _show_prompt(model: DecideOptions, work: "Work") -> None:
 
 
 def _as_read(text: str, item: "Item", tokenizer: "Tokenizer", chat: Chat | None) -> str:
-    """Write a prompt of the item as the model reads it; a conversation has one prompt alone."""
+    """Return a prompt of the item as the model reads it, with the chat template applied."""
     from lastword.text.tokens import chat_prompt, templated
 
     if item.messages is not None:
@@ -363,7 +363,7 @@ def _as_read(text: str, item: "Item", tokenizer: "Tokenizer", chat: Chat | None)
 
 
 def _chat_line(chat: dict[str, Any]) -> str:
-    """Write `chat template 0a1b2c3d, thinking off, system message: Be brief.`."""
+    """Return text such as `chat template 0a1b2c3d, thinking off, system message: Be brief.`."""
     thinking = {
         None: "no thinking",
         "off": "thinking off",
@@ -375,7 +375,7 @@ def _chat_line(chat: dict[str, Any]) -> str:
 
 
 def _candidate_line(encoded: "EncodedItem", place: int, tokenizer: Any) -> str:
-    """Write `true  Delhi   (6 tokens: … Ans wer : | ▁ D el …)`."""
+    """Return a line such as `true  Delhi   (6 tokens: … Ans wer : | ▁ D el …)`."""
     item, boundary = encoded.item, encoded.prompt.boundaries[place]
     pieces = tokenizer.convert_ids_to_tokens(list(encoded.prompt.sequences[place]))
     before, after = pieces[max(0, boundary - _EDGE) : boundary], pieces[boundary:]

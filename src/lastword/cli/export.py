@@ -1,4 +1,4 @@
-"""`lastword export`: a model and its questions as a decision model of transformers."""
+"""`lastword export`: writes a model and its questions as a decision model of transformers."""
 
 from pathlib import Path
 from typing import Annotated

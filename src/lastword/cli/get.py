@@ -1,4 +1,4 @@
-"""`lastword get`: fetch a model that lastword knows by name, once."""
+"""`lastword get`: downloads a model in lastword's list."""
 
 import sys
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`lastword invariant`: I(M), its factors, and the branch that it chooses."""
+"""`lastword invariant`: prints I(M), its factors, and the branch that it chooses."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -40,7 +40,7 @@ def invariant(
 
 
 def read_factors(model: str, theta: Theta, revision: str | None, gguf: str | None) -> "Factors":
-    """Return the factors; those of a GGUF file and of an adapter from the model in memory."""
+    """Return the factors of I(M); GGUF files and adapters are loaded as models for this."""
     from lastword.model.weights.adapter import is_adapter
     from lastword.model.weights.gguf import is_gguf
     from lastword.model.weights.invariant import model_invariant, read_invariant

@@ -1,4 +1,4 @@
-"""`lastword label`: a page on which a person labels texts, and the probe that the labels prove."""
+"""`lastword label`: serves a page to label texts, and trains and tests a probe meanwhile."""
 
 import threading
 import webbrowser
@@ -82,7 +82,7 @@ def label(
     def started(address: str) -> None:
         typer.echo(f"Label at {address}\nCtrl+C stops; the same command continues.")
         if browser:
-            # A browser in a terminal would hold the server until it is closed.
+            # A text-mode browser would block the server until it is closed.
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
     service = Labels(job, port, started)

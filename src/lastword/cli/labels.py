@@ -1,4 +1,4 @@
-"""`lastword labels`: labels that came back to a service, as a table for `lastword try`."""
+"""`lastword labels`: exports the labels that a service received, as a table for `lastword try`."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,11 +1,11 @@
-"""`lastword lm-eval`: the command line of lm-evaluation-harness, with our model registered."""
+"""`lastword lm-eval`: runs lm-evaluation-harness's command line with our model registered."""
 
 import sys
 from typing import Annotated
 
 import typer
 
-# lm_eval parses everything behind the command's name, --help too.
+# lm_eval parses everything after the command's name, including --help.
 PASSED_ON = {"ignore_unknown_options": True, "help_option_names": []}
 NAME = "lastword lm-eval"
 _COMMANDS = ("run", "ls", "validate")

@@ -1,4 +1,4 @@
-"""`lastword mcp`: questions as tools of an agent."""
+"""`lastword mcp`: offers questions as tools to an agent."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`lastword merge`: the records of shards, joined."""
+"""`lastword merge`: joins the records of shards."""
 
 from dataclasses import asdict
 from typing import Annotated

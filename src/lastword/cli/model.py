@@ -1,4 +1,4 @@
-"""The model of a command: its options, where it runs, and the decider that they name."""
+"""Options of a command's model and engine, and functions that load its decider."""
 
 import json
 import logging
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def load_decider(options: DecideOptions) -> "Decider":
-    """Return the decider that the options name."""
+    """Return the decider of the options."""
     quiet()
     with waiting(f"loading {options.label}"):
         from lastword.decide.decider import Decider
@@ -37,7 +37,7 @@ def load_decider(options: DecideOptions) -> "Decider":
 
 
 def load_tokenizer(options: DecideOptions) -> "Tokenizer":
-    """Return the model's tokenizer alone, without its weights."""
+    """Return the model's tokenizer, without loading the weights."""
     quiet()
     with waiting(f"loading the tokenizer of {options.label}"):
         from lastword.model import loading
@@ -46,11 +46,11 @@ def load_tokenizer(options: DecideOptions) -> "Tokenizer":
 
 
 def quiet() -> None:
-    """Leave stderr to our progress and errors: a refusal of the hub is reported once, by us."""
+    """Silence other libraries on stderr; lastword reports progress and errors itself."""
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()
-    transformers_logging.set_verbosity_error()  # what it warns of is said by us, or refused
+    transformers_logging.set_verbosity_error()  # its warnings are reported, or refused, by lastword
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     ours = logging.getLogger("lastword")
     ours.propagate = False
@@ -58,7 +58,7 @@ def quiet() -> None:
 
 
 class _LinesOnStderr(logging.Handler):
-    """Writes what the library says of a model as a line on stderr."""
+    """A log handler that writes the library's messages as lines on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
         say(f"lastword: {record.getMessage()}")
@@ -68,7 +68,7 @@ def _true_or_false(text: str) -> bool:
     return one_of("true", "false")(text) == "true"
 
 
-# The keys of --load are the fields of `LoadOptions` that have no separate option.
+# The keys of --load are the fields of `LoadOptions` without a separate option.
 _LOAD: dict[str, Callable[[str], Any]] = {
     "alias": str,
     "revision": str,
@@ -84,7 +84,7 @@ _LOAD: dict[str, Callable[[str], Any]] = {
     "invariant": float,
     "overflow": one_of(*get_args(Overflow)),
     "allow_bin": _true_or_false,
-    "date": str,  # of the chat
+    "date": str,  # the date in the chat template
 }
 
 
@@ -127,7 +127,7 @@ def with_answers(
     readers: Sequence[str] | None,
     unlike: float,
 ) -> DecideOptions:
-    """Return the options with probes, certificate and correction; questions files name some."""
+    """Return the options with probes (also those in the questions file) and certificate."""
     from lastword.decide.file import named_probes
 
     named = [path for file in questions for path in named_probes(file)]
@@ -141,7 +141,7 @@ def with_answers(
     )
 
 
-# The place where the model runs: this process, Ray or vLLM
+# The engine: this process, Ray or vLLM
 
 _RAY = {"address": str, "workers": int, "gpus_per_worker": float, "cpus_per_worker": float}
 _VLLM = {"vllm_python": Path, "tensor_parallel": int}
@@ -150,13 +150,13 @@ _VLLM = {"vllm_python": Path, "tensor_parallel": int}
 def read_engine(
     engine: str, options: list[str] | None
 ) -> "tuple[Cluster | None, VllmSettings | None]":
-    """Return Ray's cluster and vLLM's settings; each is None if --engine does without it.
+    """Return Ray's cluster and vLLM's settings; each is None if --engine does not use it.
 
-    Every option that is not Ray's or ours is an argument of `vllm.LLM`. Ray's workers use vLLM if
+    Options other than Ray's and ours are arguments of `vllm.LLM`. Ray's workers use vLLM if
     `vllm_python` is given.
 
     Raises:
-        BadParameter: Options that the engine does not have.
+        BadParameter: The engine does not have an option.
     """
     keys = [option.partition("=")[0] for option in options or ()]
     if engine == "local" and keys:

@@ -1,4 +1,4 @@
-"""`lastword models`: the families, and what was tried of each."""
+"""`lastword models`: lists the model families and the variants that were tested."""
 
 from dataclasses import asdict
 

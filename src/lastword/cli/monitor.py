@@ -1,4 +1,4 @@
-"""`lastword monitor`: does a guarantee about predictions still hold on a stream of them?"""
+"""`lastword monitor`: tests if a guarantee about predictions still holds on a stream."""
 
 import json as json_
 import sys

@@ -1,7 +1,7 @@
 """The options that several commands share, each declared once.
 
-A command lists them as plain parameters. A parameter has the name of its long flag, because its
-variable (`LASTWORD_EVAL_LIMIT` for `eval --limit`) is named after the parameter.
+A command lists them as plain parameters. A parameter has the name of its long flag, because the
+name of its environment variable is made from it (`LASTWORD_EVAL_LIMIT` for `eval --limit`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -40,13 +40,13 @@ RemoteCode = Annotated[
     _model(
         "--trust-remote-code",
         help="Run Python code from the checkpoint.",
-        allow_from_autoenv=False,  # the environment may be someone else's
+        allow_from_autoenv=False,  # another program may have set it
     ),
 ]
 
 
 def _refuse_from_variable(context: Any, option: Any, load: list[str] | None) -> list[str] | None:
-    """Reject allow_bin from an environment variable, which somebody else may have set."""
+    """Refuse allow_bin from an environment variable, which another program may have set."""
     source = context.get_parameter_source(option.name)
     if source is not None and source.name == "ENVIRONMENT":
         if any(pair.startswith("allow_bin=") for pair in load or ()):
@@ -187,11 +187,11 @@ def read_pairs(
 
     Args:
         option: The option's flag.
-        pairs: What the user gave.
-        readers: For each key, the function that reads its value or raises ValueError.
+        pairs: The user's values.
+        readers: By key, the function that parses the value or raises ValueError.
 
     Raises:
-        BadParameter: A pair without `=`, an unknown key or a wrong value.
+        BadParameter: A pair has no `=`, an unknown key or a wrong value.
     """
     values = {}
     for pair in pairs or ():
@@ -208,7 +208,7 @@ def read_pairs(
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
-    """Return a reader of one of the choices."""
+    """Return a function that accepts only one of the choices."""
 
     def read(text: str) -> str:
         if text not in choices:
@@ -219,7 +219,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
 
 def at_least(minimum: int) -> Callable[[str], int]:
-    """Return a reader of whole numbers of at least `minimum`."""
+    """Return a function that parses an integer of at least `minimum`."""
 
     def read(text: str) -> int:
         if not text.isdecimal() or int(text) < minimum:

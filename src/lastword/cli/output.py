@@ -1,4 +1,4 @@
-"""Output of commands: files that appear whole or not at all, printable text, tables.
+"""Output of commands: printable text, tables, and files that are written atomically.
 
 A file that cannot be written raises `InputError`.
 """
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
     from lastword.lab.report.table import Table
 
-_PIPED_WIDTH = 100_000  # wide enough that nothing is cut or folded in a pipe
+_PIPED_WIDTH = 100_000  # characters per line in a pipe, so that nothing is cut or wrapped
 
 
 def printable(text: str) -> str:
-    """Return text of a model or a user without control characters of the terminal."""
+    """Return untrusted text without control characters for the terminal."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def say(line: str) -> None:
-    """Print a line for people beside the output, on stderr."""
+    """Print a line to stderr, apart from the output."""
     typer.echo(printable(line), err=True)
 
 
 def console() -> "Console":
-    """Return a console on stdout, as wide as the terminal, or very wide in a pipe."""
+    """Return a console on stdout, with the terminal's width, or very wide in a pipe."""
     from rich.console import Console
 
     terminal = Console()
@@ -40,16 +40,16 @@ def console() -> "Console":
 
 
 def show(*parts: "RenderableType") -> None:
-    """Print tables and text, folded to a terminal's width but unfolded in a pipe."""
+    """Print tables and text, wrapped to the terminal's width but not in a pipe."""
     out = console()
     for part in parts:
         out.print(part)
 
 
 def show_tables(tables: "Sequence[Table]", format: str | None) -> None:
-    """Print tables of the report: `md`, `csv`, `tex` or `json`; None is the reader's.
+    """Print tables of the report as `md`, `csv`, `tex` or `json`.
 
-    A terminal gets a table for the eye, and what is piped Markdown.
+    None means a formatted table in a terminal, and Markdown in a pipe.
     """
     from lastword.lab.report.table import WRITERS
 
@@ -87,7 +87,7 @@ def _for_the_eye(table: "Table") -> "list[RenderableType]":
 def grid(
     heads: Iterable[str], rows: Iterable[Iterable[str]], numbers: Container[str] = ()
 ) -> "RichTable":
-    """Return a table for the terminal; the columns of numbers stand at the right."""
+    """Return a table for the terminal, with numbers aligned to the right."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -102,7 +102,7 @@ def grid(
 
 
 def check_writable(path: Path) -> None:
-    """Check that a file can be written, before the work that fills it."""
+    """Check that a file can be written, before the work that produces its content."""
     if not path.absolute().parent.is_dir():
         raise InputError(f"cannot write {path}: there is no folder {path.absolute().parent}")
     if path.exists() and not path.is_file():
@@ -110,7 +110,7 @@ def check_writable(path: Path) -> None:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write lines to a file that appears whole, or not at all if anything fails."""
+    """Write lines to a file atomically; after an error the file does not exist."""
     check_writable(path)
     try:
         with open_whole(path) as file:

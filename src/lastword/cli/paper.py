@@ -1,4 +1,4 @@
-"""`lastword paper`: the paper's tables and figures on its models, or on yours, by one command."""
+"""`lastword paper`: makes the paper's tables and figures, for its models or yours."""
 
 import json
 from collections.abc import Sequence
@@ -81,7 +81,7 @@ def paper(
 def _works(
     names: Sequence[str], data: Path | None, limit: int | None
 ) -> "tuple[list[Work], list[str]]":
-    """Read each benchmark; name those that cannot be read, and run the others."""
+    """Return the work of each readable benchmark, and the errors of the others."""
     from lastword.lab.evaluation.work import Work
 
     works, absent = [], []
@@ -107,7 +107,7 @@ def _show_plan(grid: "Sequence[GridModel]", works: "Sequence[Work]", device: str
 
 
 def _invariants(grid: "Sequence[GridModel]", path: Path) -> list[str]:
-    """Read I(M) of every model that `path` lacks, and keep it; return what failed."""
+    """Compute I(M) of every model missing in `path`, and store it; return the errors."""
     from lastword.files.folder import write_whole
 
     try:
@@ -137,7 +137,7 @@ def _invariants(grid: "Sequence[GridModel]", path: Path) -> list[str]:
 def _cells(
     grid: "Sequence[GridModel]", works: "Sequence[Work]", runs: "Folder", device: str
 ) -> list[str]:
-    """Run every cell that lacks records; return those that failed, each with its reason."""
+    """Run every cell that lacks records; return the failed cells, each with the reason."""
     from lastword.lab.evaluation.work import Extent
     from lastword.records.frame import load_records
     from lastword.records.info import read_run

@@ -1,4 +1,4 @@
-"""Progress on stderr of work that takes longer than a second."""
+"""Shows progress on stderr for work that takes longer than a second."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 PATIENCE_SECONDS = 1.0
-LINE_SECONDS = 30.0  # between two lines of progress, if stderr is not a terminal
+LINE_SECONDS = 30.0  # interval between lines of progress if stderr is not a terminal
 
 T = TypeVar("T")
 
 
 def _bar(*columns: Any, **options: Any) -> "Progress":
-    """Return a bar on stderr, which shows nothing if that is not a terminal."""
+    """Return a progress bar on stderr, which is hidden if that is not a terminal."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -30,8 +30,8 @@ def _bar(*columns: Any, **options: Any) -> "Progress":
 
 @contextmanager
 def _showing(bar: "Progress") -> Iterator[None]:
-    """Show the bar after a second, until the block ends."""
-    timer = Timer(PATIENCE_SECONDS, bar.start)  # the first thing may take long
+    """Show the bar after one second, until the block ends."""
+    timer = Timer(PATIENCE_SECONDS, bar.start)  # a timer, because the first step may take long
     timer.start()
     try:
         yield
@@ -43,7 +43,7 @@ def _showing(bar: "Progress") -> Iterator[None]:
 
 @contextmanager
 def waiting(task: str) -> Iterator[None]:
-    """Show a task and its time, if it takes longer than a second."""
+    """Show a task and its time if it takes longer than a second."""
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
     words = TextColumn("{task.description}", markup=False)
@@ -88,7 +88,7 @@ class Countdown:
             typer.echo(printable(name), err=True)
 
     def advance(self, done: int) -> None:
-        """Add to the count; the first call adds what an earlier run did, which took no time."""
+        """Add to the count; the first call adds the work of an earlier run, without its time."""
         self._count += done
         if self._resumed < 0:
             self._resumed, self._start = self._count, time.monotonic()

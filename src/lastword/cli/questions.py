@@ -1,4 +1,4 @@
-"""The questions of benchmarks that a command asks."""
+"""Reads the benchmarks of a command, with their templates."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,5 +35,5 @@ def read_questions(
         datasets = [dataset.only(ids) for dataset in datasets]
     work = [(d, t) for d in datasets for t in by_set[d.benchmark.name]]
     for dataset, template in work:
-        dataset.items(template)  # what does not render fails before a model is loaded
+        dataset.items(template)  # refuses a bad template before a model loads
     return work

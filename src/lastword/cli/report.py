@@ -1,4 +1,4 @@
-"""`lastword report`: records become tables, figures and one offline page."""
+"""`lastword report`: makes tables, figures and one offline page from records."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any

@@ -1,4 +1,4 @@
-"""`lastword serve`: one model over HTTP."""
+"""`lastword serve`: serves one model over HTTP."""
 
 from functools import partial
 from pathlib import Path
@@ -146,7 +146,7 @@ def serve(
         from lastword.service.app import create_app
         from lastword.service.log import Log
         from lastword.service.server import free_address, run
-    free_address(host, port)  # a port in use is refused before a model loads
+    free_address(host, port)  # raises for a port in use before a model is loaded
     log = Log(prompts=log_prompts)
     log.event("loading", model=options.label)
     run(create_app(loader(vllm)(options), settings, log))

@@ -1,4 +1,4 @@
-"""`lastword try`: a table of labelled examples becomes a verdict on this model and this job."""
+"""`lastword try`: tests a model on a table of labelled examples, and prints the verdict."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -154,7 +154,7 @@ def try_(
 
 
 def load_readers(names: list[str] | None, device: str) -> "list[Encoder]":
-    """Return the encoders that a user named; else MiniLM, if it was fetched."""
+    """Return the encoders that the user named; by default MiniLM, if it is installed."""
     from lastword.model.encoder import Encoder, installed
 
     default = ["minilm"] if installed("minilm") else []

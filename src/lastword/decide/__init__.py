@@ -1,1 +1,1 @@
-"""Typed questions about a text, the plan of their work, and their answers."""
+"""Typed questions about texts, plans of the work to answer them, and answers."""

@@ -1,7 +1,7 @@
 """Answers to questions: choice, score and confidence, all from the same final probabilities.
 
-Probabilities are softmax(scores / T) of the correction in force, T the calibration's temperature
-(method, section 18); options that read the same share theirs in equal parts.
+Probabilities are softmax(scores / T) by the active correction; T is the temperature of the
+calibration (method, section 18). Options with the same text share its probability equally.
 """
 
 from collections import Counter
@@ -22,26 +22,25 @@ if TYPE_CHECKING:
 
 Probabilities = Float[np.ndarray, " options"]
 
-MODEL = "model"  # the method of its unchanged answers
-ERROR = "error"  # the column of what is wrong with a row
+MODEL = "model"  # the method of the model's unchanged answers
+ERROR = "error"  # the column with the error of a row
 
 
 @dataclass(frozen=True, eq=False)
 class Probed:
-    """How a probe came to an answer.
+    """The decision behind a probe's answer.
 
     Attributes:
-        method: The probe, as `probe@19`.
-        likeness: Conformal p-value of: the text is like the labelled ones; None where the probe
-            reads no state.
-        deferred: True if the text is too unlike them for the answer to be given.
-        corrected: True if the model's answer is known, and is another.
-        by: `probe` or `model`, which gave the answer; None if the probe always answers.
-        model: Text of the model's answer, if a threshold made the decider ask for it.
-        candidates: Texts of the options that `trajectory` is of.
-        trajectory: What each depth up to the probe's would have said, where that was asked for:
-            scores by a probe of that depth, or S where the probe weighs every depth
-            [candidates, depths].
+        method: The probe's name, such as `probe@19`.
+        likeness: Conformal p-value, in (0, 1], of the hypothesis that the text is like the
+            labelled ones; None if the probe reads no state.
+        deferred: True if the text is too unlike them to give an answer.
+        corrected: True if the model's answer was computed and differs.
+        by: `probe` or `model`, the source of the answer; None if the probe always answers.
+        model: Text of the model's answer, if a threshold needed it.
+        candidates: Texts of the options in `trajectory`.
+        trajectory: Scores at each depth up to the probe's, if the plan reads them, else None:
+            by a probe fitted at that depth, or S for a trajectory probe [candidates, depths].
     """
 
     method: str
@@ -59,11 +58,10 @@ class _Answered:
     """Fields that every answer has.
 
     Attributes:
-        probabilities: Of each option, in the caller's order; they add up to 1.
-        confidence: How far the probabilities are from even, 0 to 1.
-        calibrated: Whether a certificate's temperature was applied.
-        decision: The decision behind it: scores, gates, operator, and what it was without
-            correction; or the probe's.
+        probabilities: The options' probabilities, in the caller's order; they sum to 1 [options].
+        confidence: 0 if all probabilities are equal, 1 if one option has all of it.
+        calibrated: True if a certificate's temperature was applied.
+        decision: The model's decision with scores, gates and operator, or the probe's.
     """
 
     probabilities: Probabilities
@@ -88,7 +86,7 @@ class _Answered:
 
     @property
     def deferred(self) -> bool:
-        """True if the certificate holds the answer too unsure to be given."""
+        """True if the answer is too uncertain to be given, by the certificate or the probe."""
         return self.decision.deferred
 
     def _origin(self) -> dict[str, Any]:
@@ -104,9 +102,9 @@ class ChoiceAnswer(_Answered):
     """The most probable option.
 
     Attributes:
-        choice: The option's value; of equals the one whose text comes first in Unicode's order.
-            None where the question may abstain and the certificate defers.
-        values: All options' values, in the caller's order.
+        choice: The option's value; on ties, the one whose text sorts first by code point. None
+            if the question may abstain and the certificate defers.
+        values: The values of all options, in the caller's order.
     """
 
     choice: Value | None
@@ -132,7 +130,7 @@ class ChoiceAnswer(_Answered):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PredicateAnswer(_Answered):
-    """Probability that the statement holds."""
+    """The probability that the statement holds."""
 
     @property
     def probability(self) -> float:
@@ -147,23 +145,23 @@ class PredicateAnswer(_Answered):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ScoreAnswer(_Answered):
-    """The level to be expected.
+    """The expected level.
 
     Attributes:
-        labels: The levels' labels, from 0 up.
+        labels: The levels' labels, from level 0 upwards.
     """
 
     labels: tuple[str, ...]
 
     @property
     def score(self) -> float:
-        """sum_i i p_i, from 0 to the number of levels less one."""
+        """The expected level, sum_i i p_i, from 0 to the number of levels minus 1."""
         most = len(self.probabilities) - 1
         return min(float(np.arange(most + 1) @ self.probabilities), float(most))
 
     @property
     def level(self) -> int:
-        """The most probable level; of equals the lowest."""
+        """The most probable level; the lowest on ties."""
         return int(self.probabilities.argmax())
 
     @property
@@ -184,11 +182,11 @@ SingleAnswer = ChoiceAnswer | PredicateAnswer | ScoreAnswer
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MultiAnswer:
-    """The options that apply, each as probable as its predicate.
+    """The options that apply, each decided by a predicate.
 
     Attributes:
-        values: All options' values, in the caller's order.
-        predicates: Whether each applies, in this order.
+        values: The values of all options, in the caller's order.
+        predicates: One answer per option, in this order.
     """
 
     values: tuple[Value, ...]
@@ -196,7 +194,7 @@ class MultiAnswer:
 
     @property
     def choices(self) -> tuple[Value, ...]:
-        """The options that apply more probably than not; they may be none."""
+        """The options with a probability above 1/2; possibly none."""
         pairs = zip(self.values, self.probabilities.tolist(), strict=True)
         return tuple(value for value, p in pairs if p > 0.5)
 
@@ -233,7 +231,7 @@ class MultiAnswer:
 
     @property
     def deferred(self) -> bool:
-        """True if the certificate holds one of the answers too unsure to be given."""
+        """True if one of its answers is too uncertain to be given."""
         return any(answer.deferred for answer in self.predicates)
 
     def to_dict(self) -> dict[str, Any]:
@@ -271,12 +269,12 @@ class Answers(dict[str, QuestionAnswer]):
 
     @property
     def multis(self) -> dict[str, MultiAnswer]:
-        """The answers to questions of which several options may apply."""
+        """The answers to questions with several possible options."""
         return self._of_kind(MultiAnswer)
 
     @property
     def singles(self) -> list["SingleAnswer"]:
-        """Return the answers one by one, the predicates of a `MultiAnswer` too."""
+        """All single answers; a `MultiAnswer` contributes its predicates."""
         each = (a.predicates if isinstance(a, MultiAnswer) else (a,) for a in self.values())
         return [answer for answers in each for answer in answers]
 
@@ -294,7 +292,7 @@ class Answers(dict[str, QuestionAnswer]):
 
 
 def answered_by(method: str, operator: str | None = None) -> str:
-    """Return the method of an answer, `model` if its operator leaves the model's as it is."""
+    """Return the method of an answer, or `model` if its operator does not change the model's."""
     return MODEL if "base" in (method, operator) else method
 
 
@@ -303,8 +301,8 @@ def answer_of(question: Single, decision: Answer, temperature: float | None = No
 
     Args:
         question: The question.
-        decision: Of the item that `item_of` made of it.
-        temperature: T of a calibration; 1 and not calibrated without one.
+        decision: The decision on the question's item (see `item_of`).
+        temperature: T of a calibration; None means T = 1 and an answer that is not calibrated.
     """
     p = probabilities_of(question, decision.scores, temperature)
     return answer_from(question, p, decision, calibrated=temperature is not None)
@@ -313,12 +311,12 @@ def answer_of(question: Single, decision: Answer, temperature: float | None = No
 def answer_from(
     question: Single, p: Probabilities, decision: Answer | Probed, *, calibrated: bool
 ) -> SingleAnswer:
-    """Return the answer that final probabilities give.
+    """Return the answer with these final probabilities.
 
     Args:
         question: The question.
-        p: Of each option, in the question's order.
-        decision: What is behind them.
+        p: The options' probabilities, in the question's order [options].
+        decision: The decision that they come from.
         calibrated: True if they are calibrated.
     """
     common: dict[str, Any] = {"probabilities": p, "calibrated": calibrated, "decision": decision}
@@ -339,26 +337,29 @@ def answer_from(
 def probabilities_of(
     question: Single, scores: Float[np.ndarray, " candidates"], temperature: float | None = None
 ) -> Probabilities:
-    """softmax(scores / T) by option: options of one text share its probability in equal parts."""
+    """Return softmax(scores / T) by option; options with the same text share it equally."""
     p = softmax(scores / (temperature or 1.0))
     return by_option(question, dict(zip(candidates_of(question), p, strict=True)))
 
 
 def by_option(question: Single, p: Mapping[str, float]) -> Probabilities:
-    """Return the options' probabilities from their texts'; a text that is not there has none."""
+    """Return the options' probabilities from those of their texts; 0 for a missing text."""
     texts = [option.text for option in question.options]
     counts = Counter(texts)
     return np.array([p.get(text, 0.0) / counts[text] for text in texts])
 
 
 def concentration(p: Probabilities) -> float:
-    """(p_max - 1/n) / (1 - 1/n): 0 where all are even, 1 where one is sure."""
+    """Return (p_max - 1/n) / (1 - 1/n): 0 for equal probabilities, 1 for a certain option."""
     n = len(p)
     return max(0.0, float((p.max() - 1 / n) / (1 - 1 / n)))
 
 
 def order_concentration(p: Probabilities) -> float:
-    """max(0, 1 - sum_i p_i |i - mode| / D), D the mean distance from the middle of even levels."""
+    """Return max(0, 1 - sum_i p_i |i - mode| / D).
+
+    D is the mean distance of the levels from their middle, so that a uniform p gives at most 0.
+    """
     places = np.arange(len(p))
     spread = np.abs(places - places.mean()).mean()
     return max(0.0, float(1 - p @ np.abs(places - p.argmax()) / spread))
@@ -372,7 +373,7 @@ def to_frame(answers: Iterable[Mapping[str, QuestionAnswer]]) -> "pd.DataFrame":
 
 
 def columns_of(names: Iterable[str]) -> list[str]:
-    """Return the columns of answers to questions of these names."""
+    """Return the column names for the answers to these questions."""
     more = ("", ".probability", ".confidence", ".deferred")
     return [name + suffix for name in names for suffix in more]
 
@@ -388,9 +389,9 @@ def row_of(answers: Mapping[str, QuestionAnswer]) -> dict[str, Any]:
 
 
 def value_of(answer: QuestionAnswer) -> Value | float | None:
-    """Return the answer's value: the choice, whether yes is the likelier, the score.
+    """Return the answer's value: the choice, True if yes is more probable than no, or the score.
 
-    Of several that apply the texts, parted by `|`; of none of these None.
+    A `MultiAnswer` gives the options that apply, joined by `|`, or None if none applies.
     """
     match answer:
         case ChoiceAnswer():
@@ -404,7 +405,7 @@ def value_of(answer: QuestionAnswer) -> Value | float | None:
 
 
 def words_of(answer: QuestionAnswer) -> str:
-    """Return the value for people: the option, yes or no, the score to two places."""
+    """Return the value as text: the option, yes or no, or the score with two decimals."""
     match value := value_of(answer):
         case bool():
             word = ("no", "yes") if isinstance(answer, PredicateAnswer) else ("false", "true")

@@ -1,4 +1,4 @@
-"""One group of items: the plan of what is read of it, and the states and scores so far."""
+"""Batch: one group of items, with the plan of its readings and the scores read so far."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,14 +25,14 @@ Read = Literal["decide", "all", "base"]
 
 @dataclass(frozen=True)
 class Scope:
-    """The extent of what is read of every item, and the correction that decides.
+    """How much of every item is read, and the correction that decides.
 
     Attributes:
         read: `decide` reads what the decision needs, `all` every depth and T, `base` depth L.
-        blind: After blind prompts `base` reads depth L, `all` every depth and T, `none` none.
-        methods: Peers that score the items too, by name (`lastword.methods.resolve`).
-        correction: What decides; TRACE if None.
-        readings: With `all`, whether t is kept by each reading of the scorer too.
+        blind: After blind prompts, `base` reads depth L, `all` every depth and T, `none` nothing.
+        methods: Other methods that score the items, by name (`lastword.methods.resolve`).
+        correction: The correction that decides; TRACE if None.
+        readings: True to compute t by every reading of the scorer; only with `all`.
     """
 
     read: Read = "decide"
@@ -44,16 +44,16 @@ class Scope:
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """Plan of what is read of every item of a group before the router asks for more, one by one.
+    """The readings of all items in a group, before the router requests more for single items.
 
     Attributes:
-        depths: Depths whose states the trunk keeps: all that anybody may still ask for.
-        main: Read of the prompt with the input.
-        blind: Read of its blind prompt; None drops that prompt.
-        content_free: Whether depth L is read of its content-free prompts, which are dropped else.
-        reuse: Whether a known score without the input stands for its state: nothing but depth L
-            is read there.
-        peers: Methods that score the items beside the correction, by name.
+        depths: Depths whose states are stored: all that a later step may need.
+        main: The step to read after the prompt with the input.
+        blind: The step to read after the blind prompt; None drops that prompt.
+        content_free: True to read depth L after the content-free prompts; False drops them.
+        reuse: True if scores without the input may come from the cache of earlier items. This
+            needs a plan that reads only depth L there.
+        peers: Methods that score the items besides the correction, by name.
     """
 
     depths: frozenset[int]
@@ -65,7 +65,7 @@ class ReadPlan:
 
     @classmethod
     def of_methods(cls, methods: Mapping[str, Method], scorer: Scorer) -> "ReadPlan":
-        """Return the plan that reads what all of these methods need, and nothing else."""
+        """Return the smallest plan that reads everything these methods need."""
         needs = [method.needs for method in methods.values()]
         blind = frozenset[int]().union(*(n.blind for n in needs))
         t = any(n.t for n in needs)
@@ -80,13 +80,15 @@ class ReadPlan:
 
     @classmethod
     def of_scope(cls, scope: Scope, correction: Needs, scorer: Scorer) -> "ReadPlan":
-        """Return the plan of decisions: what the scope says, its peers, and the correction."""
+        """Return the plan for a scope, its methods and the correction that decides."""
         base = cls.of_methods(scope.methods, scorer)
         last, every = frozenset([scorer.last]), frozenset(range(scorer.last + 1))
         blind = last.union(*(m.needs.blind for m in scope.methods.values()))
         whole, whole_blind = scope.read == "all", scope.blind == "all"
         few = scope.read == "base" and not whole_blind
         reads_blind = scope.blind != "none" or bool(correction.blind)
+        # Under `decide` the states of all depths are stored, although the gates may need few of
+        # them: running the blocks again would cost more than the memory.
         return cls(
             depths=base.depths.union(last if few else every, correction.blind),
             main=replace(base.main, depths=every, scorer=True, readings=scope.readings)
@@ -110,14 +112,17 @@ class ReadPlan:
 
 
 class Batch:
-    """Reads states step by step into the trajectories of a group's items.
+    """The trajectories of a group's items, read step by step from their states.
+
+    All branches of all items are numbered in one sequence: per item, the candidates after the
+    prompt, then those after the blind prompt, then those after each content-free prompt.
 
     Args:
         encoded: The items.
-        states: The states of their branches, prompt by prompt, except those in `known`.
-        read: What the head reads of states (`Backend.read`).
-        known: Depth L of some branches, by their places among all.
-        readings: The readings of T; {} unless the plan asks for them.
+        states: The states of all branches except those in `known`.
+        read: Function that applies the head to states (`Backend.read`).
+        known: Scores at depth L in nats from earlier items, by branch number.
+        readings: All readings of T; {} if the plan does not include them.
     """
 
     def __init__(
@@ -163,19 +168,19 @@ class Batch:
         return {name: t[self._main[item]] for name, (_, t) in self._by_reading.items()}
 
     def blind(self, item: int) -> Trajectory | None:
-        """Return the same without the question; None without a blind prompt."""
+        """Return S and t of an item after its blind prompt; None if it has no blind prompt."""
         span = self._blind[item]
         return None if span is None else self._read_so_far(span)
 
     def fault(self, item: int) -> NonFiniteError | None:
-        """Return the error of an item with logits that are not finite, if any were read."""
+        """Return the error of an item if logits that are not finite were read, else None."""
         spans = [self._main[item], self._blind[item], *self._free[item]]
         faults = np.concatenate([self.faults[span] for span in spans if span is not None])
         depths = faults[faults >= 0]
         return NonFiniteError(int(depths[0])) if len(depths) else None
 
     def evidence(self, item: int, method: str = "") -> Evidence:
-        """Return what has been read of an item, by the method of that name too."""
+        """Return everything read of an item so far, with the token scores of `method`."""
         encoded, of_method = self._encoded[item], self._peers.get(method)
         blind, without = self.blind(item), encoded.blind
         return Evidence(
@@ -189,7 +194,7 @@ class Batch:
         )
 
     def without_input(self) -> Iterator[tuple[Branch, float]]:
-        """Yield depth L of each computed branch after a prompt without its input."""
+        """Yield each computed branch of a prompt without the input, and its score at depth L."""
         for encoded, span in zip(self._encoded, self._main, strict=True):
             branches = chain.from_iterable(p.branches for p in encoded.prompts[1:])
             for row, branch in enumerate(branches, span.stop):
@@ -197,12 +202,12 @@ class Batch:
                     yield branch, float(score)
 
     def content_free(self, item: int) -> Inputs | None:
-        """Return b after each content-free prompt of an item; nan if unread, None without them."""
+        """Return b after each content-free prompt; nan if unread, None if there are none."""
         read = [self._scores[span, self.depth] for span in self._free[item]]
         return np.stack(read) if read else None
 
     def read(self, items: Sequence[int], step: Step) -> None:
-        """Read a step for some items; rows that they share are read once."""
+        """Read a step for some items."""
         if step.depths or step.scorer or step.peers:
             self._read([self._main[i] for i in items], step)
         if step.blind:
@@ -211,7 +216,7 @@ class Batch:
             self._read([span for i in items for span in self._free[i]], self._last)
 
     def read_plan(self) -> None:
-        """Read what the plan says of all items."""
+        """Read the plan's steps for all items."""
         blind = self._plan.blind
         if blind is not None:
             self._read([span for span in self._blind if span], blind)
@@ -222,7 +227,7 @@ class Batch:
             self.read(range(len(self._main)), main)
 
     def scores(self, item: int) -> dict[str, Scores | None]:
-        """Return every peer's scores of an item; None where a method does not apply to it."""
+        """Return every method's scores of an item [candidates]; None if one does not apply."""
         peers = self._plan.peers
         return {name: m.scores(self.evidence(item, name)) for name, m in peers.items()}
 
@@ -241,6 +246,7 @@ class Batch:
         mask &= self._computed
         if not mask.any():
             return
+        # Scores taken from the cache have no states, so the branch numbers of the states skip them.
         branch = np.flatnonzero(self._computed)[self.states.reads.branch]
         targets = np.flatnonzero(mask[branch])
         into: list[tuple[TokenScorer, Scores]] = [(self.scorer, self._t)] if step.scorer else []
@@ -258,7 +264,7 @@ class Batch:
 
 
 def _spans(items: Sequence[EncodedItem]) -> list[list[slice]]:
-    """Return the places of each prompt's branches among those of all items."""
+    """Return each item's slices of the branch numbers, one slice per prompt."""
     start, spans = 0, []
     for item in items:
         ends = start + np.cumsum([len(prompt.branches) for prompt in item.prompts])
@@ -270,7 +276,7 @@ def _spans(items: Sequence[EncodedItem]) -> list[list[slice]]:
 def _means(
     values: Float[np.ndarray, " targets"], branch: Int[np.ndarray, " targets"]
 ) -> Float[np.ndarray, " branches"]:
-    """Mean over each branch's tokens in float64 (Eq. 1); branches ascend."""
+    """Return the mean over each branch's tokens in float64 (Eq. 1); `branch` is sorted."""
     starts = np.flatnonzero(np.diff(branch, prepend=-1))
     counts = np.diff(np.append(starts, len(branch)))
     means: Float[np.ndarray, " branches"] = np.add.reduceat(values.astype(np.float64), starts)

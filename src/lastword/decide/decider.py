@@ -1,4 +1,4 @@
-"""Decider: typed questions answered by a model, a correction of it, or probes."""
+"""Decider: answers typed questions with a model, a correction of it, or probes."""
 
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -48,31 +48,31 @@ from lastword.text.question import Choice, Multi, Question, Single
 from lastword.text.tokens import EncodedItem
 from lastword.trust.certificate import Certificate, Subject
 
-TOGETHER = 256  # texts of one call of `answer`
-_BASE = Scope("base", "base")  # the model's scores, with the input and without
-_ANSWER = Scope("base", "none")  # the model's scores, with the input alone
+TOGETHER = 256  # texts per call of `answer`
+_BASE = Scope("base", "base")  # the model's scores, with and without the input
+_ANSWER = Scope("base", "none")  # the model's scores, only with the input
 
 
 class Decider:
-    """Answers questions about texts, and corrects choices among candidates.
+    """A model with a correction, a certificate and probes, which answers questions about texts.
 
     Args:
         tracer: The model.
-        correction: What decides: a method by name (`pmi@0.5`), or a value of yours. If left out,
+        correction: The method that decides, by name (`pmi@0.5`) or as a `Correction`. By default
             items are corrected by TRACE and questions get the model's answers, unless a
             certificate names a method.
-        certificate: Which overrides may be applied, or its file; all of them without one.
+        certificate: A certificate or its file; it limits the overrides that are applied.
         probes: Probes, or their files. Each answers its question.
         readers: Sentence encoders that probes read: an `Encoder`, or what it takes. `minilm` and
             `mpnet` are found without being named.
-        unlike: A probe's answer is deferred if the text's p-value of being like the labelled texts
-            is below this.
-        template: Prompt template of questions; chosen by certificate and chat if left out.
+        unlike: A probe's answer is deferred if the p-value of the text being like the labelled
+            texts is below this; in [0, 1].
+        template: Prompt template of questions; by default the certificate and `chat` choose it.
 
     Raises:
         CertificateError: The certificate cannot be read, or is for another model, Theta or chat.
-        InputError: A probe that cannot be read, is for another model, or has too few labels for
-            any text to be below `unlike`; two probes for one question.
+        InputError: A probe cannot be read, is for another model, or has too few labels for any
+            text to be below `unlike`; or two probes answer one question.
     """
 
     def __init__(
@@ -103,11 +103,11 @@ class Decider:
 
     @property
     def probes(self) -> list[Probe]:
-        """Return the probes, each of which answers its question."""
+        """The probes; each answers the question that it was fitted to."""
         return [probe for _, probe in self._probes]
 
     def serve(self, questions: Mapping[str, Question]) -> None:
-        """Serve questions by name, beside those of the probes."""
+        """Replace the served questions by these; the questions of the probes are added."""
         self.served = Served(questions, self._probes)
 
     def _obey(self, certificate: Certificate) -> None:
@@ -118,13 +118,14 @@ class Decider:
                 raise CertificateError(
                     f"the certificate is for {method}, a probe: name its file among the probes too"
                 )
+        # TRACE exists already; other methods may need the frozen means of the certificate.
         elif not method == self.correction.name == "trace":
             means, facts = certificate.means, self.tracer.facts
             self.correction = certified(method, means, self.correction, facts)
 
     @classmethod
     def from_pretrained(cls, model: str | Path | DecideOptions, **options: Any) -> "Decider":
-        """Load a model and what answers with it.
+        """Load a model with its correction, certificate and probes.
 
         Args:
             model: Its name or path as `Tracer.from_pretrained` takes it, or a `DecideOptions`.
@@ -132,7 +133,7 @@ class Decider:
                 `certificate`, `probes` and `unlike`.
 
         Raises:
-            InputError: A keyword that is not an option; nothing has been loaded yet.
+            InputError: A keyword is not an option. This is checked before anything is loaded.
             ModelError: The checkpoint is missing, unreadable or cannot be used.
             CertificateError: The certificate is for another model.
         """
@@ -140,12 +141,12 @@ class Decider:
             refuse_unknown("Decider.from_pretrained", options, DecideOptions)
             model = DecideOptions(model, **options)
         if model.correction is not None:
-            entry(model.correction)  # an unknown one fails before the model is loaded
+            entry(model.correction)  # raises for an unknown method before the model is loaded
         return cls.over(Tracer.from_pretrained(model), model)
 
     @classmethod
     def over(cls, tracer: Tracer, options: DecideOptions) -> "Decider":
-        """Make a decider of a loaded model by the options that it was loaded with."""
+        """Return a decider of a loaded model, with these options."""
         return cls(
             tracer,
             correction=options.correction,
@@ -167,29 +168,29 @@ class Decider:
 
     @property
     def subject(self) -> Subject:
-        """Return what a certificate or a probe of this model names."""
+        """The identity of this model, as certificates and probes store it."""
         return subject_of(self.tracer)
 
     @property
     def method(self) -> str:
-        """Return the method for questions without a probe; `base` for the model."""
+        """The method that answers questions without a probe; `base` for the model."""
         certified = self.certificate is not None and self.certificate.probe is None
         return self.correction.name if self.named or certified else "base"
 
     @property
     def temperature(self) -> float | None:
-        """Return T of the certificate's calibration; None without one."""
+        """T of the certificate's calibration; None without one."""
         calibration = None if self.certificate is None else self.certificate.calibration
         return None if calibration is None else calibration.temperature
 
     def describe(self) -> dict[str, Any]:
-        """Return what a run records of the model and of what decides, as plain JSON values."""
+        """Return the record of the model, its correction and certificate, as plain JSON values."""
         named = {} if self.correction.name == "trace" else {"correction": self.correction.name}
         promise = None if self.certificate is None else self.certificate.describe()
         return self.tracer.describe() | {"certificate": promise} | named
 
     def __repr__(self) -> str:
-        """Return one line: the model, and what decides."""
+        """Return one line: the model, the certificate, the correction and the probes."""
         parts = [repr(self.tracer)]
         parts += ["certified"] if self.certificate is not None else []
         parts += [] if self.correction.name == "trace" else [f"corrects by {self.correction.name}"]
@@ -210,10 +211,7 @@ class Decider:
         read: Read = "decide",
         **fields: Any,
     ) -> Decision:
-        """Return the corrected choice among the candidates, as the certificate allows.
-
-        Arguments and errors are those of `Tracer.correct`.
-        """
+        """Return the corrected choice, limited by the certificate; see `Tracer.correct`."""
         item = Item.from_dict({"prompt": prompt, "candidates": candidates} | fields)
         decision: Decision = next(self.correct_many([item], read=read))
         return decision
@@ -228,10 +226,7 @@ class Decider:
         ahead: int = 1024,
         on_error: OnError = "raise",
     ) -> Iterator[Any]:
-        """Return decisions in the order of the items, as the certificate allows.
-
-        Arguments and errors are those of `Tracer.correct_many`.
-        """
+        """Yield decisions in order, limited by the certificate; see `Tracer.correct_many`."""
         answer = partial(self.correct_encoded, scope=self.scope(read, blind, methods))
         return answered(items, self.encode, answer, ahead, on_error)
 
@@ -241,11 +236,11 @@ class Decider:
         blind: Blind = "base",
         methods: Mapping[str, Method] | None = None,
     ) -> Scope:
-        """Return a scope in which this decider's correction decides."""
+        """Return a scope with this decider's correction."""
         return Scope(read, blind, methods or {}, self.correction)
 
     def encode(self, items: Sequence[Item], first: int = 0) -> list[EncodedItem | ItemError]:
-        """Return items as token ids, or the error that names one; see `Tracer.encode`."""
+        """Return each item as token ids, or its error; see `Tracer.encode`."""
         results = self.tracer.encode(items, first)
         return [self._applicable(r, first + i) for i, r in enumerate(results)]
 
@@ -263,13 +258,13 @@ class Decider:
     def correct_encoded(
         self, encoded: Sequence[EncodedItem], scope: Scope | None = None
     ) -> Iterator[Decision | NonFiniteError]:
-        """Return decisions in the order of encoded items; batches are computed as needed."""
+        """Yield decisions in the order of the encoded items; batches are computed as needed."""
         return grouped(encoded, self.tracer.plan, partial(self.decide_group, scope=scope))
 
     def decide_group(
         self, encoded: Sequence[EncodedItem], scope: Scope | None = None
     ) -> list[Decision | NonFiniteError]:
-        """Return the decisions of one group, as the certificate allows; see `Tracer`."""
+        """Return the decisions of one group, limited by the certificate; see `Tracer`."""
         decisions = self.tracer.decide_group(encoded, scope or self.scope())
         if self.certificate is None:
             return decisions
@@ -289,12 +284,14 @@ class Decider:
 
         Args:
             input: A text, messages, or other JSON.
-            questions: `Choice`, `Multi`, `Predicate` and `Score` by name, or what `prepare` gave.
-            template: `decide/plain`, `decide/listed`, `decide/chat`, or a file of Jinja.
+            questions: `Choice`, `Multi`, `Predicate` and `Score` by name, or the result of
+                `prepare`.
+            template: `decide/plain`, `decide/listed`, `decide/chat`, or a Jinja file.
 
         Raises:
-            InputError: No input, several texts, no questions or no template.
-            ItemError: A question that cannot be answered: it does not fit the context.
+            InputError: No input, several texts, no questions, or no such template.
+            ItemError: A question cannot be answered, for example because it does not fit the
+                context.
         """
         if isinstance(input, list | tuple) and input and all(isinstance(v, str) for v in input):
             raise InputError(
@@ -313,10 +310,11 @@ class Decider:
         template: str | None = None,
         on_error: OnError = "raise",
     ) -> Iterator[Any]:
-        """Return answers in the order of the inputs, computed as they are taken; see `decide`.
+        """Yield the answers to each input, in order; see `decide`.
 
-        The inputs, also a column of a frame, may be endless. An error names an input by its place;
-        with `on_error="return"` it stands in the place of the answers.
+        The inputs are read as answers are consumed, and may be endless. They may be a column of
+        a frame. An error names the input by its place; with `on_error="return"` it is yielded
+        instead of the answers.
         """
         ready = self.prepare(questions, template=template)
         rest = ((value, str(place)) for place, value in enumerate(inputs))
@@ -337,16 +335,17 @@ class Decider:
         template: str | None = None,
         warn: bool = True,
     ) -> Questionnaire:
-        """Make questions ready once, for any number of calls of `decide` and `plan`.
+        """Check and prepare questions once, for any number of calls of `decide` and `plan`.
 
         Args:
             questions: As in `decide`.
             template: As in `decide`.
-            warn: False to leave what is almost a served question to the caller: `near` has it.
+            warn: True to warn of questions that almost match a served one. The result lists them
+                in `near`.
 
         Raises:
-            InputError: No questions or no template; a question that may abstain if nothing says
-                when.
+            InputError: No questions, no such template, or a question that may abstain although
+                neither a certificate nor `unlike` sets a limit.
             CertificateError: The certificate is for another template.
         """
         template, certificate = template or self.template, self.certificate
@@ -382,18 +381,18 @@ class Decider:
         read: Literal["decide", "all"] = "decide",
         blind: Literal["none", "all"] = "none",
     ) -> Plan:
-        """Return the work that answers questions about one input; no model runs.
+        """Return the work needed to answer questions about one input, without running the model.
 
         Args:
             input: As in `decide`.
             questions: As in `decide`.
             template: As in `decide`.
-            read: `all` also gives what each depth says.
-            blind: `all` also reads every depth without the input.
+            read: `all` adds the scores at every depth to the answers.
+            blind: `all` also reads every depth after the blind prompt.
 
         Raises:
-            InputError: As `decide`.
-            ItemError: As `decide`.
+            InputError: As in `decide`.
+            ItemError: As in `decide`.
         """
         ready = self.prepare(questions, template=template, warn=False)
         (plan,) = self.plan_many([(input, None)], ready, read=read, blind=blind)
@@ -409,16 +408,16 @@ class Decider:
         read: Literal["decide", "all"] = "decide",
         blind: Literal["none", "all"] = "none",
     ) -> list[Plan | InputError]:
-        """Return the plan of each input, or the error of one that cannot be read.
+        """Return one plan per input, or the error of an input that cannot be read.
 
         Args:
             inputs: Inputs with their names.
-            ready: What `prepare` gave.
+            ready: The result of `prepare`.
             read: As in `plan`.
             blind: As in `plan`.
 
         Raises:
-            InputError: A probe was fitted under another prompt template.
+            InputError: A probe was fitted with another prompt template.
         """
         probes = self._probes_of(ready)
         texts = [v if isinstance(v, str) else _text_or_error(v) for v, _ in inputs]
@@ -431,6 +430,7 @@ class Decider:
             self._parts(name, single, probes.get(name), named, ready, read, blind)
             for name, single in ready.singles.items()
         ]
+        # The columns are per question over the readable texts; plans are per text.
         rows = iter(zip(*columns, strict=True))
         plans: list[Plan | InputError] = []
         for text in texts:
@@ -466,7 +466,8 @@ class Decider:
         read: Literal["decide", "all"],
         blind: Literal["none", "all"],
     ) -> list[Part | ItemError]:
-        """Return one question's part of each text's plan."""
+        """Return one question's part of the plan, for each text."""
+        # `relatives` is (blind, content-free): the prompts without the input to render as well.
         part = Part(name, question, probe)
         target: Question = question
         needs = self.correction.needs
@@ -518,12 +519,14 @@ class Decider:
         """Answer the questions of many plans in one pass.
 
         Returns:
-            `Answers` of each plan; with `on_error="return"` the error of a plan whose states or
-            logits are not finite.
+            `Answers` per plan. With `on_error="return"`, a plan whose states or logits are not
+            finite gets its error instead.
 
         Raises:
-            NonFiniteError: States or logits that are not finite.
+            NonFiniteError: States or logits are not finite.
         """
+        # Three stages: the states for all probes; the model's scores, except for parts whose probe
+        # is certain enough without them; then the answers, probe by probe.
         parts = [part for plan in plans for part in plan.parts]
         states = self._states(parts, any(plan.trajectory for plan in plans))
         every_depth = [plan.trajectory for plan in plans for _ in plan.parts]
@@ -560,7 +563,8 @@ class Decider:
     def _decisions(
         self, parts: Sequence[Part], sure: Collection[int]
     ) -> dict[int, Decision | NonFiniteError]:
-        """Return what the model says of the parts that it reads, by place; not of `sure` ones."""
+        """Return the model's decisions on all parts with an item, by place, except `sure` ones."""
+        # Parts with equal scopes are decided together, whichever plan they belong to.
         places = set(range(len(parts))).difference(sure)
         waiting = [place for place in sorted(places) if parts[place].item is not None]
         decisions: dict[int, Decision | NonFiniteError] = {}
@@ -568,6 +572,7 @@ class Decider:
             first = parts[waiting[0]]
             alike = [i for i in waiting if parts[i].scope == first.scope]
             encoded = [item for i in alike if (item := parts[i].item) is not None]
+            # Probes use the model's scores, to which no correction or certificate applies.
             read = self.correct_encoded if first.probe is None else self.tracer.correct_encoded
             assert first.scope is not None
             decisions |= zip(alike, read(encoded, first.scope), strict=True)
@@ -575,7 +580,7 @@ class Decider:
         return decisions
 
     def _states(self, parts: Sequence[Part], every: bool) -> dict[int, PooledStates]:
-        """Return the states that probes read, by place: the model's, then the encoder's."""
+        """Return the states that probes need, by place: the model's, then the encoder's."""
         passages = {
             i: (part.passage, state_of(part).depth)
             for i, part in enumerate(parts)
@@ -605,7 +610,7 @@ class Decider:
 
 
 def subject_of(source: Tracer | Encoder) -> Subject:
-    """Return what a certificate or a probe of a model or an encoder names."""
+    """Return the identity of a model or an encoder, as certificates and probes store it."""
     described = source.describe()
     if isinstance(source, Encoder):
         return Subject.of(described | {"theta": Theta().to_dict()})
@@ -617,7 +622,7 @@ def _readers_of(
 ) -> dict[str, Encoder]:
     """Return the encoders that probes read, by name.
 
-    A probe's file is a stranger's: of itself it makes load only what lastword knows by name.
+    A probe's file is untrusted input: it can only cause the loading of encoders in lastword's list.
     """
     readers = [one if isinstance(one, Encoder) else Encoder(one) for one in given]
     by_name = {subject_of(reader).model: reader for reader in readers}
@@ -637,11 +642,9 @@ def _readers_of(
 def _read_shared(
     source: Tracer | Encoder, wanted: Mapping[int, tuple[Passage, int]], every: bool
 ) -> dict[int, PooledStates]:
-    """Return the states of passages, by place.
-
-    Probes that pool the same tokens share one reading, to the deepest of their depths: a deeper
-    reading leaves the states above it as they are.
-    """
+    """Return the states of passages by place; with `every`, at all depths up to the probe's."""
+    # Probes that pool the same tokens share one forward pass, up to the deepest of their depths:
+    # running further blocks does not change the states at lower depths.
     shared: dict[Passage, list[int]] = {}
     for place, (passage, _) in wanted.items():
         shared.setdefault(passage, []).append(place)
@@ -665,14 +668,9 @@ def read_passages(
     template: Template,
     pooling: Pooling,
 ) -> list[Passage | ItemError]:
-    """Return what a probe of a question reads of each text, or the error that names the text.
+    """Return the tokens of each text's prompt that a probe pools, or the text's error.
 
-    Args:
-        tracer: The model.
-        texts: Texts with their names; without one an error has the place.
-        question: The question that the prompt asks.
-        template: The prompt template.
-        pooling: The tokens that are pooled.
+    Texts come with their names. An error gives the name, or the place if that is None.
     """
     read = encode_passages(
         [render(text, question, template) for text, _ in texts],
@@ -698,12 +696,13 @@ def read_states(
     template: Template,
     poolings: Sequence[Pooling],
 ) -> Float[np.ndarray, "texts depths poolings width"]:
-    """Read every depth of some texts for a fit: one pass per text.
+    """Return the pooled states of some texts at every depth, for a fit.
 
     Raises:
-        ItemError: A text that cannot be read.
-        NonFiniteError: States that are not finite.
+        ItemError: A text cannot be read.
+        NonFiniteError: States are not finite.
     """
+    # All poolings of one text stand next to each other, so that they share one forward pass.
     named: list[tuple[str, str | None]] = [(text, None) for text in texts]
     each = [read_passages(tracer, named, question, template, pooling) for pooling in poolings]
     together = [passage for passages in zip(*each, strict=True) for passage in passages]
@@ -729,7 +728,7 @@ def _correction_of(correction: Correction | str, tracer: Tracer) -> Correction:
 
 
 def _read_probes(probes: Sequence[Probe | str | Path]) -> list[tuple[str, Probe]]:
-    """Return probes with the names of their files; the same one twice is one."""
+    """Return distinct probes with the names of their files; InputError if two answer alike."""
     by_digest: dict[str, tuple[str, str, Probe]] = {}
     for one in probes:
         probe = one if isinstance(one, Probe) else Probe.read(one)
@@ -761,7 +760,7 @@ def _with_passage(part: Part | ItemError, passage: Passage | ItemError) -> Part 
 
 
 def _joined(plan: Plan, named: Mapping[str, SingleAnswer]) -> Answers:
-    """Return the answers by question: the predicates of a `Multi` as one."""
+    """Return the answers by question; the predicates of a `Multi` become one answer."""
     answers = Answers()
     for name, question in plan.questions.items():
         if isinstance(question, Multi):
@@ -775,7 +774,7 @@ def _joined(plan: Plan, named: Mapping[str, SingleAnswer]) -> Answers:
 
 
 def _check_unlike(probe: Probe, level: float) -> None:
-    """Refuse a level that no text can be below: a probe of n labels has p-values from 1/(n+1)."""
+    """Refuse a level below 1/(n+1), the smallest p-value of a probe with n labels."""
     likeness = None if probe.state is None else probe.state.likeness
     if likeness is not None and 0 < level <= likeness.least_p:
         raise InputError(

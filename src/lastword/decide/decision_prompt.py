@@ -1,7 +1,7 @@
-"""Prompts of decision models: what transformers 5.23 reads from a folder's `decision.json`.
+"""Prompts of decision models, which transformers 5.23 and later read from `decision.json`.
 
-A template writes one prompt per question, and one token stands for each option, usually a letter.
-transformers' code writes prompts and tokens here, so that both give the same answers.
+A template renders one prompt per question. One token, usually a letter, represents each option.
+Prompts and tokens are made by transformers' code, so that its answers and ours agree.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lastword.decide.tracer import Tracer
 
 FILES = ("decision.json", "decision_template.jinja")
-_SECONDS, _CHARACTERS = 2.0, 2**20  # of one prompt
+_SECONDS, _CHARACTERS = 2.0, 2**20  # limits of rendering one prompt
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class DecisionPrompt:
 
     Attributes:
         config: transformers' `DecisionConfig`.
-        tokenizer: A copy of the model's; transformers adds its marks to it.
+        tokenizer: A copy of the model's, because transformers adds special tokens to it.
     """
 
     name: ClassVar[str] = "transformers decision"
@@ -46,10 +46,10 @@ class DecisionPrompt:
 
     @classmethod
     def of(cls, tracer: "Tracer") -> "DecisionPrompt | None":
-        """Return the prompt in a model's folder, or None if the folder has none.
+        """Return the decision prompt in a model's folder, or None if the folder has none.
 
         Raises:
-            InputError: `decision.json` cannot be read, or its template does not end.
+            InputError: `decision.json` cannot be read, or its template does not terminate.
         """
         source = tracer.source
         name, revision = str(source.get("path", source["model"])), source.get("revision")
@@ -73,7 +73,7 @@ class DecisionPrompt:
 
     @classmethod
     def with_config(cls, config: Any, tracer: "Tracer") -> "DecisionPrompt":
-        """Return the prompt of a configuration, with the model's tokenizer."""
+        """Return the decision prompt of a configuration, with the model's tokenizer."""
         return cls(config, deepcopy(tracer.tokenizer))
 
     def encode(self, text: str, question: Single) -> tuple[EncodedItem, float]:
@@ -88,7 +88,7 @@ class DecisionPrompt:
         try:
             ((inputs, (parsed,)),) = self.config.prepare_inputs(request, self.tokenizer)
             tokens = label_token_ids(self.tokenizer, tuple(parsed.labels))
-        except Exception as error:  # the folder's program: whatever its code raises
+        except Exception as error:  # the template is a program and may raise anything
             raise InputError(f"its template refuses the question: {_line(error)}") from error
         mark, *more = inputs["marks"].tolist()
         if more:
@@ -106,7 +106,7 @@ class DecisionPrompt:
         """Return the model's answer to each question about a text.
 
         Raises:
-            InputError: As `encode`.
+            InputError: As in `encode`.
             ItemError: A prompt does not fit the model's context, or a logit is not finite.
         """
         encoded = [self.encode(*pair)[0] for pair in pairs]
@@ -124,15 +124,15 @@ class DecisionPrompt:
         """Return the probability of each option [options].
 
         Raises:
-            InputError: As `encode`.
-            ItemError: As `decide`.
+            InputError: As in `encode`.
+            ItemError: As in `decide`.
         """
         (decision,) = self.decide(tracer, [(text, question)])
         temperature = self.encode(text, question)[1]
         return np.asarray(softmax(decision.base_scores / temperature))
 
     def _require_bounded(self) -> None:
-        """Refuse a template that does not end: it runs in this process afterwards."""
+        """Refuse a template that does not terminate, because later it runs in this process."""
         if self.config.chat_template is None:
             return
         from transformers.decision import parse_questions
@@ -146,11 +146,11 @@ class DecisionPrompt:
         except UnboundedError as error:
             raise InputError(f"{FILES[1]} {error}") from error
         except ValueError:
-            pass  # it refuses this question, which says nothing about others
+            pass  # the template refuses this question, but may accept others
 
 
 def request_of(question: Single) -> Mapping[str, Any]:
-    """Return a question as transformers and System One have it."""
+    """Return a question in the format of transformers and System One."""
     request: dict[str, Any] = {"instructions": question.instructions or None}
     if isinstance(question, Predicate):
         return request | {"type": "noul", "criteria": {"true": question.yes, "false": question.no}}
@@ -164,7 +164,7 @@ def request_of(question: Single) -> Mapping[str, Any]:
 
 
 def _downloaded(name: str, revision: str) -> Path | None:
-    """Return the folder of the files that the hub has; None if it has none or does not answer."""
+    """Return the folder with the files from the hub; None if it has none or cannot be reached."""
     files = HubFiles(name, revision)
     try:
         names = [file for file in FILES if files.read(file, 0, 1) is not None]

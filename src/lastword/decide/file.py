@@ -18,10 +18,10 @@ _FORM = "expected an object of questions by name"
 def read_questions(path: str | Path) -> dict[str, Question]:
     """Return the questions of a file, in its order.
 
-    In YAML only `true` and `false` are booleans: `yes`, `no`, `on` and `off` are words.
+    In YAML only `true` and `false` are booleans: `yes`, `no`, `on` and `off` stay texts.
 
     Raises:
-        InputError: The file cannot be read, or holds no questions.
+        InputError: The file cannot be read, or contains no questions.
     """
     value = _read(Path(path))
     try:
@@ -31,7 +31,7 @@ def read_questions(path: str | Path) -> dict[str, Question]:
 
 
 def named_probes(path: str | Path) -> list[Path]:
-    """Return the files of the probes that questions of a file name, beside that file.
+    """Return the probe files that a questions file refers to, relative to its folder.
 
     Raises:
         InputError: The file cannot be read.
@@ -57,7 +57,7 @@ def _read(path: Path) -> Any:
         import yaml
 
         try:
-            return yaml.load(text, Loader=_loader())  # noqa: S506 - of SafeLoader's making
+            return yaml.load(text, Loader=_loader())  # noqa: S506 - a subclass of SafeLoader
         except yaml.YAMLError as error:
             raise ValueError(f"no YAML: {error}") from error
     except (ValueError, RecursionError) as error:
@@ -67,7 +67,7 @@ def _read(path: Path) -> Any:
 def write_questions(
     path: str | Path, questions: Mapping[str, Question], probes: Mapping[str, str] = {}
 ) -> None:
-    """Write questions as YAML, or JSON if the file's name ends so; `probes` are files beside it.
+    """Write questions as YAML, or as JSON to a `.json` file; `probes` are files in its folder.
 
     Raises:
         OSError: The file cannot be written.
@@ -87,10 +87,10 @@ def write_questions(
 
 
 def questions_from(value: Any) -> dict[str, Question]:
-    """Return questions by name from their JSON.
+    """Return the questions in a JSON object, by name.
 
     Raises:
-        InputError: They are none, or there is none.
+        InputError: The value is not an object of questions, or is empty.
     """
     if not isinstance(value, Mapping):
         raise InputError(f"{_FORM}, not {type(value).__name__}")
@@ -109,7 +109,7 @@ def questions_from(value: Any) -> dict[str, Question]:
 
 @cache
 def _loader() -> Any:
-    """Return YAML's safe loader, for which `yes` and dates are texts."""
+    """Return YAML's safe loader, changed to read `yes` and dates as texts."""
     import yaml
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]

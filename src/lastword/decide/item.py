@@ -1,4 +1,4 @@
-"""From a text and a question to the item that is scored."""
+"""Makes an item, with prompt and candidates, of a text and a question."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,15 +10,15 @@ from lastword.text.items import CONTENT_FREE, Item
 from lastword.text.prompt_template import Template
 from lastword.text.question import Question
 
-# A text; messages with a role and a content; any other JSON.
+# A text, messages with role and content, or any other JSON value.
 Input = str | Mapping[str, Any] | Sequence[Any]
 
 
 def text_of(value: Input) -> str:
-    """Return an input as text: as it stands, messages as `role: content` lines, other JSON as JSON.
+    """Return an input as text: messages become `role: content` lines, other values JSON.
 
     Raises:
-        InputError: It is none of these.
+        InputError: The value is neither a text, nor messages, nor JSON.
     """
     if isinstance(value, str):
         return value
@@ -51,20 +51,20 @@ def item_of(
 ) -> Item:
     """Return the item of a question about a text.
 
-    The candidates are the distinct texts of the options. An empty text is a text: the answer is
-    what the model says without one.
+    The candidates are the distinct texts of the options. An empty text is allowed: the model then
+    answers without an input.
 
     Args:
         text: The input.
         question: The question.
-        template: Writes the prompt.
+        template: The template of the prompt.
         id: The item's name.
-        blind: True to write the prompt without the input too.
-        content_free: True to write the prompt with inputs that say nothing too.
+        blind: True to add the prompt without the input.
+        content_free: True to add prompts with content-free inputs.
 
     Raises:
-        InputError: The template does not render.
-        ItemError: Text that cannot be answered.
+        InputError: The template cannot be rendered.
+        ItemError: The text makes no valid item.
     """
     return Item(
         render(text, question, template),
@@ -78,7 +78,7 @@ def item_of(
 
 
 def candidates_of(question: Question) -> tuple[str, ...]:
-    """Return the texts that are scored, each once: a text and a boolean of one word are one."""
+    """Return the distinct texts of the options; the boolean true and the text "true" are one."""
     return tuple(dict.fromkeys(option.text for option in question.options))
 
 
@@ -86,13 +86,13 @@ def render(text: str, question: Question, template: Template) -> str:
     """Return the prompt of a question about a text.
 
     Raises:
-        InputError: The template does not render.
+        InputError: The template cannot be rendered.
     """
     return template.render(fields_of(text, question))
 
 
 def fields_of(text: str, question: Question) -> dict[str, Any]:
-    """Return what a template sees of a question about a text."""
+    """Return the variables that a template may use."""
     return {
         "input": text,
         "instructions": question.instructions,

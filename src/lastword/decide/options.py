@@ -1,4 +1,4 @@
-"""The options of a decider: those of its model, and what decides."""
+"""Options of a decider: those of its model, with correction, certificate and probes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class DecideOptions(LoadOptions):
-    """Options of loading a model, and of what decides with it.
+    """Options of loading a model with its correction, certificate and probes.
 
     Attributes:
-        certificate: Certificate, or its file: the overrides that may be applied.
+        certificate: A certificate or its file; it limits the overrides that are applied.
         correction: Correction to apply: trace, or a method listed by `lastword compare --list`,
             such as pmi@0.5. By default items are corrected by trace, and questions get the
-            model's answers. A certificate names its method, and is refused beside another.
-        probes: Probes, or their files; each answers its question.
-        readers: Sentence encoders that probes read: a hub name or a folder each. `minilm` and
-            `mpnet` are found without being named.
-        unlike: Defer a probe's answer if the text's p-value of being like the labelled texts is
-            below this.
+            model's answers. A certificate names its method, and is refused with any other.
+        probes: Probes or their files. Each answers the question that it was fitted to.
+        readers: Sentence encoders that probes read, each a hub name or a folder. `minilm` and
+            `mpnet` need not be listed.
+        unlike: Defer a probe's answer if the p-value of the text being like the labelled texts
+            is below this.
 
     Raises:
-        InputError: As `LoadOptions`.
-        CertificateError: The file cannot be read, or holds no certificate.
+        InputError: As in `LoadOptions`.
+        CertificateError: The file cannot be read, or is not a certificate.
     """
 
     certificate: "Certificate | str | Path | None" = None

@@ -1,4 +1,4 @@
-"""Plan: questions about one input, with their prompts as tokens, before any model runs."""
+"""Plan: questions about one input, with encoded prompts, before any model runs."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -13,15 +13,15 @@ from lastword.text.tokens import EncodedItem
 
 @dataclass(frozen=True)
 class Part:
-    """One question of a plan: what is read for it, and what answers it.
+    """The work of one question of a plan.
 
     Attributes:
         name: The question's name.
         probe: The probe that answers; None if the model does.
-        item: The prompt with its options, if the model's scores are read.
-        scope: How `item` is read.
-        passage: The text whose state the probe reads, if it reads one of the model.
-        sentence: The text whose state the probe reads, if it reads one of an encoder.
+        item: The prompt with its options; None if the model's scores are not needed.
+        scope: How much of `item` is read.
+        passage: The tokens whose state in the model the probe reads, or None.
+        sentence: The tokens whose state in an encoder the probe reads, or None.
     """
 
     name: str
@@ -40,8 +40,8 @@ class Plan:
     Attributes:
         text: The input as text.
         questions: The questions by name.
-        parts: One part per question; one per option of a question to which several may apply.
-        trajectory: True if a probe's answer also has what each depth would have said.
+        parts: One part per question; a `Multi` has one per option.
+        trajectory: True to add the scores at each depth to probes' answers.
     """
 
     text: str
@@ -51,15 +51,15 @@ class Plan:
 
     @property
     def tokens(self) -> int:
-        """Return the tokens of work: of every prompt with its options, and of every text."""
+        """The number of tokens to compute, in prompts with their options and in passages."""
         items = sum(part.item.tokens for part in self.parts if part.item is not None)
         texts = (text for part in self.parts for text in (part.passage, part.sentence))
         return items + sum(len(text.tokens) for text in texts if text is not None)
 
     def split(self) -> Iterator["Plan"]:
-        """Yield plans that can be answered apart: probes together, other questions one by one.
+        """Yield plans that can be answered separately: all probes, and every other question.
 
-        Probes stay together because they share the reading of the text.
+        Probes stay together because they share one forward pass over the text.
         """
         for probed, parts in groupby(self.parts, key=lambda part: part.probe is not None):
             for some in [tuple(parts)] if probed else [(part,) for part in parts]:

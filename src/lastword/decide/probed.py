@@ -1,4 +1,4 @@
-"""Answers of probes: from the states of a text, or from the scores at every depth."""
+"""Computes answers of probes from the states of a text, or from the scores at every depth."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,13 +19,13 @@ from lastword.probes.threshold import answers_by_itself, needs_no_model, of_opti
 from lastword.probes.trajectory import TrajectoryProbe, features_of
 from lastword.records.decision import Decision
 
-# Probabilities of an item's options by their texts, and True if the best is not the model's.
+# Probabilities by option text, and True if the most probable option is not the model's answer.
 _Shares = tuple[dict[str, float], bool]
 
 
 @dataclass(frozen=True)
 class PooledStates:
-    """The pooled states of one text at some depths, and an encoder's if a probe reads both."""
+    """The pooled states of one text at some depths; `encoded` are those by a sentence encoder."""
 
     rows: Float[np.ndarray, "depths width"]
     depths: tuple[int, ...]
@@ -33,12 +33,12 @@ class PooledStates:
 
     @property
     def fault(self) -> NonFiniteError | None:
-        """Return the error of states that are not all finite, if they are not."""
+        """The error if a state is not finite, else None."""
         fault = not_finite(self.rows, self.depths)
         return fault if fault is not None or self.encoded is None else self.encoded.fault
 
     def row(self, state: StateProbe) -> Float[np.ndarray, " width"]:
-        """Return what a probe reads: a state, and beside it an encoder's if it reads both."""
+        """Return the features of a probe: the state at its depth, then the encoder's if any."""
         row: Float[np.ndarray, " width"] = self.rows[self.depths.index(state.depth)]
         if self.encoded is None or state.beside is None:
             return row
@@ -47,17 +47,17 @@ class PooledStates:
 
 
 def state_of(part: Part) -> StateProbe:
-    """Return the state probe that answers a part, by itself or within a stack."""
+    """Return the state probe of a part, which may be inside a stacked probe."""
     assert part.probe is not None and part.probe.state is not None
     return part.probe.state
 
 
 def is_sure(part: Part, states: PooledStates) -> bool:
-    """Return True if the probe answers whatever the model says, so that it need not be asked."""
+    """Return True if the probe's answer stands without computing the model's answer."""
     probe = part.probe
     if probe is None or probe.threshold is None or not isinstance(probe.fit, StateProbe):
         return False
-    if states.fault is not None:
+    if states.fault is not None:  # the error is the answer
         return True
     row = states.row(probe.fit)[None].astype(np.float64)
     options = candidates_of(probe.question)
@@ -74,7 +74,11 @@ def from_states(
     every_depth: Sequence[bool],
     unlike: float,
 ) -> dict[int, SingleAnswer | NonFiniteError]:
-    """Return the answers of a probe that reads a state, alone or stacked on the model."""
+    """Return the answers of a state probe or a stacked probe, by place.
+
+    `places` are those of its parts. `decisions` lacks the parts that need no model. `every_depth`
+    is True for parts whose answer includes the scores at every depth.
+    """
     faults = {i: states[i].fault or decisions.get(i) for i in places}
     answers: dict[int, SingleAnswer | NonFiniteError] = {
         i: fault for i, fault in faults.items() if isinstance(fault, NonFiniteError)
@@ -88,7 +92,7 @@ def from_states(
         read = [sound(decisions[i]) for i in finite]
         values = _stacked(fit, values, read)
         shares = [_shares(one, u / fit.temperature) for one, u in zip(read, values, strict=True)]
-        table = values / 2  # half of the log odds
+        table = values / 2  # half of the log odds: thresholds are on the ridge's scale
     else:
         each = state.probabilities(rows).tolist()
         shares = [(dict(zip(state.classes, p, strict=True)), False) for p in each]
@@ -114,7 +118,7 @@ def from_depths(
     decisions: Mapping[int, Decision | NonFiniteError],
     every_depth: Sequence[bool],
 ) -> dict[int, SingleAnswer | NonFiniteError]:
-    """Return the answers of a trajectory probe, which weighs what every depth says."""
+    """Return the answers of a trajectory probe, by place; arguments as in `from_states`."""
     answers: dict[int, SingleAnswer | NonFiniteError] = {}
     fit = probe.fit
     assert isinstance(fit, TrajectoryProbe)
@@ -143,10 +147,9 @@ def _held(
     p: dict[str, float],
     how: Probed,
 ) -> tuple[dict[str, float], Probed]:
-    """Return the answer under a probe's threshold: the probe's, or the model's if it is unsure.
+    """Return the probe's answer, or the model's if the probe's lead is below the threshold.
 
-    Scores are those of the options on the ridge's scale; without a decision the model was not
-    asked.
+    `scores` are on the ridge's scale. `decision` is None if the probe was certain without it.
     """
     if decision is None:
         return p, replace(how, by="probe")

@@ -1,4 +1,4 @@
-"""Questionnaire: a fixed set of questions made ready once, for any number of texts."""
+"""Questionnaire: a fixed set of questions, prepared once for any number of texts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,7 @@ from lastword.text.question import Multi, Question, Single, question_digest
 
 @dataclass(frozen=True)
 class Questionnaire:
-    """Questions by name, what writes their prompts, and which are almost a served question."""
+    """Questions by name, their prompt template, and near misses of served questions."""
 
     questions: Mapping[str, Question]
     template: Template
@@ -23,17 +23,17 @@ class Questionnaire:
 
     @property
     def singles(self) -> dict[str, Single]:
-        """The questions of one answer each: a predicate per option if several may apply."""
+        """The questions with one answer each; a `Multi` becomes a predicate per option."""
         return singles(self.questions)
 
     @property
     def template_name(self) -> str:
-        """The template as a certificate names it."""
+        """The template's name, as certificates store it."""
         return template_name(self.template.to_dict())
 
 
 def singles(questions: Mapping[str, Question]) -> dict[str, Single]:
-    """Return questions of one answer each, by name; NAME: OPTION for several options."""
+    """Return questions with one answer each, by name; `NAME: OPTION` for those of a `Multi`."""
     parts: dict[str, Single] = {}
     for name, question in questions.items():
         if isinstance(question, Multi):
@@ -45,12 +45,12 @@ def singles(questions: Mapping[str, Question]) -> dict[str, Single]:
 
 
 def speaks_of(question: Question, certified: Sequence[str]) -> bool:
-    """Return True if a certificate for these questions, or for any, is for a question."""
+    """Return True if a certificate for these questions covers a question; () covers any."""
     return not certified or question_digest(question) in certified
 
 
 def without_certificate(decision: Decision) -> Decision:
-    """Return an answer to a question that the certificate does not cover: the model's answer."""
+    """Return the model's answer, for a question that the certificate does not cover."""
     if decision.corrected:
         decision = decision.withhold("the certificate is for another question")
     return replace(decision, deferred=False)
@@ -62,16 +62,16 @@ def prepare(
     *,
     chat: bool = False,
 ) -> Questionnaire:
-    """Return questions made ready.
+    """Return the questionnaire of some questions.
 
     Args:
-        questions: By name.
-        template: `decide/plain`, `decide/listed`, `decide/chat`, or a file of Jinja; by whether
-            prompts are put into a chat template where it is left out.
-        chat: Whether they are, which `decide/chat` needs.
+        questions: Questions by name.
+        template: `decide/plain`, `decide/listed`, `decide/chat`, or a Jinja file. If None,
+            `decide/chat` with a chat template and `decide/plain` without one.
+        chat: True if prompts are put into a chat template, which `decide/chat` needs.
 
     Raises:
-        InputError: No questions, no such template, or one that does not render.
+        InputError: No questions, no such template, or one that cannot be rendered.
     """
     if isinstance(questions, Questionnaire):
         return questions
@@ -90,7 +90,7 @@ def prepare(
     questionnaire = Questionnaire(
         dict(questions), template_of(template or (CHAT if chat else DEFAULT))
     )
-    if questionnaire.template.name not in TEMPLATES:  # a user's template may not render
+    if questionnaire.template.name not in TEMPLATES:  # a user's template may fail
         for name, single in questionnaire.singles.items():
             Item(render("", single, questionnaire.template), candidates_of(single), id=name)
     return questionnaire

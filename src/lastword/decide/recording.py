@@ -1,4 +1,4 @@
-"""Records of items that a decider answers, group by group."""
+"""Makes records of items that a decider answers, group by group."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def plan_groups(decider: "Decider", batch: "Batch") -> list[list[int]]:
-    """Return the groups of a batch as places; items without tokens are a group, the first."""
+    """Return the groups of a batch as places; failed items form the first group."""
     failed = [p for p, e in batch.items() if isinstance(e, ItemError)]
     encoded = {p: e for p, e in batch.items() if not isinstance(e, ItemError)}
     places = list(encoded)
@@ -40,16 +40,17 @@ def record_group(
     batch: "Batch",
     scope: "Scope",
 ) -> dict[int, Row]:
-    """Return the records of items that are one batch, by place.
+    """Return the records of one batch, by place.
 
     Args:
         decider: The model.
         items: All items of the run.
-        where: The place of each item of the batch in its run.
-        batch: The items as tokens, or as the error that names one.
-        scope: The extent of what is read.
+        where: The place in the run of each item of the batch.
+        batch: The encoded items, or their errors.
+        scope: How much is read.
     """
     good = {p: e for p, e in batch.items() if not isinstance(e, ItemError)}
+    # An item's seconds are its share of the batch's time, by tokens: it never runs alone.
     start = time.perf_counter()
     decisions = decider.decide_group(list(good.values()), scope) if good else []
     share = (time.perf_counter() - start) / max(sum(e.tokens for e in good.values()), 1)
@@ -65,7 +66,7 @@ def record_group(
 
 
 def disagree(tracer: "Tracer", decision: Decision) -> bool | None:
-    """Return whether the paper's readings choose different answers; None if they were not kept."""
+    """Return True if the paper's readings choose different answers; None if they were not read."""
     if not decision.t_readings:
         return None
     invariants = (tracer.invariant, *tracer.invariant_readings.values())
@@ -76,8 +77,9 @@ def disagree(tracer: "Tracer", decision: Decision) -> bool | None:
 def paced(batch: "Batch", compute: "Callable[[Batch], Sequence[Row]]", pace: Pace) -> Sequence[Row]:
     """Return the records of the first items of a batch, as many as the pace allows.
 
-    If the pace is unknown, a few items are computed to find it. If the whole batch will then be
-    fast, it is computed as one, these items too: what is fast is packed the same on any machine.
+    If the pace is unknown, a few items are computed to measure it. If the whole batch turns out
+    to fit, it is computed again in one pass: small batches are then grouped, and hence rounded,
+    the same way on every machine.
     """
     tokens = _fresh_tokens(list(batch.values()))
 
@@ -91,7 +93,7 @@ def paced(batch: "Batch", compute: "Callable[[Batch], Sequence[Row]]", pace: Pac
 
 
 def _fresh_tokens(batch: "Sequence[EncodedItem | ItemError]") -> list[int]:
-    """Count the tokens that each item adds to a batch with those before it; 0 without tokens."""
+    """Return the number of tokens that each item adds to a batch, without shared prefixes."""
     encoded = [e for e in batch if not isinstance(e, ItemError)]
     shared = common_prefixes([np.asarray(e.prompt.branches[0].tokens) for e in encoded])
     fresh = (

@@ -1,7 +1,7 @@
-"""Served questions: those with a name, and questions that are almost one of them.
+"""Served questions, which have a name, and near misses of them.
 
-A probe answers its question only if instructions and options are exactly those that it was fitted
-to. A request that differs by a letter gets the model's answer, and a `NearMiss` says so.
+A probe answers a question only if instructions and options are exactly those that it was fitted
+to. A request that differs by one letter gets the model's answer, and a `NearMiss` reports it.
 """
 
 import unicodedata
@@ -14,11 +14,11 @@ from lastword.probes.probe import SUFFIX, Probe
 from lastword.probes.trajectory import TrajectoryProbe
 from lastword.text.question import Choice, Option, Predicate, Question, Score, question_digest
 
-_ROOM = 64  # characters that a text may be longer than twice the longest served one
+_ROOM = 64  # texts over twice the longest served one plus this many characters are not normalised
 
 
 class NearMissWarning(UserWarning):
-    """A question is almost a served one, and is answered without it."""
+    """A question almost matches a served one, but is answered without its probe."""
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,15 @@ class NearMiss:
 
     Attributes:
         served: Name of the served question.
-        differences: What differs, in words, by `type`, `instructions`, `options`, `order` or
-            `descriptions`.
+        differences: Descriptions by kind of difference: `type`, `instructions`, `options`,
+            `order` or `descriptions`.
     """
 
     served: str
     differences: Mapping[str, str]
 
     def __str__(self) -> str:
-        """Return the served question, and what differs."""
+        """Return one line with the served question and the differences."""
         details = "; ".join(self.differences.values())
         return f"almost the served question {self.served!r}, but answered without it: {details}"
 
@@ -47,19 +47,19 @@ class _Form:
 
 
 class Served:
-    """Questions by name, so that a request can ask one by its name.
+    """Questions that a request can refer to by name.
 
     Args:
-        questions: Questions by name, as a questions file has them.
+        questions: Questions by name, as in a questions file.
         probes: Probes with the names of their files. A probe adds its question under that name,
-            unless the question has a name.
+            unless the question has a name already.
     """
 
     def __init__(
         self, questions: Mapping[str, Question], probes: Iterable[tuple[str, Probe]] = ()
     ) -> None:
         self.questions = dict(questions)
-        self._free = set[str]()  # questions whose probe takes any options
+        self._free = set[str]()  # names of questions whose probe accepts any options
         for name, probe in probes:
             names = [name for name, question in self.questions.items() if probe.answers(question)]
             if not names:
@@ -82,9 +82,9 @@ class Served:
 
         Args:
             name: Its name.
-            kind: The type of question that the request asks.
-            instructions: The request's instructions; blank if it leaves them out.
-            options: The request's options; none if it leaves them out.
+            kind: The type of question in the request.
+            instructions: The request's instructions; blank to use the served ones.
+            options: The request's options; () to use the served ones.
 
         Raises:
             InputError: There is no such question, or the request contradicts it.
@@ -107,7 +107,7 @@ class Served:
         )
 
     def near(self, question: Question) -> NearMiss | None:
-        """Return how a question misses a served one; None if it is one, or is near none."""
+        """Return the nearest miss of a question; None if it is served, or similar to none."""
         if not self.questions or question_digest(question) in self._digests:
             return None
         form, misses = self._form(question), list[NearMiss]()
@@ -122,6 +122,7 @@ class Served:
         return min(misses, key=lambda miss: len(miss.differences), default=None)
 
     def _is_near(self, form: _Form, question: Question, name: str) -> bool:
+        # Near: equal instructions and a common option, or equal options and type.
         served, its_form = self.questions[name], self._forms[name]
         if form.instructions == its_form.instructions:
             return name in self._free or bool(form.options & its_form.options)
@@ -137,7 +138,7 @@ class Served:
         *,
         exact: bool = False,
     ) -> dict[str, str]:
-        """Return what differs from a served question, in words; normalised unless `exact`."""
+        """Describe the differences from a served question; texts are normalised unless `exact`."""
         form: Callable[[str], str] = str if exact else self.normalised
         differences = {}
         if kind is not type(served):
@@ -170,10 +171,9 @@ class Served:
         return _Form(self.normalised(question.instructions), options)
 
     def normalised(self, text: str) -> str:
-        """Return a text without what makes no difference to a reader.
+        """Return a text in NFKC, casefolded, without repeated spaces and final punctuation.
 
-        Unicode's form NFKC, casefolded, white space collapsed, and no punctuation at its end. A
-        text far longer than any served one keeps its form: NFKC of a hostile one takes long.
+        A text far longer than any served one is not normalised: NFKC of a hostile text is slow.
         """
         text = " ".join(text.split())
         if len(text) > self._most:
@@ -186,7 +186,7 @@ class Served:
 
 
 def probe_name(path: str | Path) -> str:
-    """Return the name that a probe's file gives its question: the file's, without its ending."""
+    """Return the name of a probe's question: the file's name without its suffix."""
     return Path(path).name.removesuffix(SUFFIX)
 
 

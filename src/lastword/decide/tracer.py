@@ -1,4 +1,4 @@
-"""Tracer: a model's choice among candidates, corrected by TRACE or by another correction."""
+"""Tracer: corrects a model's choice among candidates, with TRACE or another correction."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -44,25 +44,26 @@ T = TypeVar("T")
 
 
 class Tracer:
-    """Corrects a model's choice among candidate answers.
+    """A model whose choices among candidates can be corrected.
 
-    Several threads may use one tracer: forward passes take turns, readouts do not. The model keeps
-    its weights, config and modes, and has no hook after a call. Run the model yourself only between
-    calls. The tracer reads the model's head when it is made: make another after changing the head.
+    Several threads may share one tracer: forward passes take turns, readouts run in parallel. A
+    call leaves weights, config and modes of the model unchanged, and removes its hooks. Run the
+    model yourself only between calls. The head is read once, in the constructor: make a new tracer
+    after changing the head.
 
     Args:
         model: A transformers decoder-only language model, in memory.
         tokenizer: Its tokenizer.
-        invariant: I(M), if it is known or the model has none; read from the weights otherwise.
-        source: What `describe` records of where the model came from.
-        options: Fields of `LoadOptions` that say how the model is read: `theta`, `chat`,
+        invariant: I(M); by default it is computed from the weights.
+        source: The origin of the model, as `describe` records it.
+        options: Fields of `LoadOptions` that set how the model is run: `theta`, `chat`,
             `overflow`, `batch_tokens`, `prefix_cache`, `blind_cache`, `head_dtype`, `attention`.
 
     Attributes:
-        options: How the model is read; with `backend` and `tokenizer` what `over` takes.
+        options: The options, as `over` takes them with `backend` and `tokenizer`.
 
     Raises:
-        InputError: A keyword that is not an option.
+        InputError: A keyword is not an option.
         UnsupportedModelError: The model cannot be read; see `check`.
         InvariantError: I(M) is undefined and none was given, or the given value is not finite.
     """
@@ -77,7 +78,7 @@ class Tracer:
         **options: Any,
     ) -> None:
         refuse_unknown("Tracer", options)
-        options = {"prefix_cache": 0, "blind_cache": 0} | options  # the weights may change
+        options = {"prefix_cache": 0, "blind_cache": 0} | options  # the user may change the weights
         load = LoadOptions(model.config.name_or_path or type(model).__name__, **options)
         self._hold(Local(model, load, source), tokenizer, load, invariant)
 
@@ -89,13 +90,13 @@ class Tracer:
         options: LoadOptions,
         invariant: float | Factors | None = None,
     ) -> "Tracer":
-        """Make a tracer of a model in this process or in another.
+        """Return a tracer of a model in this process or in another one.
 
         Args:
-            backend: The source of its states.
+            backend: The source of the model's states.
             tokenizer: Its tokenizer.
-            options: How it is read.
-            invariant: I(M); read from the weights if not given, which needs the model here.
+            options: Options of running it.
+            invariant: I(M); by default computed from the weights, which must be in this process.
 
         Raises:
             ElsewhereError: I(M) is not given, and the model is in another process.
@@ -136,7 +137,7 @@ class Tracer:
             options: Fields of `LoadOptions`.
 
         Raises:
-            InputError: A keyword that is not an option; nothing has been loaded yet.
+            InputError: A keyword is not an option. This is checked before anything is loaded.
             ModelError: The checkpoint is missing, unreadable or cannot be used.
         """
         if not isinstance(model, LoadOptions):
@@ -150,11 +151,11 @@ class Tracer:
                 theta = request.theta or Theta()
                 invariant = model_invariant(loaded.model, theta=theta, readings=True)
         else:
-            from lastword.model import loading  # much, and nothing of it for what is carried
+            from lastword.model import loading  # slow to import, and not needed by embedded models
 
             loaded = loading.load(request)
             invariant = loading.invariant_of(loaded, request)
-        # What was asked for is loaded, though transformers may know it by another name.
+        # Record the name that the user gave; transformers may resolve it to another one.
         attention = "auto" if request.attention == "auto" else "model"
         local = Local(loaded.model, replace(request, attention=attention), loaded.source)
         return cls.over(local, loaded.tokenizer, request, invariant)
@@ -165,7 +166,7 @@ class Tracer:
 
         Args:
             name: `organism`, `mix`, or the control of either: `control`, `mix-control`.
-            options: As `from_pretrained`, of those that change something here.
+            options: As in `from_pretrained`, if they apply to an embedded model.
 
         Raises:
             InputError: An unknown name or keyword.
@@ -175,12 +176,12 @@ class Tracer:
 
     @property
     def profile(self) -> Profile:
-        """Return the model's profile."""
+        """The model's profile."""
         return self.backend.profile
 
     @cached_property
     def digests(self) -> dict[str, str]:
-        """Return digests of the model by part: of its files, or of the tensors that were given."""
+        """Digests by part of the model: of its files, or of its tensors if it was in memory."""
         from lastword.model.asked import digests
 
         if "asked" in self.source or not isinstance(self.backend, Local):
@@ -192,7 +193,7 @@ class Tracer:
 
     @property
     def backbone(self) -> Backbone:
-        """The model itself as a source of states; see `Backend.local`."""
+        """The model as a source of states; see `Backend.local`."""
         return self.backend.local("its trunk").backbone
 
     @property
@@ -214,16 +215,16 @@ class Tracer:
 
         Args:
             prompt: Text before the answer, or the messages of a conversation (role and content),
-                which the tokenizer's chat template writes.
-            candidates: The answers to choose from; a list, not one text.
+                which are rendered with the tokenizer's chat template.
+            candidates: The answers to choose from; a list, not a single text.
             separator: Text between prompt and candidate.
-            blind_prompt: The prompt with the question left out, for corrections that read it.
-            content_free: The prompt with inputs that say nothing, for `contextual`.
+            blind_prompt: The prompt without the question, for corrections that need it.
+            content_free: Prompts with content-free inputs, for `contextual`.
             read: As in `Scope`.
 
         Raises:
-            ItemError: An item that cannot be answered.
-            NonFiniteError: Logits that are not finite.
+            ItemError: The item cannot be answered.
+            NonFiniteError: Logits are not finite.
         """
         fields = {"prompt": prompt, "candidates": candidates, "separator": separator}
         more = {"blind_prompt": blind_prompt, "content_free": list(content_free)}
@@ -242,25 +243,26 @@ class Tracer:
         ahead: int = 1024,
         on_error: OnError = "raise",
     ) -> Iterator[Any]:
-        """Return decisions in the order of the items, computed as they are taken.
+        """Yield decisions in the order of the items.
 
-        A sequence is checked whole before any of it is answered. Any other iterable is read as its
-        decisions are taken, at most `ahead` items before them: it may be endless.
+        A sequence is checked as a whole before the first answer. Any other iterable is read at
+        most `ahead` items before the decisions that are consumed, so it may be endless.
 
         Args:
-            items: Each an `Item`, a dictionary with its fields, or (prompt, candidates); or their
-                rows: a pandas or Polars frame, a `datasets.Dataset`.
+            items: `Item`s, dictionaries with their fields, or pairs (prompt, candidates); or a
+                table with such rows: a pandas or Polars frame, or a `datasets.Dataset`.
             read: As in `Scope`.
             methods: As in `Scope`.
             blind: As in `Scope`.
             correction: As in `Scope`.
-            ahead: Items of a generator that are read, checked and planned together.
-            on_error: `return` gives an item's error in its place; `raise` raises the first.
+            ahead: Number of items of a generator that are read, checked and planned together.
+            on_error: `return` yields an item's error in its place; `raise` raises the first one.
 
         Raises:
-            InputError: No items at all: one dictionary.
-            ItemError: An item that cannot be answered, before any of those read together is.
-            NonFiniteError: Logits that are not finite.
+            InputError: `items` is a single dictionary.
+            ItemError: An item cannot be answered. It is raised before any item that was read with
+                it is answered.
+            NonFiniteError: Logits are not finite.
         """
         scope = Scope(read, blind, methods or {}, correction)
         return answered(
@@ -272,14 +274,14 @@ class Tracer:
         encoded: Sequence[EncodedItem],
         scope: Scope = Scope(),  # noqa: B008 - frozen
     ) -> Iterator[Decision | NonFiniteError]:
-        """Return decisions in the order of the encoded items; batches are computed as needed."""
+        """Yield decisions in the order of the encoded items; batches are computed as needed."""
         return grouped(encoded, self.plan, partial(self.decide_group, scope=scope))
 
     def pooled(self, passages: "Sequence[Passage]", depths: Sequence[int]) -> Pooled:
         """Return the mean state of each passage at some depths, in float32.
 
-        The trunk stops at the deepest of the depths; no head is run. A state may be NaN or
-        infinite: `not_finite` tells.
+        The forward pass stops at the deepest of these depths, without the head. States may be NaN
+        or infinite; check them with `not_finite`.
         """
         branches = [Branch((*p.tokens, p.tokens[0]), p.start + 1) for p in passages]
         out = np.empty((len(branches), len(depths), self.profile.width), dtype=np.float32)
@@ -290,11 +292,11 @@ class Tracer:
         return out
 
     def encode(self, items: Sequence[Item], first: int = 0) -> list[EncodedItem | ItemError]:
-        """Return every item as token ids, or as the error that names it.
+        """Return each item as token ids, or its error.
 
         Args:
             items: The items.
-            first: Place of the first among all that are read, for the names of those without id.
+            first: Place of the first one in the whole input; it names items without an id.
         """
         return encode(
             items,
@@ -310,8 +312,8 @@ class Tracer:
     def plan(self, encoded: Sequence[EncodedItem]) -> list[list[int]]:
         """Return groups of items that are computed together, as places.
 
-        Shared prefixes stay together. A group holds at most `batch_tokens` distinct tokens, or one
-        item that is larger.
+        Items with a common prefix stay together. A group has at most `batch_tokens` distinct
+        tokens, or consists of one larger item.
         """
         return plan([[p.branches for p in e.prompts] for e in encoded], self.batch_tokens)
 
@@ -320,9 +322,9 @@ class Tracer:
         encoded: Sequence[EncodedItem],
         scope: Scope = Scope(),  # noqa: B008 - frozen
     ) -> list[Decision | NonFiniteError]:
-        """Return the decisions of one group, in order, from one pass of the model.
+        """Return the decisions of one group, in order, from one forward pass.
 
-        An item with logits that are not finite gets its error in the place of a decision.
+        An item with logits that are not finite gets an error instead of a decision.
         """
         self._require_vocabularies(scope.methods)
         return self.backend.transact(lambda: self._decide(encoded, scope))
@@ -330,13 +332,13 @@ class Tracer:
     def compare(
         self, encoded: Sequence[EncodedItem], methods: Mapping[str, Method]
     ) -> list[dict[str, Scores | None]]:
-        """Return every method's scores of one group, in order: one pass reads what they need.
+        """Return every method's scores of one group, in order, from one forward pass.
 
         Returns:
-            Scores [candidates] by method; None if a method does not apply to the item.
+            Scores in nats [candidates] by method; None if a method does not apply to the item.
 
         Raises:
-            NonFiniteError: Logits that are not finite.
+            NonFiniteError: Logits are not finite.
         """
         self._require_vocabularies(methods)
         return self.backend.transact(lambda: self._compare(encoded, methods))
@@ -344,12 +346,12 @@ class Tracer:
     def _decide(
         self, encoded: Sequence[EncodedItem], scope: Scope
     ) -> list[Decision | NonFiniteError]:
-        # The trunk runs once and keeps the states of every depth that anything may ask for; the
-        # head, which is the dear part, then reads only what each item turns out to need. First
-        # what the scope itself wants, of all items together; then the router asks item by item,
-        # and items that need the same next step are read in one go (`settle`).
+        # The blocks run once, and the states of every depth that may be needed are stored. The
+        # head is expensive, so it is applied only where a decision needs it: first to everything
+        # in the scope, for all items together; then to the steps that the router requests, where
+        # items with the same next step are read together (`settle`).
         correction = scope.correction or self._trace
-        if not self.backend.vocabularies:  # T alone is computed there
+        if not self.backend.vocabularies:  # such a backend computes only one reading of T
             scope = replace(scope, readings=False)
         plan = ReadPlan.of_scope(scope, correction.needs, self.scorer)
         batch = self._batch(encoded, plan)
@@ -359,6 +361,7 @@ class Tracer:
             return batch.fault(item) or self._next(batch.evidence(item), scope.read, correction)
 
         verdicts: list[Ruling | NonFiniteError] = settle(len(encoded), ask, batch.read)
+        # Later items of the same question reuse the scores without the input.
         if plan.reuse and self._blind_budget and (scores := [*batch.without_input()]):
             self._blind_scores.keep(scores)
         return [
@@ -379,7 +382,7 @@ class Tracer:
         return [batch.scores(i) for i in range(len(encoded))]
 
     def _require_vocabularies(self, methods: Mapping[str, Method]) -> None:
-        """Refuse methods by name that look at whole vocabularies where these are out of reach."""
+        """Refuse methods that need whole vocabularies if the backend does not return them."""
         for name, method in methods.items():
             if method.needs.scorer is not None and not self.backend.vocabularies:
                 self.backend.local(f"method {name} reads whole vocabularies and so")
@@ -389,7 +392,7 @@ class Tracer:
         return self
 
     def __repr__(self) -> str:
-        """Return one line: the model, how it is run, and the branch that its invariant chooses."""
+        """Return one line: the model, precision and device, and the branch chosen by I(M)."""
         profile, high = self.profile, self.invariant > self.theta.tau_I
         parts = [
             repr(str(self.source["model"])),
@@ -402,19 +405,19 @@ class Tracer:
 
     @property
     def invariant_readings(self) -> dict[str, float]:
-        """Return I(M) by each reading of it; {} if it was given or its weights are elsewhere."""
+        """I(M) by each reading of the paper; {} if it was given or the weights are elsewhere."""
         return {} if self.factors is None else dict(self.factors.readings)
 
     @property
     def facts(self) -> Facts:
-        """Return what methods are made from."""
+        """The facts of the model that methods are made from."""
         profile = self.profile
         return Facts(profile.depth, profile.vocabulary, self.invariant, self.theta)
 
     def _batch(self, encoded: Sequence[EncodedItem], plan: ReadPlan) -> Batch:
-        """Compute the states of a group at the depths of a plan; the head has read nothing yet.
+        """Compute the states of a group at the depths of a plan, without applying the head.
 
-        Candidates whose score without the input is known are not computed again.
+        Branches without the input whose score is cached are not computed again.
         """
         encoded = [plan.pared(e) for e in encoded]
         known = self._known(encoded) if plan.reuse and self._blind_budget else {}
@@ -435,11 +438,11 @@ class Tracer:
         return BlindScores(self._blind_budget)
 
     def _known(self, encoded: Sequence[EncodedItem]) -> dict[int, float]:
-        """Return depth L of branches without the input that were read before, by place."""
+        """Return the cached scores at depth L of branches without the input, by place."""
         known: dict[int, float] = {}
         row = 0
         for e in encoded:
-            row += len(e.prompt.branches)
+            row += len(e.prompt.branches)  # the prompt with the input is never cached
             branches = [*chain.from_iterable(p.branches for p in e.prompts[1:])]
             if branches:
                 scores = enumerate(self._blind_scores.find(branches), row)
@@ -448,7 +451,7 @@ class Tracer:
         return known
 
     def _next(self, evidence: Evidence, read: Read, correction: Correction) -> Step | Ruling:
-        """Return what a reading mode still needs of an item, or the verdict."""
+        """Return the next step of an item in a reading mode, or the ruling."""
         trajectory = evidence.trajectory
         every = range(trajectory.depth + 1)
         if read == "all" and (trajectory.t is None or not trajectory.has(every)):
@@ -461,7 +464,7 @@ class Tracer:
         return correction.next(evidence)
 
     def describe(self) -> dict[str, Any]:
-        """Return what a run records of the model and the method, as plain JSON values."""
+        """Return the record of the model and the method, as plain JSON values."""
         profile = self.profile
         factors = {} if self.factors is None else asdict(self.factors)
         readings = factors.pop("readings", {})
@@ -488,7 +491,7 @@ class Tracer:
 def _invariant_of(
     backend: Backend, given: float | Factors | None, theta: Theta
 ) -> tuple[Factors | None, float]:
-    """Return I(M), given or from the weights, and its factors if they are known."""
+    """Return the factors of I(M), or None if only its value is given, and its value."""
     if given is None:
         given = model_invariant(backend.local("reading I(M)").backbone.model, theta=theta)
     factors = given if isinstance(given, Factors) else None
@@ -504,6 +507,7 @@ def grouped(
     decide: Callable[[Sequence[EncodedItem]], list[T]],
 ) -> Iterator[T]:
     """Decide items group by group, and yield the decisions in the order of the items."""
+    # Groups follow shared prefixes, so decisions wait in `done` until it is their turn.
     done: dict[int, T] = {}
     groups = iter(plan(encoded))
     for place in range(len(encoded)):
@@ -533,6 +537,7 @@ def answered(
             for result in results:
                 if isinstance(result, ItemError):
                     raise result
+        # Errors stay in their places; only valid items reach the model.
         decisions = answer([one for one in results if isinstance(one, EncodedItem)])
         for result in results:
             outcome = next(decisions) if isinstance(result, EncodedItem) else result
@@ -552,7 +557,7 @@ def _as_item(value: Any, place: int, on_error: OnError) -> Item | ItemError:
 
 
 def sound(decision: Decision | NonFiniteError) -> Decision:
-    """Return a decision, or raise the error in its place."""
+    """Return a decision, or raise the error that stands in its place."""
     if isinstance(decision, NonFiniteError):
         raise decision
     return decision
@@ -561,7 +566,7 @@ def sound(decision: Decision | NonFiniteError) -> Decision:
 def not_finite(
     states: Float[np.ndarray, "*batch depths width"], depths: Sequence[int]
 ) -> NonFiniteError | None:
-    """Return the error of states [..., depths, width] that are not all finite, or None."""
+    """Return an error with the first depth whose states are not all finite, or None."""
     bad = ~np.isfinite(states)
     if not bad.any():
         return None

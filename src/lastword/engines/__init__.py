@@ -1,8 +1,8 @@
-"""Engines: where the model of an evaluation runs, in this process or in many.
+"""Engines: run the model of an evaluation, in this process or in many.
 
-An engine holds a model while it is open and takes assignments. An assignment names a cell's work
-and answers the items that the cell's folder lacks. Every engine writes records by the same runner
-(`lastword.lab.evaluation.runner`), so one engine can continue a run that another started.
+An engine has a model loaded while it is open. Its assignments compute the items that a cell's
+folder lacks. Every engine writes records with the same runner (`lastword.lab.evaluation.runner`),
+so that one engine can continue a run that another started.
 """
 
 from abc import abstractmethod
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Assignment:
-    """One model on one benchmark under one template, to be done.
+    """The work of one model on one benchmark with one template.
 
     Attributes:
-        info: What `run.json` says of it, with the plan.
-        execute: Answers the missing items and stores them; takes the arguments of `runner.collect`
-            from `out` on.
+        info: The content of its `run.json`.
+        execute: Function that answers the missing items and stores them, with the arguments of
+            `runner.collect` from `out` on.
     """
 
     info: "RunInfo"
@@ -34,16 +34,16 @@ class Assignment:
 
 
 class Engine(AbstractContextManager["Engine"]):
-    """A model that is held while the engine is open."""
+    """A model that is loaded while the engine is open."""
 
     @abstractmethod
     def assign(self, work: "Work") -> Assignment:
-        """Return the missing work of a cell, as `lastword.lab.evaluation.runner.prepare` does."""
+        """Return the work of a cell; see `lastword.lab.evaluation.runner.prepare`."""
 
     def cell(
         self, dataset: "Dataset", template: "Template", *, blind: "Blind" = "base"
     ) -> Assignment:
-        """Return the assignment of a benchmark under a template."""
+        """Return the assignment of a benchmark with a template."""
         from lastword.lab.evaluation.work import Work
 
         return self.assign(Work(dataset, template, blind))

@@ -1,7 +1,7 @@
-"""Many texts decided on Ray Data: Parquet in, Parquet out, a copy of the model in each actor.
+"""Decides many texts with Ray Data, from Parquet to Parquet, with one model per actor.
 
-Ray Data reads, distributes, writes and resumes after a restart; a checkpoint beside the
-output says which ids are done. A text that cannot be read is a row with its error.
+Ray Data reads, distributes, writes and resumes after a restart. A checkpoint next to the output has
+the ids that are done. A text that cannot be read becomes a row with its error.
 """
 
 import hashlib
@@ -31,19 +31,19 @@ from lastword.text.question import Predicate, Question, Score, question_to
 if TYPE_CHECKING:
     from lastword.decide.decider import Decider
 
-_TEXTS = ("input", "text")  # where the texts are, unless somebody says
-_SPARE = 2  # CPUs for reading and writing: where actors have them all, nothing is ever read
-BLOCK = 1024  # texts of an output file, which is done or not
-TOGETHER = 256  # texts of one call of an actor
+_TEXTS = ("input", "text")  # default names of the column of texts
+_SPARE = 2  # CPUs for reading and writing; if the actors have all CPUs, nothing is ever read
+BLOCK = 1024  # texts per output file, the unit of resuming
+TOGETHER = 256  # texts per call of an actor
 
 
 @dataclass(frozen=True)
 class Bulk:
-    """Questions for every text, and what answers them.
+    """The questions about every text, and the decider that answers them.
 
     Attributes:
-        load: Makes the decider in an actor.
-        by: What answers: model, correction, certificate and probes, in text.
+        load: Function that makes the decider in an actor.
+        by: Description of model, correction, certificate and probes, as text.
     """
 
     load: "Callable[[], Decider]"
@@ -53,13 +53,13 @@ class Bulk:
 
     @property
     def digest(self) -> str:
-        """A digest of the questions and of what answers them."""
+        """A digest of the questions and of `by`."""
         parts = {name: question_to(q) for name, q in self.questions.items()}
         template = self.template and prepare(self.questions, self.template, chat=True).template.text
         return hashlib.sha256(to_json([parts, template, self.by]).encode()).hexdigest()[:12]
 
     def schema(self, name: str, id: pa.DataType) -> pa.Schema:
-        """Return the columns that are written."""
+        """Return the schema of the output."""
         kinds = {Predicate: pa.bool_(), Score: pa.float64()}
         fields = [(name, id)]
         for key, question in self.questions.items():
@@ -76,9 +76,9 @@ def asked(
     template: str | None = None,
     engine: dict[str, Any] | None = None,
 ) -> Bulk:
-    """Return questions for a model that loads elsewhere; its probes are read here and go along.
+    """Return the questions for a model that other processes load; its probes are read here.
 
-    `engine` is what describes it where it is not of transformers.
+    `engine` is the description of an engine other than transformers.
     """
     probes = [Probe.read(path) for path in model.probes]
     certificate: Any = model.certificate
@@ -89,7 +89,7 @@ def asked(
 
 
 class Actor:
-    """An actor: one copy of the model, which answers about tables of texts with ids."""
+    """An actor: one copy of the model, which answers questions about tables of texts."""
 
     def __init__(self, bulk: Bulk, text: str, id: str) -> None:
         hide_gpus()
@@ -127,19 +127,19 @@ def decide_files(
 ) -> tuple[int, int]:
     """Decide the texts of Parquet files, or the ones that an earlier run did not finish.
 
-    Returns how many there are, and how many of them could not be read.
+    Returns the number of texts, and the number of those that could not be read.
 
     Args:
-        bulk: What is asked.
-        source: File or folder of Parquet, here or on storage; its ids are of one row each.
-        output: Folder of Parquet; the checkpoint lies beside it.
-        cluster: Ray, and how many actors.
-        text: A column; `input` or `text` if left out.
-        id: A column; `id`, or one like `Ticket-ID`, if left out.
+        bulk: The questions.
+        source: Parquet file or folder, local or on object storage, with unique ids.
+        output: Folder for Parquet files; the checkpoint is next to it.
+        cluster: The Ray cluster, with the number of actors.
+        text: Column of the texts; by default `input` or `text`.
+        id: Column of the ids; by default `id`, or one like `Ticket-ID`.
 
     Raises:
         InputError: No such column, or the output is of other questions or another model.
-        RecordError: Ray gave up: a worker cannot load the model, or nothing moves.
+        RecordError: Ray failed: a worker cannot load the model, or nothing progresses.
     """
     beside = f"{output.rstrip('/')}.checkpoint"
     folder = locate(beside)
@@ -185,7 +185,7 @@ def decide_files(
 
 
 def _one_of(columns: Sequence[str], *names: str | None, option: str) -> str:
-    """Return the column that somebody named, or the first that it may be."""
+    """Return the column that the user named, or the first default name that exists."""
     named = names[:1] if names[0] is not None else names
     if (column := next((name for name in named if name in columns), None)) is None:
         raise InputError(f"{option} has to name one of the columns {', '.join(columns)}")

@@ -1,4 +1,4 @@
-"""Local: the model in this process, one group after the other."""
+"""Local: runs the model in this process, one group after the other."""
 
 from collections.abc import Callable
 from functools import partial
@@ -25,11 +25,11 @@ class LocalEngine(Engine):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let the model go."""
+        """Release the model."""
         self._decider = None
 
     def assign(self, work: Work) -> Assignment:
-        """Return the missing work of a cell."""
+        """Return the work of a cell."""
         assert self._decider is not None, "the engine is not open"
         job = runner.prepare(self._decider, work)
         return Assignment(job.info, partial(runner.execute, self._decider, job))

@@ -1,15 +1,15 @@
 """Ray: workers on one machine or many, each with one copy of the model.
 
-A worker prepares a cell as a local run does and computes one group at a time, or a piece of one,
-down to the bytes of its part: states never leave it. The driver holds the folder's lock, has a
-worker plan the next window of items before the last one is done, hands out what the groups of the
-plan lack, and keeps what comes back. A worker that is lost is replaced and its group goes back into
-the queue; the driver drops a lost worker's answers, so that nothing is stored twice.
+A worker prepares a cell as a local run does, and computes one group at a time, or a piece of one,
+up to the bytes of its part: states never leave it. The driver holds the folder's lock. It lets a
+worker plan the next window of items before the current one is done, distributes the missing items
+of the groups, and stores the results. A lost worker is replaced, and its group goes back to the
+queue; the driver drops a lost worker's results, so that nothing is stored twice.
 
-Plain actors and not Ray Data's `map_batches`, tried in Ray 2.60: that starts its actors anew for
-each data set, so that every benchmark would load every copy of the model again; its actors cannot
-be asked for the plan, which takes a loaded model; and it hands a group that ends its worker to the
-next one without end, where here the run stops and says so.
+Plain actors are used instead of Ray Data's `map_batches` (tried in Ray 2.60) for three reasons. It
+starts new actors for each data set, so every benchmark would load every copy of the model again.
+Its actors cannot compute the plan, which needs a loaded model. And it retries a group that kills
+its worker forever, while here the run stops with an error.
 """
 
 import logging
@@ -38,8 +38,8 @@ from lastword.records.run import Run
 if TYPE_CHECKING:
     from lastword.decide.decider import Decider
 
-MOST_LOSSES = 3  # workers that one group may end
-PATIENCE_SECONDS = 60.0  # between two words on why nothing has begun
+MOST_LOSSES = 3  # number of workers lost with one group after which the run stops
+PATIENCE_SECONDS = 60.0  # interval of the warnings that no worker is ready
 
 Handle = Any  # ray's actor handles and object references have no useful static type
 Ref = Any
@@ -50,10 +50,10 @@ class Cluster:
     """A Ray cluster, and the resources to use on it.
 
     Attributes:
-        address: Of a running cluster (`auto` for this machine's, `ray://host:10001`); `local`
-            starts one on this machine and ends it afterwards.
-        gpus_per_worker: GPUs of each; a fraction lets workers share one, 0 hides them.
-        cpus_per_worker: CPU cores of each, which are its threads.
+        address: Address of a running cluster (`auto` for this machine's, `ray://host:10001`);
+            `local` starts one on this machine and stops it afterwards.
+        gpus_per_worker: GPUs per worker; a fraction lets workers share one, 0 hides them.
+        cpus_per_worker: CPU cores, and threads, per worker.
     """
 
     address: str = "local"
@@ -62,7 +62,7 @@ class Cluster:
     cpus_per_worker: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse workers that could do nothing."""
+        """Refuse a cluster without workers, or workers without resources."""
         if self.workers < 1 or self.gpus_per_worker < 0 or not self.cpus_per_worker > 0:
             raise InputError(
                 "an engine has at least one worker, each with 0 or more GPUs and some CPU; "
@@ -71,7 +71,7 @@ class Cluster:
 
     @property
     def starts_here(self) -> bool:
-        """True if Ray is started here, for this run alone."""
+        """True if Ray is started here, only for this run."""
         return self.address == "local"
 
     @property
@@ -82,12 +82,12 @@ class Cluster:
 
 @contextmanager
 def connected(cluster: Cluster, spare: int = 0) -> Iterator[None]:
-    """Ray while the block runs; one that this process is connected to already is used and left.
+    """Connect to Ray during the block; an existing connection is used and stays open.
 
     Args:
-        cluster: Which Ray.
-        spare: CPUs that one started here has beside those of its workers, for light tasks; 0 lets
-            it have the machine's.
+        cluster: The Ray cluster.
+        spare: CPUs for light tasks, besides those of the workers, of a cluster that is started
+            here; 0 gives it all CPUs of the machine.
 
     Raises:
         InputError: No cluster at the address, or this machine is too small for the workers.
@@ -115,7 +115,7 @@ def connected(cluster: Cluster, spare: int = 0) -> Iterator[None]:
 
 
 def hide_gpus() -> None:
-    """Leave a worker that was given no GPU without one; Ray itself hides only what it shares."""
+    """Hide all GPUs from a worker without any; Ray hides only GPUs that it has assigned."""
     if not ray.get_runtime_context().get_accelerator_ids()["GPU"]:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
@@ -124,20 +124,22 @@ class RayWorker:
     """One copy of the model, in a separate process.
 
     Args:
-        load: Makes the tracer, when the first cell is taken.
+        load: Function that makes the decider, called for the first cell.
     """
 
     def __init__(self, load: "Callable[[], Decider]") -> None:
-        self._load = load  # not here: an error of `take` is shown, one of a constructor is a loss
+        # The model is loaded in `take`: Ray reports errors of methods, but an error in a
+        # constructor looks like a lost worker.
+        self._load = load
         self._decider: Decider | None = None
         self._job: runner.EvalJob | None = None
         self._pace = Pace()
 
     def take(self, work: Work) -> RunInfo:
-        """Make a cell the one that groups are computed of, and say what it is.
+        """Prepare a cell, whose groups are computed next, and return its `run.json`.
 
         Raises:
-            TraceError: The model cannot be loaded, or the cell not be prepared.
+            TraceError: The model cannot be loaded, or the cell cannot be prepared.
         """
         if self._decider is None:
             hide_gpus()
@@ -151,7 +153,7 @@ class RayWorker:
         return plan_groups(self._decider, runner.encode(self._decider, self._job, places))
 
     def compute(self, group: int, places: Sequence[int]) -> runner.RecordPart:
-        """Compute what a group of the taken cell lacks, or as much of it as makes a part."""
+        """Return records of missing items of a group, as many as make up a part."""
         assert self._decider is not None and self._job is not None
         batch = runner.encode(self._decider, self._job, places)
         return runner.part(self._decider, self._job, group, batch, self._pace)
@@ -159,7 +161,7 @@ class RayWorker:
 
 @dataclass(frozen=True)
 class Task:
-    """A request to a worker: a group, a window's plan, or neither where it takes the cell."""
+    """A request to a worker: a group, the plan of a window, or neither to prepare the cell."""
 
     worker: Handle
     group: int | None = None
@@ -170,7 +172,7 @@ class Dispatch:
     """One cell on the workers of a pool, executed once.
 
     Attributes:
-        info: What the first worker that took the cell says of it.
+        info: The `run.json` from the first worker that prepared the cell.
     """
 
     def __init__(self, pool: "Pool", work: Work) -> None:
@@ -185,11 +187,11 @@ class Dispatch:
         self._todo: deque[int] = deque()
 
     def execute(self, out: Folder, *how: Any, **more: Any) -> runner.RunResult:
-        """Do what the cell lacks and keep it, as `runner.collect` does, by all workers.
+        """Compute the missing items of the cell with all workers; see `runner.collect`.
 
         Raises:
             ModelError: A worker's model or settings differ from the first one's.
-            RecordError: As `runner.collect`, or a group ended one worker after the other.
+            RecordError: As in `runner.collect`, or several workers were lost with one group.
         """
         return runner.collect(self.info, out, self._parts, *how, **more)
 
@@ -207,11 +209,11 @@ class Dispatch:
                 _require_same(self.info, answer)
             else:
                 yield answer
-                if task.group in run.gaps:  # after a piece of it was kept
+                if task.group in run.gaps:  # only a piece of it was computed
                     self._todo.appendleft(task.group)
 
     def _hand_out(self, run: Run) -> None:
-        """Assign work to idle workers, planning the next window before the groups run out."""
+        """Assign work to idle workers; the next window is planned before the groups run out."""
         planning = any(task.window is not None for task in self._tasks.values())
         nearly_done = len(self._todo) <= len(self._pool.workers)
         if self._idle and nearly_done and not planning and run.plan_size < self.info["items"]:
@@ -226,17 +228,17 @@ class Dispatch:
         self._tasks[worker.take.remote(self._work)] = Task(worker)
 
     def _next(self) -> tuple[Task, Any]:
-        """Return the next answer; replace workers that are lost meanwhile."""
+        """Return the next result; workers that are lost meanwhile are replaced."""
         while True:
             ref = self._wait()
             task = self._tasks.pop(ref)
             try:
                 return task, ray.get(ref)
-            except RayTaskError as error:  # what the worker raised
+            except RayTaskError as error:  # an exception in the worker's code
                 if isinstance(error.cause, TraceError | ModuleNotFoundError):
                     raise error.cause from None
                 raise
-            except RayError as error:  # the worker's process, machine or answer is gone
+            except RayError as error:  # the worker's process, machine or result is lost
                 self._replace(task, error)
 
     def _wait(self) -> Ref:
@@ -253,7 +255,7 @@ class Dispatch:
                 )
 
     def _replace(self, task: Task, error: RayError) -> None:
-        """Put a new worker in a lost one's place and its group at the end of the queue."""
+        """Replace a lost worker, and put its group at the end of the queue."""
         self._losses[task.group] += 1
         if self._losses[task.group] >= MOST_LOSSES:
             raise _give_up(task.group, error)
@@ -263,10 +265,10 @@ class Dispatch:
 
 
 class Pool(Engine):
-    """The engine of many processes: workers that live until it is closed.
+    """The engine with many processes: workers that live until it is closed.
 
     Args:
-        load: Makes the tracer, in each worker; a model's folder is one that every machine sees.
+        load: Function that makes the decider in each worker, on any machine of the cluster.
     """
 
     def __init__(self, load: "Callable[[], Decider]", cluster: Cluster) -> None:
@@ -279,29 +281,29 @@ class Pool(Engine):
         """Connect, and start the workers.
 
         Raises:
-            InputError: No cluster, or too small a machine.
+            InputError: There is no cluster, or the machine is too small.
         """
         self._connection.enter_context(connected(self.cluster))
         self.workers = [self._start() for _ in range(self.cluster.workers)]
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the workers, whatever they do."""
+        """Kill the workers, whatever their state."""
         for worker in self.workers:
             ray.kill(worker)
         self._connection.close()
 
     def assign(self, work: Work) -> Assignment:
-        """Return what a cell needs computed, as a worker says.
+        """Return the work of a cell, which a worker prepares.
 
         Raises:
-            TraceError: The model cannot be loaded, or the cell not be prepared.
+            TraceError: The model cannot be loaded, or the cell cannot be prepared.
         """
         dispatch = Dispatch(self, work)
         return Assignment(dispatch.info, dispatch.execute)
 
     def replace(self, worker: Handle) -> Handle:
-        """End a worker and start another."""
+        """Kill a worker and start another one."""
         ray.kill(worker)
         self.workers.remove(worker)
         self.workers.append(self._start())
@@ -353,7 +355,7 @@ def _amounts(resources: dict[str, float]) -> str:
 
 
 def last_line(error: BaseException) -> str:
-    """Shorten an error of Ray; of a traceback, to what it ends with."""
+    """Return an error of Ray in one line; of a traceback, the last line."""
     text = str(error).strip()
     line = text.splitlines()[-1] if "\n  File " in text else text
     return " ".join(line.split())[:200] or type(error).__name__

@@ -1,6 +1,6 @@
-"""The paper's grid of models: what is run, and what it will take.
+"""The paper's grid of models, and estimates of its running time.
 
-`lastword paper` runs it by the same steps as `lastword eval` and `lastword report`.
+`lastword paper` runs it with the same functions as `lastword eval` and `lastword report`.
 """
 
 import csv
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 EngineName = Literal["local", "ray", "vllm"]
 BENCHMARKS = ("truthfulqa", "halueval-qa", "halueval-sum")
-# How a checkpoint may be stored, beside what lastword quantises itself.
+# Quantised formats of checkpoints, besides those that lastword quantises at load.
 _STORED = ("fp8", "mxfp4")
 _COLUMNS = ("model", "revision", "dtype", "quantisation", "engine")
-_CHARACTERS_A_TOKEN = 4  # of English text, about
+_CHARACTERS_A_TOKEN = 4  # approximately, in English text
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class GridModel:
     """A row of the grid of models.
 
     Attributes:
-        name: Its name in records and tables: the paper's, if it is one of its models.
-        revision: Branch, tag or commit on the hub; None is its main branch.
-        quantize: How it is quantised while it is loaded; None leaves it as it is stored.
+        name: Its name in records and tables; the paper's name if it is one of its models.
+        revision: Branch, tag or commit on the hub; None for the main branch.
+        quantize: Quantisation at load; None to load it as it is stored.
     """
 
     name: str
@@ -46,7 +46,7 @@ class GridModel:
     engine: EngineName = "local"
 
     def options(self, device: str) -> "DecideOptions":
-        """Return the options with which it is loaded."""
+        """Return the options to load it."""
         from lastword.decide.options import DecideOptions
 
         return DecideOptions(
@@ -63,12 +63,12 @@ def read_grid(path: Path | None, only: Sequence[str] = ()) -> list[GridModel]:
     """Return the models of a CSV file, or the paper's fifteen.
 
     Args:
-        path: Columns `model, revision, dtype, quantisation, engine`, of which `model` alone is
-            needed, and `paper` for the paper's name of a model under another name.
-        only: Names of those that are wanted, of rows or of their models; () is all.
+        path: File with the columns `model, revision, dtype, quantisation, engine`, of which only
+            `model` is required, and `paper` for the model's name in the paper if it differs.
+        only: Names of rows or models to return; () for all.
 
     Raises:
-        InputError: No such file, a column or value that is not known, or two rows of one name.
+        InputError: No such file, an unknown column or value, or two rows with one name.
     """
     rows = list(checkpoints().values()) if path is None else _read_rows(path)
     label = "the built-in grid" if path is None else str(path)
@@ -129,11 +129,11 @@ def _known_models() -> str:
 
 @dataclass(frozen=True)
 class Volume:
-    """The text that a model reads, counted in characters before there are tokens.
+    """The amount of text that a model reads, estimated from characters.
 
     Attributes:
-        tokens: Distinct tokens, about.
-        reads: Positions that are read at every depth, about.
+        tokens: Approximate number of distinct tokens.
+        reads: Approximate number of positions that are read at every depth.
     """
 
     tokens: int = 0
@@ -141,7 +141,7 @@ class Volume:
 
     @classmethod
     def of(cls, items: "Iterable[Item]") -> "Volume":
-        """Estimate the volume of items; what their prompts have in common is counted once."""
+        """Estimate the volume of items; the common prefix of prompts is counted once."""
         prompts = list(dict.fromkeys(item.prompt for item in items))
         shared = len(os.path.commonprefix(prompts)) if len(prompts) > 1 else 0
         fresh = sum(len(prompt) - shared for prompt in prompts) + shared
@@ -150,7 +150,7 @@ class Volume:
         return cls(fresh // _CHARACTERS_A_TOKEN + reads, reads)
 
     def __add__(self, other: "Volume") -> "Volume":
-        """Add the volume of another benchmark."""
+        """Return the sum with the volume of another benchmark."""
         return Volume(self.tokens + other.tokens, self.reads + other.reads)
 
 
@@ -160,9 +160,10 @@ def plan_table(
     volume: Volume | None,
     speed: float,
 ) -> Table:
-    """Tabulate what each model takes, before anything is downloaded.
+    """Return a table of each model's estimated cost, before anything is downloaded.
 
-    `volume` is None if the data cannot be had; `speed` is in floating-point operations a second.
+    `volume` is None if the data are not available; `speed` is in floating-point operations per
+    second.
     """
     heads = "Model | Checkpoint | Memory GB .1 | Disk GB .1 | Hours .2 | Missing"
     rows = []

@@ -1,15 +1,15 @@
-"""TRACE's peers, baselines and corrections on the same states: one file each, one table to ask.
+"""Other methods on the same states (baselines, scorers and corrections) and their table.
 
     from lastword.methods import METHODS, resolve
     METHODS["dola"].summary
     resolve(["trace", "dola", "dola@mean", "early-exit@0.5", "pmi@0.5"], facts)
 
-A name takes options after `@`: a number where the method has one (a fraction of depth, a weight),
-and an aggregation (`sum`, `mean`, `bytes`) other than the default. A user's method is an entry
-point of the group `lastword.methods`: a callable that takes `Facts` and gives a `Method`. Any of
-them that scores without whole vocabularies can be a tracer's correction.
+A name takes options after `@`: a number if the method has one (a fraction of depth, a weight), and
+an aggregation (`sum`, `mean`, `bytes`) other than the default. A user's method is an entry point in
+the group `lastword.methods`: a callable that takes `Facts` and returns a `Method`. Methods that do
+not need whole vocabularies can be used as corrections.
 
-The table is imported when it is first asked: TRACE alone does without.
+The table is imported at its first use, because TRACE alone does not need it.
 """
 
 from importlib import import_module
@@ -49,7 +49,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Return the table's module."""
+    """Return a name of the table, which is imported now."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module("lastword.methods.table"), name)

@@ -1,10 +1,10 @@
-"""Baselines that every correction is compared with, most of them single readings of S.
+"""Baselines that every correction is compared with, mostly single readings of S.
 
-`base-sum` is what lm-evaluation-harness calls accuracy and favours short answers, `base-mean` is
-TRACE's b, `base-bytes` divides the sum by the candidate's UTF-8 bytes and does not depend on
-the tokenizer's cut. An earlier depth (the logit lens) fails wherever late layers add knowledge; the
-mean over the interior window, where it agrees on wording. `decisive-only` is TRACE's component
-without its gates: an early layer may be sharp about the wording and wrong (Eqs. 6-7). Two never
+`base-sum` gives the accuracy of lm-evaluation-harness and favours short answers. `base-mean` is
+TRACE's b. `base-bytes` divides the sum by the candidate's UTF-8 bytes and so does not depend on the
+tokenizer. An earlier depth (the logit lens) fails if late layers add knowledge, and the mean over
+the interior window if these layers agree on a wording. `decisive-only` is TRACE's component without
+its gates: an early layer may be sharp about the wording and wrong (Eqs. 6-7). Two baselines never
 read the question: if one of them comes close, the benchmark can be answered without it.
 """
 
@@ -24,15 +24,15 @@ def own_answer(facts: Facts, aggregation: Aggregation = "mean") -> Plain:
 
 
 def early_exit(facts: Facts, fraction: float) -> Plain:
-    """Return the answer of `exit_depth`."""
+    """Return the scores at depth `exit_depth(facts, fraction)`."""
     return _mean_over([exit_depth(facts, fraction)])
 
 
 def exit_depth(facts: Facts, fraction: float) -> int:
-    """Return depth min(L, ceil(fraction L)).
+    """Return the depth min(L, ceil(fraction L)).
 
     Raises:
-        InputError: The fraction lies outside [0, 1].
+        InputError: The fraction is outside [0, 1].
     """
     if not 0 <= fraction <= 1:
         raise InputError(f"early-exit takes a fraction of depth in [0, 1], not {fraction}")
@@ -40,12 +40,12 @@ def exit_depth(facts: Facts, fraction: float) -> int:
 
 
 def self_consistent(facts: Facts) -> Plain:
-    """Return the vote of the interior window, l_minus <= l < l_plus of Eq. 3."""
+    """Return the mean of S over the interior window, l_minus <= l < l_plus (Eq. 3)."""
     return _mean_over(list(facts.theta.window(facts.depth)))
 
 
 def _mean_over(depths: list[int], aggregation: Aggregation = "mean") -> Plain:
-    """Score by the mean of S over some depths: log-probabilities in nats."""
+    """Return the mean of S over some depths: log-probabilities in nats."""
     needs = Needs(frozenset(depths))
     return Plain(needs, lambda e: e.trajectory.scores[:, depths].mean(axis=1), aggregation)
 
@@ -62,11 +62,11 @@ def decisive_only(facts: Facts) -> Plain:
 
 
 def question_blind(facts: Facts) -> Plain:
-    """Return b after the blind prompt: what the candidates' wording alone gives away."""
+    """Return b after the blind prompt, which depends only on the candidates' wording."""
     needs = Needs(blind=frozenset([facts.depth]))
     return Plain(needs, lambda evidence: None if evidence.blind is None else evidence.blind.base)
 
 
 def length_only(facts: Facts) -> Plain:
-    """Return minus characters, which no model changes; their softmax is no probability."""
+    """Return the negative number of characters; the softmax of these has no meaning."""
     return Plain(Needs(), lambda e: np.array([-float(len(text)) for text in e.candidates]))

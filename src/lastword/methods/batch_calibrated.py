@@ -1,12 +1,12 @@
 """Batch calibration: subtract, or divide by, the mean probability of each label over many items.
 
-Applies to many items with one label set: the mean shows which labels the model prefers for any
-input. It hurts if one label is truly frequent, because the mean then reflects the truth; labelled
-items show which is the case. With a frozen mean the method is a pure function of the item. Without
-one, the mean is over the items so far (`Running`). It needs at least 20 items of a label set.
+It applies to many items with one label set: the mean shows which labels the model prefers whatever
+the input. It hurts if one label is truly frequent, because the mean then reflects the truth; labels
+show which is the case. With a frozen mean the method is a pure function of the item. Without one,
+the mean is over the items so far (`Running`). It needs at least 20 items of a label set.
 
-Source: Zhou et al., 'Batch calibration' (ICLR 2024), softmax(b) less its mean, as its paper writes
-it; `batch-calibrated-log` divides by the mean, as contextual calibration does.
+Source: Zhou et al., 'Batch calibration' (ICLR 2024): softmax(b) minus its mean. The variant
+`batch-calibrated-log` divides by the mean, as contextual calibration does.
 """
 
 import json
@@ -41,11 +41,11 @@ def label_set(candidates: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class BatchCalibrated:
-    """softmax(b) - mean, or log softmax(b) - log mean, the mean by label set.
+    """softmax(b) - mean, or log softmax(b) - log mean, with one mean per label set.
 
     Attributes:
-        log: Whether the mean is divided out.
-        means: Mean of softmax(b) by `label_set`, its labels in the order of their sorted texts.
+        log: True to divide by the mean instead of subtracting it.
+        means: Mean of softmax(b) by `label_set` [labels], in the order of the sorted texts.
     """
 
     facts: Facts
@@ -59,7 +59,7 @@ class BatchCalibrated:
         return Needs(frozenset([self.facts.depth]))
 
     def scores(self, evidence: Evidence) -> Scores | None:
-        """Return probabilities less their mean, or nats; None for a label set without a mean."""
+        """Return calibrated scores, or None for a label set without a mean."""
         mean = self.means.get(label_set(evidence.candidates))
         if mean is None:
             return None
@@ -68,7 +68,7 @@ class BatchCalibrated:
         return calibrated(evidence.trajectory.base, expected, log=self.log)
 
     def fitted(self, items: Iterable[Evidence]) -> "BatchCalibrated":
-        """Return the same with the means of these items, of label sets that have 20 of them."""
+        """Return the method with the means over these items, for label sets with 20 or more."""
         sums: dict[str, np.ndarray] = {}
         counts: dict[str, int] = {}
         for evidence in items:
@@ -81,17 +81,17 @@ class BatchCalibrated:
 
 
 def calibrated(b: Scores, mean: Scores, *, log: bool) -> Scores:
-    """Return softmax(b) - mean, or log softmax(b) - log mean."""
+    """Return softmax(b) - mean, or log softmax(b) - log mean in nats."""
     u: Scores = log_softmax(b) - np.log(mean) if log else softmax(b) - mean
     return u
 
 
 class Running:
-    """Batch calibration while items come: the mean is that of a label set's items so far.
+    """Batch calibration of a stream: the mean is over a label set's items so far.
 
-    An answer depends on the items before it; its gate `seen` holds how many there were. The
-    base stands until a label set has had 20. Beyond `most` label
-    sets, the least recently used mean is dropped.
+    An answer depends on the items before it; its gate `seen` has their number. The first 19 items
+    of a label set get the base's answer. Beyond `most` label sets, the least recently used mean is
+    dropped.
 
     Args:
         most: Maximum number of label sets with a stored mean.
@@ -124,9 +124,9 @@ class Running:
         return Ruling("scalar", np.nan, operators.OperatorScores(self.name, scores, gates))
 
     def changes(self) -> dict[str, Any]:
-        """Return items and summed probabilities of each label set that changed since the last call.
+        """Return the count and summed probabilities of each label set changed since the last call.
 
-        None stands for one that went.
+        The value is None for a label set that was dropped.
         """
         with self._lock:
             names, self._changed = self._changed, {}
@@ -134,12 +134,13 @@ class Running:
         return {n: None if s is None else [s[0], s[1].tolist()] for n, s in sums.items()}
 
     def restore(self, learned: Mapping[str, Any]) -> None:
-        """Go on from what `changes` gave, the least used first."""
+        """Restore the merged results of `changes`, the least recently used first."""
         with self._lock:
             self._sums = OrderedDict((k, (int(n), np.asarray(s))) for k, (n, s) in learned.items())
 
     def _count(self, name: str, p: Scores) -> tuple[int, Scores]:
         with self._lock:
+            # Removed and added again at the end, so that the first is the least recently used.
             count, before = self._sums.pop(name, (0, np.zeros(len(p))))
             self._sums[name] = after = count + 1, before + p
             self._touch(name)
@@ -148,10 +149,10 @@ class Running:
             return after
 
     def _touch(self, name: str) -> None:
-        self._changed.pop(name, None)  # the latest stands last
+        self._changed.pop(name, None)  # moves the name to the end
         self._changed[name] = None
 
 
 def _order(candidates: Sequence[str]) -> list[int]:
-    """Return the places of the candidates, by their sorted texts."""
+    """Return the places of the candidates in the order of their texts."""
     return sorted(range(len(candidates)), key=candidates.__getitem__)

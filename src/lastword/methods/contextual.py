@@ -1,13 +1,13 @@
 """Contextual calibration: divide by the probabilities that content-free inputs give.
 
-Applies if the candidates are fixed labels, and the text around the input makes the model prefer
-some of them. Needs content-free prompts: the item's prompt with "N/A", nothing and "[MASK]" in
-place of the input. It fails if such inputs are not valid inputs of the task.
+It applies if the candidates are fixed labels, and the text around the input makes the model prefer
+some of them. It needs content-free prompts: the item's prompt with "N/A", nothing and "[MASK]"
+instead of the input. It fails if such inputs are not valid inputs of the task.
 
-Source: Zhao et al., 'Calibrate before use' (ICML 2021). The release divides by the mean of the
-probabilities as they are, in which the input under which labels are likeliest counts most; here
-each input's are first normalised over the candidates (method, section 16). With one input the two
-are one.
+Source: Zhao et al., 'Calibrate before use' (ICML 2021). The release divides by the mean of the raw
+probabilities, so that the input after which labels are most probable counts most. Here each input's
+probabilities are first normalised over the candidates (method, section 16). With one input both are
+equal.
 """
 
 import numpy as np

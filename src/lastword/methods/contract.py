@@ -1,7 +1,7 @@
-"""The contract of `lastword.methods`: the readings that a method requests, and gets.
+"""The contract of `lastword.methods`: the readings that a method requests and receives.
 
-A method is made from facts of the model alone, declares once what it needs, and then scores items.
-It never runs a model: one pass reads what all methods of a comparison need together.
+A method is made from facts of the model, declares the readings that it needs, and scores items. It
+never runs a model: one pass reads everything that all methods of a comparison need.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,8 @@ class Facts:
     """The facts of a model that a method is made from.
 
     Attributes:
-        vocabulary: V, the rows of the output head.
+        depth: L, the number of blocks.
+        vocabulary: V, the number of rows of the output head.
     """
 
     depth: int
@@ -35,13 +36,13 @@ class Facts:
 
 @dataclass(frozen=True)
 class Needs:
-    """The reading that a method needs before it can score.
+    """The readings that a method needs before it can score.
 
     Attributes:
         depths: Depths of the trajectory S.
-        t: Whether T's second reading is needed.
-        blind: Depths of the trajectory without the question.
-        content_free: Whether depth L after the content-free prompts is needed.
+        t: True if it needs t, the scores by T.
+        blind: Depths of the trajectory after the blind prompt.
+        content_free: True if it needs depth L after the content-free prompts.
         scorer: The method's token scorer, which is computed on the tiles of the readout.
     """
 
@@ -53,26 +54,27 @@ class Needs:
 
     @property
     def normed(self) -> frozenset[int]:
-        """The depths to read through the final norm, without those that T reads."""
+        """The depths to read with the final norm, except those that T reads."""
         return self.depths | frozenset(() if self.scorer is None else self.scorer.depths)
 
     @property
     def raw(self) -> frozenset[int]:
-        """Return depths to read without it."""
+        """The depths to read without the final norm."""
         return frozenset(() if self.scorer is None else self.scorer.raw_depths)
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The reading of one item.
+    """The readings of one item. Scores are mean log-probabilities per token, in nats.
 
     Attributes:
-        trajectory: S, nan where unread, and T's scores.
-        own: Mean over tokens of the method's own token scorer [candidates]; None without one.
-        blind: The trajectory without the question; None without a blind prompt.
-        blind_tokens: How many tokens each candidate has after the blind prompt.
-        content_free: b after each content-free prompt, nan where unread [inputs, candidates]; None
-            without them.
+        tokens: Number of tokens of each candidate [candidates].
+        trajectory: S and t; nan if unread.
+        own: Mean over tokens by the method's token scorer [candidates]; None without one.
+        blind: The trajectory after the blind prompt; None without a blind prompt.
+        blind_tokens: Number of tokens of each candidate after the blind prompt [candidates].
+        content_free: b after each content-free prompt [inputs, candidates]; nan if unread, None
+            without such prompts.
     """
 
     candidates: tuple[str, ...]
@@ -84,12 +86,10 @@ class Evidence:
     content_free: Inputs | None = None
 
     def aggregate(self, means: Scores, aggregation: Aggregation, *, blind: bool = False) -> Scores:
-        """Turn means over tokens into sums, or sums over the candidate's UTF-8 bytes, or neither.
+        """Convert means over tokens to sums, or to sums per UTF-8 byte, for each candidate.
 
-        `blind` means are those after the blind prompt, where a candidate may have other tokens.
-
-        Bytes are those of the candidate's text alone, without the separator, as
-        lm-evaluation-harness counts them for `acc_bytes`.
+        `blind` is True for means after the blind prompt, where the number of tokens may differ.
+        Bytes are counted without the separator, as in lm-evaluation-harness's `acc_bytes`.
         """
         if aggregation == "mean":
             return means
@@ -102,7 +102,7 @@ class Evidence:
 def aggregate(
     means: Scores, aggregation: Aggregation, tokens: np.ndarray, sizes: np.ndarray
 ) -> Scores:
-    """Aggregate as `Evidence.aggregate` does, for as many candidates as are given."""
+    """Convert means over tokens as `Evidence.aggregate` does, for any number of candidates."""
     if aggregation == "mean":
         return means
     sums: Scores = means * tokens
@@ -115,7 +115,7 @@ class Method(Protocol):
 
     @property
     def aggregation(self) -> Aggregation:
-        """How token scores are aggregated to a score per candidate."""
+        """The aggregation of token scores to a score per candidate."""
 
     @property
     def needs(self) -> Needs:
@@ -131,7 +131,7 @@ class Method(Protocol):
 
 @runtime_checkable
 class Fitted(Method, Protocol):
-    """A method that learns something of a set's unlabelled items before it scores them."""
+    """A method that is fitted to a set's unlabelled items before it scores them."""
 
     def fitted(self, items: Iterable[Evidence]) -> "Method":
-        """Return the same with what these items teach it."""
+        """Return the method fitted to these items."""

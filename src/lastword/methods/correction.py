@@ -1,6 +1,6 @@
 """Corrections: each requests readings of an item and then decides its answer.
 
-TRACE (`trace.Trace`) reads as little as its rule allows. `Scored` turns a method that only scores
+TRACE (`trace.Trace`) reads only as much as its rule needs. `Scored` turns a method that only scores
 into a correction. Each correction is in a separate file in this folder, or in a user's package.
 """
 
@@ -19,41 +19,41 @@ from lastword.rule.router import Ruling
 
 @runtime_checkable
 class Correction(Protocol):
-    """Decides items, asking for what it needs as it goes."""
+    """Decides items, and requests readings step by step."""
 
     @property
     def name(self) -> str:
-        """Name in decisions and records."""
+        """The name in decisions and records."""
 
     @property
     def needs(self) -> Needs:
         """All readings that it may need."""
 
     def next(self, evidence: Evidence) -> Step | Ruling:
-        """Return the next reading that an item needs, or the verdict.
+        """Return the next step to read, or the ruling.
 
         Raises:
-            ItemError: The item lacks what the correction reads.
+            ItemError: The item lacks a prompt that the correction needs.
         """
 
 
 @runtime_checkable
 class Learning(Correction, Protocol):
-    """A correction that learns from the items it answers, so that their order matters."""
+    """A correction that changes with the items it answers, so that their order matters."""
 
     def changes(self) -> dict[str, Any]:
-        """Return what was learned since the last call, by name, as JSON values.
+        """Return the changes of its state since the last call, by name, as JSON values.
 
-        The value is None for a name that was forgotten.
+        The value is None for a name that was dropped.
         """
 
     def restore(self, learned: Mapping[str, Any]) -> None:
-        """Restore what `changes` returned, the oldest first."""
+        """Restore a state from the results of `changes`, the oldest first."""
 
 
 @dataclass(frozen=True)
 class Scored:
-    """The answer with the highest score of a method."""
+    """A correction that chooses the candidate with the highest score by a method."""
 
     name: str
     facts: Facts
@@ -61,12 +61,13 @@ class Scored:
 
     @property
     def needs(self) -> Needs:
-        """The method's, and depth L: the base's answer stands beside every other."""
+        """The method's needs, and depth L, because every decision includes the model's answer."""
         needs = self.method.needs
         return replace(needs, depths=needs.depths | {self.facts.depth})
 
     def next(self, evidence: Evidence) -> Step | Ruling:
         """Request every reading at once, then return the method's scores."""
+        # A method declares its needs in advance, so one step reads everything.
         needs, trajectory, blind = self.needs, evidence.trajectory, evidence.blind
         if lacking := lacks(needs, blind=blind is not None, free=evidence.content_free is not None):
             raise ItemError(f"{self.name} reads {lacking}, and the item has none")
@@ -90,10 +91,10 @@ class Scored:
 
 
 def require_pure(correction: Correction) -> None:
-    """Refuse what learns of the items as they come, where an answer is to be the same anywhere.
+    """Check that a correction's answers do not depend on earlier items.
 
     Raises:
-        InputError: It does.
+        InputError: They do, so that batches and shards would change the answers.
     """
     if isinstance(correction, Learning):
         name = correction.name

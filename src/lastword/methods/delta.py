@@ -1,7 +1,7 @@
-"""DeLTa: the logits extrapolated by a straight line over depth, to a depth beyond the last.
+"""DeLTa: logits extrapolated with a straight line over depth, to a depth beyond the last.
 
-Applies where support for the right token still grows at the last block. Fails where late blocks
-overshoot: the line carries their mistakes further.
+It applies if support for the right token still grows at the last block. It fails if late blocks
+overshoot, because the line extends their mistakes.
 
 Source: 'DeLTa: a decoding strategy based on logit trajectory prediction' (2025). Least squares of
 z_l against l over M..N, read at Lambda, is the weighted sum `yhat = sum_l w_l z_l` with
@@ -27,12 +27,12 @@ class Extrapolation:
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """Return M..N."""
+        """The depths M..N."""
         return tuple(range(self.facts.depth // 2, self.facts.depth + 1))
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """Return w_l of each depth; they sum to 1."""
+        """w_l of each depth; the weights sum to 1."""
         n, virtual = len(self.depths), self.facts.depth + 1
         mean = sum(self.depths) / n
         spread = sum((depth - mean) ** 2 for depth in self.depths)

@@ -1,8 +1,8 @@
 """DoLa: log-probabilities of the last layer minus those of the most different earlier layer.
 
-Applies where facts settle late: what an early layer already says of a token is taken off. Fails on
-tokens that early layers know as well as the last one (function words, repeated names), and its
-scores are no log-probabilities: a sum of differences is not comparable with a sum of log p.
+It applies if facts appear only in late layers: the support of an early layer is subtracted. It
+fails on tokens that early layers predict as well as the last one (function words, repeated names).
+Its scores are not log-probabilities, so their sums are not comparable with sums of log p.
 
 Source: Chuang et al., 'DoLa: decoding by contrasting layers improves factuality in large language
 models' (ICLR 2024), and its release (voidism/DoLa at 805230e, dola.py:161-217). Per token, with
@@ -42,8 +42,8 @@ class Contrast:
     """s of the predicted tokens, without a filter.
 
     Attributes:
-        premature: Candidate premature layers; a single one is `dola-static`.
-        normed: Whether these are read through the final norm.
+        premature: Candidate premature layers; `dola-static` has a single one.
+        normed: True to read these with the final norm.
     """
 
     last: int
@@ -52,12 +52,12 @@ class Contrast:
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """Return L, and the premature layers where they are normed."""
+        """L, and the premature layers if they are read with the final norm."""
         return (*self.premature, self.last) if self.normed else (self.last,)
 
     @property
     def raw_depths(self) -> tuple[int, ...]:
-        """The premature layers where they are not."""
+        """The premature layers if they are read without the final norm."""
         return () if self.normed else self.premature
 
     def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
@@ -68,7 +68,7 @@ class Contrast:
         return late - early.gather(0, picks[None])[0]
 
     def chosen(self, tile: Tile) -> Int[Tensor, " rows"]:
-        """Place of l* among the premature layers, for each row."""
+        """Return the place of l* among the premature layers, for each row."""
         if len(self.premature) == 1:
             return torch.zeros(
                 len(tile.log_z[self.last]), dtype=torch.int64, device=tile.row.device
@@ -76,7 +76,7 @@ class Contrast:
         return tile.once(self, lambda: self._divergent(tile))
 
     def vocabulary_scores(self, tile: Tile) -> Logits:
-        """Return S of every token."""
+        """Return s of every token."""
         picks = self.chosen(tile)
         early = torch.empty_like(tile.logits[self.last])
         for place, depth in enumerate(self.premature):
@@ -112,8 +112,8 @@ class Plausible:
     """log_softmax of s with implausible tokens masked: the paper's equation 4.
 
     Attributes:
-        contrast: Gives s.
-        released: Whether the softmax comes before the mask.
+        contrast: The scorer of s.
+        released: True to apply the softmax before the mask, as the release does.
     """
 
     contrast: Contrast
@@ -134,7 +134,7 @@ class Plausible:
         return self.vocabulary_scores(tile)[tile.row, tile.token]
 
     def vocabulary_scores(self, tile: Tile) -> Logits:
-        """Return log_softmax(s) of all tokens; -1000 if implausible, less if not `released`."""
+        """Return log_softmax(s) of all tokens; at most about -1000 for implausible ones."""
         if self.released:
             s = self.contrast.vocabulary_scores(tile)
             return F.log_softmax(s, dim=-1).masked_fill_(self.implausible(tile), MASKED)
@@ -152,15 +152,15 @@ def divergence(
 ) -> Float[Tensor, " rows"]:
     """Return D_l = 1/(2V) sum_v M (2 log M - log p_L - log p_l), M = (p_L + p_l) / 2."""
     mean = early.exp().add_(late.exp()).mul_(0.5)  # M
-    # Where both underflow M is 0 and so is its term.
+    # If both underflow, M is 0 and so is its term; the clamp avoids log 0.
     term = mean.clamp(min=torch.finfo(mean.dtype).tiny).log_().mul_(2).sub_(late).sub_(early)
     return torch.einsum("rv,rv->r", mean, term) / (2 * late.shape[-1])
 
 
 def premature_depths(depth: int) -> tuple[int, ...]:
-    """List the candidate premature layers: every second depth from floor(L/2), L itself excluded.
+    """Return the candidate premature layers: every second depth from floor(L/2), without L.
 
     Args:
-        depth: L; above 40 they begin at L - 20.
+        depth: L; above 40 the layers begin at L - 20.
     """
     return tuple(range(depth - 20 if depth > 40 else depth // 2, depth, 2))

@@ -1,4 +1,4 @@
-"""A method that is one function of what was read: baselines, and most of TRACE's peers."""
+"""Plain methods, which are one function of the readings: baselines and most other methods."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from lastword.rule.tile import TokenScorer
 
 @dataclass(frozen=True)
 class Plain:
-    """The scores of a function, aggregated.
+    """A method whose scores are a function's results, aggregated.
 
     Attributes:
         score: Function that returns one score per candidate; None if it does not apply.

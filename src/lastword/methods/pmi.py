@@ -1,11 +1,11 @@
-"""Pointwise mutual information: what the question adds to a candidate, not how common it is.
+"""Pointwise mutual information: the support that the question adds to a candidate.
 
-Applies where the candidates are fixed labels that the model likes unequally whatever it is asked:
-topics, tools, options. Needs a blind prompt. LAMBDA between 0 and 1 keeps some of that liking, and
-no LAMBDA is best for every task: choose it with labels of your task.
+It applies if the candidates are fixed labels (topics, tools, options) and the model prefers some of
+them whatever the question. It needs a blind prompt. LAMBDA between 0 and 1 keeps a part of that
+preference. No LAMBDA is best for every task: choose it with labels of your task.
 
-Source: Holtzman et al., 'Surface form competition' (EMNLP 2021), with sums at LAMBDA = 1 (`dcpmi`);
-context-aware decoding with alpha is LAMBDA = alpha / (1 + alpha) up to its normaliser.
+Source: Holtzman et al., 'Surface form competition' (EMNLP 2021), with sums at LAMBDA = 1 (`dcpmi`).
+Context-aware decoding with alpha is LAMBDA = alpha / (1 + alpha), except for its normaliser.
 """
 
 import math
@@ -18,14 +18,14 @@ from lastword.rule.geometry import Scores
 
 @dataclass(frozen=True)
 class Pmi:
-    """b - LAMBDA q, q the base scores after the blind prompt.
+    """b - LAMBDA q, with q the base scores after the blind prompt.
 
     Attributes:
         weight: LAMBDA, 0 or more.
         aggregation: Sum, mean or sum over bytes, of b and q alike.
 
     Raises:
-        InputError: LAMBDA is negative or no number.
+        InputError: LAMBDA is negative or not a number.
     """
 
     facts: Facts
@@ -33,13 +33,13 @@ class Pmi:
     aggregation: Aggregation = "mean"
 
     def __post_init__(self) -> None:
-        """Refuse what would add what it should take away."""
+        """Refuse a negative LAMBDA, which would add q instead of subtracting it."""
         if not 0 <= self.weight < math.inf:
             raise InputError(f"pmi takes a LAMBDA of 0 or more, not {self.weight}")
 
     @property
     def needs(self) -> Needs:
-        """Return depth L, with the question and without."""
+        """Depth L, with and without the question."""
         last = frozenset([self.facts.depth])
         return Needs(last, blind=last)
 
@@ -48,7 +48,7 @@ class Pmi:
         if evidence.blind is None:
             return None
         if self.aggregation != "mean" and evidence.blind_tokens is None:
-            return None  # a record of before these were counted
+            return None  # an old record without these counts
         b = evidence.aggregate(evidence.trajectory.base, self.aggregation)
         q = evidence.aggregate(evidence.blind.base, self.aggregation, blind=True)
         return b - self.weight * q

@@ -1,8 +1,8 @@
-"""SLED: the last layer's logits, moved towards what the earlier layers' directions agree on.
+"""SLED: the last layer's logits, moved towards tokens that the earlier layers agree on.
 
-Applies where early layers hold the fact that the last one lost. Fails where the top k of the last
-layer does not hold the answer's tokens: those get -100. k and alpha were tuned per model by its
-authors; here one declared setting serves all.
+It applies if early layers have a fact that the last one lost. It fails if the answer's tokens are
+not among the top k of the last layer: those get -100. Its authors tuned k and alpha per model; here
+one setting is used for all.
 
 Source: Zhang et al., 'SLED: self logits evolution decoding for improving factuality in large
 language models' (NeurIPS 2024), and its release (JayZhang42/SLED at 00067af), which reads early
@@ -13,8 +13,8 @@ of p_L and `d_n = z_n - z_L` for every premature layer n,
     m_ni = max(c_ni, 0)^2,  q_i = sum_n m_ni / sum_ni m_ni   (0 outside I)
     h   <- h - alpha (1 - t/T) (softmax(h) - q),  from z_L, for t = 0..T-1;  -100 outside I
 
-(sled_decoding.py:172-225: agreement to line 208, steps to 219). Where no layer agrees with any
-token q is 0, and the steps go on.
+(sled_decoding.py:172-225: agreement to line 208, steps to 219). If no layer agrees with any token,
+q is 0, and the steps are still made.
 
     sled         sums log_softmax(h): the release with --post_softmax (line 228)
     sled-raw     sums h itself: the release as its scripts/TruthfulQA.sh runs it (line 230)
@@ -31,12 +31,12 @@ from lastword.rule.scorer import top_k
 from lastword.rule.tile import Logits, Tile
 
 OUTSIDE = -100.0  # h of a token outside I
-TINY = 1e-8  # below this product of norms a direction is none
+TINY = 1e-8  # minimum product of norms, to avoid 0/0
 
 
 @dataclass(frozen=True)
 class Evolved:
-    """The evolved logits of one row's top k.
+    """The evolved logits of the top k tokens per row.
 
     Attributes:
         tokens: I, ascending [rows, k].
@@ -50,12 +50,12 @@ class Evolved:
     def at(
         self, row: Int[Tensor, " targets"], token: Int[Tensor, " targets"]
     ) -> Float[Tensor, " targets"]:
-        """Return H of tokens anywhere in V."""
+        """Return h of any tokens of the vocabulary."""
         is_it = self.tokens[row] == token[:, None]
         return torch.where(is_it.any(dim=-1), (self.h[row] * is_it).sum(dim=-1), OUTSIDE)
 
     def log_z(self) -> Float[Tensor, " rows"]:
-        """Return log-sum-exp of h over V; every token outside I counts with -100."""
+        """Return the log-sum-exp of h over V; every token outside I counts as -100."""
         outside = self.vocabulary - self.h.shape[1]
         rest = torch.full_like(self.h[:, :1], OUTSIDE)
         inside = self.h.logsumexp(dim=-1, keepdim=True)
@@ -67,14 +67,14 @@ class Evolved:
 
 @dataclass(frozen=True)
 class Evolution:
-    """The token scorer of `sled` and its like.
+    """The token scorer of `sled` and its variants.
 
     Attributes:
         premature: The layers n.
-        raw: Whether scores are h itself instead of its log_softmax.
+        raw: True to score by h itself instead of its log_softmax.
         k: Size of I.
-        alpha: Rate of the first step.
-        steps: T.
+        alpha: Size of the first step.
+        steps: T, the number of steps.
     """
 
     last: int
@@ -86,7 +86,7 @@ class Evolution:
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """Return L."""
+        """Depth L."""
         return (self.last,)
 
     @property
@@ -101,13 +101,13 @@ class Evolution:
         return scores if self.raw else scores - evolved.log_z()[tile.row]
 
     def vocabulary_scores(self, tile: Tile) -> Logits:
-        """Return H of every token."""
+        """Return h of every token."""
         evolved = self.evolved(tile)
         everywhere = torch.full_like(tile.logits[self.last], OUTSIDE)
         return everywhere.scatter_(1, evolved.tokens, evolved.h)
 
     def evolved(self, tile: Tile) -> Evolved:
-        """Return top k, directions and evolution of a tile's rows, computed once for both."""
+        """Return the evolved logits of a tile; `sled` and `sled-raw` share them."""
         key = ("sled", self.premature, self.k, self.alpha, self.steps)
         return tile.once(key, lambda: self._evolve(tile))
 
@@ -121,12 +121,13 @@ class Evolution:
     ) -> tuple[Int[Tensor, "strip k"], Float[Tensor, "strip k"]]:
         z_L = tile.logits[self.last][rows]
         k = min(self.k, z_L.shape[1])
-        tokens = top_k(z_L, k).nonzero()[:, 1].reshape(-1, k)
+        tokens = top_k(z_L, k).nonzero()[:, 1].reshape(-1, k)  # ascending in each row
         agreed = torch.zeros_like(z_L[:, :k])
         for n in self.premature:
             agreed += _agreement(tile.raw[n][rows], tile.raw_log_z(n)[rows], z_L, tokens)
         total = agreed.sum(dim=-1, keepdim=True)
         q = agreed / torch.where(total == 0, 1.0, total)
+        # The softmax is over V, so the steps move all logits; only those of I are returned.
         h = z_L.clone()
         for t in range(self.steps):
             step = self.alpha * (1 - t / self.steps)
@@ -144,7 +145,8 @@ def _agreement(
     """Return m_ni: the squared cosine of d_n and the gradient towards each token, if positive.
 
     `<p, d> - d_i = sum_v p_v (d_v - d_i)` and `|p|^2 - 2 p_i + 1 = (1 - p_i)^2 + sum_v!=i p_v^2`
-    both cancel where p_i comes close to 1; at most one token can, so the top one is summed apart.
+    both suffer from cancellation if p_i is close to 1. This can happen to at most one token, so the
+    top token is summed separately.
     """
     d = z_n - z_L
     p = torch.exp(z_n - log_z)
@@ -158,7 +160,7 @@ def _agreement(
     square = torch.einsum("rv,rv->r", p, p)[:, None]
     is_top = tokens == top
     numerator = torch.where(is_top, along - rest * d_i, along + p_top * d_top - d_i)
-    # For another token than the top one: (1 - p_i)^2 + p_top^2 + the rest's squares without p_i^2.
+    # Tokens other than the top one: (1 - p_i)^2 + p_top^2 + the squares of all others but p_i.
     other = (1 - p_i) ** 2 + p_top**2 + (square - p_i**2).clamp(min=0)
     norm = torch.where(is_top, rest**2 + square, other).sqrt()
     cosine: Tensor = numerator / (norm * size).clamp(min=TINY)

@@ -37,12 +37,12 @@ class MethodEntry:
     """A row of the table.
 
     Attributes:
-        make: The method from facts of the model, and a number where it takes one.
-        number: What a number after `@` is, in words; none is taken where empty.
-        needed: Whether that number has no default.
-        aggregates: Whether `@sum`, `@mean` and `@bytes` are taken.
-        correction: What decides items as they come, by its name and facts of the model; where it is
-            None, the highest score.
+        make: Function that makes the method from facts of the model and, if it has one, a number.
+        number: Description of the number after `@`; empty if it takes none.
+        needed: True if that number has no default.
+        aggregates: True if it accepts `@sum`, `@mean` and `@bytes`.
+        correction: Function that makes its correction from its name and facts of the model; None
+            for the candidate with the highest score.
     """
 
     make: Callable[..., Method]
@@ -206,7 +206,7 @@ METHODS: Mapping[str, MethodEntry] = {
     "length-only": MethodEntry(length_only, "the fewest characters", _BASELINE),
 }
 
-# Corrections that read the question: compared where they are asked for.
+# Corrections that learn or need other prompts: compared only by request.
 _BY_NAME = (
     *("pmi", "dcpmi", "contextual", "contextual-released"),
     *("batch-calibrated", "batch-calibrated-log", "trace-gated"),
@@ -218,7 +218,7 @@ COMPARED = tuple(
 
 
 def check_of(name: str) -> Check:
-    """Return the comparison with a release that a method of the table has, by its full name."""
+    """Return the comparison of a method of the table with its release, by its full name."""
     plain = name.partition("@")[0]
     if plain in _checks():
         return _checks()[plain]
@@ -239,7 +239,7 @@ def catalogue() -> dict[str, MethodEntry]:
     """Return the table, with the methods that installed packages add.
 
     Raises:
-        InputError: A package adds a method under a name that is taken, or one that does not load.
+        InputError: A package adds a method with a name in use, or one that cannot be imported.
     """
     added = plugins("lastword.methods", "method", METHODS)
     return {**METHODS, **{name: _row(make, origin) for name, (make, origin) in added.items()}}
@@ -250,7 +250,7 @@ def _row(make: Callable[..., Method], origin: str) -> MethodEntry:
 
 
 def entry(name: str) -> MethodEntry:
-    """Return the row of a method by its full name, options and all.
+    """Return the row of a method by its full name, which may include options.
 
     Raises:
         InputError: No such method.
@@ -275,7 +275,7 @@ def correction_of(name: str, facts: Facts) -> Correction:
     """Return a method's correction, or one that picks its highest-scoring candidate.
 
     Raises:
-        InputError: No such method, or one that scores by whole vocabularies.
+        InputError: No such method, or one that needs whole vocabularies.
     """
     method, correction = _make(name, facts), entry(name).correction
     if correction is not None:
@@ -290,16 +290,16 @@ def correction_of(name: str, facts: Facts) -> Correction:
 
 
 def certified(name: str, means: Means, asked: Correction, facts: Facts) -> Correction:
-    """Return the correction that a certificate allows, whatever its method.
+    """Return the correction of a certificate.
 
     Args:
-        name: The method's.
-        means: Frozen ones by label set, where it has any: no answer then depends on another.
-        asked: What decides without a certificate.
-        facts: Of the model that it will read.
+        name: The certificate's method.
+        means: The certificate's frozen means by label set; {} if the method has none.
+        asked: The correction that decides without a certificate.
+        facts: Facts of the model.
 
     Raises:
-        CertificateError: Another method than the certificate's was asked for.
+        CertificateError: `asked` is another method than the certificate's.
     """
     if asked.name not in ("trace", name):
         raise CertificateError(

@@ -1,7 +1,7 @@
-"""TRACE itself, by its router: one operator per item, chosen by geometry and I(M) (Algorithm 1).
+"""TRACE: one operator per item, chosen by geometry and I(M) (Algorithm 1).
 
-Applies everywhere and corrects only where its gates hold. Its scores are those of the operator:
-mean log-probabilities a token, or candidate-restricted ones where the decisive layer answers.
+It applies to every item and corrects only if its gates hold. Its scores are those of the operator:
+mean log-probabilities per token, or log pi over the candidates from the decisive layer.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from lastword.rule.router import Ruling, next_step
 
 @dataclass(frozen=True)
 class Trace:
-    """u of the router's operator, from everything read."""
+    """u of the operator that the router chooses."""
 
     facts: Facts
     aggregation: Aggregation = "mean"
@@ -22,7 +22,7 @@ class Trace:
 
     @property
     def needs(self) -> Needs:
-        """Return every depth and T; a decision alone reads less (`Tracer.correct`)."""
+        """Every depth and T; a single decision reads less (`Tracer.correct`)."""
         return Needs(frozenset(range(self.facts.depth + 1)), t=True)
 
     def scores(self, evidence: Evidence) -> Scores:
@@ -32,5 +32,5 @@ class Trace:
         return verdict.correction.scores
 
     def next(self, evidence: Evidence) -> Step | Ruling:
-        """Return the next reading that Algorithm 1 needs, or its verdict."""
+        """Return the next step that Algorithm 1 needs, or its ruling."""
         return next_step(evidence.trajectory, self.facts.invariant, self.facts.theta)

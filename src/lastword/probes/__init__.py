@@ -1,9 +1,9 @@
-"""Probes: what a user's labels buy from the model's own states (method, section 19).
+"""Probes: classifiers on the model's hidden states, fitted to labels (method, section 19).
 
     fit_state        a linear map from one state to fixed options
     fit_stacked      three weights over a state probe and the model's scores
-    fit_trajectory   weights over what every depth says of options that differ by item
-    Probe            one of them, bound to its question, template and model; its file
+    fit_trajectory   weights over the scores at every depth, for options that differ by item
+    Probe            a fit with its question, template and model, and its file
     bag_of_words     the control that needs no model
 
 Names are imported when they are first used.
@@ -42,7 +42,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Return the name, from the module where it lives."""
+    """Return a public name, imported from its module."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"lastword.probes.{_HOMES[name]}"), name)

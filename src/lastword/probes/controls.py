@@ -1,8 +1,8 @@
-"""Controls: what a gain has to beat before it is one (method, section 15).
+"""Controls: baselines that a gain has to beat to count as one (method, section 15).
 
-None of them reads the question. Flips at random gain where the base is below chance, the longest
-candidate is right where truths are told at length, and a rule may do no more than like a wording.
-All are on MC1, over the items that count for it.
+None of them reads the question. Random flips gain if the base is below chance, the longest
+candidate is often right if truths are longer, and a rule may only prefer a wording. All use MC1,
+over the items that count for it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,9 +25,9 @@ from lastword.trust.paired import mcnemar
 
 ALPHA = 0.05
 DRAWS = 4000
-SEED = 0  # of draws and folds
+SEED = 0  # for draws and folds
 FOLDS = 10
-MOST_FITTED = 5_000  # items: a weight is known long before
+MOST_FITTED = 5_000  # maximum number of items per fit; more would not change the weights
 _TRAJECTORIES = ("trajectory", "blind_trajectory")
 _SCORES = ("t_scores", "blind_t_scores")
 _FEATURES = (*_TRAJECTORIES, *_SCORES, "content_free_scores", "candidate_tokens", "candidates")
@@ -35,10 +35,10 @@ _FEATURES = (*_TRAJECTORIES, *_SCORES, "content_free_scores", "candidate_tokens"
 
 @dataclass(frozen=True)
 class Placebo:
-    """As many overrides as the rule made, on items and to candidates drawn at random.
+    """Random overrides, as many as the rule made, on random items and to random candidates.
 
     Attributes:
-        overrides: How many.
+        overrides: Number of overrides.
         gain: Their mean gain in MC1, in [-1, 1]; nan without an override.
         p: Share of draws that gain at least what the rule gained; nan without an override.
     """
@@ -50,12 +50,12 @@ class Placebo:
 
 @dataclass(frozen=True)
 class Addition:
-    """Gain of a fit's answers over those of the fit with fewer features.
+    """Gain of a fit over the fit with fewer features.
 
     Attributes:
         mc1: Mean MC1 of its answers.
-        fixed: Answers that it makes right.
-        broken: Answers that it makes wrong.
+        fixed: Number of answers that it makes right.
+        broken: Number of answers that it makes wrong.
         p: Two-sided test of more fixed than broken, or the reverse, over groups of items
             (`Evidence.gains`). It is the exact sign test if every item is a group by itself.
     """
@@ -67,23 +67,23 @@ class Addition:
 
     @property
     def sentence(self) -> str:
-        """`73 and loses 31 (p = 4e-05)`."""
+        """The end of a sentence, such as `73 and loses 31 (p = 4e-05)`."""
         return f"{self.fixed} and loses {self.broken} (p = {self.p:.2g})"
 
     @property
     def positive(self) -> bool:
-        """True if it fixes more answers than it breaks, beyond chance."""
+        """True if it fixes significantly more answers than it breaks."""
         return self.fixed > self.broken and self.p < ALPHA
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Conditional logits over candidates, each answering items that it was not fitted on.
+    """Results of cross-fitted conditional logits over candidates.
 
     Attributes:
         wording: Mean MC1 of the fit that never reads the question.
-        reading: What the base's scores add to it.
-        middle: What the steps of S from depth to depth and that from b to t add to both.
+        reading: Gain from adding the base's scores.
+        middle: Gain from adding the steps of S from depth to depth, and that from b to t.
     """
 
     wording: float
@@ -93,17 +93,17 @@ class Fit:
 
 @dataclass(frozen=True)
 class Controls:
-    """Controls of the rule in one cell. Shares lie in [0, 1]; nan where it was not read.
+    """Controls of the rule in one cell. Shares lie in [0, 1]; nan if the scores were not read.
 
     Attributes:
         base: Mean MC1 of the model's answers.
         corrected: Mean MC1 of the corrected answers.
         chance: Mean share of truths among the candidates.
-        placebo: The rule's overrides at random.
+        placebo: Random overrides, as many as the rule's.
         wordings: Mean MC1 of `shortest`, `longest`, `question-blind` and `anti-blind`.
-        fit: Fitted wording, and what reading adds; None where not every depth was read blind.
-        oracle: Share of items that some depth of S answers rightly.
-        blind_oracle: The same without the question.
+        fit: Conditional logits; None unless every depth was read with and without the question.
+        oracle: Share of items that at least one depth of S answers right.
+        blind_oracle: Share of items that at least one depth answers right without the question.
     """
 
     base: float
@@ -117,13 +117,13 @@ class Controls:
 
     @property
     def rivals(self) -> dict[str, float]:
-        """Mean MC1 of everything that never reads the question, by name."""
+        """Mean MC1 of all baselines that never read the question, by name."""
         fitted = {} if self.fit is None else {"fitted wording": self.fit.wording}
         return {"chance": self.chance, **self.wordings, **fitted}
 
     @property
     def objection(self) -> str:
-        """Say what speaks against calling a gain help; empty where nothing does."""
+        """The reason not to count a gain as help, in words; empty if there is none."""
         rivals = {name: share for name, share in self.rivals.items() if share >= self.corrected}
         if rivals:
             best = max(rivals, key=lambda name: rivals[name])
@@ -131,13 +131,13 @@ class Controls:
         return "" if self.placebo.p < ALPHA else "and so do as many flips at random"
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it; `fit` is null where it is not known."""
+        """Return the JSON form; `fit` is null if it was not computed."""
         wordings = dict(self.wordings)
         return asdict(replace(self, wordings={})) | {"wordings": wordings}
 
     @property
     def sentence(self) -> str:
-        """Say what the controls reach beside the rule; shares in percent."""
+        """The results of the controls and of the rule in words; shares in percent."""
         read = {name: share for name, share in self.rivals.items() if share == share}
         if not read:
             return ""
@@ -169,11 +169,10 @@ def controls(cell: Cell) -> Controls:
 
 
 def placebo(cell: Cell) -> Placebo:
-    """As many overrides as the rule made, drawn at random `DRAWS` times.
+    """Draw as many random overrides as the rule made, `DRAWS` times, and compare the gains.
 
-    An override of an item gains 1 - m with probability r and -m otherwise, where m is the base's
-    MC1 and r the share of truths among the other candidates. Items with equal m and r are alike, so
-    that a draw is one of how many of each kind are overridden, and how many of those come out true.
+    An override of an item gains 1 - m with probability r and -m otherwise; m is the base's MC1 and
+    r the share of truths among the other candidates.
     """
     items, counts = cell.items, cell.mc1_places
     overrides = int((column(items, "index") != column(items, "base_index"))[counts].sum())
@@ -183,6 +182,8 @@ def placebo(cell: Cell) -> Placebo:
     kinds, sizes = np.unique(
         np.stack([base, _truth_elsewhere(cell)], axis=1), axis=0, return_counts=True
     )
+    # Items with equal m and r are exchangeable. It is enough to draw how many items of each kind
+    # are overridden (hypergeometric), and how many of these overrides are right (binomial).
     rng = np.random.default_rng(SEED)
     draws = rng.multivariate_hypergeometric(sizes, overrides, DRAWS)
     right = rng.binomial(draws, kinds[:, 1]).sum(axis=1)
@@ -192,7 +193,7 @@ def placebo(cell: Cell) -> Placebo:
 
 
 def _truth_elsewhere(cell: Cell) -> PerItem:
-    """Share of truths among the candidates that the base did not choose, of items that count."""
+    """Return the share of truths among candidates that the base did not choose, per item."""
     counts = cell.mc1_places
     truths = Lists.of(cell.items["truthful"])
     index = column(cell.items, "base_index")
@@ -214,22 +215,21 @@ def _fitted(cell: Cell, rng: np.random.Generator) -> Places:
 
 
 def _fit(cell: Cell, places: Places, features: Sequence[Options], rng: np.random.Generator) -> Fit:
-    """Fitted wording, and what reading the question adds.
+    """Fit conditional logits with growing sets of features, and return their results.
 
-    A ridge conditional logit on the features of a trajectory probe (method, section 19): candidate
-    j is answered with probability softmax_j(w . x_j). Fitted wording has those that never read the
-    question; *reading* adds the base's scores b, *the middle* the steps of S from depth to depth
-    and that from b to t. Each item is answered by a fit on the other folds, at the penalty of the
-    least log loss over them. Of more than `MOST_FITTED` items as many are drawn.
+    They are ridge conditional logits on the features of a trajectory probe (method, section 19).
+    *wording* has the features that never read the question; *reading* adds the base's scores b;
+    *the middle* adds the steps of S from depth to depth and that from b to t. Each item is answered
+    by a fit to the other folds, at the penalty with the lowest log loss.
     """
     together = _groups(cell, places)
-    # Groups are numbered as their first ids are sorted, so the order of rows changes no fold.
+    # Groups are numbered by their sorted first ids, so that folds do not depend on the row order.
     order = np.argsort(rng.permutation(together.max() + 1))
     folds = deal_folds(together.tolist(), order.tolist(), FOLDS)
     x, present = padded(features)
     unread, (start, *_, base), t = feature_places(x.shape[2])
-    # As steps from depth to depth: depths that say what b says would else, as copies of it, lessen
-    # the penalty on b, and seem to add.
+    # Steps instead of depths: depths that are nearly copies of b would share its weight, which
+    # reduces the penalty on b and would look like a gain from the middle.
     x[:, :, start:base] -= x[:, :, start + 1 : base + 1]
     x[:, :, t] -= x[:, :, base]
     x = centred(x, present)
@@ -258,10 +258,10 @@ def _addition(before: PerItem, after: PerItem, together: Groups) -> Addition:
 
 
 def features_of_cell(cell: Cell) -> list[Options]:
-    """Return what a trajectory probe sees of each item that counts, by its records.
+    """Return a trajectory probe's features of each item that counts, from its record.
 
     Raises:
-        InputError: One was not read at every depth and by T, with the question and without.
+        InputError: An item was not read at every depth and by T, with and without the question.
     """
     features, _ = _survey(cell, cell.mc1_places)
     if features is None:
@@ -284,12 +284,11 @@ def _survey(cell: Cell, places: Places) -> tuple[list[Options] | None, dict[str,
     """Read the trajectories of a cell once, for the fits and both oracles.
 
     Returns:
-        Features of the items at `places`, None where one of them was not read whole, both ways;
-        and the share of items that some depth answers rightly, by trajectory; nan where unread.
+        Features of the items at `places`, or None unless all were fully read with and without the
+        question; and the share of items that some depth answers right, by trajectory (or nan).
     """
-    # Trajectories are most of what records hold, so they pass through memory a slice of items at a
-    # time, once, and leave small things behind: in `best` the MC1 of each item's best depth, with
-    # the question and without, and the features of the items that are fitted.
+    # Trajectories are the largest part of the records, so only one slice of them is in memory at a
+    # time. What remains is small: each item's MC1 at its best depth, and the features to fit.
     found: dict[int, Options] = {}
     truthful = Lists.of(cell.items["truthful"])
     best = {name: np.full(len(cell.items), np.nan) for name in _TRAJECTORIES}
@@ -314,22 +313,22 @@ def _best_of_depths(
     """Return the best MC1 of any depth for items that count; nan for the others.
 
     Args:
-        S: Of these items.
-        truthful: Of all items of the cell.
-        items: The places of these.
+        S: Trajectories of some items.
+        truthful: Labels of all items of the cell.
+        items: The places of the items of `S`.
         counting: Places of the items that count for MC1.
     """
     best = np.full(len(items), np.nan)
     for some in S.alike(np.flatnonzero(np.isin(items, counting))):
         stacked = S.stack(some)
         truths = truthful.stack(items[some]).astype(bool)
-        whole = ~np.isnan(stacked).any(axis=(1, 2))  # the others were read as far as they decide
+        whole = ~np.isnan(stacked).any(axis=(1, 2))  # others were only read as far as needed
         best[some[whole]] = mc1_by_depth(stacked[whole], truths[whole]).max(axis=1, initial=0.0)
     return best
 
 
 def _groups(cell: Cell, places: Places) -> Groups:
-    """Return the group of each item, numbered in the order of their first ids."""
+    """Return the group of each item; groups are numbered in the order of their first ids."""
     together = groups_at(cell, places)
     first = cell.items["id"].iloc[places].astype(str).groupby(together).transform("min")
     numbered: Groups = np.unique(first, return_inverse=True)[1]

@@ -1,4 +1,4 @@
-"""Probes on the hub: a folder with the probe's file and a model card, as huggingface_hub has it."""
+"""Probes on the Hugging Face hub: folders with the probe's file and a model card."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ def save_folder(folder: Path, raw: bytes, card: str) -> None:
     """Write a probe's bytes and its model card into a folder.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in ((FILE, raw), (CARD, card.encode())):
@@ -32,7 +32,7 @@ def publish(
     """Upload a probe and its model card in one commit, and return the commit's address.
 
     Raises:
-        InputError: The hub refuses it, or does not answer.
+        InputError: The hub refuses the upload, or cannot be reached.
     """
     api = HfApi(endpoint(), library_name="lastword")
     try:
@@ -54,7 +54,7 @@ def find_file(name: str, revision: str | None) -> Path:
     """Return the probe's file in a folder, or download it from the hub.
 
     Raises:
-        CheckpointError: The hub has no probe under that name, or does not answer.
+        CheckpointError: The hub has no probe with this name, or cannot be reached.
     """
     if (folder := Path(name).expanduser()).is_dir():
         return folder / FILE
@@ -69,7 +69,7 @@ def model_card(
     Args:
         facts: Its name, question, model, template and number of labels, in words.
         options: The answers that it can give.
-        verdict: Content of `verdict.json` of the try that fitted it.
+        verdict: Content of `verdict.json` of the trial that fitted it.
     """
     model = facts["model"]
     data = ModelCardData(

@@ -1,8 +1,8 @@
 """Linear fits of labelled rows, each with its leave-one-out scores (method, sections 19 and 22).
 
-Ridge on targets of +1 and -1. With many classes, class means under one shrunk covariance (Ledoit
-and Wolf) are tried beside it. Rows of several blocks have each block divided by the root of its
-width, so that a wide block does not drown a narrow one.
+The fit is a ridge regression on targets of +1 and -1. With many classes, class means with one
+shrunk covariance (Ledoit and Wolf) are tried as well. If rows have several blocks, each block is
+divided by the root of its width, so that a wide block does not outweigh a narrow one.
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-# Penalties of the ridge a feature; features have a variance of 1, so that these reach from next to
-# no shrinkage to next to nothing but the classes' shares.
+# Penalties of the ridge per feature. Features have a variance of 1, so these range from almost no
+# shrinkage to almost only the classes' frequencies.
 PENALTIES = 10.0 ** np.arange(-3, 2.1, 0.5)
-MANY = 20  # classes from which class means are tried
+MANY = 20  # minimum number of classes for which class means are tried
 
 Rows = Float[np.ndarray, "texts width"]
 Table = Float[np.ndarray, "texts classes"]
@@ -25,12 +25,12 @@ Weights = Float[np.ndarray, " texts"]
 
 @dataclass(frozen=True, eq=False)
 class LeaveOneOut:
-    """How rows are fitted best, by leave-one-out.
+    """The best kind of fit by leave-one-out.
 
     Attributes:
-        penalty: Of the ridge; None if class means are the fit.
-        scores: Of each text by the fit without it [texts, classes].
-        right: Their accuracy.
+        penalty: The ridge's penalty; None for class means.
+        scores: Scores of each text by the fit without it [texts, classes].
+        right: Accuracy of these scores, in [0, 1].
     """
 
     penalty: float | None
@@ -40,7 +40,7 @@ class LeaveOneOut:
 
 @dataclass(frozen=True, eq=False)
 class LinearMap:
-    """Scores (x - mean) / scale @ weights + intercept, and the standardised rows of the fit."""
+    """The map (x - mean) / scale @ weights + intercept, with the standardised rows of the fit."""
 
     mean: Float[np.ndarray, " width"]
     scale: Float[np.ndarray, " width"]
@@ -62,9 +62,9 @@ def leave_one_out(
         x: The rows.
         truths: The class of each row.
         classes: The number of classes.
-        widths: Widths of the blocks of a row; one block if left out.
-        weights: Weight of each row, in the fit and in its accuracy; equal if left out. Class means
-            weigh all classes alike in any case.
+        widths: Widths of the blocks of a row; by default one block.
+        weights: Weight of each row, in the fit and in its accuracy; by default equal. Class means
+            always weigh all classes equally.
     """
     from sklearn.linear_model import RidgeCV
 
@@ -94,7 +94,7 @@ def fit_linear(
     widths: Sequence[int] = (),
     weights: Weights | None = None,
 ) -> LinearMap:
-    """Return the map that is fitted to all rows; arguments as in `leave_one_out`."""
+    """Return the map fitted to all rows; arguments as in `leave_one_out`."""
     from sklearn.linear_model import Ridge
 
     mean, scale = _standards(x, widths)
@@ -114,15 +114,15 @@ def _judged(
 
 
 def share_right(right: np.ndarray, weights: Weights | None) -> float:
-    """Return the share of rows that are right, by weight."""
+    """Return the weighted share of rows that are right."""
     return float(right.mean() if weights is None else np.average(right, weights=weights))
 
 
 def _standards(x: Rows, widths: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and scale of each feature.
+    """Return the mean and the scale of each feature [width].
 
-    The scale is the deviation, at least a thousandth of its block's largest, times the root of the
-    block's width if there are several blocks.
+    The scale is the standard deviation, but at least a thousandth of the block's largest one. With
+    several blocks it is multiplied by the root of the block's width.
     """
     deviation = x.std(axis=0, dtype=np.float64)
     blocks = np.split(deviation, np.cumsum(widths)[:-1]) if widths else [deviation]
@@ -142,11 +142,11 @@ def _targets(truths: Truths, classes: int) -> Table:
 
 @dataclass(frozen=True, eq=False)
 class _ClassMeans:
-    """Linear discriminants of equal priors, on the scale of a ridge's targets.
+    """Linear discriminants with equal priors, on the scale of a ridge's targets.
 
     Attributes:
-        without: Leave-one-out scores. A text leaves its class mean and the covariance; how much
-            this is shrunk stays as it is [texts, classes].
+        without: Leave-one-out scores [texts, classes]. A text is left out of its class mean and of
+            the covariance, but not of the amount of shrinkage.
     """
 
     weights: Float[np.ndarray, "width classes"]
@@ -155,13 +155,15 @@ class _ClassMeans:
 
     @classmethod
     def of(cls, z: Rows, truths: Truths, classes: int) -> "_ClassMeans":
-        """Fit centred rows, with at least two of each class."""
+        """Fit centred rows with at least two per class."""
         from sklearn.covariance import ledoit_wolf_shrinkage
 
         n = len(z)
         counts = np.bincount(truths, minlength=classes)
         u, singular, directions = np.linalg.svd(z, full_matrices=False)
-        x = u * singular  # in the span of the rows, where all of the means and residuals lie
+        # Coordinates in the span of the rows, which contains all means and residuals: there are
+        # far fewer rows than features.
+        x = u * singular
         means = np.stack([x[truths == c].mean(axis=0) for c in range(classes)])
         residuals = x - means[truths]
         shrinkage = ledoit_wolf_shrinkage(residuals @ directions, assume_centered=True)
@@ -169,8 +171,9 @@ class _ClassMeans:
         floor = max(shrinkage * float(np.square(residuals).sum()) / (n * z.shape[1]), 1e-12)
         spread = (1 - shrinkage) * residuals.T @ residuals / n
         inverse = np.linalg.inv(spread + floor * np.eye(len(spread)))
-        # Without text i of class k its mean moves by -r / (n_k - 1), and the covariance loses
-        # n_k / (n_k - 1) r r': a rank-one update of the inverse.
+        # Without text i of class k, with residual r, the mean of k moves by -r / (n_k - 1), and
+        # the covariance loses n_k / (n_k - 1) r r' / n. That is a rank-one update of the inverse
+        # (Sherman and Morrison), so no fit is repeated.
         size = counts[truths]
         left = means[truths] - residuals / (size - 1)[:, None]
         lost = (1 - shrinkage) * size / ((size - 1) * n)
@@ -191,6 +194,8 @@ class _ClassMeans:
             np.einsum("ir,ir->i", turned, left)[:, None],
         )
         without[np.arange(n), truths] = of_own[:, 0]
+        # A line through the leave-one-out scores brings them to the ridge's targets of +1 and -1,
+        # so that thresholds mean the same for both kinds of fit.
         slope, shift = np.polyfit(without.ravel(), _targets(truths, classes).ravel(), 1)
         weights = np.ascontiguousarray(slope * directions.T @ (inverse @ means.T))
         return cls(weights, shift - slope * metric / 2, slope * without + shift)

@@ -1,7 +1,7 @@
-"""Conditional logit: one weight a feature, shared by all options of all items.
+"""Conditional logit: one weight per feature, shared by all options of all items.
 
-Option j of an item is the answer with probability softmax_j(w . x_j); w maximises the mean
-log-probability of an item's truths, summed over items, less penalty |w|^2 / 2.
+Option j of an item is the answer with probability softmax_j(w . x_j). The weights w maximise the
+mean log-probability of an item's truths, summed over items, minus penalty |w|^2 / 2.
 """
 
 from collections.abc import Sequence
@@ -11,23 +11,23 @@ from jaxtyping import Bool, Float
 
 from lastword.trust.crossfit import Folds, Which, cross_fit
 
-Features = Float[np.ndarray, "items options features"]  # 0 beyond an item's options
+Features = Float[np.ndarray, "items options features"]  # 0 in the padding
 Present = Bool[np.ndarray, "items options"]
-Shares = Float[np.ndarray, "items options"]  # of an item's truths; they add up to 1
-Scores = Float[np.ndarray, "items options"]  # -inf beyond an item's options
+Shares = Float[np.ndarray, "items options"]  # equal shares of an item's truths, sum 1
+Scores = Float[np.ndarray, "items options"]  # -inf in the padding
 
 _STEPS = 50
 
 
 def centred(x: Features, present: Present) -> Features:
-    """Take the mean over an item's own options off each feature."""
+    """Return the features minus their mean over the item's options; the softmax is the same."""
     there = present[:, :, None]
     means = (x * there).sum(axis=1, keepdims=True) / there.sum(axis=1, keepdims=True)
     return np.where(there, x - means, 0.0)
 
 
 def root_mean_square(x: Features, present: Present) -> Float[np.ndarray, " features"]:
-    """Return the root mean square of centred features over all options; 1 for one that is 0."""
+    """Return the root mean square of centred features over all options; 1 instead of 0."""
     size = np.sqrt(np.square(x).sum(axis=(0, 1)) / present.sum())
     return np.where(size > 0, size, 1.0)
 
@@ -39,12 +39,12 @@ def conditional_logit(
     penalty: float,
     item_weights: Float[np.ndarray, " items"] | None = None,
 ) -> Float[np.ndarray, " features"]:
-    """Fit the weights by Newton's method: what they maximise is concave."""
+    """Fit the weights with Newton's method; the objective is concave."""
     counts = present.sum(axis=1)
     each = np.ones(len(x)) if item_weights is None else item_weights
     of_rows = np.repeat(each, counts)
     starts = np.cumsum(counts) - counts
-    rows, shares = np.ascontiguousarray(x[present].T), target[present]  # one row a feature
+    rows, shares = np.ascontiguousarray(x[present].T), target[present]  # one row per feature
     weights = np.zeros(len(rows))
 
     def loss(w: np.ndarray) -> float:
@@ -58,11 +58,13 @@ def conditional_logit(
         slope = rows @ (of_rows * (shares - p)) - penalty * weights
         weighted = rows * p
         means = np.add.reduceat(weighted, starts, axis=1)
-        # Only the product of an array with its own transpose is symmetric to the bit.
+        # The product of an array with its own transpose is symmetric to the bit; a weighted one
+        # is not, so the unweighted case keeps this form.
         expected = means @ means.T if item_weights is None else (each * means) @ means.T
         curvature = (of_rows * weighted) @ rows.T - expected
         step = np.linalg.solve(curvature + penalty * np.eye(len(weights)), slope)
-        # A whole step can overshoot where many options are all but sure, and never come back.
+        # A full step can overshoot and diverge if the probabilities of many options are near 0
+        # or 1.
         while (there := loss(weights + step)) > here + 1e-9 * abs(here):
             step = step / 2
         weights, here = weights + step, there
@@ -74,7 +76,7 @@ def conditional_logit(
 def log_loss(
     scores: Scores, target: Shares, item_weights: Float[np.ndarray, " items"] | None = None
 ) -> float:
-    """Return the mean over items of -log of the probability of a truth."""
+    """Return the mean over items of the negative log-probability of a truth, in nats."""
     from scipy.special import log_softmax
 
     logs = log_softmax(scores, axis=1)
@@ -90,7 +92,7 @@ def best_penalty(
     folds: Folds,
     item_weights: Float[np.ndarray, " items"] | None = None,
 ) -> tuple[float, Scores]:
-    """Return the penalty of the least cross-fitted log loss, and its cross-fitted scores."""
+    """Return the penalty with the lowest cross-fitted log loss, and its cross-fitted scores."""
 
     def answer(rest: Which, tested: Which) -> dict[float, np.ndarray]:
         made = x[rest], present[rest], target[rest]
@@ -107,6 +109,6 @@ def best_penalty(
 
 
 def _softmax(scores: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return the softmax over each item's options, items one after the other."""
+    """Return the softmax over each item's options; items are stored one after the other."""
     powers = np.exp(scores - np.repeat(np.maximum.reduceat(scores, starts), counts))
     return np.asarray(powers / np.repeat(np.add.reduceat(powers, starts), counts))

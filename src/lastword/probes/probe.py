@@ -1,7 +1,7 @@
-"""Probe: a fit bound to its question, its template and its model, and its file.
+"""Probe: a fit with its question, template and model, and its file.
 
-The file is safetensors: the fit's arrays, and one JSON text with everything else. Nothing in it is
-run, and whatever it says is checked as a stranger's word.
+The file is in safetensors format: the fit's arrays, and one JSON text with everything else. A file
+is untrusted input: nothing in it is executed, and every value is checked.
 """
 
 import hashlib
@@ -28,16 +28,16 @@ from lastword.trust.certificate import Subject
 
 SCHEMA = 1
 SUFFIX = ".probe.safetensors"
-MOST_BYTES = 2**28  # of a file: a thousand texts of width 16,384 and 255 classes take half
+MOST_BYTES = 2**28  # limit of a file; 1,000 texts of width 16,384 with 255 classes take half
 
 _STATE = ("mean", "scale", "weights", "intercept")
 _LIKENESS = ("directions", "gains", "distances")
-_MOST, _LEAST = 1e12, 1e-13  # of what a file says; a fit has numbers within
-_FAR = 1e60  # squared distances, by variances of nearly nothing
+_MOST, _LEAST = 1e12, 1e-13  # limits of the numbers in a file; those of real fits are within
+_FAR = 1e60  # limit of squared distances, which are large if a variance is nearly 0
 _EARLIER = "earlier"
-_OVER = ("scale", "weights")  # of a trajectory probe, and of what is over a stacked one's state
+_OVER = ("scale", "weights")  # arrays of a trajectory probe and of a stacked probe's weights
 
-# What a stranger's file may end in.
+# Exceptions that a malicious or damaged file may cause.
 _NONSENSE = (
     *(SafetensorError, KeyError, TypeError, ValueError, AttributeError, IndexError),
     *(RecursionError, OverflowError),
@@ -48,17 +48,19 @@ Fit = StateProbe | StackedProbe | TrajectoryProbe
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """A fitted reading of one question.
+    """A classifier fitted to one question.
 
     Attributes:
-        question: The question it answers; of a trajectory probe any options do.
-        template: How its prompts were made (`Questionnaire.template_name`).
+        question: The question that it answers; a trajectory probe accepts other options.
+        template: Name of its prompt template (`Questionnaire.template_name`).
+        subject: The model that it was fitted with.
+        labels: Number of labels that it was fitted to.
         left_out: Options without enough labels, which it never answers.
-        seed: Of the split of its labels; None where all were fitted on.
-        figures: What was measured of it, by name.
-        threshold: The model's answer stands unless the best option beats it by more than this
-            (`threshold`); None if the probe always answers.
-        reader: The sentence encoder whose states it reads; None if it reads the model's alone.
+        seed: Seed of the split of its labels; None if it was fitted to all of them.
+        figures: Measurements of it, by name.
+        threshold: Lead over the model's answer, on the ridge's scale, that the best option needs
+            to replace it (see `threshold`); None if the probe always answers.
+        reader: The sentence encoder whose states it reads; None if it reads only the model's.
     """
 
     question: Question
@@ -73,7 +75,7 @@ class Probe:
     reader: Subject | None = None
 
     def __post_init__(self) -> None:
-        """Refuse classes that are none of the question's options."""
+        """Refuse classes that are not options of the question."""
         if self.state is not None:
             texts = {option.text for option in self.question.options}
             if strange := [name for name in self.state.classes if name not in texts]:
@@ -88,28 +90,28 @@ class Probe:
 
     @property
     def state(self) -> StateProbe | None:
-        """Return what reads a state, alone or under a stack."""
+        """The state probe, possibly inside a stacked one; None for a trajectory probe."""
         if isinstance(self.fit, StackedProbe):
             return self.fit.state
         return self.fit if isinstance(self.fit, StateProbe) else None
 
     @property
     def needs_model(self) -> bool:
-        """True if it was fitted beside a model; False if it is an encoder's alone."""
+        """True if it needs a language model; False if it reads only an encoder."""
         return self.reader is None or self.subject.digest != self.reader.digest
 
     @property
     def digest(self) -> str:
-        """One digest over all of it."""
+        """A digest of the whole probe."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
 
     def answers(self, question: Question) -> bool:
-        """Return True if this is its question, with options in any order."""
+        """Return True if it answers this question; options may be in any order."""
         if isinstance(self.fit, TrajectoryProbe):
             same = type(question) is type(self.question)
             return same and question.instructions == self.question.instructions
         if question.instructions != self.question.instructions:
-            return False  # without a digest: many questions are held against many probes
+            return False  # cheaper than a digest: many questions are compared with many probes
         return question_digest(question) == question_digest(self.question)
 
     @property
@@ -119,28 +121,28 @@ class Probe:
         return self.fit if isinstance(self.fit, TrajectoryProbe) else None
 
     def check(self, subject: Subject) -> None:
-        """Refuse another model, chat template or precision than the fit's.
+        """Check that a model, its chat template and its precision are those of the fit.
 
         Raises:
-            InputError: They differ; the message names what does.
+            InputError: They differ; the message has the differences.
         """
         if self.needs_model:
             _require_same_model(self.subject, subject, "model")
 
     def check_reader(self, subject: Subject) -> None:
-        """Refuse another sentence encoder than the fit's.
+        """Check that a sentence encoder is that of the fit.
 
         Raises:
-            InputError: They differ; the message names what does.
+            InputError: They differ; the message has the differences.
         """
         assert self.reader is not None
         _require_same_model(self.reader, subject, "encoder")
 
     def check_template(self, template: str) -> None:
-        """Refuse another prompt template than the fit's.
+        """Check that a prompt template is that of the fit.
 
         Raises:
-            InputError: They differ; the message names both.
+            InputError: They differ; the message has both names.
         """
         if self.needs_model:
             _require_same("prompt template", self.template, template)
@@ -180,10 +182,10 @@ class Probe:
         return save(arrays, {"lastword": to_json(facts)})
 
     def write(self, path: str | Path) -> None:
-        """Write the file, whole or not at all.
+        """Write the file atomically.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: The file cannot be written.
         """
         with open_whole(Path(path)) as file:
             file.write(self.to_bytes())
@@ -193,13 +195,13 @@ class Probe:
         """Read a probe's file.
 
         Raises:
-            InputError: It is missing, torn, too large, or no probe.
+            InputError: The file is missing, damaged, too large, or not a probe.
         """
         try:
             if Path(path).stat().st_size > MOST_BYTES:
                 raise InputError(f"it is larger than {MOST_BYTES >> 20} MiB")
             return cls.from_bytes(Path(path).read_bytes())
-        except (OSError, ValueError, InputError) as error:  # a name may hold a NUL
+        except (OSError, ValueError, InputError) as error:  # ValueError: a path with a NUL byte
             why = getattr(error, "strerror", None) or error
             raise InputError(f"cannot read a probe from {path}: {why}") from error
 
@@ -207,13 +209,13 @@ class Probe:
         """Write a folder with the probe and its model card.
 
         Args:
-            folder: The folder; it is made if it is missing.
+            folder: The folder; it is created if it is missing.
             verdict: Content of `verdict.json`, for the card: `Verdict.to_dict()`.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: The folder cannot be written.
         """
-        from lastword.probes.hub import save_folder  # with huggingface_hub, as the next ones
+        from lastword.probes.hub import save_folder  # it imports huggingface_hub
 
         save_folder(Path(folder), self.to_bytes(), self._card(verdict))
 
@@ -230,13 +232,13 @@ class Probe:
 
         Args:
             repo_id: `owner/name`; it is created if it is missing.
-            verdict: As `save_pretrained` takes it.
+            verdict: As in `save_pretrained`.
             private: True to create a private repository.
-            revision: The branch; the main one if left out.
+            revision: The branch; by default the main one.
             commit_message: The commit's message.
 
         Raises:
-            InputError: The hub refuses it, or does not answer.
+            InputError: The hub refuses the upload, or cannot be reached.
         """
         from lastword.probes.hub import publish
 
@@ -254,8 +256,8 @@ class Probe:
             revision: Branch, tag or commit on the hub.
 
         Raises:
-            CheckpointError: The hub has no probe under that name, or does not answer.
-            InputError: The file is missing, torn, too large, or no probe.
+            CheckpointError: The hub has no probe with this name, or cannot be reached.
+            InputError: The file is missing, damaged, too large, or not a probe.
         """
         from lastword.probes.hub import find_file
 
@@ -277,10 +279,10 @@ class Probe:
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> "Probe":
-        """Return the probe of a file's bytes.
+        """Return the probe in a file's bytes.
 
         Raises:
-            InputError: They are none.
+            InputError: The bytes are not a valid probe.
         """
         try:
             arrays = load(raw)
@@ -293,7 +295,7 @@ class Probe:
 
 
 def _probe(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Probe:
-    """Build a probe of what a file says."""
+    """Build a probe from the content of a file."""
     if facts["schema"] != SCHEMA:
         raise InputError(f"its schema is {facts['schema']!r}, expected {SCHEMA}: fit one anew")
     for name, array in arrays.items():
@@ -301,7 +303,8 @@ def _probe(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Probe:
         if array.dtype.kind != "f" or not (np.abs(array) <= most).all():
             raise InputError(f"its {name} are not all numbers of at most {most:g}")
     labels, seed = (facts[name] for name in ("labels", "seed"))
-    if type(labels) is not int or not 1 <= labels <= _MOST:  # none: a self-taught one of 0.2
+    # Version 0.2 wrote probes with 0 labels.
+    if type(labels) is not int or not 1 <= labels <= _MOST:
         raise InputError(f"it was fitted to {labels!r:.40} labels: fit one with `lastword try`")
     if seed is not None and (type(seed) is not int or seed < 0):
         raise InputError(f"its seed is {seed!r:.40}, expected a whole number from 0")
@@ -410,7 +413,7 @@ def _is_number(value: Any) -> bool:
 
 
 def reader_name(model: str) -> str:
-    """Return an encoder's name without its owner, as a probe's name has it."""
+    """Return an encoder's name without its owner, as in a probe's name."""
     return model.rsplit("/", 1)[-1]
 
 

@@ -1,8 +1,8 @@
-"""Stacked probes: a state probe and the model's own reading of the options, weighed together.
+"""Stacked probes: a weighted sum of a state probe's scores and the model's scores.
 
-Where labels are few for the classes, the model's answer knows what they cannot say (method,
-section 19). Three weights, shared by all options: of the state probe's score, of b and of blind b,
-which together hold every pmi.
+With few labels per class, the model's scores add information that the labels lack (method, section
+19). All options share three weights: for the state probe's score, b and blind b. The last two
+include every `pmi` correction as a special case.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,8 +24,8 @@ class StackedProbe:
     """A state probe, and weights over it and the model's scores.
 
     Attributes:
-        state: Its scores are the first feature.
-        over: Weighs it, b and blind b.
+        state: The state probe, whose scores are the first feature.
+        over: The weights of the three features.
     """
 
     state: StateProbe
@@ -33,23 +33,23 @@ class StackedProbe:
 
     @property
     def name(self) -> str:
-        """`probe@DEPTH+model`."""
+        """The name, such as `probe@19+model`."""
         return f"{self.state.name}+model"
 
     @property
     def temperature(self) -> float:
-        """T, by the cross-fitted log loss."""
+        """T, which minimises the cross-fitted log loss."""
         return self.over.temperature
 
     def scores(self, known: Table, options: Sequence[str], base: Scores, blind: Scores) -> Scores:
-        """Return each text's scores; their softmax at the temperature are the probabilities."""
+        """Return each text's scores [texts, options]; softmax(scores / T) are probabilities."""
         x = _features(known, self.state.classes, options, base, blind)
         return np.array([self.over.scores(rows) for rows in x])
 
 
 @dataclass(frozen=True, eq=False)
 class StackedFit:
-    """A stacked probe, and the scores of each text by a fit without its fold [texts, options]."""
+    """A stacked probe, and its cross-fitted scores of the fit's texts [texts, options]."""
 
     probe: StackedProbe
     scores: Scores
@@ -64,11 +64,12 @@ def fit_stacked(
     groups: Sequence[str],
     weights: Mapping[str, float] | None = None,
 ) -> StackedFit:
-    """Fit the weights on the state probe's leave-one-out scores.
+    """Fit the weights to the state probe's leave-one-out scores and the model's scores.
 
     Raises:
         InputError: Fewer groups than folds.
     """
+    # Leave-one-out scores, because a probe's scores of its own labels would get too much weight.
     x = _features(fit.scores, fit.probe.classes, options, base, blind)
     each = of_rows(weights, labels)
     over = fit_trajectory([*x], [options.index(label) for label in labels], groups, each)

@@ -1,7 +1,7 @@
 """State probes: a linear map from one state of the model to a question's options.
 
-They apply where every text has the same options (method, section 19). Of all depths, poolings and
-penalties the one is taken whose leave-one-out answers on the fit's own labels are right most often.
+They apply if every text has the same options (method, section 19). Depth, pooling and penalty are
+those with the best leave-one-out accuracy on the fit's labels.
 """
 
 from collections import Counter
@@ -32,8 +32,8 @@ Pooling = Literal["mean", "last", "own"]
 POOLINGS: tuple[Pooling, ...] = ("mean", "last")  # of a decoder
 OWN: Pooling = "own"  # of an encoder
 Way = Literal["sum", "side"]  # of two probes together
-LEAST = 2  # labels a class
-MOST_EARLIER = 2**26  # bytes of the weights of earlier depths that a probe keeps
+LEAST = 2  # minimum number of labels per class
+MOST_EARLIER = 2**26  # maximum bytes of the weights of earlier depths in a probe
 
 Block = Float[np.ndarray, "texts _width"]  # of one source
 _STANDARDS = ("mean", "scale")
@@ -43,20 +43,22 @@ States = Float[np.ndarray, "texts depths poolings width"]
 
 @dataclass(frozen=True, eq=False)
 class StateProbe:
-    """One linear map from a pooled state to the classes.
+    """A linear map from one pooled state to the classes.
 
     Attributes:
-        classes: In Unicode's order.
-        depth: Of the state it reads.
-        pooling: The mean over the input's tokens, or the prompt's last token; an encoder's own.
-        scale: Deviation of each feature over the fit's texts [width].
-        temperature: T, by the fit's leave-one-out log loss.
-        likeness: How far the fit's texts lie from one another.
-        earlier: What a probe of each depth before it would be, of the same pooling: weights of the
-            state itself, the intercept in the last row [depth, width + 1, classes]; None where the
-            fit did not see all of them, or they are too large to keep.
-        reader: Name of the encoder whose state it reads; empty if it reads the model's alone.
-        beside: Depth of that encoder's state, if that stands behind the model's in a row.
+        classes: The classes, sorted by code point.
+        depth: Depth of the state that it reads.
+        pooling: `mean` over the input's tokens, `last` token of the prompt, or `own`, the pooling
+            of an encoder.
+        scale: Standard deviation of each feature over the fit's texts [width].
+        weights: Weights of the standardised features [width, classes].
+        temperature: T, which minimises the fit's leave-one-out log loss.
+        likeness: Distances among the fit's texts, to find texts unlike them.
+        earlier: Probes of all lower depths with the same pooling: weights of unscaled states, with
+            the intercept in the last row [depth, width + 1, classes]; None if the fit did not
+            include these depths, or they are too large to store.
+        reader: Name of the encoder whose state it reads; empty if it reads only the model's.
+        beside: Depth of the encoder's state, if it is appended to the model's state.
     """
 
     classes: tuple[str, ...]
@@ -74,18 +76,18 @@ class StateProbe:
 
     @property
     def name(self) -> str:
-        """`probe@DEPTH`, `probe@READER:DEPTH`, or `probe@DEPTH+READER:DEPTH` of both."""
+        """The name: `probe@DEPTH`, `probe@READER:DEPTH`, or `probe@DEPTH+READER:DEPTH`."""
         if self.beside is not None:
             return f"probe@{self.depth}+{self.reader}:{self.beside}"
         return f"probe@{self.reader}:{self.depth}" if self.reader else f"probe@{self.depth}"
 
     @property
     def reader_depth(self) -> int | None:
-        """The depth of the encoder that is read; None if none is."""
+        """The depth that is read in the encoder; None without an encoder."""
         return self.beside if self.beside is not None or not self.reader else self.depth
 
     def scores(self, states: Rows) -> Table:
-        """Return the classes' scores; their softmax at the temperature are the probabilities."""
+        """Return the classes' scores [texts, classes]; softmax(scores / T) are probabilities."""
         return np.asarray(((states - self.mean) / self.scale) @ self.weights + self.intercept)
 
     def probabilities(self, states: Rows) -> Table:
@@ -93,24 +95,25 @@ class StateProbe:
         return np.asarray(softmax(self.scores(states) / self.temperature, axis=1))
 
     def by_depth(self, states: Float[np.ndarray, "depths width"]) -> Table | None:
-        """Return what each depth up to this one says of a text [depths, classes]."""
+        """Return the scores of a text at each depth up to this one [depths, classes], or None."""
         if self.earlier is None:
             return None
         before = np.einsum("dw,dwc->dc", states[:-1], self.earlier[:, :-1]) + self.earlier[:, -1]
         return np.concatenate([before, self.scores(states[-1:])])
 
     def likeness_p(self, states: Rows) -> Float[np.ndarray, " texts"]:
-        """Return conformal p-values of: the text is like the labelled ones."""
+        """Return conformal p-values of the hypothesis that a text is like the labelled ones."""
         return self.likeness.p_values((states - self.mean) / self.scale)
 
 
 @dataclass(frozen=True, eq=False)
 class StateFit:
-    """A probe, and what its fit saw on the way.
+    """A probe, with the results of its selection.
 
     Attributes:
         scores: Leave-one-out scores of the fit's texts, in the caller's order [texts, classes].
-        right: Leave-one-out share right of each depth and pooling, at its best penalty.
+        right: Leave-one-out accuracy by depth and pooling, each at its best penalty
+            [depths, poolings].
     """
 
     probe: StateProbe
@@ -126,19 +129,19 @@ def fit_state(
     poolings: Sequence[Pooling] = POOLINGS,
     weights: Mapping[str, float] | None = None,
 ) -> StateFit:
-    """Fit a state probe: a ridge a class on targets of +1 and -1 (method, section 19).
+    """Fit a state probe: one ridge per class on targets of +1 and -1 (method, section 19).
 
-    The same texts in another order give the same probe to the bit.
+    The probe does not depend on the order of the texts, to the bit.
 
     Args:
-        states: Of every text, by depth and pooling.
-        labels: The right class of each text, at least two texts a class.
-        depths: What the second axis of `states` holds; 0 and up if left out.
-        poolings: What the third axis of `states` holds.
-        weights: Weight of each class, in the fit and in its accuracy; equal if left out.
+        states: States of every text, by depth and pooling [texts, depths, poolings, width].
+        labels: The right class of each text, with at least two texts per class.
+        depths: The depths of the second axis of `states`; by default 0, 1, 2, ...
+        poolings: The poolings of the third axis of `states`.
+        weights: Weight of each class, in the fit and in its accuracy; by default equal.
 
     Raises:
-        InputError: Fewer than two classes, a class of one text, or states that are not finite.
+        InputError: Fewer than two classes, a class with one text, or states that are not finite.
     """
     classes = classes_of(labels)
     if not np.isfinite(states).all():
@@ -150,13 +153,13 @@ def fit_state(
     each = of_rows(weights, [labels[i] for i in order])
     every = depths is None
     depths = range(x.shape[1]) if depths is None else depths
-    with threadpool_limits(1):  # small products, whose bits then depend on no other thread
+    with threadpool_limits(1):  # the bits of a product depend on the number of threads
         fits = {
             (d, p): leave_one_out(x[:, d, p], truths, len(classes), weights=each)
             for d in range(x.shape[1])
             for p in range(x.shape[2])
         }
-        d, p = max(fits, key=lambda place: fits[place].right)  # of equals the shallower
+        d, p = max(fits, key=lambda place: fits[place].right)  # the lowest depth on ties
         best = fits[d, p]
         fitted = fit_linear(best, x[:, d, p], truths, len(classes), weights=each)
         probe = _probe(best.scores, fitted, truths, classes, depths[d], poolings[p])
@@ -178,15 +181,15 @@ def fit_beside(
 ) -> StateFit:
     """Fit a probe over a model's state and an encoder's (method, section 22).
 
-    The way with the best leave-one-out accuracy is taken; of equals the first.
+    The way with the best leave-one-out accuracy is used; the first on ties.
 
     Args:
-        model: The probe of the model's states alone.
-        reader: The probe of the encoder's states alone.
-        rows: The states that each of the two reads, of the texts of the fits.
+        model: The probe of the model's states.
+        reader: The probe of the encoder's states.
+        rows: The states that the two probes read, for the texts of the fits [texts, width].
         labels: The right class of each text.
         ways: `sum` adds the scores of the two probes; `side` fits one linear map to both states.
-        weights: Weight of each class; equal if left out.
+        weights: Weight of each class; by default equal.
     """
     from threadpoolctl import threadpool_limits
 
@@ -211,9 +214,9 @@ def fit_beside(
 
 
 def _summed(one: StateProbe, other: StateProbe, x: Rows, widths: Sequence[int]) -> LinearMap:
-    """Return the map whose scores are the sum of two probes' over their rows side by side.
+    """Return one map over the rows of two probes, whose scores are the sum of theirs.
 
-    It is scaled as one map over both blocks is, so that likeness weighs them alike.
+    Its scale is that of a map fitted to both blocks, so that likeness weighs the blocks equally.
     """
     roots = np.repeat(np.sqrt(widths), widths)
     mean, scale = (np.concatenate([getattr(each, n) for each in (one, other)]) for n in _STANDARDS)
@@ -223,7 +226,7 @@ def _summed(one: StateProbe, other: StateProbe, x: Rows, widths: Sequence[int]) 
 
 
 def of_rows(weights: Mapping[str, float] | None, labels: Sequence[str]) -> Weights | None:
-    """Return the weight of each row, 1 on average."""
+    """Return the weight of each row [rows], 1 on average."""
     if weights is None:
         return None
     each = np.array([weights[label] for label in labels])
@@ -237,21 +240,21 @@ def _in_order(scores: Table, order: Int[np.ndarray, " texts"]) -> Table:
 
 
 def few(labels: Sequence[str]) -> list[str]:
-    """Return the classes of fewer labels than a probe needs, which it leaves out."""
+    """Return the classes with too few labels for a probe."""
     return sorted(label for label, count in Counter(labels).items() if count < LEAST)
 
 
 def kept(labels: Sequence[str], places: Sequence[int]) -> list[int]:
-    """Return those of some places whose class has labels enough among them."""
+    """Return those of some places whose class has enough labels among these places."""
     rare = few([labels[i] for i in places])
     return [i for i in places if labels[i] not in rare]
 
 
 def classes_of(labels: Sequence[str]) -> tuple[str, ...]:
-    """Return the classes that labels name.
+    """Return the distinct labels, sorted.
 
     Raises:
-        InputError: Fewer than two, or some of fewer labels than a probe needs.
+        InputError: There are fewer than two classes, or a class has too few labels for a probe.
     """
     classes = tuple(sorted(set(labels)))
     if len(classes) < 2:
@@ -263,7 +266,7 @@ def classes_of(labels: Sequence[str]) -> tuple[str, ...]:
 
 
 def _order(states: States, labels: Sequence[str]) -> Int[np.ndarray, " texts"]:
-    """Places of the texts in an order that is theirs alone."""
+    """Return the places of the texts in an order that depends only on their labels and states."""
     digests = [blake2b(np.ascontiguousarray(state).tobytes()).digest() for state in states]
     return np.array(sorted(range(len(labels)), key=lambda i: (labels[i], digests[i])))
 
@@ -275,12 +278,12 @@ def _earlier(
     classes: int,
     weights: Weights | None,
 ) -> Float[np.ndarray, "_earlier width_1 classes"]:
-    """Weights of unscaled states, with the intercept as their last row, of the first depths."""
+    """Return the fits of the first depths as weights of unscaled states; see `earlier`."""
     each = np.empty((len(before), x.shape[-1] + 1, classes), dtype=np.float32)
-    for depth, (fit, told) in enumerate(zip(before, each, strict=True)):
+    for depth, (fit, table) in enumerate(zip(before, each, strict=True)):
         map_of_depth = fit_linear(fit, x[:, depth], truths, classes, weights=weights)
         unscaled = map_of_depth.weights / map_of_depth.scale[:, None]
-        told[:-1], told[-1] = unscaled, map_of_depth.intercept - map_of_depth.mean @ unscaled
+        table[:-1], table[-1] = unscaled, map_of_depth.intercept - map_of_depth.mean @ unscaled
     return each
 
 

@@ -1,7 +1,7 @@
-"""Threshold of a probe: how far its best option has to beat the model's answer (section 17).
+"""Threshold of a probe: the lead over the model's answer that its best option needs (section 17).
 
-Scores are on the ridge's scale, where targets are +1 and -1. Of logistic scores it is half of the
-log odds.
+Scores are on the ridge's scale, where targets are +1 and -1. Logistic scores are log odds, and half
+of them is on this scale.
 """
 
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ Table = Float[np.ndarray, "texts options"]
 Places = Int[np.ndarray, " texts"]
 Worth = Float[np.ndarray, "options options"]
 
-UNSEEN = -1.0  # what a ridge on targets of +1 and -1 says of a class without a label
+UNSEEN = -1.0  # score of a class without labels: a ridge on targets of -1 alone gives this
 
 
 def of_options(
     scores: Float[np.ndarray, "texts classes"], classes: Sequence[str], options: Sequence[str]
 ) -> Table:
-    """Return the scores of all options; those without a class have `UNSEEN`."""
+    """Return the scores of all options [texts, options]; options without a class get `UNSEEN`."""
     table = np.full((len(scores), len(options)), UNSEEN)
     table[:, [options.index(name) for name in classes]] = scores
     return table
@@ -40,7 +40,7 @@ def needs_no_model(scores: Table, threshold: float) -> Bool[np.ndarray, " texts"
 
 
 def effects(scores: Table, base: Places, truths: Places, threshold: float) -> dict[str, int]:
-    """Return how many of the model's answers are changed, fixed and broken."""
+    """Return the numbers of the model's answers that are changed, fixed and broken."""
     stands, answers = answers_by_itself(scores, base, threshold), scores.argmax(axis=1)
     return {
         "changed": int(stands.sum()),
@@ -52,16 +52,16 @@ def effects(scores: Table, base: Places, truths: Places, threshold: float) -> di
 def choose_threshold(
     scores: Table, base: Places, truths: Places, worth: Worth | None = None
 ) -> float:
-    """Return the threshold that maximises (F - K) / sqrt(F + K + 1); the larger of equals.
+    """Return the threshold that maximises (F - K) / sqrt(F + K + 1); the larger one on ties.
 
     F answers are corrected and K are broken. With the worth of each answer, F - K is the sum of all
-    gains, F + K that of their squares, and 1 the square of the largest loss.
+    gains, F + K the sum of their squares, and 1 the square of the largest loss.
 
     Args:
-        scores: Of texts that were left out of the fit that scores them.
+        scores: Scores of texts by a fit without them.
         base: Place of the model's answer.
         truths: Place of the right option.
-        worth: Worth of an answer by truth and answer; 1 of a right one if left out.
+        worth: Worth of an answer by truth and answer; by default 1 if right, else 0.
     """
     table = np.eye(scores.shape[1]) if worth is None else worth
     answers, before = scores.argmax(axis=1), table[truths, base]

@@ -1,7 +1,7 @@
-"""Trajectory probes: weights over what every depth says of an option, shared by all options.
+"""Trajectory probes: weights over an option's scores at every depth, shared by all options.
 
-They apply where options differ by item (method, section 19). An option's features are its scores
-at every depth, with the input and without, T both ways, its content-free score and its length.
+They apply if options differ by item (method, section 19). An option's features are its scores at
+every depth and by T, each with and without the input, its content-free score and its length.
 """
 
 from collections.abc import Sequence
@@ -26,19 +26,19 @@ from lastword.trust.crossfit import deal_folds
 
 PENALTIES = tuple(10.0 ** np.arange(-1, 4.1, 0.5))
 FOLDS = 4
-_UNREAD, _OTHERS = 4, 5  # features beside the depths: those that never read the input, all
+_UNREAD, _OTHERS = 4, 5  # features besides the depths: those that never read the input, and all
 
 Options = Float[np.ndarray, "_options features"]  # as many options as the item has
 
 
 @dataclass(frozen=True, eq=False)
 class TrajectoryProbe:
-    """One weight a feature.
+    """One weight per feature.
 
     Attributes:
         scale: Root mean square of each centred feature over the fit [features].
-        weights: Of the centred and scaled features [features].
-        temperature: T, by the cross-fitted log loss.
+        weights: Weights of the centred and scaled features [features].
+        temperature: T, which minimises the cross-fitted log loss.
     """
 
     scale: Float[np.ndarray, " features"]
@@ -48,23 +48,23 @@ class TrajectoryProbe:
     name = "probe@trajectory"
 
     def scores(self, features: Options) -> Float[np.ndarray, " options"]:
-        """Return an item's scores; their softmax at the temperature are the probabilities."""
+        """Return an item's scores [options]; softmax(scores / T) are probabilities."""
         return np.asarray(((features - features.mean(axis=0)) / self.scale) @ self.weights)
 
 
 @dataclass(frozen=True, eq=False)
 class TrajectoryFit:
-    """A probe, and the scores of each item by a fit without its fold [options]."""
+    """A probe, and its cross-fitted scores of each item [options]."""
 
     probe: TrajectoryProbe
     scores: tuple[Float[np.ndarray, " _options"], ...]
 
 
 def features_of(answer: Answer, tokens: Sequence[int]) -> Options:
-    """Return the features of an item's options.
+    """Return the features of an item's options, from its answer.
 
     Raises:
-        InputError: Something was not read.
+        InputError: A reading is missing.
     """
     free = answer.content_free_scores
     return features_from(
@@ -87,12 +87,12 @@ def features_from(
     tokens: Sequence[int],
     candidates: Sequence[str],
 ) -> Options:
-    """Return the features of an item's options from what was read of them.
+    """Return the features of an item's options from its readings.
 
-    The last ones, S and t, read the input; the others never do.
+    The last features, S and t, depend on the input; the others never do.
 
     Raises:
-        InputError: Something was not read.
+        InputError: A reading is missing.
     """
     if blind is None or t is None or blind_t is None or np.isnan(S).any() or np.isnan(blind).any():
         raise InputError("a trajectory probe reads every depth and T, with the input and without")
@@ -103,7 +103,7 @@ def features_from(
 
 
 def without_input(features: Options) -> Float[np.ndarray, "_options unread"]:
-    """Return the features that never read the input."""
+    """Return the features that do not depend on the input."""
     return features[:, feature_places(features.shape[1]).unread]
 
 
@@ -133,8 +133,8 @@ def fit_trajectory(
     Args:
         items: Features of each item's options.
         truths: Place of each item's right option.
-        groups: Items of one group are of one fold; each is one by itself if left out.
-        weights: Weight of each item; equal if left out.
+        groups: Group of each item; a group is never split over folds. By default each item is one.
+        weights: Weight of each item; by default equal.
 
     Raises:
         InputError: Fewer groups than folds, or features that are not finite.
@@ -143,6 +143,7 @@ def fit_trajectory(
     x, present = padded(items)
     if not np.isfinite(x).all():
         raise InputError("features to fit on are finite numbers; these have NaN or infinity")
+    # In a canonical order, folds and rounding do not depend on the order of the items.
     order = _order(items, truths)
     in_order = [names[i] for i in order]
     distinct = dict.fromkeys(in_order)
@@ -165,7 +166,7 @@ def fit_trajectory(
 
 
 def padded(items: Sequence[Options]) -> tuple[Features, Present]:
-    """Return the items' features as one array, and which of its entries are options."""
+    """Return the items' features as one array, and a mask that is False in the padding."""
     present = np.arange(max(map(len, items))) < np.array([*map(len, items)])[:, None]
     x = np.zeros((*present.shape, items[0].shape[1]))
     x[present] = np.concatenate(items)
@@ -173,6 +174,6 @@ def padded(items: Sequence[Options]) -> tuple[Features, Present]:
 
 
 def _order(items: Sequence[Options], truths: Sequence[int]) -> Int[np.ndarray, " items"]:
-    """Places of the items in an order that is theirs alone."""
+    """Return the places of the items in an order that depends only on truths and features."""
     keys = [(truth, features.tobytes()) for features, truth in zip(items, truths, strict=True)]
     return np.array(sorted(range(len(items)), key=keys.__getitem__))

@@ -1,7 +1,7 @@
-"""Unlike the labels: how far a text lies from the labelled ones, as a conformal p-value.
+"""Conformal p-values of the distance of a text from the labelled texts.
 
-The distance is Mahalanobis' in the probe's own space, with a covariance that is shrunk (Ledoit and
-Wolf); a labelled text's own distance leaves it out of mean and covariance (method, section 19).
+The distance is Mahalanobis' in the probe's feature space, with a shrunk covariance (Ledoit and
+Wolf). The distance of a labelled text uses a mean and covariance without it (method, section 19).
 """
 
 from dataclasses import dataclass
@@ -16,13 +16,15 @@ Distances = Float[np.ndarray, " texts"]
 
 @dataclass(frozen=True, eq=False)
 class Likeness:
-    """The labelled texts' covariance in its principal directions, and their own distances.
+    """The inverse covariance of the labelled texts, and their leave-one-out distances.
+
+    The squared distance of z is |z|^2 / floor + sum_d gains[d] (directions[d] . z)^2.
 
     Attributes:
-        directions: Of the labelled texts, orthonormal [directions, width].
-        gains: What a square along each direction adds to that of no direction [directions].
-        floor: What the square of any vector is divided by.
-        distances: Leave-one-out, squared, ascending [texts].
+        directions: Principal directions of the labelled texts, orthonormal [directions, width].
+        gains: Correction of the inverse variance along each direction, below 0 [directions].
+        floor: Variance in every direction that the labelled texts do not span.
+        distances: Squared leave-one-out distances, ascending [texts].
     """
 
     directions: Float[np.ndarray, "directions width"]
@@ -42,12 +44,13 @@ class Likeness:
         spread = (1 - shrinkage) * singular**2 / n
 
         def squared(vectors: Vectors, variances: np.ndarray) -> Distances:
-            # Along a direction of variance v the inverse is 1 / (v + floor), elsewhere 1 / floor.
+            # The inverse is 1 / (v + floor) along a direction with variance v, else 1 / floor.
             gains = 1 / (variances + floor) - 1 / floor
             along = np.square(vectors @ directions.T) @ gains
             return np.asarray(np.square(vectors).sum(axis=1) / floor + along)
 
-        # Without text i the mean moves by z_i / (n - 1), and the covariance is a rank-one update.
+        # Without text i the mean moves by z_i / (n - 1), and the covariance changes by a rank-one
+        # term, so the inverse follows from Sherman and Morrison without another fit.
         grown = n / (n - 1)
         inside = squared(z, spread * grown)
         lost = (1 - shrinkage) * n / (n - 1) ** 2
@@ -56,16 +59,16 @@ class Likeness:
 
     @property
     def least_p(self) -> float:
-        """The smallest p-value that any text can have: 1 / (1 + labelled texts)."""
+        """The smallest possible p-value: 1 / (1 + labelled texts)."""
         return 1 / (1 + len(self.distances))
 
     def level(self, wanted: float = 0.01) -> float:
-        """Return the level below which to defer: `wanted`, or the first thousandth that can."""
+        """Return a level to defer at: `wanted`, or the first thousandth above `least_p`."""
         least = ceil(1000 * self.least_p + 1e-9) / 1000
         return wanted if wanted > self.least_p else max(least, wanted)
 
     def p_values(self, z: Vectors) -> Distances:
-        """Return (1 + labelled texts at least as far) / (1 + labelled texts) of each vector."""
+        """Return (1 + labelled texts at least as far) / (1 + labelled texts) for each vector."""
         along = np.square(z @ self.directions.T) @ self.gains
         far = np.square(z).sum(axis=1) / self.floor + along
         nearer = np.searchsorted(self.distances, far, side="left")

@@ -1,7 +1,7 @@
-"""A bag of words: a classifier without any model, the baseline of every probe.
+"""A bag of words: the baseline of every probe, a classifier without a language model.
 
-TF-IDF of one and two words and of 3 to 5 characters, in a logistic regression whose penalty is
-chosen by cross-validation inside the labels (method, section 19).
+It is a logistic regression on TF-IDF features of one and two words and of 3 to 5 characters, with a
+penalty chosen by cross-validation (method, section 19).
 """
 
 from collections import Counter
@@ -20,12 +20,12 @@ FOLDS = 4
 def bag_of_words(
     texts: Sequence[str], labels: Sequence[str], weights: Mapping[str, float] | None = None
 ) -> "GridSearchCV":
-    """Fit a bag of words; `predict` and `predict_proba` take texts.
+    """Return a bag of words, fitted; `predict` and `predict_proba` take texts.
 
     Args:
         texts: The texts.
-        labels: The class of each.
-        weights: Weight of each class, in the fit and in its accuracy; equal if left out.
+        labels: The class of each text.
+        weights: Weight of each class, in the fit and in its accuracy; by default equal.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
@@ -43,7 +43,7 @@ def bag_of_words(
     scoring = None if weights is None else make_scorer(_weighted, weights=weights)
     strengths = {"logisticregression__C": STRENGTHS}
     search = GridSearchCV(model, strengths, cv=folds, scoring=scoring)
-    with threadpool_limits(1):  # a second thread takes ten times the processor time
+    with threadpool_limits(1):  # two threads would take ten times the CPU time
         return search.fit([*texts], [*labels])
 
 

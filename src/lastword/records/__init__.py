@@ -1,1 +1,1 @@
-"""One answered item as it is stored: the record, its file, its run, its cell, its frame."""
+"""Stores and reads answered items: records, Parquet parts, runs, cells and data frames."""

@@ -1,7 +1,7 @@
-"""A cell: one model on one benchmark, and what its records say (method, section 10).
+"""A cell: the records of one model on one benchmark, and their metrics (method, section 10).
 
 Shares (MC1, MC2, ...) lie in [0, 1] here and in every other module of the package; only tables and
-figures multiply by 100. A failed item leaves both the base and the corrected mean and is counted.
+figures multiply by 100. Failed items are excluded from both means, and counted.
 """
 
 import math
@@ -33,9 +33,9 @@ from lastword.rule.operators import OPERATORS
 if TYPE_CHECKING:
     import pandas as pd
 
-SLICE = 1 << 15  # records that are read at once
+SLICE = 1 << 15  # number of records that are read at once
 
-# Columns that are counted and judged over all items at once. The others are read when needed.
+# Columns that are always in memory, because every metric and test needs them for all items.
 COUNT_COLUMNS = (
     *("id", "error", "withheld", "invariant", "regime", "operator", "index", "base_index"),
     *("truthful", "base_scores", "scores", "t_scores", "blind_scores", "blind_t_scores"),
@@ -53,10 +53,10 @@ class CellCounts:
     Every record is in exactly one of the counts.
 
     Attributes:
-        items: Answered, with a truthful and a false candidate, so that they count for MC1.
-        mc2: Answered, and counted by MC2 only.
-        unlabelled: Answered, and counted by neither.
-        failed: Not answered.
+        items: Answered items that count for MC1: they have a truthful and a false candidate.
+        mc2: Answered items that count only for MC2.
+        unlabelled: Answered items that count for neither.
+        failed: Items without an answer.
     """
 
     items: int
@@ -65,13 +65,13 @@ class CellCounts:
     failed: int = 0
 
     def __add__(self, other: "CellCounts") -> "CellCounts":
-        """Add the counts of another cell."""
+        """Return the sum with the counts of another cell."""
         return CellCounts(*map(sum, zip(vars(self).values(), vars(other).values(), strict=True)))
 
 
 @runtime_checkable
 class RecordSource(Protocol):
-    """A source that reads the records of one cell."""
+    """Access to the records of one cell."""
 
     @property
     def info(self) -> Mapping[str, Any]:
@@ -80,7 +80,7 @@ class RecordSource(Protocol):
     def slices(self, names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
         """Yield slices of the records: their places in the cell, and a frame of the columns.
 
-        Every record comes once, in any order; a column that is nowhere is left out.
+        Every record comes once, in any order. A column that no record has is left out.
         """
 
     def whole(self, places: Places) -> "pd.DataFrame":
@@ -92,9 +92,8 @@ class Cell:
     """The records of one model on one benchmark.
 
     Attributes:
-        records: One row a record, in the benchmark's order: at least what is counted and judged
-            over all items at once (`COUNT_COLUMNS`).
-        source: Where everything about a record is read; None where `records` has it.
+        records: One row per record, in the benchmark's order, with at least `COUNT_COLUMNS`.
+        source: The source of all other columns; None if `records` has them.
     """
 
     model: str
@@ -109,7 +108,7 @@ class Cell:
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """The run that the records are of; empty if they came as a frame."""
+        """The `run.json` of the records; empty if they came as a frame."""
         return {} if self.source is None else self.source.info
 
     @property
@@ -119,19 +118,19 @@ class Cell:
 
     @cached_property
     def items(self) -> "pd.DataFrame":
-        """Records of the answered items, one row an item."""
+        """Records of the answered items, one row per item."""
         if not self.failed:
             return self.records
         return self.records.iloc[self.answer_places].reset_index(drop=True)
 
     @cached_property
     def mc1_places(self) -> Places:
-        """Places among the items of those that count for MC1."""
+        """Places, among the answered items, of those that count for MC1."""
         return _number_places(self.items, "mc1_base")
 
     @cached_property
     def mc2_places(self) -> Places:
-        """Places among the items of those that count for MC2 and MC3."""
+        """Places, among the answered items, of those that count for MC2 and MC3."""
         return _number_places(self.items, "mc2_base")
 
     @property
@@ -141,7 +140,7 @@ class Cell:
 
     @cached_property
     def counts(self) -> CellCounts:
-        """Count its items."""
+        """The counts of the cell's items."""
         only_mc2 = np.setdiff1d(self.mc2_places, self.mc1_places).size
         neither = len(self.items) - self.mc1_places.size - only_mc2
         return CellCounts(self.mc1_places.size, only_mc2, neither, self.failed)
@@ -163,13 +162,14 @@ class Cell:
 
     @cached_property
     def chance(self) -> float:
-        """Mean share of truths among the candidates: what a draw gets."""
+        """Mean share of truths among the candidates: the expected MC1 of a random choice."""
         truthful = Lists.of(self.items["truthful"])
         return mean(truthful.each(lambda truth: truth.mean(axis=1), items=self.mc1_places))
 
     @cached_property
     def characters(self) -> Lists:
-        """The characters of each candidate of each item."""
+        """The number of characters of each candidate of each item."""
+        # Slices come in any order. Two passes: the layout needs all lengths before any value.
         counts = np.zeros(len(self.items), dtype=np.int64)
         pieces = []
         for items, frame in self.slices("candidates"):
@@ -180,11 +180,11 @@ class Cell:
 
     @cached_property
     def wordings(self) -> Mapping[str, float]:
-        """Mean MC1 of what looks at the candidates alone, by name; nan where it was not read.
+        """Mean MC1 of baselines that do not read the question, by name; nan if not recorded.
 
-        `shortest` and `longest`: by characters, not tokens, so that they are the same for every
-        model. `question-blind` and `anti-blind`: what the base likes most and least with the
-        question left out.
+        `shortest` and `longest` choose by characters, not tokens, so that they are equal for all
+        models. `question-blind` and `anti-blind` choose the highest and lowest score by the model
+        after the blind prompt.
         """
         shares = dict.fromkeys(("shortest", "longest", "question-blind", "anti-blind"), math.nan)
         scores = {"shortest": (self.characters, -1.0), "longest": (self.characters, 1.0)}
@@ -198,11 +198,12 @@ class Cell:
         return MappingProxyType(shares)
 
     def slices(self, *names: str) -> "Iterator[tuple[Places, pd.DataFrame]]":
-        """Yield slices of the items: their places, and a frame of the columns; each item once.
+        """Yield slices of the answered items: their places, and a frame of the columns.
 
         Args:
             names: Columns of records; a column that no record has is left out.
         """
+        # A source counts all records; the caller counts only answered items.
         item = np.full(len(self.records), -1)
         item[self.answer_places] = np.arange(len(self.answer_places))
         source = _held(self.records, names) if self.source is None else self.source.slices(names)
@@ -211,12 +212,12 @@ class Cell:
             yield item[places[inside]], frame if inside.all() else frame[inside]
 
     def whole(self, places: Places) -> "pd.DataFrame":
-        """Everything about some of the records, in this order."""
+        """Return all columns of some records, in this order."""
         return self.records.iloc[places] if self.source is None else self.source.whole(places)
 
 
 def _held(records: "pd.DataFrame", names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
-    """Yield the columns of records in memory as one slice, like `RecordSource.slices`."""
+    """Yield the columns of records in memory, like `RecordSource.slices`."""
     there = records[[name for name in names if name in records.columns]]
     for start in range(0, len(there), SLICE):
         some = there.iloc[start : start + SLICE]
@@ -225,17 +226,18 @@ def _held(records: "pd.DataFrame", names: Sequence[str]) -> "Iterator[tuple[Plac
 
 @dataclass(frozen=True)
 class Summary:
-    """One line of the master table, and what stands beside it. All shares lie in [0, 1].
+    """One line of the report's main table. All shares lie in [0, 1].
 
     Attributes:
-        invariant: I(M); nan where the records have none.
+        invariant: I(M); nan if the records have none.
         chance: Mean share of truths among the candidates.
-        fired: Share of items by operator: `decisive`, `mix` (lambda not 0), `early`, and whatever
-            else decided.
-        gain_mc1: What each operator adds to delta MC1; they sum to it.
-        gain_mc2: What each operator adds to delta MC2; they sum to it.
-        blind: Mean MC1 of the question-blind baseline; nan where no blind scores were read.
-        anti_blind: Mean MC1 of what the blind base likes least.
+        scalar: Share of items in the scalar regime.
+        fired: Share of items by operator: `decisive`, `mix` (lambda not 0), `early`, and any
+            other method that decided.
+        gain_mc1: Part of delta MC1 by operator; the parts sum to it.
+        gain_mc2: Part of delta MC2 by operator; the parts sum to it.
+        blind: Mean MC1 of the question-blind baseline; nan if no blind scores were read.
+        anti_blind: Mean MC1 of choosing the lowest blind score; nan likewise.
         pairs_base: Share of pairs with both of the model's answers right; nan without pairs.
         pairs: Share of pairs with both corrected answers right; nan without pairs.
     """
@@ -301,10 +303,10 @@ def cells(records: "pd.DataFrame") -> list[Cell]:
 
 
 def require_counted(cells: Sequence[Cell]) -> None:
-    """Refuse records of which no item counts for a metric.
+    """Check that at least one item counts for a metric.
 
     Raises:
-        RecordError: There is nothing to reduce, and why.
+        RecordError: No item counts; the message has the reason.
     """
     counts = sum((cell.counts for cell in cells), CellCounts(0))
     if counts.items or counts.mc2:
@@ -318,7 +320,7 @@ def require_counted(cells: Sequence[Cell]) -> None:
 
 
 def benchmark_of(name: str) -> str:
-    """Return the benchmark in a name, without its template (`truthfulqa@own6`: `truthfulqa`)."""
+    """Return a benchmark's name without its template: `truthfulqa` for `truthfulqa@own6`."""
     return name.split("@", 1)[0]
 
 
@@ -327,8 +329,8 @@ def summarise(cell: Cell) -> Summary:
     items, first, second = cell.items, cell.mc1_places, cell.mc2_places
     gains_mc1, gains_mc2 = cell.gains_mc1, cell.gains_mc2
     fixed, broken = fixed_and_broken(gains_mc1)
-    # Shares are over the items of MC1, where there are any: a TruthfulQA question is two items; the
-    # paper's 5.26% of scalar items is 43 of 817 questions.
+    # Shares are over the items that count for MC1, if there are any: a TruthfulQA question gives
+    # two items, one for MC1 and one for MC2. The paper's 5.26% of scalar items is 43 of 817.
     routed = first if first.size else np.arange(len(items))
     return Summary(
         model=cell.model,
@@ -360,14 +362,14 @@ def summarise(cell: Cell) -> Summary:
 
 
 def calibration(cell: Cell, scores: str) -> Reliability:
-    """Reliability curve of softmax(scores) over the items that count for MC1."""
+    """Return the reliability curve of softmax(scores) over the items that count for MC1."""
     tops = Lists.of(cell.items[scores]).each(confidence, items=cell.mc1_places)
     right = column(cell.items, "mc1_base" if scores == "base_scores" else "mc1")
     return reliability(tops, right[cell.mc1_places])
 
 
 def confidence(scores: Float[np.ndarray, "items candidates"]) -> PerItem:
-    """Probability of the top candidate, in [0, 1]."""
+    """Return the probability of the top candidate, in [0, 1]."""
     tops: PerItem = softmax(scores, axis=1).max(axis=1)
     return tops
 
@@ -389,13 +391,13 @@ def _number_places(items: "pd.DataFrame", name: str) -> Places:
 
 
 def mean(values: PerItem | Sequence[float]) -> float:
-    """Unweighted mean; nan for nothing and where a value is nan."""
+    """Return the unweighted mean; nan if a value is nan or there are no values."""
     array = np.asarray(values, dtype=float)
     return float(array.mean()) if array.size else float("nan")
 
 
 def mean_known(values: PerItem | Sequence[float]) -> float:
-    """Unweighted mean of the values that are not nan; nan for nothing."""
+    """Return the unweighted mean of the values that are not nan; nan if there are none."""
     array = np.asarray(values, dtype=float)
     return mean(array[~np.isnan(array)])
 

@@ -1,6 +1,7 @@
-"""Chart: lines over one axis as SVG, in the colours of the page that shows it.
+"""Chart: line charts as SVG, in the colours of the page that shows them.
 
-It is written here, since matplotlib would be a third of what a plain table's certificate needs.
+matplotlib is not used, because it would be a third of the installation that `certify` needs for
+plain tables.
 """
 
 import math
@@ -13,7 +14,7 @@ from lastword.records.figure_parts import Role
 _ROLES: tuple[Role, ...] = ("corrected", "base", "mix")
 _WIDTH, _HEIGHT = 460, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54, 448, 48, 254
-_MARGIN = 0.05  # of an axis, at both ends
+_MARGIN = 0.05  # share of an axis that stays free at each end
 _SVG = Markup(
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {} {}" role="img" aria-label="{}" '
     'font-family="sans-serif" font-size="12" fill="currentColor">{}</svg>'
@@ -35,12 +36,12 @@ def line_chart(
     lines: Mapping[str, tuple[Sequence[int | float], Sequence[int | float]]],
     up: str,
 ) -> Markup:
-    """Return lines of shares, drawn in percent, as SVG.
+    """Return a line chart of shares, in percent, as SVG.
 
     Args:
-        title: Also what a screen reader says.
+        title: The title, also for screen readers.
         along: Label of the horizontal axis.
-        lines: Abscissas and shares, by name.
+        lines: Abscissas and shares in [0, 1], by name.
         up: Label of the vertical axis.
     """
     points = {
@@ -68,7 +69,7 @@ def line_chart(
 
 
 class _Axis:
-    """Numbers as places between two ends of the picture."""
+    """A linear map from numbers to coordinates of the picture."""
 
     def __init__(self, values: Sequence[int | float], start: int, end: int) -> None:
         room = _MARGIN * (max(values) - min(values)) or 1.0
@@ -76,7 +77,7 @@ class _Axis:
         self.start, self.end = start, end
 
     def __call__(self, value: int | float) -> float:
-        """Return the place of a number."""
+        """Return the coordinate of a number."""
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
     def ticks(self) -> list[float]:

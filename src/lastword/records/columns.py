@@ -1,16 +1,15 @@
 """Columns: lists or matrices of many items as flat arrays, with the start of each item.
 
 There is no Python object per item. Items of one shape are stacked and reduced together, in steps
-of bounded size. Three items with lists
-[a b], none and [c d e] are held as
+of bounded size. Three items with the lists [a b], none and [c d e] are stored as
 
     values   a b c d e
     starts   0   2 2        lengths   2 0 3
 
-Columns are read from Arrow's list arrays, which have this layout too. This module adds what Arrow
-lacks: it gathers items of one length as a rectangle, and writes results back to their places.
+Arrow's list arrays have the same layout. This module adds two operations that Arrow lacks: it
+gathers items of one length as a rectangle, and writes results back to their places.
 
-Lists of other lengths than expected raise `InputError`.
+Lists of unexpected lengths raise `InputError`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,17 +28,17 @@ if TYPE_CHECKING:
 PerItem = Float[np.ndarray, " items"]
 Places = Int[np.ndarray, " places"]
 
-_STACKED = 1 << 20  # numbers that are stacked at once
+_STACKED = 1 << 20  # maximum number of values that are stacked at once
 
 
 @dataclass(frozen=True, eq=False)
 class Lists:
-    """A list an item, of unequal lengths.
+    """One list per item, of unequal lengths.
 
     Attributes:
-        values: Of all items, one after the other.
-        starts: Where each item's begin [items].
-        lengths: How many it has; 0 where there is no list [items].
+        values: The values of all items, one item after the other [values].
+        starts: Index of each item's first value [items].
+        lengths: Number of each item's values; 0 if it has no list [items].
     """
 
     values: np.ndarray
@@ -48,7 +47,7 @@ class Lists:
 
     @classmethod
     def of(cls, column: "pd.Series[Any]") -> "Lists":
-        """Return a column of lists or arrays, held by Arrow or by Python, as `Lists`."""
+        """Return a column of lists or arrays, in Arrow or in Python, as `Lists`."""
         return cls._of_arrow(_arrow(column))
 
     @classmethod
@@ -91,7 +90,7 @@ class Lists:
         return {n: cls._of_arrow(some) for n, some in by_key.items() if len(some) == len(items)}
 
     def __len__(self) -> int:
-        """Count the items."""
+        """Return the number of items."""
         return len(self.starts)
 
     def at(self, items: Places) -> "Lists":
@@ -99,7 +98,7 @@ class Lists:
         return replace(self, starts=self.starts[items], lengths=self.lengths[items])
 
     def stack(self, items: Places) -> np.ndarray:
-        """Return lists of equal length as an array [items, candidates]."""
+        """Return the lists of some items, all of one length, as an array [items, candidates]."""
         count = int(self.lengths[items[0]]) if len(items) else 0
         stacked: np.ndarray = self.values[self.starts[items][:, None] + np.arange(count)]
         return stacked
@@ -113,7 +112,7 @@ class Lists:
         return where
 
     def filled(self, pieces: "Iterable[tuple[Places, Lists]]") -> "Lists":
-        """Return the pieces' lists in this layout; an item in no piece has an empty list."""
+        """Return the lists of all pieces in this layout; items in no piece get empty lists."""
         values, lengths = np.full(len(self.values), np.nan), np.zeros_like(self.lengths)
         for items, lists in pieces:
             if (lists.lengths != self.lengths[items])[lists.lengths > 0].any():
@@ -139,17 +138,17 @@ class Lists:
         return filled
 
     def alike(self, items: Places | None = None) -> Iterator[Places]:
-        """Yield places of items with equally long lists; skip items without a list."""
+        """Yield the places of items with equally long lists; items without a list are skipped."""
         yield from _alike(self.lengths, self.lengths, items)
 
     def each(
         self, value: Callable[..., PerItem], *others: "Lists", items: Places | None = None
     ) -> PerItem:
-        """Return one value per item; nan if its list is empty here or in another.
+        """Return one value per item; nan if one of its lists is empty.
 
         Args:
             value: Function of these and the other lists, each stacked [items, candidates].
-            others: Lists of the same items.
+            others: Further lists of the same items.
             items: Places of the items to compute; None for all.
         """
         among = np.arange(len(self)) if items is None else items
@@ -162,11 +161,11 @@ class Lists:
 
 @dataclass(frozen=True, eq=False)
 class Matrices:
-    """A matrix an item, such as its trajectory [candidates, depths], of unequal shapes.
+    """One matrix per item, such as its trajectory [candidates, depths], of unequal shapes.
 
     Attributes:
-        numbers: Of each, row by row; none where there is no matrix.
-        rows: Candidates of each; 0 where there is no matrix [items].
+        numbers: The values of each, row by row; an empty list if there is no matrix.
+        rows: Number of rows (candidates) of each; 0 if there is no matrix [items].
     """
 
     numbers: Lists
@@ -179,31 +178,32 @@ class Matrices:
         import pyarrow.compute as pc
 
         held = hasattr(column.dtype, "pyarrow_dtype")
-        # A frame has nan for no matrix.
+        # A frame has nan where an item has no matrix.
         plain = [list(row) if np.iterable(row) else None for row in ([] if held else column)]
         lists = _arrow(column if held else plain, pa.list_(pa.float64()))
         inner = pc.list_flatten(lists)
         first, rows = _spans(lists)
+        # `ends` has the end of each row among the numbers, which turns rows into flat ranges.
         ends = np.append(0, np.cumsum(_spans(inner)[1]))
         values = pc.list_flatten(inner).to_numpy(zero_copy_only=False)
         return cls(Lists(values, ends[first], ends[first + rows] - ends[first]), rows)
 
     def stack(self, items: Places) -> Float[np.ndarray, "items candidates depths"]:
-        """Return matrices of one shape as an array."""
+        """Return the matrices of some items, all of one shape, as an array."""
         return self.numbers.stack(items).reshape(len(items), int(self.rows[items[0]]), -1)
 
     def alike(self, items: Places | None = None) -> Iterator[Places]:
-        """Yield places of items with one shape; skip items without a matrix."""
-        # One number for the pair (rows, size): matrices of one size may have other shapes.
+        """Yield the places of items with equal shapes; items without a matrix are skipped."""
+        # One number for the pair (rows, size): matrices of one size may differ in shape.
         sizes = self.numbers.lengths
         yield from _alike(self.rows * (sizes.max(initial=0) + 1) + sizes, sizes, items)
 
 
 def _alike(keys: np.ndarray, sizes: np.ndarray, items: Places | None) -> Iterator[Places]:
-    """Yield places of equal keys, in steps small enough to stack; skip items of size 0."""
+    """Yield the places of equal keys, in steps small enough to stack; skip items of size 0."""
     among = np.arange(len(keys)) if items is None else items
     among = among[sizes[among] > 0]
-    # Sorted by key, and stably: equal keys stand side by side, each run in the items' own order.
+    # The sort is stable, so that items with equal keys stay in their order.
     order = among[np.argsort(keys[among], kind="stable")]
     ends = np.flatnonzero(np.diff(keys[order])) + 1
     for run in np.split(order, ends) if len(order) else []:
@@ -233,7 +233,7 @@ def _pairs(column: "pd.Series[Any]") -> "pa.Array":
 
 
 def _spans(lists: "pa.Array") -> tuple[Int[np.ndarray, " items"], Int[np.ndarray, " items"]]:
-    """Return where each list begins among the flattened values, and its length."""
+    """Return the index of each list's first value among the flattened ones, and its length."""
     import pyarrow.compute as pc
 
     counts = pc.fill_null(pc.list_value_length(lists), 0)

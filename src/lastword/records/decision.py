@@ -1,4 +1,4 @@
-"""Decision: an answered item as Python gives it: its JSON, its form in a notebook."""
+"""Decision: the answer that Python returns, with its JSON and its form in a notebook."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Decision(Answer):
         return notebook(self)
 
     def to_dict(self, *, full: bool = False) -> dict[str, Any]:
-        """Return strict JSON; `full` adds trajectories and t. What was not needed is null."""
+        """Return strict JSON; `full` adds trajectories and t. Values not needed are null."""
         content: dict[str, Any] = {} if self.id is None else {"id": self.id}
         content |= {
             "schema": SCHEMA,
@@ -56,10 +56,10 @@ class Decision(Answer):
 
 
 def to_frame(decisions: Iterable[Decision]) -> "pd.DataFrame":
-    """Return a frame with a row per decision: its JSON, the candidates, and columns per gate.
+    """Return a frame with one row per decision: its JSON, the candidates, and columns per gate.
 
-    The columns of a gate are `gates.NAME.value`, `gates.NAME.threshold` and `gates.NAME.holds`; a
-    gate that a decision's regime does not have is null there.
+    The columns of a gate are `gates.NAME.value`, `gates.NAME.threshold` and `gates.NAME.holds`.
+    They are null if the decision's regime does not have the gate.
     """
     import pandas as pd
 

@@ -1,6 +1,6 @@
-"""Derived: scores of methods from records alone, without a model.
+"""Computes scores of methods from records alone, without a model.
 
-A record holds every depth with the question and, if the run read it, without the question. Methods
+A record has every depth with the question and, if the run read it, without the question. Methods
 that need only these do not need a second run. A mean over a cell's items (`batch-calibrated`) is
 computed here, over the items that share a label set.
 """
@@ -27,7 +27,7 @@ _WHOLE = ("trajectory", "t_scores", "blind_trajectory")
 
 
 def facts_of(run: Mapping[str, Any]) -> "Facts":
-    """Return the model's facts that methods need, from `run.json`."""
+    """Return the facts of the model that methods need, from `run.json`."""
     from lastword.methods.contract import Facts
 
     theta = Theta.from_dict(run["theta"])
@@ -45,7 +45,7 @@ def fitted_methods(names: Iterable[str], run: Mapping[str, Any]) -> "dict[str, M
 
 
 def fit(cell: Cell, methods: "Mapping[str, Method]") -> "dict[str, Method]":
-    """Return the methods; those that need a mean over unlabelled items get the cell's."""
+    """Return the methods; those that use a mean over unlabelled items are fitted to the cell."""
     from lastword.methods.contract import Fitted
 
     return {
@@ -55,13 +55,13 @@ def fit(cell: Cell, methods: "Mapping[str, Method]") -> "dict[str, Method]":
 
 
 def derive(cell: Cell, methods: "Mapping[str, Method]") -> "dict[str, list[Scores | None]]":
-    """Every method's scores of every answered item, in the cell's order.
+    """Return every method's scores of every answered item, in the cell's order.
 
     Returns:
-        Scores [candidates] by method and item; None where a method does not apply.
+        Scores in nats [candidates] by method and item; None if a method does not apply.
 
     Raises:
-        RecordError: A method scores by whole vocabularies, which no record holds.
+        RecordError: A method needs whole vocabularies, which records do not have.
     """
     for name, method in methods.items():
         if method.needs.scorer is not None:
@@ -77,7 +77,7 @@ def derive(cell: Cell, methods: "Mapping[str, Method]") -> "dict[str, list[Score
 
 
 def evidence(cell: Cell, methods: "Mapping[str, Method]") -> "Iterator[tuple[int, Evidence]]":
-    """Yield the place of each answered item and what these methods ask for of it."""
+    """Yield the place of each answered item, and the readings of it that these methods need."""
     needs = [method.needs for method in methods.values()]
     depths = frozenset[int]().union(*(n.depths | n.blind for n in needs))
     whole = len(depths) > 1 or any(n.t for n in needs)

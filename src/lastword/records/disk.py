@@ -1,4 +1,4 @@
-"""The records' disk: files written whole, one writer at a time, errors in one line."""
+"""Disk access for records: atomic writes, locks, and errors in one line."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from lastword.files.locking import Lock
 
 @contextmanager
 def reported(path: Folder) -> Iterator[None]:
-    """Raise file system errors in the block as a `RecordError` of one line."""
+    """Convert file system errors in the block to a `RecordError` with one line."""
     try:
         yield
     except failures() as error:
@@ -24,13 +24,13 @@ def reported(path: Folder) -> Iterator[None]:
 
 
 def write_durably(path: Folder, content: bytes) -> None:
-    """Write a file so that it exists whole or not at all, even after a crash."""
+    """Write a file so that after a crash it is complete or does not exist."""
     with reported(path):
         write_whole(path, content)
 
 
 def lock(folder: Folder) -> Lock:
-    """Acquire and return the folder's lock; it is freed soon after the process ends.
+    """Acquire and return the folder's lock; the system frees it when the process ends.
 
     Raises:
         RunLockedError: Another process holds it.

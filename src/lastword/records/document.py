@@ -1,8 +1,8 @@
-"""One offline HTML file: style, data and scripts stand in it, and nothing else can enter.
+"""Builds one offline HTML file with its style, data and scripts.
 
-Nothing that a model or a benchmark wrote reaches it as markup: templates escape what they show,
-blocks of data are base64, the scripts set text alone, and the policy of the file lets run no script
-but those that stand in it and lets no request leave.
+Texts from models and benchmarks are untrusted and never become markup: templates escape them, data
+blocks are base64, and scripts only set text. The content security policy allows only the scripts in
+the file, and no requests.
 """
 
 import base64
@@ -30,14 +30,14 @@ def document(
     assets: Path,
     **shown: Any,
 ) -> str:
-    """Return the whole file as one text.
+    """Return the file as one text.
 
     Args:
-        template: Extends `document.html.j2`.
+        template: Name of a template that extends `document.html.j2`.
         scripts: Names of the scripts, in their order.
         blocks: Data for the scripts by name, already compressed.
         assets: Folder of the template and of the scripts that only this page has.
-        shown: What the template shows.
+        shown: Variables of the template.
     """
     files = FileSystemLoader([assets, ASSETS])
     environment = Environment(
@@ -63,7 +63,7 @@ def document(
 
 
 def palette() -> str:
-    """Return the roles' colours as CSS, by day and by night."""
+    """Return the roles' colours as CSS, for light and dark mode."""
     light, dark = (
         " ".join(f"--{role}: {getattr(look, ground)};" for role, look in LOOKS.items())
         for ground in ("light", "dark")
@@ -79,6 +79,6 @@ def coded(text: str) -> Markup:
 
 
 def compress(value: Any) -> str:
-    """Return a value's JSON as gzip in base64; the same value gives the same text."""
+    """Return a value's JSON as gzip in base64; equal values give equal texts."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode()

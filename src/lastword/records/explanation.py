@@ -1,4 +1,4 @@
-"""An answer explained in words, the same in the terminal, on every page and in a report."""
+"""Explains an answer in words, for the terminal, every page and the report."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -43,13 +43,13 @@ def explain(decision: Answer, theta: Theta | None = None) -> str:
 
     Args:
         decision: The answer to explain; values that were not needed are left out.
-        theta: Constants of the decision; with them d_eff stands beside its threshold.
+        theta: Constants of the decision; with them the threshold of d_eff is shown.
     """
     return " ".join(_sentences(decision, theta))
 
 
 def gist(decision: Answer) -> str:
-    """Return the reason in one line without numbers, as a heading for the explanation."""
+    """Return the reason in one line without numbers, as a heading of the explanation."""
     if decision.method not in _BY_THE_RULE:
         return _unripe(decision) or f"The scores of {decision.method} decide."
     if len(decision.candidates) == 1:
@@ -88,7 +88,7 @@ def _sentences(decision: Answer, theta: Theta | None) -> Iterator[str]:
 
 
 def _by_scores(decision: Answer) -> Iterator[str]:
-    """Return sentences that name the method whose scores decide, and describe its scores."""
+    """Yield sentences that name the method that decides, and describe its scores."""
     if (unripe := _unripe(decision)) is not None:
         yield unripe
         return
@@ -101,7 +101,7 @@ def _by_scores(decision: Answer) -> Iterator[str]:
 
 
 def _unripe(decision: Answer) -> str | None:
-    """Return why the running mean is not used yet; None if it is used, or there is none."""
+    """Return the reason why the running mean is not used yet; None if it is, or there is none."""
     gate = decision.gates.get("seen")
     if gate is None or gate.holds:
         return None
@@ -212,7 +212,7 @@ def _quotation(decision: Answer, index: int) -> str:
 
 
 def _operator(decision: Answer) -> str:
-    """Name the operator that the rule chose, also where a certificate or a gate withholds it."""
+    """Return the operator that the rule chose, even if a certificate or a gate withholds it."""
     if decision.withheld is not None:
         return decision.withheld.operator
     gates = decision.gates
@@ -230,7 +230,7 @@ def _by_gate(gates: Mapping[str, Gate], name: str, affirmation: str, denial: str
 
 
 def comparison(gate: Gate | None, digits: int = 3) -> str:
-    """`2.57 > 1`: a gate's value beside its threshold, in the order that they have."""
+    """Return a gate's value and threshold as a comparison, such as `2.57 > 1`."""
     if gate is None or gate.value is None:
         return "not read"
     value, threshold = float(gate.value), float(gate.threshold)
@@ -242,7 +242,7 @@ def comparison(gate: Gate | None, digits: int = 3) -> str:
 
 
 def _dimension(decision: Answer, theta: Theta | None) -> str:
-    """Write ` (d_eff = 1.0163 > 1.0015)`; without Theta the threshold is left out."""
+    """Return a text such as ` (d_eff = 1.0163 > 1.0015)`; without Theta, without threshold."""
     value = decision.d_eff
     if math.isnan(value):
         return ""
@@ -262,7 +262,7 @@ def _number(value: float, digits: int = 5) -> str:
 
 
 def gate_lines(decision: Answer) -> list[tuple[str, bool | None]]:
-    """Every gate with its value beside its threshold, and whether it holds."""
+    """Return one line per gate with its comparison, and True if it holds."""
     return [
         (name if key == "changes" else f"{name}: {comparison(gate)}", gate.holds)
         for key, gate in decision.gates.items()

@@ -1,14 +1,14 @@
-"""Marks, panels, figures: what a figure is made of, as data that any drawer can read.
+"""Figures as data: panels of marks, which any renderer can read.
 
-A figure is panels of marks; `draw` puts them on paper by matplotlib, `plots.js` on the page as
-SVG. Text stays plain text here: who draws it escapes it.
+`draw` renders them with matplotlib, `plots.js` as SVG on pages. Texts are not escaped here: each
+renderer escapes them.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
-# Colours are told apart by readers with any colour vision, and truth and error differ in their line
-# as well as in their hue. One table for matplotlib and for the page.
+# The colours are distinguishable with any colour vision, and truth and error differ in line style
+# too. matplotlib and the pages share this table.
 Role = Literal[
     "truthful",
     "winner",
@@ -27,7 +27,7 @@ Role = Literal[
 
 @dataclass(frozen=True)
 class Look:
-    """Colour on a light and on a dark ground, width in points, and dash of a role's lines."""
+    """Style of a role's lines: colour in light and dark mode, width in points, and dash."""
 
     light: str
     dark: str
@@ -55,7 +55,7 @@ Numbers = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Line:
-    """A curve; nan breaks it. Its label stands at its end, above or below."""
+    """A curve, interrupted at nan. Its label is at its end, above or below."""
 
     x: Numbers
     y: Numbers
@@ -68,7 +68,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Bars:
-    """Bars over named places, each from `start` on; `group` of `groups` stand side by side."""
+    """Bars over named places, each from `start`; `group` of `groups` are placed side by side."""
 
     names: tuple[str, ...]
     values: Numbers
@@ -85,7 +85,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Points:
-    """Named points; sizes are relative, 1 is the middle."""
+    """Named points; sizes are relative to a medium size of 1."""
 
     x: Numbers
     y: Numbers
@@ -119,7 +119,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Note:
-    """Words at a point of the panel, above it where they are centred."""
+    """A text at a point of the panel; centred text is above the point."""
 
     x: float
     y: float
@@ -131,7 +131,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Key:
-    """The candidate that a letter stands for: its text, and whether it is true, if labelled."""
+    """An entry of the key: a letter, its candidate, and True or False if it is labelled."""
 
     letter: str
     text: str
@@ -143,9 +143,9 @@ Mark = Line | Bars | Points | Rule | Band | Note
 
 @dataclass(frozen=True)
 class Panel:
-    """Marks on common axes; a panel without axes holds notes alone, x and y from 0 to 1.
+    """Marks on common axes; a panel without axes has only notes, with x and y from 0 to 1.
 
-    `x_names` are read at 0, 1, 2, ... instead of numbers; `key` stands under the axes.
+    `x_names` replace the numbers 0, 1, 2, ... on the axis; `key` is below the axes.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""Frame: records as pandas, with arrays where Parquet has lists."""
+"""Reads records as pandas data frames, with arrays instead of Parquet's lists."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def to_frame(table: pa.Table, info: RunInfo) -> "pd.DataFrame":
-    """Return the records of a cell as a frame, with its run's model and template."""
+    """Return the records of a cell as a frame, with the model and template of its run."""
     import pandas as pd
 
     columns: dict[str, Any] = {
@@ -60,7 +60,7 @@ def _scores(pairs: list[dict[str, Any]]) -> dict[str, np.ndarray | None]:
 
 
 def _matrices(column: pa.ListArray) -> list[np.ndarray | None]:
-    """Turn lists of equal lists into arrays [candidates, depths], without an object a number."""
+    """Convert lists of equal lists to arrays [candidates, depths], without Python numbers."""
     rows = column.values
     starts, at = rows.offsets.to_numpy(), column.offsets.to_numpy()
     numbers = rows.values.to_numpy(zero_copy_only=False)
@@ -72,21 +72,20 @@ def _matrices(column: pa.ListArray) -> list[np.ndarray | None]:
 
 
 def load_records(path: str | Folder) -> "pd.DataFrame":
-    """Every record at or under a path, in the benchmark's order, one row an item.
+    """Return every record at or under a path, in the benchmark's order, one row per item.
 
-    Columns are those of `lastword.records.schema.COLUMNS` after `run`, `model` and `template`.
-    `run` is the folder of the run from the path on (`own` of `own/MODEL/BENCHMARK`; empty for the
-    path itself), which tells runs of one model on one benchmark apart.
-    `trajectory` and `blind_trajectory` are arrays [candidates, depths], other lists of numbers
-    arrays [candidates], `candidates` a list of texts, `gates` a dictionary by gate. `benchmark`
-    carries the template where that is not the default (`truthfulqa@own6`). Shards that were not
-    merged are read too.
+    The columns are `run`, `model` and `template`, then `lastword.records.schema.COLUMNS`. `run` is
+    the folder of the run relative to the path (`first` for `first/MODEL/BENCHMARK`, empty for the
+    path itself); it distinguishes runs of one model on one benchmark. `trajectory` and
+    `blind_trajectory` are arrays [candidates, depths], other lists of numbers arrays [candidates],
+    `candidates` a list of texts, and `gates` a dictionary by gate. `benchmark` includes a template
+    other than the default (`truthfulqa@own6`). Shards need not be merged.
 
     Args:
         path: A cell's folder, or any folder above (`runs/`, `s3://bucket/runs`).
 
     Raises:
-        RecordError: No records, a torn part, or two cells of one name in one run.
+        RecordError: There are no records, a part is damaged, or one run has two cells of one name.
     """
     import pandas as pd
 
@@ -100,7 +99,7 @@ def load_records(path: str | Folder) -> "pd.DataFrame":
 
 
 def _cell_table(cell: Folder) -> pa.Table:
-    """Read the records of a cell from its folder and its shards, by place, each place once."""
+    """Return the records of a cell from its folder and its shards, by place, without repeats."""
     tables = [read_part(path) for path in part_files(cell)]
     table = pa.concat_tables(tables or [COLUMNS.empty_table()])
     _, first = np.unique(table["place"].to_numpy(), return_index=True)

@@ -1,9 +1,9 @@
-"""Info: what the `run.json` of a cell says, and when two runs are one.
+"""The `run.json` of a cell, and the comparison of runs.
 
-`OUT/<model>/<benchmark>[@template]/` is a cell. Its `run.json` says what is run, with the plan,
-which grows as the run comes to its items.
+The folder of a cell is `OUT/<model>/<benchmark>[@template]/`. Its `run.json` describes the run,
+with the plan, which grows as the run reaches its items.
 
-A file that is missing, torn or of another run, and a disk that refuses, raise `RecordError`.
+A file that is missing, damaged or of another run, and a failing disk, raise `RecordError`.
 """
 
 import json
@@ -24,14 +24,14 @@ from lastword.rule.theta import Theta
 SCHEMA = 1
 RUN_FILE = "run.json"
 
-# What may differ between two starts of one run: when, where, how it was asked for, from which copy
-# of the data, and the noise that the check at load measured.
+# Fields that may differ between two starts of one run: time, machine, command line, copy of the
+# data, and the noise measured by the check at load.
 _CIRCUMSTANCE = (
     *("created", "asked", "device", "machine", "check", "dataset.source"),
-    "invariant_readings",  # of the weights, which are compared by their digests
+    "invariant_readings",  # follows from the weights, whose digests are compared
 )
 
-# Versions on which numbers depend: records of different ones do not stand in one cell.
+# Numbers depend on these versions, so a cell cannot mix records made with different ones.
 _PACKAGES = ("lastword", "torch", "transformers", "tokenizers")
 
 RunInfo = dict[str, Any]
@@ -43,23 +43,23 @@ def packages() -> dict[str, str]:
 
 
 def machine() -> dict[str, str]:
-    """Describe this machine, as `run.json` does."""
+    """Return the description of this machine in `run.json`."""
     return {"system": platform.platform(), "python": platform.python_version()}
 
 
 def cell_folder(out: Folder, model: str, benchmark: str) -> Folder:
-    """Folder of a cell: `OUT/<model>/<benchmark>`, each as one safe name."""
+    """Return the folder of a cell, `OUT/<model>/<benchmark>`, with safe names."""
     return out / folder_name(model) / folder_name(benchmark)
 
 
 def folder_name(name: str) -> str:
-    """Return a name for every file system: `/` becomes `--`, other non-word characters `-`."""
+    """Return a name valid on every file system: `/` becomes `--`, other characters `-`."""
     safe = re.sub(r"[^\w.@+=-]", "-", name.replace("/", "--"))
     return safe if safe.strip(".") else f"-{safe}"
 
 
 def find_cells(path: Folder) -> list[Folder]:
-    """Every cell at or under a path, sorted: the folders with a `run.json`."""
+    """Return every cell at or under a path, sorted: the folders with a `run.json`."""
     cells = sorted(file.parent for file in path.rglob(RUN_FILE)) if path.is_dir() else []
     if not cells:
         raise RecordError(f"no records in {path}; expected a folder that `lastword eval` wrote")
@@ -67,7 +67,7 @@ def find_cells(path: Folder) -> list[Folder]:
 
 
 def read_run(folder: Folder) -> RunInfo:
-    """Read a folder's `run.json`."""
+    """Return the content of a folder's `run.json`."""
     path = folder / RUN_FILE
     try:
         info = json.loads(path.read_text(encoding="utf-8"))
@@ -80,16 +80,17 @@ def read_run(folder: Folder) -> RunInfo:
 
 
 def run_name(root: Folder, cell: Folder) -> str:
-    """Return the folder of a cell's run under a root."""
+    """Return the folder of a cell's run, relative to a root."""
     return "/".join(cell.parts[len(root.parts) : -2])
 
 
 def read_runs(path: Folder, *, apart: bool = False) -> dict[Folder, RunInfo]:
-    """Read what every cell at or under a path is a run of.
+    """Return the run of every cell at or under a path.
 
     Args:
         path: A cell's folder, or any folder above.
-        apart: Cells of one name may stand in several runs, which the caller tells apart.
+        apart: True if several runs may have cells of one name, because the caller can distinguish
+            them.
     """
     runs = {cell: read_run(cell) for cell in find_cells(path)}
     cells: dict[tuple[str, str, str], Folder] = {}
@@ -104,17 +105,17 @@ def read_runs(path: Folder, *, apart: bool = False) -> dict[Folder, RunInfo]:
 
 
 def plan_of(info: RunInfo) -> list[list[int]]:
-    """Return the plan as a run records it: one line of places per group."""
+    """Return the plan of a run: the places of each group."""
     return [[int(place) for place in line.split()] for line in info["plan"]]
 
 
 def plan_lines(groups: Iterable[Sequence[int]]) -> list[str]:
-    """Read a plan as a run records it."""
+    """Return a plan in the form of `run.json`: one line of places per group."""
     return [" ".join(map(str, group)) for group in groups]
 
 
 def differences(old: RunInfo, new: RunInfo) -> list[str]:
-    """List what makes two runs different, a phrase each; empty where records may stand together."""
+    """Return a phrase per difference of two runs; [] if their records may be in one cell."""
     was, now = (dict(_flat(json.loads(json.dumps(info)))) for info in (old, new))
     apart = tuple(f"{name}." for name in _CIRCUMSTANCE)
     names = [n for n in dict.fromkeys([*was, *now]) if not f"{n}.".startswith(apart)]
@@ -126,10 +127,12 @@ def differences(old: RunInfo, new: RunInfo) -> list[str]:
 
 
 def agree(cell: Folder, info: RunInfo) -> RunInfo:
-    """Return the run that a cell holds; later runs must equal it, except for the plan.
+    """Return the run of a cell's folder, which later runs must equal, except for the plan.
 
-    A plan may depend on the memory that was free; the first one stands, so that all pack the same.
+    A plan may depend on the memory that was free. The first plan is used by all later starts and
+    shards, so that they group the items the same way.
     """
+    # Shards may start at the same time; the lock lets one of them write the file.
     with reported(cell), locking.lock(cell / ".run-lock"):
         if not (cell / RUN_FILE).exists():
             created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -151,12 +154,12 @@ def write_run(cell: Folder, info: RunInfo) -> None:
 
 
 def require_same(cells: Sequence[Folder]) -> None:
-    """Refuse cells of which one is another run than the first; a run may have planned further."""
+    """Raise RecordError if a cell is of another run than the first; plans may be prefixes."""
     first, plan = read_run(cells[0]), list[str]()
     for other in cells:
         run = read_run(other)
         short, long = sorted([plan, run["plan"]], key=len)
-        if long[: len(short)] == short:  # one run had got further than the other
+        if long[: len(short)] == short:  # one run has planned further than the other
             plan, run["plan"] = long, first["plan"]
         if phrases := differences(first, run):
             raise RecordError(f"{cells[0]} and {other} hold different runs: {'; '.join(phrases)}")
@@ -175,7 +178,7 @@ def one_theta(runs: Iterable[RunInfo]) -> Theta:
 
 
 def uncertain_branches(infos: Iterable[RunInfo]) -> list[str]:
-    """Say of which models the readings of I(M) lie on both sides of tau_I, a sentence each."""
+    """Return a sentence per model whose readings of I(M) lie on both sides of tau_I."""
     sentences = {}
     for run in infos:
         values = [value for value in (run.get("invariant_readings") or {}).values() if value]
@@ -195,7 +198,7 @@ def _flat(value: Any, name: str = "") -> Iterable[tuple[str, Any]]:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Compare all but a float's last bits: I(M) is a sum whose order a machine chooses."""
+    """Return True if values are equal up to rounding; I(M) is summed in an order set by the CPU."""
     if isinstance(a, float) and isinstance(b, float):
         return a == b or abs(a - b) <= 1e-9 * max(abs(a), abs(b))
     return bool(a == b)

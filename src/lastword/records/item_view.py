@@ -1,7 +1,7 @@
-"""An answered item as pages draw it: its text, its words, its gates and its depths.
+"""The data of an answered item for pages: its text, explanation, gates and depths.
 
-Scores are stored as whole steps from depth to depth, in thousandths, the finest step that a plot
-can show.
+Scores are stored as integers: differences between depths in thousandths, the finest step that a
+plot can show.
 """
 
 import math
@@ -29,7 +29,7 @@ def text(record: Record) -> Block:
 
 
 def item(record: Record, theta: Theta) -> Block:
-    """Return the fields that the page shows of one item, without its text."""
+    """Return the fields of one item that the page shows, without its text."""
     if record.answer is None:
         words = f"This item failed and counts nowhere: {record.error}."
         return {"words": words, "error": True}
@@ -52,13 +52,13 @@ def item(record: Record, theta: Theta) -> Block:
 
 
 def _disagreement(record: Record, theta: Theta) -> list[str]:
-    """Say which answers the paper's readings choose, if they choose different ones."""
+    """Return sentences about the answers of the paper's readings, if they differ."""
     answer = record.decision
     if not record.readings_disagree or answer.invariant is None:
         return []
     answers = answers_by_reading(answer.trajectory, answer.t_readings, [answer.invariant], theta)
     what = "The readings of T that the paper leaves open"
-    if len(set(answers.values())) == 1:  # then the branch is what they disagree about
+    if len(set(answers.values())) == 1:  # then they disagree only about the branch
         answers = answers_by_reading(answer.trajectory, answer.t_readings, [math.inf, 0.0], theta)
         what = "The readings of I(M) lie on both sides of tau_I, and its branches"
     by_answer: dict[int, list[str]] = {}

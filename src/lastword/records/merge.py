@@ -1,4 +1,4 @@
-"""Merge: the parts of shards, and of one cell from several places, joined into their cells."""
+"""Joins the parts of shards, and of one cell from several places, into cells."""
 
 import os
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from lastword.records.run import Run
 
 @dataclass(frozen=True)
 class Merged:
-    """The outcome of a merge in one cell; `missing` items had no record in any source."""
+    """The result of merging one cell; `missing` items have no record in any source."""
 
     folder: Folder
     items: int
@@ -26,11 +26,11 @@ class Merged:
 def merge(sources: Sequence[Folder], out: Folder | None = None) -> list[Merged]:
     """Join the parts of shards, and of one cell from several places, into their cells.
 
-    The sources stay as they are. Nothing is written where any two runs of a cell differ.
+    The sources are not changed. Nothing is written if two runs of a cell differ.
 
     Args:
-        sources: Folders that `lastword eval` wrote, at any level.
-        out: Root of the joined cells; None joins each shard into the cell that it lies in.
+        sources: Results folders of `lastword eval`, at any level.
+        out: Root of the joined cells; None joins shards into the cells that contain them.
     """
     targets: dict[Folder, list[Folder]] = {}
     for cell in dict.fromkeys(chain.from_iterable(find_cells(s) for s in sources)):
@@ -53,7 +53,7 @@ def _merge_cell(target: Folder, cells: Sequence[Folder]) -> Merged:
         for folder in chain.from_iterable(part_folders(cell) for cell in cells):
             if folder == target:
                 continue
-            # Where we cannot write, in an archive on a read-only disk, nobody does.
+            # A source that we cannot lock, such as a read-only archive, has no writer either.
             archive = isinstance(folder, Path) and not os.access(folder, os.W_OK)
             with nullcontext() if archive else locked(folder):
                 for group, path in part_paths(folder).items():

@@ -1,8 +1,8 @@
 """Metrics of one item and of many: MC1, MC2-style, MC3, calibration error (method, section 10).
 
-Everything here is numpy in float64, and is computed from scores and truth labels only. Scores are
-u, b or another reading: mean log-probability per token in nats. A metric is nan (undefined) for an
-item with no truthful or no false candidate.
+Everything is numpy in float64, and is computed from scores and truth labels only. Scores are u, b
+or another reading: mean log-probabilities per token in nats. A metric is nan (undefined) for an
+item without a truthful or without a false candidate.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from lastword.errors import InputError
 from lastword.records.columns import Lists, PerItem, Places
 
 CALIBRATION_BINS = 15
-PAIR_ENDS = ("/a", "/b")  # how the ids of the two items of a pair end
+PAIR_ENDS = ("/a", "/b")  # suffixes of the ids of a pair's items
 
 Numbers = Sequence[float | int | bool] | np.ndarray
 Rows = Float[np.ndarray, "items candidates"]
@@ -23,7 +23,7 @@ Truths = Bool[np.ndarray, "items candidates"]
 
 
 def mc1(scores: Numbers, truthful: Numbers) -> float:
-    """MC1: 1 where the top-scoring candidate is truthful, 0 where it is not (method, section 10).
+    """Return MC1: 1 if the top-scoring candidate is truthful, 0 if not (method, section 10).
 
     A tie for first counts as the share of the tied candidates that are truthful, so the order of
     the candidates never decides.
@@ -38,20 +38,18 @@ def mc1(scores: Numbers, truthful: Numbers) -> float:
 
 
 def mc2(scores: Numbers, truthful: Numbers) -> float:
-    """MC2-style: softmax mass on the truthful set, safe from underflow (method, section 10).
+    """Return the MC2-style metric: softmax mass on the truthful set (method, section 10).
 
     The scores are means over tokens, so this is not comparable with an MC2 of summed
-    log-probabilities.
-
-    Arguments, result and errors: as `mc1`.
+    log-probabilities. Arguments, result and errors are as in `mc1`.
     """
     return _of_item(mc2_rows, scores, truthful)
 
 
 def mc3(scores: Numbers, truthful: Numbers) -> float:
-    """MC3: share of the truthful candidates that score above every false one (method, section 10).
+    """Return MC3: share of truthful candidates that score above all false ones (section 10).
 
-    Arguments, result and errors: as `mc1`.
+    Arguments, result and errors are as in `mc1`.
     """
     return _of_item(mc3_rows, scores, truthful)
 
@@ -65,7 +63,7 @@ def of_items(
     """Return a metric per item (`mc1_rows`, `mc2_rows`, `mc3_rows`); nan if undefined.
 
     Raises:
-        InputError: As `mc1`.
+        InputError: As in `mc1`.
     """
     mask = (scores.lengths > 0) & (truthful.lengths > 0)
     if (scores.lengths != truthful.lengths)[mask].any():
@@ -92,9 +90,9 @@ def _of_item(rows: Callable[[Rows, Truths], np.ndarray], scores: Numbers, truths
 
 
 def mc1_rows(scores: Rows, truthful: Truths) -> Float[np.ndarray, " items"]:
-    """MC1 of many items at once, where each has a truthful and a false candidate.
+    """Return MC1 of many items, each with a truthful and a false candidate.
 
-    Items with fewer candidates than the widest are filled with score -inf and truth False.
+    Items with fewer candidates than the widest are padded with score -inf and truth False.
     """
     tied = scores == scores.max(axis=1, keepdims=True)
     share: np.ndarray = (tied & truthful).sum(axis=1) / tied.sum(axis=1)
@@ -102,8 +100,8 @@ def mc1_rows(scores: Rows, truthful: Truths) -> Float[np.ndarray, " items"]:
 
 
 def mc2_rows(scores: Rows, truthful: Truths) -> Float[np.ndarray, " items"]:
-    """MC2-style of many items at once; filled like `mc1_rows`."""
-    shifted = scores - scores.max(axis=1, keepdims=True)  # as in log-sum-exp: no 0/0
+    """Return the MC2-style metric of many items, padded as in `mc1_rows`."""
+    shifted = scores - scores.max(axis=1, keepdims=True)  # as in log-sum-exp: avoids 0/0
     mass = np.exp(shifted).sum(axis=1)
     true_mass = np.where(truthful, np.exp(shifted), 0.0).sum(axis=1)
     share: np.ndarray = true_mass / mass
@@ -111,7 +109,7 @@ def mc2_rows(scores: Rows, truthful: Truths) -> Float[np.ndarray, " items"]:
 
 
 def mc3_rows(scores: Rows, truthful: Truths) -> Float[np.ndarray, " items"]:
-    """MC3 of many items at once; filled like `mc1_rows`."""
+    """Return MC3 of many items, padded as in `mc1_rows`."""
     bar = np.where(truthful, -np.inf, scores).max(axis=1, keepdims=True)
     share: np.ndarray = (truthful & (scores > bar)).sum(axis=1) / truthful.sum(axis=1)
     return share
@@ -120,7 +118,7 @@ def mc3_rows(scores: Rows, truthful: Truths) -> Float[np.ndarray, " items"]:
 def mc1_by_depth(
     S: Float[np.ndarray, "items candidates depths"], truthful: Truths
 ) -> Float[np.ndarray, "items depths"]:
-    """MC1 of the scores at every depth, of items with equally many candidates."""
+    """Return MC1 of the scores at every depth, for items with equally many candidates."""
     count, candidates, depths = S.shape
     rows, truths = S.swapaxes(1, 2).reshape(-1, candidates), np.repeat(truthful, depths, axis=0)
     shares: np.ndarray = mc1_rows(rows, truths).reshape(count, depths)
@@ -128,9 +126,9 @@ def mc1_by_depth(
 
 
 def pair_accuracy(ids: Sequence[str], corrects: Numbers) -> float:
-    """Share of pairs with both items right; a tie for first is not right.
+    """Return the share of pairs with both items right; a tie for first is not right.
 
-    Two items are a pair where their ids are one but for a last part: `pair/017/a` (`pair_name`).
+    Two items are a pair if their ids differ only in the suffix, as in `pair/017/a` (`pair_name`).
 
     Returns:
         A share in [0, 1]; nan without a pair.
@@ -148,9 +146,9 @@ def pair_name(name: str) -> str | None:
 
 
 def fixed_and_broken(gains: Numbers) -> tuple[int, int]:
-    """Count the answers made right and those made wrong: their MC1 rose, or fell.
+    """Count the answers made right and those made wrong: those whose MC1 rose or fell.
 
-    MC1 is a quotient of counts: equal shares are equal floats, so that any difference is one.
+    MC1 is a quotient of small counts, so equal shares are equal floats and need no tolerance.
     """
     changes = np.asarray(gains, dtype=float)
     return int((changes > 0).sum()), int((changes < 0).sum())
@@ -158,11 +156,11 @@ def fixed_and_broken(gains: Numbers) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Reliability:
-    """Reliability curve: confidence against accuracy in equal bins of [0, 1].
+    """A reliability curve: confidence against accuracy in equal bins of [0, 1].
 
     Attributes:
-        confidence: Mean confidence in each bin, nan where it is empty [bins].
-        accuracy: Mean correctness in each bin, nan where it is empty [bins].
+        confidence: Mean confidence in each bin; nan for an empty bin [bins].
+        accuracy: Accuracy in each bin; nan for an empty bin [bins].
     """
 
     edges: Float[np.ndarray, " edges"]
@@ -181,12 +179,12 @@ class Reliability:
 
 
 def reliability(confidences: Numbers, corrects: Numbers) -> Reliability:
-    """Reliability curve over equal bins (a, b]; 0 belongs to the first bin.
+    """Return the reliability curve over equal bins (a, b]; 0 belongs to the first bin.
 
     Items whose confidence or correctness is nan do not count.
 
     Raises:
-        InputError: Lengths differ, or a confidence outside [0, 1].
+        InputError: Lengths differ, or a confidence is outside [0, 1].
     """
     p, right = np.asarray(confidences, dtype=float), np.asarray(corrects, dtype=float)
     if p.shape != right.shape or p.ndim != 1:

@@ -1,10 +1,10 @@
-"""Parts: Parquet files that each hold records of one group of a cell's plan.
+"""Parts: Parquet files, each with the records of one group of a cell's plan.
 
-A part holds all records of its group, or as many as there are so far. What is done is what places
-there are records of. A part is written to a temporary file, synced, renamed, and its folder synced,
-so that it is there whole or not at all; a longer one takes its place in the same way.
+A part has all records of its group, or those that exist so far; the places of its records show the
+work that is done. A part is written to a temporary file, synced and renamed, and then its folder is
+synced, so that it is complete or does not exist. A longer part replaces it in the same way.
 
-A torn part, and a file of something else, raise `RecordError`.
+A damaged part, and a file with other content, raise `RecordError`.
 """
 
 import re
@@ -28,7 +28,7 @@ _SHARD = re.compile(r"shard-\d+-of-\d+")
 
 
 def part_name(group: int) -> str:
-    """File name of a group's part."""
+    """Return the file name of a group's part."""
     return f"part-{group:05d}.parquet"
 
 
@@ -40,17 +40,17 @@ def part_paths(folder: Folder) -> dict[int, Folder]:
 
 
 def part_folders(cell: Folder) -> list[Folder]:
-    """Return the folders of a cell that hold parts: the cell's, then its shards'."""
+    """Return the folders of a cell with parts: the cell's, then its shards'."""
     return [cell, *sorted(path for path in cell.iterdir() if _SHARD.fullmatch(path.name))]
 
 
 def part_files(cell: Folder) -> list[Folder]:
-    """Yield every part of a cell, from its folder and then its shards."""
+    """Return every part of a cell, from its folder and then its shards."""
     return [path for folder in part_folders(cell) for path in part_paths(folder).values()]
 
 
 def missing_places(cell: Folder) -> list[int]:
-    """Places of a cell that have no record yet, in the cell or in its shards."""
+    """Return the places of a cell without a record, in the cell or in its shards."""
     there = np.zeros(read_run(cell)["items"], dtype=bool)
     for path in part_files(cell):
         there[_table(path, path, ["place"])["place"].to_numpy()] = True
@@ -59,7 +59,7 @@ def missing_places(cell: Folder) -> list[int]:
 
 
 def unfinished(path: str | Folder) -> list[str]:
-    """One sentence for every cell at or under a path that lacks records."""
+    """Return one sentence per incomplete cell at or under a path."""
     sentences = []
     for cell, run in read_runs(locate(path)).items():
         if gaps := missing_places(cell):
@@ -71,7 +71,7 @@ def unfinished(path: str | Folder) -> list[str]:
 
 
 def serialise(rows: Sequence[Row]) -> bytes:
-    """Rows as the bytes of a Parquet file: zstd, a checksum on every page."""
+    """Return rows as the bytes of a Parquet file, with zstd and a checksum per page."""
     return _to_bytes(to_table(list(rows)))
 
 
@@ -82,7 +82,7 @@ def _to_bytes(table: pa.Table) -> bytes:
 
 
 def read_sound(path: Folder, plan: Sequence[Sequence[int]], group: int) -> pa.Table | None:
-    """Return the records of a part; None if it is torn or holds another group's places."""
+    """Return the records of a part; None if it is damaged or has places of another group."""
     try:
         table = read_part(path)
     except RecordError:
@@ -111,7 +111,7 @@ def _table(source: Any, path: Folder, columns: list[str] | None = None) -> pa.Ta
 
 
 def join(path: Folder, content: bytes) -> tuple[bytes, pa.Table]:
-    """Return a part's bytes and records with new records, which replace those of the same items."""
+    """Return a part with new records added, as bytes and table; new ones replace old ones."""
     table = _table(pa.BufferReader(content), path)
     schema = ALL_COLUMNS if STATES in table.column_names else COLUMNS
     table = _conform(table, path, schema)
@@ -126,7 +126,7 @@ def join(path: Folder, content: bytes) -> tuple[bytes, pa.Table]:
 
 
 def _conform(table: pa.Table, path: Folder, schema: pa.Schema = COLUMNS) -> pa.Table:
-    """Return the columns of this version's schema; a column that the table lacks is null."""
+    """Return the table with this version's columns; missing columns are null."""
     columns = []
     for column in schema:
         if column.name not in table.column_names:
@@ -142,10 +142,10 @@ def _conform(table: pa.Table, path: Folder, schema: pa.Schema = COLUMNS) -> pa.T
 
 
 def set_aside(path: Folder) -> Folder:
-    """Rename a torn part so that it is not read, and return its new path."""
+    """Rename a damaged part so that it is not read, and return its new path."""
     for attempt in range(1, 1000):
         torn = path.with_name(f"{path.name}.torn-{attempt}")
         if not torn.exists():
-            path.rename(str(torn))  # takes no room on a full disk
+            path.rename(str(torn))  # works even on a full disk
             return torn
     raise RecordError(f"{path} was torn a thousand times; look at the disk under it")

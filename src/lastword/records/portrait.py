@@ -1,7 +1,7 @@
 """The portrait of an answered item: every number that a picture or a table of it shows.
 
-Made once, so that the notebook, the terminal, the
-explorer, the report and the demo show the same; drawing computes nothing.
+Notebook, terminal, explorer, report and demo all show a portrait and compute nothing, so that their
+numbers agree.
 """
 
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ class Candidate:
         true: True if it is truthful; None if unlabelled.
         before: Its probability among the candidates by the model's scores.
         after: Its probability by the scores that decide.
-        scores: S at the portrait's depths, in nats a token.
-        shares: pi_l, its probability at the portrait's depths, Eq. 6.
-        blind_scores: S without the question at these depths; empty where that was not read.
+        scores: S at the portrait's depths, in nats per token [depths].
+        shares: pi_l, its probability at the portrait's depths, Eq. 6 [depths].
+        blind_scores: S without the question at these depths [depths]; empty if not read.
     """
 
     letter: str
@@ -42,15 +42,15 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Portrait:
-    """An answered item for the eye.
+    """The numbers of an answered item that pages and terminals show.
 
     Attributes:
         depths: The depths that were read, ascending.
         window: First and last depth of the interior window; None without Theta.
-        sharpest: l*; None where it was not needed.
-        deciding_depths: Those whose scores decided: l*, depth 0, the anchors of T; none where the
-            base stands.
-        deciding_name: What a single deciding depth is called; empty for the anchors.
+        sharpest: l*; None if it was not needed.
+        deciding_depths: Depths whose scores decided: l*, depth 0, or the anchors of T; () if the
+            model's answer is unchanged.
+        deciding_name: Name of a single deciding depth; empty for the anchors.
     """
 
     candidates: tuple[Candidate, ...]
@@ -65,7 +65,7 @@ class Portrait:
 
 
 def portrait(answer: Answer, theta: Theta | None = None) -> Portrait:
-    """Return an answered item in the form that pages and terminals show.
+    """Return the portrait of an answered item.
 
     Without Theta the window and the anchors are left out.
     """
@@ -115,7 +115,7 @@ def _candidates(answer: Answer, S: np.ndarray, blind: np.ndarray) -> tuple[Candi
 
 
 def _role(answer: Answer, place: int, true: bool | None) -> Role:
-    """Return the role that shows the truth and the model's error; unlabelled, the two answers."""
+    """Return a candidate's role: truth, the model's error or other; or, unlabelled, its answers."""
     if true:
         return "truthful"
     if true is False and place == answer.base_index:
@@ -135,12 +135,12 @@ def _deciding_depths(answer: Answer, depth: int, theta: Theta | None) -> tuple[i
 
 
 def letter(place: int) -> str:
-    """Short name of a candidate: A to Z, then A1 to Z1 and so on."""
+    """Return the short name of a candidate: A to Z, then A1 to Z1 and so on."""
     turn, index = divmod(place, 26)
     return chr(ord("A") + index) + (str(turn) if turn else "")
 
 
 def short(text: str, limit: int = 60) -> str:
-    """Text in one line of at most `limit` characters, control characters left out."""
+    """Return a text as one line of at most `limit` characters, without control characters."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return shorten(line, limit)

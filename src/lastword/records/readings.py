@@ -1,7 +1,7 @@
-"""Readings: what the rule compares or answers with, of every item of a cell (method, section 11).
+"""Readings: the quantities of the rule, for every item of a cell (method, section 11).
 
-An item's geometry is derived once, of many items together: its gates do not depend on their
-thresholds. Trajectories pass through memory a slice at a time.
+They do not depend on thresholds, so they are computed once, for many items together, and then
+compared with any thresholds. Only one slice of the trajectories is in memory at a time.
 """
 
 from collections.abc import Iterator
@@ -35,21 +35,21 @@ _VECTORS = ("base", "decisive", "early", "t")
 
 @dataclass(frozen=True, eq=False)
 class Readings:
-    """Everything that the rule compares or answers with, for all items of a cell.
+    """The quantities that the rule compares, and its candidate scores, for all items of a cell.
 
-    Places beyond an item's candidates are filled with 0 and masked by `present`.
+    Items with fewer candidates than the widest are padded with 0 and masked by `present`.
 
     Attributes:
         log_ratio: g_logr, Eq. 8 [items].
         entropy: g_H, Eq. 8; nan for one candidate [items].
         sharper: margin(t) - margin(b) [items].
-        shift: t - b at the base's choice [items].
-        confidence: max b [items].
+        shift: t - b at the base's choice, in nats [items].
+        confidence: max b, in nats [items].
         decisive: q, log pi at the decisive layer [items, candidates].
-        t_readings: t by reading of the scorer, those that every item has [items, candidates].
-        invariant_readings: I(M) by its readings, as the run has them; {} without them.
-        moved: For each operator that overrides, S less its blind reading at the depth that decides:
-            l*, L for mix, 0 for early; nan where nothing was read blind [items, candidates].
+        t_readings: t by reading of the scorer, if every item has it [items, candidates].
+        invariant_readings: I(M) by its readings, as in the run; {} without them.
+        moved: By overriding operator, S minus S without the question at the deciding depth (l*, L
+            for mix, 0 for early), in nats; nan if not read [items, candidates].
     """
 
     invariant: PerItem
@@ -77,11 +77,11 @@ class Readings:
 
     @property
     def read_blind(self) -> bool:
-        """True if some item was read with the question left out."""
+        """True if an item was read without the question."""
         return not np.isnan(self.moved[MIX]).any(axis=1).all()
 
     def by_reading(self, name: str) -> "Readings":
-        """Return the same with t by another reading of the scorer, and what follows from it."""
+        """Return the readings with t, and all that depends on it, by another reading of T."""
         t, present, row = self.t_readings[name], self.present, np.arange(len(self.d_eff))
         top = np.where(present, self.base, -np.inf).argmax(axis=1)
         several = present.sum(axis=1) > 1
@@ -92,7 +92,7 @@ class Readings:
         return replace(self, t=t, sharper=sharper, shift=shift)
 
     def scores(self, operator: int, eta: float, items: Places | slice = slice(None)) -> Padded:
-        """u of items by one operator, given by its place; not masked."""
+        """Return u of items by one operator, given by its place; the padding is not masked."""
         if operator != MIX:
             vector: Padded = getattr(self, NAMES[operator])[items]
             return vector
@@ -103,7 +103,7 @@ class Readings:
     def gains(self, operator: int, eta: float) -> tuple[PerItem, PerItem]:
         """Return the gain in MC1 and in MC2 of each item that an operator answers.
 
-        Computed once for each operator and eta; nan where an item counts for neither.
+        They are cached by operator and eta, and nan for items that do not count.
         """
         key = (operator, eta if operator == MIX else 0.0)
         if key not in self._gains:
@@ -112,7 +112,7 @@ class Readings:
         return self._gains[key]
 
     def _shares(self, operator: int, eta: float) -> tuple[PerItem, PerItem]:
-        """MC1 and MC2 of each item that counts, answered by one operator."""
+        """Return MC1 and MC2 of each item by one operator's scores; nan if it does not count."""
         first, second = (np.full(len(self.d_eff), np.nan) for _ in range(2))
         counting = np.flatnonzero(self.counts_mc1 | self.counts_mc2)
         for at in range(0, len(counting), SLICE):
@@ -124,10 +124,10 @@ class Readings:
 
 
 def read(cell: Cell, theta: Theta, *, blind: bool = False) -> Readings:
-    """Derive the geometry of every answered item of a cell.
+    """Compute the readings of every answered item of a cell.
 
-    With `blind` the trajectories without the question take the place of those with it; an item
-    without them is left with nan.
+    With `blind`, the trajectories without the question are used instead of those with it; items
+    that lack them get nan.
 
     Raises:
         RecordError: A trajectory, t or I(M) is missing: the run did not read everything.
@@ -157,7 +157,7 @@ def read(cell: Cell, theta: Theta, *, blind: bool = False) -> Readings:
 
 
 def _keep_readings(r: Readings, items: Places, frame: "pd.DataFrame") -> None:
-    """Keep t by reading of some items that all have it."""
+    """Store t by reading for some items that all have it."""
     if "t_readings" not in frame or frame["t_readings"].isna().any():
         return
     for name, t in Lists.by_name(frame["t_readings"]).items():
@@ -169,7 +169,7 @@ def _keep_readings(r: Readings, items: Places, frame: "pd.DataFrame") -> None:
 def _stacks(
     frame: "pd.DataFrame", names: tuple[str, ...]
 ) -> Iterator[tuple[Places, np.ndarray, np.ndarray]]:
-    """Items of one shape, their trajectories, and those without the question; nan for unread."""
+    """Yield items of one shape, their trajectories, and those without the question (or nan)."""
     whole = Matrices.of(frame[names[0]])
     without = Matrices.of(frame[names[1]]) if len(names) > 1 and names[1] in frame else None
     for items in whole.alike():
@@ -183,7 +183,7 @@ def _stacks(
 
 
 def _blank(cell: Cell, t: Lists) -> Readings:
-    """Return readings without derived values: nan, and 0 in the padding."""
+    """Return readings with all computed values nan, and 0 in the padding."""
     items, truthful = cell.items, Lists.of(cell.items["truthful"])
     widest = max(t.lengths.max(initial=1), truthful.lengths.max(initial=1))
     shape = len(items), int(widest)
@@ -198,7 +198,8 @@ def _blank(cell: Cell, t: Lists) -> Readings:
         invariant_readings=by_switch,
         invariant=invariant,
         changes=np.zeros(len(items), dtype=bool),
-        moved=dict.fromkeys(OVERRIDING, np.broadcast_to(np.nan, shape)),  # takes no memory
+        # Read-only views of one nan: they take no memory until `_fill` replaces them.
+        moved=dict.fromkeys(OVERRIDING, np.broadcast_to(np.nan, shape)),
         present=np.arange(shape[1]) < t.lengths[:, None],
         truthful=truthful.padded(shape[1]).astype(bool),
         counts_mc1=items["mc1_base"].notna().to_numpy(dtype=bool) & (t.lengths > 0),
@@ -211,9 +212,9 @@ def _blank(cell: Cell, t: Lists) -> Readings:
 def _fill(
     r: Readings, items: Places, S: np.ndarray, without: np.ndarray, t: np.ndarray, theta: Theta
 ) -> None:
-    """Derive items of one shape, by the formulas of `lastword.rule.geometry`."""
-    # S[item, candidate, depth]: b is its last slice, q and the decisive scores are the slice at l*,
-    # which differs from item to item and so is gathered by (row, layer).
+    """Compute the readings of items of one shape, by the formulas of `lastword.rule.geometry`."""
+    # S[item, candidate, depth]: b is its last slice. q is the slice at l*, which differs from item
+    # to item and is therefore gathered by (row, layer).
     count, depth = S.shape[1], S.shape[2] - 1
     row = np.arange(len(S))
     b, window = S[:, :, depth], S[:, :, theta.window(depth)]
@@ -234,7 +235,7 @@ def _fill(
         shift = S - without
         moved = shift[row, :, layer], shift[:, :, depth], shift[:, :, 0]
         for place, values in zip(OVERRIDING, moved, strict=True):
-            if not r.moved[place].flags.writeable:  # nothing was stored before
+            if not r.moved[place].flags.writeable:  # still the view of one nan
                 r.moved[place] = np.where(r.present, np.nan, 0.0)
             r.moved[place][items, :count] = values
 

@@ -1,7 +1,8 @@
-"""Recheck: records are not believed; what they decided is decided again from their trajectories.
+"""Recheck: recomputes the decisions of records from their trajectories, to find edited records.
 
-Swapped labels cannot be seen. Whatever else is edited disagrees with something: a depth that is
-missing or no number, d_eff and the gates with the trajectory, an answer with the rule.
+Swapped labels cannot be detected. Any other edit leads to a contradiction: a depth that is missing
+or not a number, d_eff or gates that do not follow from the trajectory, an answer that does not
+follow from the rule.
 """
 
 import json
@@ -18,10 +19,11 @@ from lastword.records.readings import NAMES, Readings, read
 from lastword.records.variant import Variant, decide
 from lastword.rule.theta import Theta
 
-# Records may be kept in float32 (dev/LOG.md): within the band of section 9 nothing is edited.
+# Records may be stored in float32 (dev/LOG.md): differences within the band of section 9 are
+# rounding.
 _NATS = 1e-4
-_D_EFF = 1e-5  # of it
-# The constant that a gate is held against, where Theta has it.
+_D_EFF = 1e-5  # relative tolerance of d_eff
+# The constant of Theta that each gate is compared with.
 _THRESHOLDS = {
     "log_margin_ratio": "tau_logr",
     "entropy": "tau_H",
@@ -31,10 +33,10 @@ _THRESHOLDS = {
 
 
 def recheck(cell: Cell, theta: Theta, invariant: float, depth: int) -> None:
-    """Refuse a cell of which an item's record does not follow from its trajectory.
+    """Check that the record of each item of a cell follows from its trajectory.
 
     Raises:
-        RecordError: The first item that disagrees, and in what.
+        RecordError: A record does not; the message has the first such item and the contradiction.
     """
     _require(cell, column(cell.items, "invariant") == invariant, "I(M) is not the run's")
     _check_stored(cell, theta, invariant, depth)
@@ -64,6 +66,7 @@ def _check_stored(cell: Cell, theta: Theta, invariant: float, depth: int) -> Non
         widths = numbers.lengths // rows
         _require(cell, widths == depth + 1, f"it has not the {depth + 1} depths of its run", items)
         _require(cell, t.lengths == S.rows, "the scores of T are missing", items)
+        # Prefix sums count the finite numbers of all trajectories without a loop over items.
         finite = np.append(0, np.isfinite(numbers.values).cumsum())
         whole = finite[numbers.starts + numbers.lengths] - finite[numbers.starts] == numbers.lengths
         _require(cell, whole, "a depth of its trajectory is no number", items)
@@ -73,10 +76,10 @@ def _check_stored(cell: Cell, theta: Theta, invariant: float, depth: int) -> Non
 
 
 def _check_blind(cell: Cell) -> None:
-    """Check blind readings for consistency, since they cannot be computed again.
+    """Check that blind readings are consistent; the rule does not use them, so nothing else can.
 
-    The blind scores are the last depth of the blind trajectory, and all items of one frame (the
-    same candidates after the same blind prompt, or the same content-free ones) were read once.
+    The blind scores are the last depth of the blind trajectory. Items with the same candidates
+    after the same blind prompt, or the same content-free prompts, have equal scores.
     """
     seen: dict[str, dict[tuple[Any, ...], np.ndarray]] = {"blind": {}, "content-free": {}}
     names = ("candidates", "blind_scores", "blind_trajectory", "content_free_scores")
@@ -90,6 +93,8 @@ def _check_blind(cell: Cell) -> None:
                 _require(cell, here, "blind scores are not the last blind depth", where)
             if blind is None or free is None:
                 continue
+            # Records do not store the prompts. Items with equal scores of one kind have the same
+            # frame, so their scores of the other kind have to be equal too.
             texts = tuple(row["candidates"])
             for name, frame_of, scores in (("content-free", blind, free), ("blind", free, blind)):
                 key = (texts, tuple(np.round(frame_of, 3).ravel().tolist()))
@@ -99,7 +104,7 @@ def _check_blind(cell: Cell) -> None:
 
 
 def _numbers(value: Any) -> np.ndarray | None:
-    """Return numbers, or lists of numbers, as an array; None if there are none."""
+    """Return a number or a list of numbers as an array; None if there is none."""
     return None if value is None else np.array([np.asarray(row, dtype=float) for row in value])
 
 

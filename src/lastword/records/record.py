@@ -1,7 +1,7 @@
 """Record: one item with its answer and its metrics, a row of Parquet.
 
-`gates` and `withheld` are JSON, as `Decision.to_dict` has them. A failed item keeps its text and
-has `error`; the columns of its answer are null.
+`gates` and `withheld` are JSON, as in `Decision.to_dict`. A failed item has its text and `error`;
+the columns of its answer are null.
 """
 
 import json
@@ -28,32 +28,32 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-# MC3 asks whether every truth beats every falsehood: a question for the set with several truths.
+# MC3 compares several truths with several falsehoods, so it belongs to the sets that MC2 counts.
 _COUNTS = {"mc1": ("mc1", None), "mc2": ("mc2", None), "mc3": ("mc2", None)}
 _METRICS = {"mc1": mc1, "mc2": mc2, "mc3": mc3}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Record:
-    """One item of a run; what it lacks is None.
+    """One item of a run; fields that do not apply are None.
 
     Attributes:
-        benchmark: Of the cell, with its template if that is not the default.
+        benchmark: The cell's benchmark, with its template if that is not the default.
         kind: The metric that the item is for; None for all.
-        place: In the benchmark's item list.
-        group: Of the plan: items of one number shared a batch.
-        question: For people.
-        truthful: Whether each candidate is right.
+        place: Place in the benchmark's item list.
+        group: Number of its group in the plan; items of one group shared a batch.
+        question: The question, for readers of reports.
+        truthful: True for each candidate that is right.
         candidate_tokens: Number of each candidate's tokens.
-        blind_tokens: The same after the blind prompt; None without one.
-        boundary_moved: Whether the prompt's last token changed with the candidate.
+        blind_tokens: Number of each candidate's tokens after the blind prompt; None without one.
+        boundary_moved: True if the prompt's last token changed with the candidate.
         truncated: Prompt tokens dropped to fit the context.
         answer: The answer, in further columns; None if the item failed.
         mc1_base: MC1 of the base scores; mc2_base and mc3_base likewise.
         mc1: MC1 of the scores that decide; mc2 and mc3 likewise.
-        seconds: Its share of the time that its group took.
+        seconds: Its share of the time that its group took, in seconds.
         shared: The item's `group`: items of one group are not independent.
-        readings_disagree: Whether the paper's readings of T and of I(M) choose different answers;
+        readings_disagree: True if the paper's readings of T and of I(M) choose different answers;
             None unless every reading was stored.
     """
 
@@ -92,7 +92,7 @@ class Record:
 
     @property
     def gain(self) -> float | None:
-        """MC1 after minus before; None where the item does not count for it."""
+        """Corrected minus base MC1; None if the item does not count for it."""
         return None if self.mc1 is None or self.mc1_base is None else self.mc1 - self.mc1_base
 
     def to_row(self) -> Row:
@@ -167,7 +167,7 @@ def _pairs(scores: Mapping[str, Any]) -> list[Row]:
 
 
 def _cell(value: Any) -> Any:
-    """Return a value as Arrow takes it: nan as null, tuples and arrays as lists."""
+    """Return a value for Arrow: nan becomes null, tuples and arrays become lists."""
     if isinstance(value, float) and math.isnan(value):
         return None
     if isinstance(value, tuple):
@@ -177,10 +177,10 @@ def _cell(value: Any) -> Any:
 
 def _read_gates(gates: str | Mapping[str, Any]) -> dict[str, Gate]:
     read = json.loads(gates) if isinstance(gates, str) else gates
-    # A frame that pandas made of dictionaries has None for a gate that another row has.
+    # pandas adds None for a gate that only other rows have.
     gates = {name: dict(gate) for name, gate in read.items() if gate is not None}
     for gate in gates.values():
-        if isinstance(gate["value"], str):  # an infinity
+        if isinstance(gate["value"], str):  # JSON has no infinity
             gate["value"] = float(gate["value"])
     return {name: Gate(g["value"], g["threshold"], g["holds"]) for name, g in gates.items()}
 
@@ -203,7 +203,7 @@ def _tuple_of(convert: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]
     return lambda values: tuple(map(convert, values))
 
 
-# The function that reads each column, of a record and of its answer.
+# The function that converts each column to a field, of a record and of its answer.
 _RECORD: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("id", "benchmark", "kind", "prompt", "question", "error", "shared"), str),
     **dict.fromkeys(("place", "group", "prompt_tokens", "truncated"), int),
@@ -235,7 +235,7 @@ def _read(columns: Mapping[str, Callable[[Any], Any]], row: Mapping[str, Any]) -
     return {
         name: convert(cell)
         for name, convert in columns.items()
-        # A data frame may have nan for null.
+        # Data frames have nan instead of null.
         if (cell := row.get(name)) is not None
         if not (isinstance(cell, float) and math.isnan(cell))
     }
@@ -243,7 +243,7 @@ def _read(columns: Mapping[str, Callable[[Any], Any]], row: Mapping[str, Any]) -
 
 @dataclass(frozen=True)
 class Place:
-    """Place a record in its run, by the fields that `Record` has."""
+    """The place of a record in its run; the fields are those of `Record`."""
 
     benchmark: str
     kind: str | None

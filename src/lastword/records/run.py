@@ -1,11 +1,10 @@
-"""Run: one folder of a cell, locked and open for writing, that survives a kill and a full disk.
+"""Run: one folder of a cell, locked and open for writing, which survives kills and full disks.
 
-`--shard i/n` writes into `shard-i-of-n/` of the cell; `merge` joins those. A folder has one writer
-at a time. All of it may lie on object storage (`files.folder`), which always stores
-objects whole.
+`--shard i/n` writes to `shard-i-of-n/` in the cell; `merge` joins the shards. A folder has one
+writer at a time. It may be on object storage (`files.folder`), which never stores partial objects.
 
-A folder of another run and a disk that refuses raise `RecordError`; a folder that another process
-writes to raises `RunLockedError`.
+A folder of another run and a failing disk raise `RecordError`; a folder that another process writes
+to raises `RunLockedError`.
 """
 
 import re
@@ -26,14 +25,14 @@ from lastword.records.parts import join, part_name, part_paths, read_sound, set_
 
 @dataclass(frozen=True)
 class Shard:
-    """Part `index` of `count`, counted from 0: the groups of the plan with that remainder."""
+    """Shard `index` of `count`, from 0: the groups whose number has this remainder."""
 
     index: int
     count: int
 
     @classmethod
     def parse(cls, text: str) -> "Shard":
-        """Return the shard that `i/n` names."""
+        """Return the shard for `i/n`."""
         match = re.fullmatch(r"(\d+)/(\d+)", text)
         if match is None or int(match[1]) >= int(match[2]):
             raise RecordError(f"a shard is i/n with i from 0 to n-1, not {text!r}")
@@ -45,7 +44,7 @@ class Shard:
 
     @property
     def folder(self) -> str:
-        """Name of its folder inside the cell."""
+        """The name of its folder inside the cell."""
         return f"shard-{self.index}-of-{self.count}"
 
 
@@ -54,12 +53,12 @@ class Run:
     """One folder of records, locked and open for writing; use as a context manager.
 
     Attributes:
-        info: What is run; once entered, what the cell's `run.json` says (its plan is kept, so that
-            a restart packs the same, and all shards do).
-        shard: Which part of the plan is written here; None for all.
-        gaps: Of each group of this folder that is not done, the places without a record.
-        counts: How many records each group has, and how many of them are of items that failed.
-        set_aside: Parts that were torn; renamed, and to be done again.
+        info: The run; once entered, the content of the cell's `run.json`, with its plan, so that
+            restarts and shards group items the same way.
+        shard: The part of the plan that is written here; None for all.
+        gaps: Places without a record, by unfinished group of this folder.
+        counts: Number of records by group, and number of failed items among them.
+        set_aside: Damaged parts, which are renamed and computed again.
     """
 
     cell: Folder
@@ -77,22 +76,22 @@ class Run:
 
     @property
     def plan(self) -> list[list[int]]:
-        """Groups of places in the item list."""
+        """The groups of items, as places in the item list."""
         return plan_of(self.info)
 
     @property
     def records(self) -> int:
-        """The records."""
+        """The number of records."""
         return sum(records for records, _ in self.counts.values())
 
     @property
     def failed(self) -> int:
-        """The records of items that failed."""
+        """The number of records of failed items."""
         return sum(failed for _, failed in self.counts.values())
 
     @property
     def plan_size(self) -> int:
-        """The run's items that are in the plan, from the first on."""
+        """The number of items in the plan, counted from the first."""
         return sum(line.count(" ") + 1 for line in self.info["plan"])
 
     @property
@@ -101,9 +100,9 @@ class Run:
         return not self.gaps and self.plan_size == self.info["items"]
 
     def __enter__(self) -> "Run":
-        """Lock the folder, compare or write `run.json`, and look through the parts."""
+        """Lock the folder, compare or write `run.json`, and read the parts."""
         with reported(self.folder):
-            if isinstance(self.folder, Path):  # on object storage there is none to make
+            if isinstance(self.folder, Path):  # object storage has no folders to make
                 self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = lock(self.folder)
         try:
@@ -114,12 +113,12 @@ class Run:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Let the next process in."""
+        """Unlock the folder."""
         assert self._lock is not None
         self._lock.release()
 
     def look(self) -> list[Folder]:
-        """Count what the parts hold and what is lacking; the parts that are torn."""
+        """Count the records and gaps of the parts, and return the damaged parts."""
         plan, torn = self.plan, []
         self._expect()
         for group, path in part_paths(self.folder).items():
@@ -131,6 +130,7 @@ class Run:
 
     def extend(self, groups: Sequence[Sequence[int]]) -> None:
         """Add groups to the plan, unless another process has extended it in the meantime."""
+        # The file is read again under the lock, because another shard may have extended the plan.
         before = len(self.info["plan"])
         with reported(self.cell), locking.lock(self.cell / ".run-lock"):
             info = read_run(self.cell)
@@ -148,7 +148,7 @@ class Run:
                 self.gaps[group] = places
 
     def keep(self, group: int, content: bytes) -> None:
-        """Keep records of a group, as `serialise` made them, beside its others, all or none."""
+        """Add records of a group, made by `serialise`, to its part; all or none are stored."""
         path = self.folder / part_name(group)
         content, table = join(path, content)
         write_durably(path, content)

@@ -1,14 +1,14 @@
-"""The columns of Parquet; nested numbers are lists of float64."""
+"""The Parquet columns of records; nested numbers are lists of float64."""
 
 import pyarrow as pa
 
 from lastword.records.record import Row
 
 _NUMBERS = pa.list_(pa.float64())
-# Pairs, as a map would hold them: `datasets` knows no maps.
+# Lists of pairs instead of maps, which `datasets` does not support.
 _BY_NAME = pa.list_(pa.struct([("key", pa.string()), ("value", _NUMBERS)]))
 
-# In the order that files have had since the first version; a newer column comes last.
+# The order must not change, so that old files can be read; new columns come last.
 COLUMNS = pa.schema(
     [
         ("id", pa.string()),
@@ -67,6 +67,6 @@ ALL_COLUMNS = COLUMNS.append(pa.field(STATES, pa.binary()))
 
 
 def to_table(rows: list[Row]) -> pa.Table:
-    """Return rows as an Arrow table; a column that a row lacks is null."""
+    """Return rows as an Arrow table; missing columns are null."""
     stateful = any(STATES in row for row in rows)
     return pa.Table.from_pylist(rows, schema=ALL_COLUMNS if stateful else COLUMNS)

@@ -1,8 +1,8 @@
-"""Cells as they are stored: on disk with some columns in memory, or whole in memory.
+"""Storage of cells: on disk with some columns in memory, or whole in memory.
 
-A record is some kilobytes, of which texts and trajectories are most. What is counted and judged
-over all items at once (`COUNT_COLUMNS`) is kept as Arrow columns; trajectories pass through memory
-a slice at a time, and whole records are read of the few that are shown.
+A record has a few kilobytes, mostly texts and trajectories. Only `COUNT_COLUMNS` stay in memory, as
+Arrow columns. Trajectories are read in slices, and whole records only for the few items that are
+shown.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,9 +34,9 @@ class Stored:
     """The parts of a cell; a `RecordSource` of its records.
 
     Attributes:
-        ends: How many records the parts have up to the end of each [parts].
-        places: Where each record of the parts stands in the cell; -1 where another part has it too
-            and comes first [records of all parts].
+        ends: Cumulative number of records up to the end of each part [parts].
+        places: Place in the cell of each record of the parts; -1 for a record that an earlier part
+            has too [records of all parts].
     """
 
     info: RunInfo
@@ -45,12 +45,13 @@ class Stored:
     places: Int[np.ndarray, " stored"]
 
     def slices(self, names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
-        """Yield slices as `RecordSource` does; a valid column that no record has is null."""
+        """Yield slices (see `RecordSource`); a valid column that no record has is null."""
         columns = [name for name in names if name in ALL_COLUMNS.names]
         tables: list[pa.Table] = []
         first = 0
         for place, part in enumerate(self.parts):
             tables.append(_table(part, columns))
+            # States are so large that each part is a slice; other columns fill a slice first.
             much = STATES in columns or sum(t.num_rows for t in tables) >= SLICE
             if much or place == len(self.parts) - 1:
                 rows = self.places[first : self.ends[place]]
@@ -62,10 +63,11 @@ class Stored:
                 tables, first = [], self.ends[place]
 
     def whole(self, places: Places) -> "pd.DataFrame":
-        """Return whole records, as `RecordSource` does."""
+        """Return whole records; see `RecordSource`."""
         rows = np.flatnonzero(self.places >= 0)
         at = np.empty(len(rows), dtype=int)
         at[self.places[rows]] = rows
+        # Each part is opened once, whatever the order of the places.
         distinct, inverse = np.unique(at[places], return_inverse=True)
         part = np.searchsorted(self.ends, distinct, side="right")
         tables = [COLUMNS.empty_table()]
@@ -83,12 +85,12 @@ def _table(part: Part, columns: Sequence[str]) -> pa.Table:
 
 
 def cell_of(rows: Sequence[Row], info: RunInfo) -> Cell:
-    """Return the cell of records in memory."""
+    """Return the cell made of records in memory."""
     return _cell(info, (to_table(list(rows)),))
 
 
 def read_cells(path: Folder) -> list[Cell]:
-    """Every cell at or under a path; of its records what is counted, the rest left on disk."""
+    """Return every cell at or under a path, with only `COUNT_COLUMNS` in memory."""
     return [_cell(info, tuple(part_files(folder))) for folder, info in read_runs(path).items()]
 
 
@@ -97,6 +99,7 @@ def _cell(info: RunInfo, parts: tuple[Part, ...]) -> Cell:
     tables = [_table(part, names) for part in parts]
     ends = np.cumsum([table.num_rows for table in tables], dtype=int)
     table = pa.concat_tables([COLUMNS.empty_table().select(names), *tables])
+    # Of repeated places the first counts: parts of the cell come before those of its shards.
     _, first = np.unique(table["place"].to_numpy(), return_index=True)
     places = np.full(table.num_rows, -1)
     places[first] = np.arange(len(first))

@@ -1,4 +1,4 @@
-"""A portrait as a table of its candidates: in a terminal, and as HTML without scripts or links."""
+"""Shows a portrait as a table of candidates, in a terminal or as HTML without scripts or links."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -13,7 +13,7 @@ from lastword.rule.answer import Answer
 
 
 def correction(base: str, answer: str) -> Text:
-    """Return the correction as text: the model's answer, struck out, and the new one."""
+    """Return the correction as text: the model's answer struck out, then the new answer."""
     if base == answer:
         return Text(f"{answer}  (unchanged)")
     return Text.assemble((base, "strike dim"), " → ", (answer, "bold"))
@@ -34,12 +34,12 @@ def terminal_table(portrait: Portrait, columns: Mapping[str, Sequence[object]]) 
 
 
 def notebook(answer: Answer) -> str:
-    """Return a decision as a notebook shows it: its candidates and its reasons."""
+    """Return the HTML of a decision for notebooks: its candidates and its reasons."""
     return f"<div>{html_table(portrait(answer))}<p>{escape(explain(answer))}</p></div>"
 
 
 def html_table(portrait: Portrait) -> str:
-    """Return an HTML table of the candidates: answer bold, a corrected answer struck out."""
+    """Return an HTML table of the candidates: the answer bold, a corrected one struck out."""
     left = "style='text-align:left'"
     heads = f"<th></th><th {left}>candidate</th><th>base</th><th>corrected</th>"
     rows = "".join(

@@ -1,4 +1,4 @@
-"""Variant: the rule with at most one component replaced, decided again from records alone."""
+"""Variant: decisions of the rule with one component replaced, computed from records alone."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -9,8 +9,8 @@ from jaxtyping import Int
 from lastword.records.readings import BASE, NAMES, OVERRIDING, Padded, Readings
 from lastword.rule.theta import Theta
 
-# Less than this between two candidates is rounding, in nats (method, section 9): where both prompts
-# end alike depth 0 reads the same twice.
+# Smaller differences between two candidates, in nats, are rounding (method, section 9). If both
+# prompts end alike, depth 0 has the same scores with and without the question.
 _MOVED = 1e-4
 
 
@@ -19,12 +19,12 @@ class Variant:
     """Algorithm 1 with at most one component replaced.
 
     Attributes:
-        candidate_space: Which items take method, section 4: those that d_eff sends there, all
-            (n = 2 too, with the three gates), or none.
-        dropped: Operators whose items fall to the base.
-        invariant: Read instead of every model's I(M); None reads I(M).
-        question_gate: True if an override stands only where the question moved its answer up
-            against the base's, at the depth that decides (method, section 14; ours).
+        candidate_space: Items in the candidate-space regime (method, section 4): those with
+            d_eff > tau_dim, all (including n = 2, with the three gates), or none.
+        dropped: Operators that are replaced by the base.
+        invariant: Value used instead of every model's I(M); None for I(M).
+        question_gate: True to apply an override only if the question raised its score relative to
+            the base's, at the deciding depth (method, section 14; ours).
     """
 
     theta: Theta = field(default_factory=Theta)
@@ -39,8 +39,8 @@ class VariantAnswers:
     """The answers of a variant on one cell.
 
     Attributes:
-        operators: Places in the table of operators [items].
-        scores: u, -inf beyond an item's candidates [items, candidates].
+        operators: The operator of each item, as a place in the table of operators [items].
+        scores: u in nats; -inf in the padding [items, candidates].
     """
 
     operators: Int[np.ndarray, " items"]
@@ -54,7 +54,7 @@ class VariantAnswers:
 
 
 def decide(readings: Readings, variant: Variant) -> VariantAnswers:
-    """Algorithm 1 under `variant` for all items of a cell."""
+    """Return the answers of Algorithm 1 under `variant`, for all items of a cell."""
     r, operators = readings, operators_of(readings, variant)
     u = np.select(
         [(operators == place)[:, None] for place in OVERRIDING],
@@ -66,7 +66,7 @@ def decide(readings: Readings, variant: Variant) -> VariantAnswers:
 
 
 def operators_of(r: Readings, variant: Variant) -> Int[np.ndarray, " items"]:
-    """Return the operator that answers each item, as places in the table of operators."""
+    """Return the operator of each item, as a place in the table of operators."""
     theta = variant.theta
     invariant = (
         r.invariant if variant.invariant is None else np.full_like(r.d_eff, variant.invariant)
@@ -87,13 +87,13 @@ def operators_of(r: Readings, variant: Variant) -> Int[np.ndarray, " items"]:
 
 
 def _gated(r: Readings, answers: VariantAnswers) -> VariantAnswers:
-    """Return the answers; an override stays only if the question favours it over the base."""
+    """Return the answers without the overrides that the question does not favour over the base."""
     base = np.where(r.present, r.base, -np.inf)
     new, old, item = answers.index, base.argmax(axis=1), np.arange(len(base))
     rises = np.select(
         [(answers.operators == place)[:, None] for place in OVERRIDING],
         [r.moved[place] for place in OVERRIDING],
     )
-    stands = (new == old) | (rises[item, new] - rises[item, old] > _MOVED)  # nan does not stand
+    stands = (new == old) | (rises[item, new] - rises[item, old] > _MOVED)  # False for nan
     operators = np.where(stands, answers.operators, BASE)
     return VariantAnswers(operators, np.where(stands[:, None], answers.scores, base))

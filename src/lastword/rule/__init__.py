@@ -1,1 +1,1 @@
-"""The method itself, pure: geometry, scorer, operators, router, decision. Start here."""
+"""The paper's method as pure functions: geometry, scorer, operators, router and answer."""

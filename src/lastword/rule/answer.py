@@ -1,4 +1,4 @@
-"""Answer: the scores and decision of one item, and every reason for them."""
+"""Answer: the scores and the decision of one item, with the gates that led to it."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from lastword.files.shorten import shorten
 from lastword.files.strict_json import strict
 from lastword.rule.geometry import Columns, Inputs, Scores, tied_first
 
-# The rule's reasons as they are if other scores decide.
+# These fields explain TRACE's decision; they are cleared if other scores decide.
 _NO_REASONS: dict[str, Any] = {
     "d_eff": math.nan,
     "gates": {},
@@ -28,14 +28,14 @@ Form = TypeVar("Form", bound="Answer")
 
 @dataclass(frozen=True)
 class Gate:
-    """One comparison of the rule; `None` where the decision did not need it (method, section 9)."""
+    """One comparison of the rule; `None` if the decision did not need it (method, section 9)."""
 
     value: float | bool | None
     threshold: float | bool
     holds: bool | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON form; a value that is not finite is a string."""
+        """Return the JSON form; a value that is not finite becomes a string."""
         return {"value": strict(self.value), "threshold": self.threshold, "holds": self.holds}
 
 
@@ -45,10 +45,10 @@ class Withheld:
 
     Attributes:
         rule: The rule that it fails, in words.
-        index: Place of the answer that TRACE wanted.
-        answer: That answer.
-        operator: Whose override it was.
-        scores: u, the scores that wanted it [candidates].
+        index: Place of TRACE's answer among the candidates.
+        answer: Text of that answer.
+        operator: The operator that chose it.
+        scores: u, the scores that rank it first, in nats [candidates].
     """
 
     rule: str
@@ -58,45 +58,45 @@ class Withheld:
     scores: Scores
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON form."""
+        """Return the JSON form."""
         return {field.name: strict(getattr(self, field.name)) for field in fields(self)}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Answer:
-    """The corrected choice among the candidates of one item; equal to itself alone.
+    """The corrected choice among the candidates of one item.
 
-    Its forms are written out in `records.decision` (JSON), `records.record` (rows),
-    `records.schema` (columns) and `service.schema` (the service's answer).
+    It is serialised by `records.decision` (JSON), `records.record` (rows), `records.schema`
+    (columns) and `service.schema` (the service's response). Instances compare by identity.
 
     Attributes:
         id: Name of the item.
         candidates: The candidates, as given.
-        truthful: Whether each candidate is right; None if unknown.
+        truthful: True for each candidate that is right; None without labels.
         index: Place of the corrected answer.
         base_index: Place of the model's answer.
-        tied: Whether the top score is shared.
-        regime: By d_eff against tau_dim (method, section 3).
+        tied: True if several candidates share the top score.
+        regime: `candidate-space` if d_eff > tau_dim, else `scalar` (method, section 3).
         method: `trace`; `base` under --shadow; the name of another correction.
         operator: `base`, `decisive`, `mix` or `early`; for other corrections, the method's name.
         d_eff: Effective trajectory dimension, Eq. 5; nan if not needed.
         invariant: I(M) of the model, Eq. 16.
-        scores: u, the scores that decide [candidates].
+        scores: u, the scores that decide, in nats [candidates].
         base_scores: b = S[:, L], mean log-probability per token in nats [candidates].
         gates: The regime's gates by name, in the order of the rule.
         decisive_layer: l*, Eq. 7; None if not needed.
         mixing: lambda, Eq. 17; None outside the mix branch.
         truncated: Prompt tokens dropped to fit the context.
         withheld: The override that the certificate did not allow.
-        deferred: Whether the certificate's threshold makes it abstain.
-        trajectory: S [candidates, 0..L]; nan where not read.
+        deferred: True if the certificate's threshold makes it abstain.
+        trajectory: S in nats [candidates, L + 1]; nan at depths that were not read.
         t_scores: t [candidates]; None if T was not read.
         t_readings: t by reading of the scorer [candidates]; empty unless all were read.
         blind_scores: b without the question; None without a blind prompt.
         blind_trajectory: S without the question; None unless read whole.
         blind_t_scores: t without the question; None like `blind_trajectory`.
         content_free_scores: b [content-free inputs, candidates]; None unless read.
-        methods: Scores of other corrections that were asked for; None if one does not apply.
+        methods: Scores of other corrections [candidates] by name; None if one does not apply.
     """
 
     id: str | None = None
@@ -128,9 +128,10 @@ class Answer:
     methods: Mapping[str, Scores | None] = field(default_factory=dict)
 
     def by(self: Form, method: str) -> Form:
-        """Return the decision of a peer that was asked too, without TRACE's gates.
+        """Return the decision by the scores of another correction, without TRACE's gates.
 
         Raises:
+            KeyError: The method was not computed (see `methods`).
             ItemError: The method does not apply to the item.
         """
         scores = self.methods[method]
@@ -140,11 +141,11 @@ class Answer:
         return self._decided_by(scores, method, _NO_REASONS | {"method": method})
 
     def as_base(self: Form) -> Form:
-        """Return the decision of the model's scores, as if nothing had been corrected."""
+        """Return the decision by the model's scores, without any correction."""
         return self._decided_by(self.base_scores, "base", _NO_REASONS | {"method": "base"})
 
     def withhold(self: Form, rule: str) -> Form:
-        """Return the model's answer in the place of the corrected one, which fails `rule`."""
+        """Return the model's answer instead of the corrected one, which fails `rule`."""
         override = Withheld(rule, self.index, self.answer, self.operator, self.scores)
         return self._decided_by(self.base_scores, "base", {"withheld": override})
 
@@ -165,23 +166,23 @@ class Answer:
 
     @property
     def corrected(self) -> bool:
-        """True if the corrected answer differs from the model's own."""
+        """True if the corrected answer differs from the model's."""
         return self.index != self.base_index
 
     @property
     def probabilities(self) -> Scores:
-        """Return softmax(u): candidate-restricted probabilities of the corrected scores."""
+        """softmax(u): the candidates' probabilities by the corrected scores, which sum to 1."""
         probabilities: Scores = softmax(self.scores)
         return probabilities
 
     @property
     def base_probabilities(self) -> Scores:
-        """Return softmax(b): candidate-restricted probabilities of the base scores."""
+        """softmax(b): the candidates' probabilities by the model's scores, which sum to 1."""
         probabilities: Scores = softmax(self.base_scores)
         return probabilities
 
     def __repr__(self) -> str:
-        """Return one line: the answer, whose it is, and its probability among how many."""
+        """Return one line: answer, operator, probability, and number of candidates."""
         whose = f"by {self.operator}"
         if self.withheld is not None:
             whose = f"{self.withheld.operator} withheld"

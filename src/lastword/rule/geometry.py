@@ -1,7 +1,8 @@
 """Geometry of a trajectory: centred window, effective dimension, margins, decisive layer.
 
-All in numpy and float64: trajectories are small, and every gate is compared in float64. What takes
-one item takes many with equally many candidates and depths too, an axis before theirs.
+Everything is numpy and float64: trajectories are small, and gates are compared in float64.
+Functions with a plural name take many items with equally many candidates and depths, stacked on a
+leading axis.
 """
 
 from collections.abc import Iterable
@@ -25,8 +26,8 @@ class Trajectory:
     """The cross-layer candidate trajectory of one item, as far as it has been read.
 
     Attributes:
-        scores: S, mean log-probability a token in nats, nan where unread [candidates, L + 1].
-        t: T's second reading of the candidates [candidates]; None where unread.
+        scores: S, mean log-probability per token in nats [candidates, L + 1]; nan if unread.
+        t: The scores by T, in nats [candidates]; None if unread.
     """
 
     scores: Columns
@@ -34,7 +35,7 @@ class Trajectory:
 
     @classmethod
     def at_end(cls, base: Scores, depth: int) -> "Trajectory":
-        """Return a trajectory of which depth L alone was read."""
+        """Return a trajectory with only depth L read."""
         scores = np.full((len(base), depth + 1), np.nan)
         scores[:, depth] = base
         return cls(scores)
@@ -57,8 +58,7 @@ class Trajectory:
 def effective_dimension(window: Columns) -> float:
     """Return d_eff = tr(C)^2 / tr(C^2), Eq. 5: participation ratio of the window's Gram matrix.
 
-    One candidate and a window that does not move relative to its mean give 1; two candidates give
-    exactly 1 (Proposition 1).
+    It is 1 for one candidate, for two (Proposition 1), and if all candidates have equal scores.
     """
     return float(effective_dimensions(window[None])[0])
 
@@ -70,7 +70,7 @@ def effective_dimensions(windows: Stacked) -> PerItem:
     X = windows - windows.mean(axis=1, keepdims=True)  # Eq. 4
     scale = np.abs(X).max(axis=(1, 2))
     still = scale == 0
-    # d_eff is scale-free; squares of squares are not safe from under- and overflow
+    # d_eff does not depend on the scale, but its fourth powers could over- or underflow.
     X = X / np.where(still, 1.0, scale)[:, None, None]
     C = X @ X.swapaxes(1, 2)
     squares = (C * C).sum(axis=(1, 2))
@@ -103,23 +103,24 @@ def entropies(trajectory: Trajectories) -> Float[np.ndarray, "*items depths"]:
 
 
 def decisiveness(trajectory: Trajectories, eps_H: float) -> Float[np.ndarray, "*items depths"]:
-    """Return D_l = m_l / (H_l + eps_H), Eq. 7: sharpness a unit of entropy."""
+    """Return D_l = m_l / (H_l + eps_H), Eq. 7: margin per unit of entropy."""
     return margins(trajectory) / (entropies(trajectory) + eps_H)
 
 
 def decisive_layer(trajectory: Columns, eps_H: float) -> int:
-    """Return l* = argmax of D_l over depths 1..L, Eq. 7; the lowest depth on ties."""
+    """Return l*, the depth of 1..L with the largest D_l, Eq. 7; the lowest one on ties."""
     return int(decisive_layers(trajectory[None], eps_H)[0])
 
 
 def decisive_layers(trajectories: Stacked, eps_H: float) -> Int[np.ndarray, " items"]:
     """Return l* of many items with equally many candidates."""
+    # Depth 0 is left out (Eq. 7): no block has run there, so it holds almost nothing of the prompt.
     layers: np.ndarray = 1 + decisiveness(trajectories[..., 1:], eps_H).argmax(axis=-1)
     return layers
 
 
 def log_margin_ratio(window: Columns, last: Scores, delta_r: float) -> float:
-    """Return g_logr, Eq. 8: log of the window's largest margin over depth L's; -inf for log 0."""
+    """Return g_logr, Eq. 8: log of the window's largest margin over depth L's; may be -inf."""
     return float(log_margin_ratios(window[None], last[None], delta_r)[0])
 
 

@@ -1,8 +1,8 @@
-"""Algorithm 1: geometry and I(M) choose the operator, and say why.
+"""Algorithm 1: geometry and I(M) choose the operator that corrects an item.
 
-The router reads nothing itself. Asked with a trajectory that is only partly read it answers with
-the step that is still needed; asked again with that it decides. Reading everything first gives the
-same decision.
+The router does not run the model. Given a trajectory that is only partly read, it returns the
+next step to read; called again with that step read, it decides. Reading everything first gives
+the same decision.
 """
 
 import math
@@ -24,7 +24,7 @@ class Ruling:
     """The decision of Algorithm 1 for one trajectory.
 
     Attributes:
-        regime: By d_eff against tau_dim.
+        regime: `candidate-space` if d_eff > tau_dim, else `scalar`.
         d_eff: Effective trajectory dimension, Eq. 5.
         correction: The operator's scores and gates.
     """
@@ -41,7 +41,7 @@ class Ruling:
         invariant: float,
         **others: Any,
     ) -> Form:
-        """Return the answer among these candidates, with everything that it was made of."""
+        """Return the answer among these candidates, with its scores, gates and trajectory."""
         correction, tied = self.correction, tied_first(self.correction.scores)
         return form(
             candidates=tuple(candidates),
@@ -64,29 +64,28 @@ class Ruling:
 
 
 def choose(d_eff: float, invariant: float, theta: Theta) -> str:
-    """Return the operator whose gates decide: by the item's d_eff, then by the model's I(M)."""
+    """Return the name of the operator, chosen by the item's d_eff and then the model's I(M)."""
     if d_eff > theta.tau_dim:
         return "decisive"
     return "mix" if invariant > theta.tau_I else "early"
 
 
 def next_step(trajectory: Trajectory, invariant: float, theta: Theta) -> Step | Ruling:
-    """Return the next reading that is needed, or the verdict."""
-    # Each stage needs more read than the one before, and returns the step if that is not there yet:
-    # 1. one candidate: depth L, and there is nothing to correct;
-    # 2. the geometry of the window, d_eff; of two candidates it is 1 whatever they score, so that
-    #    nothing has to be read for it;
-    # 3. the operator that d_eff and I(M) choose, which reads depths and T for its gates, perhaps
-    #    in several steps, and answers with the base's scores where one of them fails.
+    """Return the next step to read, or the ruling."""
+    # Each stage needs more readings than the one before, and returns a step if they are missing:
+    # 1. One candidate: depth L. There is nothing to correct.
+    # 2. The geometry of the window, d_eff. With two candidates it is always 1, so nothing is read.
+    # 3. The operator that d_eff and I(M) choose. It reads depths and T for its gates, perhaps in
+    #    several steps, and returns the base's scores if a gate fails.
     candidates, depth = len(trajectory.scores), trajectory.depth
-    if candidates == 1:  # one candidate is answered as itself
+    if candidates == 1:
         return OPERATORS["base"].needs(trajectory, theta) or Ruling(
             "scalar", 1.0, OPERATORS["base"].correct(trajectory, theta)
         )
     window = theta.window(depth)
     if candidates > 2 and (step := unread(trajectory, [*window, depth])):
         return step
-    d_eff = effective_dimension(trajectory.scores[:, window])  # 1 for two candidates, unread or not
+    d_eff = effective_dimension(trajectory.scores[:, window])  # 1 for two candidates, even unread
     name = choose(d_eff, invariant, theta)
     if step := OPERATORS[name].needs(trajectory, theta):
         return step
@@ -100,18 +99,21 @@ def next_step(trajectory: Trajectory, invariant: float, theta: Theta) -> Step | 
 def answers_by_reading(
     S: Columns, readings: Mapping[str, Scores], invariants: Iterable[float], theta: Theta
 ) -> dict[str, int]:
-    """Return the place that each reading of the paper chooses: of T, and of I(M).
+    """Return the candidate that each reading of the paper chooses, as a place.
+
+    The paper leaves details of T and of I(M) open; a reading settles them one way.
 
     Args:
         S: The whole trajectory.
         readings: t by reading of the scorer.
-        invariants: I(M) as the run has it, and by its other readings.
-        theta: Constants of the rule; its switches of the readings do not count.
+        invariants: I(M) of the run, and by its other readings; nan is ignored.
+        theta: Constants of the rule; its switches of the readings are ignored.
 
     Returns:
-        By name: `floor-anchor` and the like where I(M) chooses `mix`, and `early`. Where d_eff
-        sends the item to the candidate space, all of them choose alike.
+        Place by name: `floor-anchor` and so on if a value of I(M) chooses `mix`, and `early` if
+        one chooses that. All are equal for an item in the candidate-space regime.
     """
+    # Only the side of tau_I matters to the rule, so one value of I(M) stands for each side.
     values = [value for value in invariants if not math.isnan(value)]
     mixing = next((value for value in values if value > theta.tau_I), None)
     falling = next((value for value in values if value <= theta.tau_I), None)
@@ -131,16 +133,17 @@ def settle(
     ask: Callable[[int], Step | T],
     read: Callable[[Sequence[int], Step], None],
 ) -> list[T]:
-    """Read for all items, step by step, until each has a verdict; return the verdicts.
+    """Read all items step by step until each has a result, and return the results in order.
 
     Args:
         count: Number of items.
-        ask: Function that returns an item's next step (`next_step`), its verdict or an error.
+        ask: Function that returns an item's next step (see `next_step`) or its result.
         read: Function that reads a step for some items, before `ask` is called for them again.
     """
     verdicts: dict[int, T] = {}
     pending = list(range(count))
     while pending:
+        # Items that need the same step are read together, in one pass of the head.
         steps: dict[Step, list[int]] = {}
         for item in pending:
             answer = ask(item)

@@ -1,7 +1,7 @@
 """T, the trajectory scorer: a second reading of the candidates, token by token across depths.
 
-A token's logit at the last depth is mixed with its mean over anchor depths, the more the better its
-support grew across the feature depths (method, section 5).
+A token's logit at the last depth is mixed with its mean over the anchor depths. The mean's weight
+grows with the evidence that the token gained support across the feature depths (method, section 5).
 """
 
 import math
@@ -23,12 +23,12 @@ LogZ = dict[int, Float[Tensor, "rows 1"]]
 
 
 class Scorer:
-    """T for a model of one depth and vocabulary.
+    """T for models of one depth and vocabulary size.
 
     Args:
         theta: Constants and switches.
         depth: L, the number of blocks.
-        vocabulary: V, the rows of the output head.
+        vocabulary: V, the number of rows of the output head.
 
     Attributes:
         depths: The depths whose logits T needs: A, G and L, ascending.
@@ -52,7 +52,7 @@ class Scorer:
         return F.log_softmax(self.mixed_logits(tile), dim=-1)[tile.row, tile.token]
 
     def mixed_logits(self, tile: Tile) -> Logits:
-        """Return z_T = (1 - alpha) z_L + alpha zbar, Eq. 12, of all rows of a tile."""
+        """Return z_T = (1 - alpha) z_L + alpha zbar, Eq. 12, for all rows of a tile."""
         return torch.cat(
             [
                 self._mixed(
@@ -68,8 +68,8 @@ class Scorer:
         omega = self.recurring(logits)
         outside = self._alpha_outside()
         mixed = torch.add(z_L, shift, alpha=outside)
-        # Beyond a non-empty Omega alpha is one number: on the CPU the evidence is worked out inside
-        # alone. Elsewhere asking where that is would wait for the device.
+        # Outside a non-empty Omega alpha is constant, so the CPU computes the evidence only inside
+        # it. On a GPU, finding those places would wait for the device and cost more than it saves.
         sparse = omega.any(dim=-1) & (self.theta.outside != "clip")
         if answers_at_once(sparse) and sparse.any():
             rows = sparse.nonzero()[:, 0]
@@ -88,7 +88,7 @@ class Scorer:
     def _evidence_at(
         self, logits: dict[int, Logits], log_z: LogZ, at: tuple[Tensor | slice, ...]
     ) -> Float[Tensor, "some tokens"]:
-        """Return h of some tokens of some rows; `at` indexes rows and, if not all, tokens."""
+        """Return h at the places `at`: an index of rows, or of rows and tokens."""
         return self.evidence(
             torch.stack([logits[g][at] - log_z[g][at[0]].flatten(1) for g in self.features])
         )
@@ -115,7 +115,8 @@ class Scorer:
         if count < 2:
             return h
         rises = p[1:] - p[:-1]
-        slope = torch.zeros_like(h)  # least squares over equal steps from 0 to 1
+        # The feature depths count as equal steps from 0 to 1 (least-squares slope).
+        slope = torch.zeros_like(h)
         for j, values in enumerate(p):
             slope.add_(values, alpha=12 * (j - (count - 1) / 2) / (count * (count + 1)))
         h += a_s * slope.clamp(min=0)
@@ -130,17 +131,17 @@ class Scorer:
         return share + self.theta.lambda_0 if self.theta.floor == "anchor" else share
 
     def _alpha_outside(self) -> float:
-        """Return alpha of a token outside a non-empty Omega, unless it is clipped."""
+        """Return alpha of a token outside a non-empty Omega; not used if `outside` is `clip`."""
         if self.theta.outside == "final":
             return 0.0
         return float(self.alpha(torch.zeros(1, 1, dtype=torch.float64)))
 
 
 class ScorerReadings:
-    """All readings of T that the paper leaves open, with what they share computed once a tile.
+    """All readings of T that the paper leaves open. Shared parts are computed once per tile.
 
     Args:
-        scorer: T; its own reading is among them.
+        scorer: T, by one of the readings.
         theta: Its constants.
 
     Attributes:
@@ -171,6 +172,8 @@ class ScorerReadings:
         for rows in tile.strips():
             logits = {depth: z[rows] for depth, z in tile.logits.items()}
             log_z = {depth: values[rows] for depth, values in tile.log_z.items()}
+            # Targets of other strips are computed too and dropped: shapes that depend on the data
+            # would wait for the device.
             row = tile.row - rows.start
             inside = (row >= 0) & (row < len(logits[self._scorer.last]))
             at = row.clamp(0, len(logits[self._scorer.last]) - 1), tile.token
@@ -196,8 +199,8 @@ class ReadingScorer:
     """One reading of T as a token scorer.
 
     Attributes:
-        readings: All of them, computed together.
-        name: Which one.
+        readings: All readings; they are computed together.
+        name: The name of this one.
         depths: Depths whose logits it needs.
     """
 
@@ -207,12 +210,13 @@ class ReadingScorer:
     raw_depths: tuple[int, ...] = ()
 
     def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
-        """Return its score of each predicted token of a tile, in nats."""
+        """Return the score of each predicted token of a tile, in nats."""
         return tile.once("readings of T", lambda: self.readings.log_probs(tile))[self.name]
 
 
 def top_k(logits: Logits, k: int) -> Bool[Tensor, "rows vocab"]:
-    """Return which tokens are among the k largest; ties at the k-th place go to the lowest ids."""
+    """Return True for the k largest logits per row; ties at the k-th go to the lowest token ids."""
+    # topk does not define which of tied tokens it returns, so only its threshold is used.
     threshold = logits.topk(k, dim=-1, sorted=False).values.amin(dim=-1, keepdim=True)
     among = logits >= threshold
     crowded = _rows_where(among.sum(dim=-1, dtype=torch.int32) > k)
@@ -224,17 +228,17 @@ def top_k(logits: Logits, k: int) -> Bool[Tensor, "rows vocab"]:
 
 
 def answers_at_once(tensor: Tensor) -> bool:
-    """Return True if a tensor is on the CPU, so that reading it waits for no device."""
+    """Return True if a tensor is on the CPU, so that reading a value does not wait for a device."""
     return tensor.device.type == "cpu"
 
 
 def _rows_where(condition: Bool[Tensor, " rows"]) -> Tensor | slice:
-    """Find the rows at which a condition holds; all rows where asking would wait for a device."""
+    """Return the rows where a condition holds; all rows if finding them would wait for a device."""
     return condition.nonzero()[:, 0] if answers_at_once(condition) else slice(None)
 
 
 def _members(omega: Bool[Tensor, "rows vocab"]) -> Int[Tensor, "rows tokens"]:
-    """List each row's members, its first again where other rows have more; none is empty."""
+    """Return each row's members, padded with its first. No row may be empty."""
     row, token = np.divmod(np.flatnonzero(omega.numpy()), omega.shape[1])
     counts = np.bincount(row)[:, None]
     place = np.arange(counts.max())
@@ -245,7 +249,7 @@ def _members(omega: Bool[Tensor, "rows vocab"]) -> Int[Tensor, "rows tokens"]:
 def _rescale(
     h: Float[Tensor, "rows tokens"], over: Bool[Tensor, "rows tokens"]
 ) -> Float[Tensor, "rows tokens"]:
-    """Return h~: min-max of h over the tokens of `over`, clipped to [0, 1]; 0 where max = min."""
+    """Return h~: h scaled so that its range over `over` is [0, 1], and clipped; 0 if max = min."""
     low = h.masked_fill(~over, torch.inf).amin(dim=-1, keepdim=True)
     high = h.masked_fill(~over, -torch.inf).amax(dim=-1, keepdim=True)
     spread = high - low

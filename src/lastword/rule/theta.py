@@ -1,7 +1,7 @@
-"""Theta: every constant and switch of the method, frozen, and the depths that follow from them.
+"""Theta: every constant and switch of the method, and the depths that follow from them.
 
-Depth is counted once, here: depth 0 is the input of block 0, depth l the output of block l-1,
-depth L the output of the last block, before the final norm.
+Depths are counted as here everywhere: depth 0 is the input of block 0, depth l the output of
+block l-1, and depth L the output of the last block, before the final norm.
 """
 
 import math
@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from lastword.errors import ThetaError, UnsupportedModelError
 
-# Fractions of a depth are floating point: 0.2692 * 26 = 6.9992 is meant to be 7.
+# Depths are products of floating-point fractions: floor(0.29 * 100) has to be 29, not 28.
 _ROUNDING = 1e-6
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ class ScorerTheta:
 
     @property
     def reading(self) -> str:
-        """Name of the reading of the paper: `floor-anchor`, as records have it."""
+        """The name of this reading of the paper, as in records: `floor-anchor`."""
         return f"{self.outside}-{self.floor}"
 
 
@@ -50,7 +50,7 @@ class InvariantTheta:
 
 @dataclass(frozen=True)
 class TokensTheta:
-    """How prompt and candidate are joined (method, section 2)."""
+    """Switch of how prompt and candidate are joined (method, section 2)."""
 
     join: Literal["text", "ids"] = "text"
 
@@ -80,7 +80,7 @@ class Theta:
     tokens: TokensTheta = field(default_factory=TokensTheta)
 
     def __post_init__(self) -> None:
-        """Refuse values that have no meaning."""
+        """Refuse values outside their range."""
         end = 1.0 if self.rho_plus is None else self.rho_plus
         _check(0 <= self.rho_minus < end <= 1, "0 <= rho_minus < rho_plus <= 1")
         _check(0 <= self.rho_e <= self.rho_m < 1, "0 <= rho_e <= rho_m < 1")
@@ -98,7 +98,7 @@ class Theta:
         return not 0 < self.eta <= 1
 
     def window(self, depth: int) -> range:
-        """Interior window l_minus <= l < l_plus of `depth` blocks (Eq. 3; method, section 3).
+        """Return the interior window l_minus <= l < l_plus of `depth` blocks (Eq. 3).
 
         Raises:
             UnsupportedModelError: The window is empty: the model is too shallow.
@@ -117,23 +117,23 @@ class Theta:
         return tuple(sorted({depth_of(f, depth) for f in self.scorer.anchors}))
 
     def feature_depths(self, depth: int) -> tuple[int, ...]:
-        """G: the feature depths of the scorer, ascending, without repeats (method, section 5)."""
+        """Return G, the scorer's feature depths, ascending, without repeats (method, section 5)."""
         return tuple(sorted({depth_of(f, depth) for f in self.scorer.features}))
 
     def invariant_blocks(self, depth: int) -> tuple[int, int]:
-        """Blocks e and m, counted from 0, whose projections I(M) reads (method, section 7)."""
+        """Return e and m, the blocks whose projections I(M) reads, from 0 (method, section 7)."""
         e, m = _floor(self.rho_e, depth), _floor(self.rho_m, depth)
         if self.invariant.block == "depth":
             e, m = max(e - 1, 0), max(m - 1, 0)
         return e, m
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain nested dictionary, as recorded in a run and printed with a result."""
+        """Return a plain nested dictionary, as recorded in a run and printed with a result."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Theta":
-        """Theta from a nested dictionary of overrides.
+        """Return Theta with the overrides of a nested dictionary.
 
         Raises:
             ThetaError: An unknown name, a wrong type or a value outside its range.
@@ -142,10 +142,10 @@ class Theta:
 
     @classmethod
     def from_toml(cls, path: str | Path) -> "Theta":
-        """Theta from a TOML file of overrides (`tau_dim = 1.01`, `[scorer] outside = "clip"`).
+        """Return Theta with the overrides of a TOML file, such as `tau_dim = 1.01`.
 
         Raises:
-            ThetaError: The file is missing or not TOML, or as `from_dict`.
+            ThetaError: The file is missing or not TOML, or as in `from_dict`.
         """
         try:
             values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -159,7 +159,7 @@ def _floor(fraction: float, depth: int) -> int:
 
 
 def depth_of(fraction: float, depth: int) -> int:
-    """Depth of a fraction: min(L, ceil(f L)) in a model of `depth` blocks (method, section 5)."""
+    """Return min(L, ceil(f L)), the depth at a fraction f of `depth` blocks (method, section 5)."""
     return min(depth, math.ceil(fraction * depth - _ROUNDING))
 
 

@@ -1,7 +1,7 @@
-"""Tile: what a token scorer is given, and what it is: T, and TRACE's peers.
+"""Token scorers (T and other methods), and the tiles of logits that they read.
 
-A token scorer needs the logits of whole vocabularies at several depths. They exist for one tile of
-rows at a time; whoever reads them out makes the tile and hands it to every scorer.
+A token scorer needs the logits of the whole vocabulary at several depths. They fit in memory for
+a few rows only, so the readout computes them tile by tile, and gives each tile to every scorer.
 """
 
 from collections.abc import Callable, Hashable
@@ -15,8 +15,8 @@ from torch import Tensor
 T = TypeVar("T")
 Logits = Float[Tensor, "rows vocab"]
 
-# Logits of one strip of a tile: several tensors of this size fit a core's cache; on a GPU they are
-# small beside the tile.
+# Logits per strip of a tile. On the CPU several tensors of this size fit into a core's cache; on a
+# GPU they are small compared with the tile.
 STRIP_LOGITS = 2**19
 STRIP_LOGITS_CUDA = 2**24
 
@@ -26,12 +26,12 @@ class Tile:
     """The logits of a few rows and values derived from them.
 
     Attributes:
-        logits: z_l by depth, float32.
-        log_z: log-sum-exp of z_l over the vocabulary, by depth.
-        raw: Logits of depths read without the final norm.
-        row: Row of each predicted token.
-        token: The predicted tokens.
-        notes: What scorers worked out of this tile, for one another.
+        logits: z_l by depth, float32 [rows, vocab].
+        log_z: log-sum-exp of z_l over the vocabulary, by depth [rows, 1].
+        raw: Logits by depth without the final norm [rows, vocab].
+        row: Row of each predicted token [targets].
+        token: The predicted tokens [targets].
+        notes: Results that scorers share, by key; see `once`.
     """
 
     logits: dict[int, Logits]
@@ -49,7 +49,7 @@ class Tile:
         return result
 
     def raw_log_z(self, depth: int) -> Float[Tensor, "rows 1"]:
-        """Return log-sum-exp of a depth's logits without the final norm."""
+        """Return the log-sum-exp of a depth's logits without the final norm."""
         return self.once(("raw_log_z", depth), lambda: self._log_z(self.raw[depth]))
 
     def _log_z(self, logits: Logits) -> Float[Tensor, "rows 1"]:
@@ -57,7 +57,7 @@ class Tile:
         return torch.cat(parts)
 
     def strips(self) -> list[slice]:
-        """Return the rows in strips, so that what is worked out of them stays small."""
+        """Return slices of rows that are small enough to keep intermediate tensors small."""
         logits = next(iter((self.raw or self.logits).values()))
         rows, vocabulary = logits.shape
         size = max(1, (STRIP_LOGITS_CUDA if logits.is_cuda else STRIP_LOGITS) // vocabulary)
@@ -66,12 +66,7 @@ class Tile:
 
 @runtime_checkable
 class TokenScorer(Protocol):
-    """A score of predicted tokens that needs whole vocabularies at several depths: T and its peers.
-
-    Attributes:
-        depths: Depths whose logits it needs.
-        raw_depths: Depths whose logits it needs without the final norm.
-    """
+    """A score of predicted tokens by the logits of whole vocabularies at several depths."""
 
     @property
     def depths(self) -> tuple[int, ...]:
@@ -82,4 +77,4 @@ class TokenScorer(Protocol):
         """Depths whose logits the scorer needs without the final norm."""
 
     def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
-        """Return its score of each predicted token of a tile, in nats."""
+        """Return the score of each predicted token of a tile, in nats."""

@@ -1,1 +1,1 @@
-"""From a table of labelled examples to a verdict: does a correction help on this job?"""
+"""Runs `try`: tests on a table of labelled examples what improves a model's answers."""

@@ -1,4 +1,4 @@
-"""Reading ahead: what a model says of texts is kept, so that nobody waits for it later."""
+"""ReadAhead: computes and caches states and decisions before they are needed."""
 
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
@@ -21,14 +21,14 @@ from lastword.text.tokens import EncodedItem
 if TYPE_CHECKING:
     from lastword.text.passages import Passage
 
-BASE = Scope("base", "base")  # the model's scores of the options, with the text and without
+BASE = Scope("base", "base")  # the model's scores of the options, with and without the text
 
 
 class ReadAhead(Tracer):
-    """A tracer that keeps the states and decisions of each text, and reads no text twice.
+    """A tracer that caches the states and decisions of each text.
 
     Args:
-        tracer: The model; its weights stay as they are.
+        tracer: The model. Its weights must not change.
     """
 
     def __init__(self, tracer: Tracer) -> None:
@@ -40,9 +40,9 @@ class ReadAhead(Tracer):
     def read(
         self, texts: Sequence[str], question: Choice, template: Template, scope: Scope = BASE
     ) -> None:
-        """Read some texts: every depth for a probe, and what the scope wants of the options.
+        """Cache some texts: their states at every depth, and their decisions in a scope.
 
-        Texts that cannot be read are passed over; whoever needs them later gets the error.
+        Texts that cannot be read are skipped; their error is raised when they are used.
         """
         items = [
             item_of(text, question, template, blind=True, content_free=bool(scope.methods))
@@ -57,6 +57,7 @@ class ReadAhead(Tracer):
 
     def pooled(self, passages: "Sequence[Passage]", depths: Sequence[int]) -> Pooled:
         """Return the mean states of passages at some depths; see `Tracer.pooled`."""
+        # All depths are read whichever are requested: a later call may need the others.
         if new := [one for one in dict.fromkeys(passages) if one not in self._states]:
             self._states |= zip(
                 new, super().pooled(new, range(self.profile.depth + 1)), strict=True
@@ -78,5 +79,5 @@ class ReadAhead(Tracer):
 
 
 def _key(encoded: EncodedItem, scope: Scope) -> Hashable:
-    """Return what a decision depends on; what is read without the text is the same for all."""
+    """Return the cache key of a decision; prompts without the text are the same for all items."""
     return encoded.prompt.branches, scope.read, tuple(scope.methods)

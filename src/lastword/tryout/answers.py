@@ -1,4 +1,4 @@
-"""Answers of a model to labelled items, as records in memory; a folder may keep them too."""
+"""Makes the records of a model's answers to labelled items, in memory and in a folder."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from lastword.methods.contract import Method
     from lastword.tryout.labels import Labels
 
-_WINDOW = 2048  # items that are planned together
+_WINDOW = 2048  # number of items that are planned together
 
 
 def describe(
     decider: "Decider", labels: "Labels", template: Template, methods: "Mapping[str, Method]"
 ) -> RunInfo:
-    """Return the run of labelled items on a model, as `run.json` has it."""
+    """Return the run of labelled items on a model, as in `run.json`."""
     described = decider.describe()
     info: RunInfo = strict(
         {
@@ -58,20 +58,20 @@ def answer(
     root: Folder | None = None,
     advance: Callable[[int], None] = lambda done: None,
 ) -> Cell:
-    """Return the records of every item, read at every depth with its text and without.
+    """Return the records of every item, read at every depth with and without its text.
 
     Args:
         decider: The model.
         items: The items.
-        info: The run that they are.
-        methods: Peers that score the items too.
-        root: Folder that keeps the records under a folder of the run. Records that are there
-            already are not made again.
+        info: Their run.
+        methods: Other methods that score the items.
+        root: Folder that stores the records, in a folder per run. Records in it are not computed
+            again.
         advance: Called with the number of items done since the last call.
 
     Raises:
-        RecordError: The folder holds another run, or cannot be written.
-        RunLockedError: Another process writes there.
+        RecordError: The folder has another run, or cannot be written.
+        RunLockedError: Another process writes to it.
     """
     scope, pace = decider.scope("all", "all", methods), Pace()
 
@@ -81,7 +81,7 @@ def answer(
         return plan_groups(decider, dict(zip(places, encoded, strict=True)))
 
     def records(group: int, places: Sequence[int]) -> Sequence[Row]:
-        """Answer the first of some items of a group, as many as the pace allows."""
+        """Answer the first items of a group, as many as the pace allows."""
         where = {p: Place(info["benchmark"], None, p, group) for p in places}
         encoded = decider.encode([items[p] for p in places])
         batch = dict(zip(places, encoded, strict=True))

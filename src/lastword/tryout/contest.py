@@ -1,8 +1,8 @@
-"""Contest of what can be fitted to labels: probes, a bag of words, the embeddings alone.
+"""Contest of the methods that are fitted to labels: probes, a bag of words, embeddings alone.
 
-Accuracies side by side are cross-fitted: a fit on other groups of texts answers each text. The
-certified probe is not cross-fitted: half of the labels make it and the other half test it. The
-first half also chooses its kind. A costlier kind has to gain more there than chance would.
+The accuracies that are compared are cross-fitted: each text is answered by a fit to other groups.
+The certified probe is fitted to one half of the labels and tested on the other half. The first half
+also chooses the kind of probe; a more expensive kind has to gain more there than chance would.
 """
 
 import time
@@ -61,30 +61,30 @@ if TYPE_CHECKING:
 
 ALONE, STACKED = "probe", "probe+model"
 WORDS, DEPTH_0, LARGEST = "bag of words", "words' embeddings", "largest class"
-CONSTANT = "cheapest answer"  # to all texts, in place of the largest class
+CONSTANT = "cheapest answer"  # one answer to all texts; replaces the largest class under a cost
 CONSTANTS = (LARGEST, CONSTANT)
 SIMPLE = (*CONSTANTS, WORDS)  # baselines that a verdict may recommend in place of the model
-_SOURCE = "of "  # before the name of a source of states, until it has a probe
+_SOURCE = "of "  # prefix of a source of states, replaced by the name of its probe
 UNREAD = "fitted without the text"
 FOLDS = 5
-_COUNTED = 16  # texts whose cost is counted
-_FITS = 10  # fits of every depth: of the folds, the half, all labels, and the rest together
+_COUNTED = 16  # number of texts from which the cost is estimated
+_FITS = 10  # fits of every depth: per fold, half of the labels, all labels, and the curve
 
 Right = Bool[np.ndarray, " texts"]
 
 
 @dataclass(frozen=True, eq=False)
 class Entrant:
-    """A probe that is tested, and runs.
+    """A probe that is tested, and can be certified.
 
     Attributes:
-        probe: Fitted to other texts than those that test it.
+        probe: The probe, fitted to other texts than those that test it.
         tested: True for the texts that test it [texts].
         right: True where it is right; meaningless for texts that do not test it [texts].
-        cost: Multiplications of an answer over those of the model's answer, which is included if
-            the probe is unsure.
-        fraction: Share of the labelled groups that made it.
-        likeness: Its likeness values of the texts that test it; empty if it reads no state.
+        cost: Mean multiplications per answer, relative to the model's answer. It includes the
+            model where the probe is uncertain.
+        fraction: Share of the labelled groups that it was fitted to.
+        likeness: Conformal p-values of the texts that test it; empty if it reads no state.
         likely: Per text that tests it, the options' probabilities and the place of the right one.
         answers: Its answers [texts]; None if options differ by text.
         auc: Area under the ROC curve of the model and of the probe, on the texts that test it; None
@@ -103,7 +103,7 @@ class Entrant:
 
     @property
     def mark(self) -> Mark:
-        """Return what names the probe in its certificate."""
+        """The description of the probe in its certificate."""
         state, question = self.probe.state, question_digest(self.probe.question)
         depth, pooling = (None, None) if state is None else (state.depth, state.pooling)
         return Mark(self.probe.digest, question, SEED, self.fraction, depth, pooling)
@@ -111,7 +111,7 @@ class Entrant:
     def gains(
         self, objective: Objective | None, truths: np.ndarray, before: np.ndarray
     ) -> np.ndarray | None:
-        """Return what it gains on an objective over other answers, on the texts that test it."""
+        """Return the gain over other answers per text that tests it; None for accuracy."""
         if objective is None or self.answers is None:
             return None
         right = truths[self.tested].tolist()
@@ -127,16 +127,16 @@ class Contest:
     """Results of probes and their controls on the same labels.
 
     Attributes:
-        entrants: The probe that one half of the labels makes.
+        entrants: The probe fitted to one half of the labels.
         crossed: Cross-fitted answers of probes and baselines, by name [texts].
         by_depth: Leave-one-out accuracy of a probe per depth [depths]; empty if options differ by
             text.
         curve: Number of labels and leave-one-out accuracy with a quarter, a half and all of them,
             at the depth that is best with all.
-        refit: Fits a probe of the first entrant's kind to all labels, once.
+        refit: Function that fits a probe of the first entrant's kind to all labels; cached.
         base: Answers of the model [texts]; empty if options differ by text.
-        baselines: Answers of the largest class and the bag of words, both of the labels that made
-            the entrants, by name [texts].
+        baselines: Answers of the largest class and the bag of words by name [texts], both fitted
+            to the labels of the entrants.
     """
 
     entrants: tuple[Entrant, ...]
@@ -148,20 +148,19 @@ class Contest:
     baselines: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def entrant(self, method: str | None) -> Entrant:
-        """Return the probe of that method, or the first if there is none."""
+        """Return the entrant with this name, or the first one if there is none."""
         return next((one for one in self.entrants if one.probe.name == method), self.entrants[0])
 
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """Labelled texts of a try, and how the model reads them.
+    """Labelled texts of a trial, with their records and settings.
 
     Attributes:
-        groups: The group of each text; one group is never on both sides of a fit.
+        groups: The group of each text; a group is never on both sides of a split.
         cell: The records of the texts.
-        template: Writes the prompts.
-        readers: Sentence encoders that take part, alone and beside the model's probe.
-        objective: What probes are fitted and chosen for; None for accuracy.
+        readers: Sentence encoders that take part, alone and combined with the model's probe.
+        objective: The objective that probes are fitted and chosen for; None for accuracy.
     """
 
     texts: Sequence[str]
@@ -175,31 +174,26 @@ class Material:
 
     @property
     def made(self) -> Right:
-        """True for the texts that make the entrants; the others test them."""
+        """True for the texts that the entrants are fitted to; the others test them [texts]."""
         return fit_part(self.groups, FRACTION, SEED)
 
     @property
     def folds(self) -> Folds:
-        """The fold of each text."""
+        """The fold of each text [texts]."""
         return random_folds(self.groups, FOLDS, SEED)
 
 
 def hold(tracer: "Tracer", material: Material) -> Contest | None:
-    """Hold the contest: of state probes if all texts have one question, else trajectory probes.
+    """Run the contest: of state probes if all texts have one question, else trajectory probes.
 
-    Returns:
-        None if there are too few labels for a probe.
+    The result is None if there are too few labels for a probe.
     """
     one = all(question == material.questions[0] for question in material.questions)
     return (_by_state if one else _by_trajectory)(tracer, material, material.made)
 
 
 def policy_of(tracer: "Tracer", material: Material) -> Probe | None:
-    """Return the probe of all labels, of the kind that one half of them chooses.
-
-    Returns:
-        None if there are too few labels for a probe.
-    """
+    """Fit the probe to all labels, of the kind that one half chooses; None for too few labels."""
     if not _halves(material, material.made):
         return None
     labelled = _labelled(tracer, material)
@@ -208,7 +202,7 @@ def policy_of(tracer: "Tracer", material: Material) -> Probe | None:
 
 
 def fitting(tracer: "Tracer", labels: int, classes: int) -> float:
-    """Estimate the seconds of all fits of state probes, from one fit of one depth."""
+    """Estimate the seconds for all fits of state probes, from one fit at one depth."""
     noise = np.random.default_rng(SEED).normal(size=(labels, 1, 1, tracer.profile.width))
     start = time.perf_counter()
     fit_state(noise, [str(i % classes) for i in range(labels)], poolings=POOLINGS[:1])
@@ -245,7 +239,7 @@ def _labelled(tracer: "Tracer", material: Material) -> "_Labelled":
 
 
 def _halves(material: Material, made: Right) -> bool:
-    """Return True if both halves of the labels are enough for a probe."""
+    """Return True if each half of the labels is enough for a probe."""
     return _enough(material.truths, made) and _enough(material.truths, ~made)
 
 
@@ -267,11 +261,11 @@ class _Threshold:
 
 @dataclass(frozen=True, eq=False)
 class _Fits:
-    """The best probe of one source or two, and the stacked one over it.
+    """The best state probe, and a stacked probe that combines it with the model's scores.
 
     Attributes:
-        thresholds: Of the two.
-        stack_wins: True if the stacked one is more accurate than the other by more than chance.
+        thresholds: The thresholds of the two.
+        stack_wins: True if the stacked probe gains more than one standard error over the other.
     """
 
     best: StateFit
@@ -282,7 +276,15 @@ class _Fits:
 
 @dataclass(frozen=True, eq=False)
 class _Labelled:
-    """Labelled texts of one question, with their states and scores."""
+    """Labelled texts of one question, with their states and scores.
+
+    Attributes:
+        truths: The right option of each text [texts].
+        states: The model's pooled states [texts, depths, poolings, width].
+        encoded: Each encoder's states by its name [texts, depths, 1, width].
+        base: The model's scores in nats [texts, options].
+        blind: The model's scores without the text in nats [texts, options].
+    """
 
     tracer: "Tracer"
     material: Material
@@ -308,6 +310,7 @@ class _Labelled:
             fit = fit_state(states[fitted], labels, poolings=(OWN,), weights=weights)
             probe = replace(fit.probe, reader=reader_name(name))
             alone[name] = fit = replace(fit, probe=probe)
+            # Only the two depths that were chosen alone are combined: all pairs would be too many.
             rows = self.rows(model.probe, some), self.rows(probe, some)
             both[f"{ALONE}+{name}"] = fit_beside(model, fit, rows, labels, weights=weights)
         singles = {ALONE: model} | alone
@@ -316,7 +319,7 @@ class _Labelled:
 
     @cached_property
     def fitted_to_all(self) -> tuple[list[int], dict[str, StateFit]]:
-        """The rows of all labels that a probe can be fitted to, and the probes of each kind."""
+        """The rows that a probe can be fitted to, and the fits of each kind to all of them."""
         rows = _kept(self.material.truths, np.ones(len(self.truths), dtype=bool))
         return rows, self.each(rows)
 
@@ -329,13 +332,13 @@ class _Labelled:
 
     @property
     def weights(self) -> dict[str, float] | None:
-        """The weight of each class in fits; None for accuracy."""
+        """The weight of each class in fits; None for accuracy, where all are 1."""
         objective = self.material.objective
         return None if objective is None else objective.weights
 
     @property
     def worth(self) -> np.ndarray:
-        """The worth of an answer by truth and answer."""
+        """The worth of an answer by truth and answer [options, options]."""
         objective = self.material.objective
         return np.eye(len(self.options)) if objective is None else objective.table
 
@@ -343,7 +346,7 @@ class _Labelled:
         """Choose the best state probe by leave-one-out, and fit a stacked one over it."""
         labels = self.truths[fitted].tolist()
         groups = [str(self.material.groups[i]) for i in fitted]
-        fit = max(each.values(), key=lambda one: one.right.max())  # of equals the cheaper
+        fit = max(each.values(), key=lambda one: one.right.max())  # the cheaper one on ties
         scores = self.base[fitted], self.blind[fitted]
         over = fit_stacked(fit, labels, self.options, *scores, groups, self.weights)
         base = self.base[fitted].argmax(axis=1)
@@ -356,17 +359,18 @@ class _Labelled:
         places = np.array([*map(self.options.index, fit.probe.classes)])
         stacked, single = over.scores.argmax(axis=1), places[fit.scores.argmax(axis=1)]
         gains = self.worth[truths, stacked] - self.worth[truths, single]
+        # The stacked probe always runs the model, so it has to win by more than a standard error.
         wins = bool(gains.sum() > np.sqrt(np.square(gains).sum()))
         return _Fits(fit, over.probe, thresholds, wins)
 
     def table(self, fit: Fit, some: Right) -> np.ndarray:
-        """Return the scores of all options to some texts, on the ridge's scale."""
+        """Return the scores of all options on the ridge's scale, for some texts [some, options]."""
         scores, names = self.scored(fit, some)
         log_odds = isinstance(fit, StackedProbe)
         return of_options(scores / 2 if log_odds else scores, names, self.options)
 
     def scored(self, probe: Fit, some: Right) -> tuple[np.ndarray, Sequence[str]]:
-        """Return a probe's scores of some texts, and the options that they are for."""
+        """Return a probe's scores of some texts [some, names], and the options they belong to."""
         fit = probe.state if isinstance(probe, StackedProbe) else probe
         assert not isinstance(fit, TrajectoryProbe)
         scores = fit.scores(self.rows(fit, some))
@@ -376,7 +380,7 @@ class _Labelled:
         return scores, fit.classes
 
     def rows(self, fit: StateProbe, some: Right) -> np.ndarray:
-        """Return the states that a probe reads of some texts [texts, width]."""
+        """Return a probe's features of some texts [some, width]."""
         encoded = {reader_name(name): states for name, states in self.encoded.items()}
         if fit.pooling == OWN:
             return np.asarray(encoded[fit.reader][some, fit.depth, 0].astype(np.float64))
@@ -386,7 +390,7 @@ class _Labelled:
         return np.concatenate([rows, encoded[fit.reader][some, fit.beside, 0]], axis=1)
 
     def answers(self, probe: Fit, some: Right, threshold: float | None = None) -> np.ndarray:
-        """Return a probe's answers, or the model's where the threshold is not reached."""
+        """Return a probe's answers; with a threshold, the model's where the lead is too small."""
         scores, names = self.scored(probe, some)
         answers = np.array(names)[scores.argmax(axis=1)]
         if threshold is None:
@@ -396,7 +400,7 @@ class _Labelled:
         return np.asarray(np.where(stands, answers, np.array(self.options)[base]))
 
     def contestants(self, rest: Right, some: Right) -> dict[str, np.ndarray]:
-        """Return each contestant's answers to some texts, fitted on the rest."""
+        """Return each contestant's answers to some texts, fitted and chosen on the rest."""
         texts, fitted = self.material.texts, _kept(self.material.truths, rest)
         each = self.each(fitted)
         fits = self.fits(fitted, each)
@@ -421,7 +425,7 @@ class _Labelled:
         return fit_state(states, labels, poolings=POOLINGS[:1], weights=self.weights)
 
     def constant(self, made: Right) -> dict[str, np.ndarray]:
-        """Return the answer that is best for some labels if all texts get it, by its name."""
+        """Return the single answer that is best on some labels, for all texts, by its name."""
         labels = self.truths[made].tolist()
         (name, answer) = LARGEST, Counter(labels).most_common(1)[0][0]
         if (objective := self.material.objective) is not None and objective.name == "cost":
@@ -429,12 +433,12 @@ class _Labelled:
         return {name: np.full(len(self.truths), answer)}
 
     def baselines(self, made: Right) -> dict[str, np.ndarray]:
-        """Return the answers of the baselines that one part of the labels makes, to all texts."""
+        """Return the answers to all texts of the baselines fitted to one part of the labels."""
         words = self.words(_kept(self.material.truths, made))
         return self.constant(made) | {WORDS: words.predict([*self.material.texts])}
 
     def entrants(self, made: Right) -> tuple[list[Entrant], dict[str, str]]:
-        """Return the probe that one part of the labels makes, and the full names of all probes."""
+        """Return the probe fitted to one part of the labels, and the full names of all probes."""
         fitted = _kept(self.material.truths, made)
         each = self.each(fitted)
         fits = self.fits(fitted, each)
@@ -456,27 +460,29 @@ class _Labelled:
     def entrant(
         self, fit: Fit, threshold: float, labels: int, tested: Right, fraction: float = FRACTION
     ) -> Entrant:
-        """Return a probe fitted to so many labels, with its answers to the texts that test it."""
+        """Return the entrant of a fit to `labels` labels, with its results on the tested texts."""
         probe = _probe(self.tracer, self.material, fit, labels)
         probe = replace(probe, threshold=threshold)
         assert probe.state is not None
         like = tuple(probe.state.likeness_p(self.rows(probe.state, tested)).tolist())
         scores, names = self.scored(fit, tested)
-        p = np.zeros((len(scores), len(self.options)))  # 0 for options that it never answers
+        p = np.zeros((len(scores), len(self.options)))  # stays 0 for options without a class
         places = [self.options.index(name) for name in names]
         p[:, places] = softmax(scores / fit.temperature, axis=1)
         truths = map(self.options.index, self.truths[tested].tolist())
         likely = tuple(zip(p, truths, strict=True))
         answers = self.answers(fit, tested | ~tested, threshold)
         cost = _costs(self.tracer, self.material, probe)
-        if not isinstance(fit, StackedProbe):  # which always asks the model
+        # A stacked probe always runs the model, and `_costs` counts that. A state probe runs it
+        # for the share of texts on which its lead is too small.
+        if not isinstance(fit, StackedProbe):
             cost += 1 - float(needs_no_model(self.table(fit, tested), threshold).mean())
         auc = self.auc(p[:, 1], tested) if len(self.options) == 2 else None
         right = answers == self.truths
         return Entrant(probe, tested, right, cost, fraction, like, likely, answers, auc)
 
     def auc(self, probe: np.ndarray, tested: Right) -> tuple[float, float] | None:
-        """Return the AUC of the model and of a probe's probabilities of the second option."""
+        """Return the AUC of the model and of a probe for the second option; None for one class."""
         from sklearn.metrics import roc_auc_score
 
         second = self.truths[tested] == self.options[1]
@@ -486,7 +492,7 @@ class _Labelled:
         return float(roc_auc_score(second, model)), float(roc_auc_score(second, probe))
 
     def curve(self) -> tuple[np.ndarray, tuple[tuple[int, float], ...]]:
-        """Return the leave-one-out accuracy by depth, and by number of labels at the best depth."""
+        """Return the leave-one-out accuracy by depth [depths], and pairs (labels, accuracy)."""
         labels, truths = self.material.truths, self.truths
         fitted, each = self.fitted_to_all
         every = each[ALONE]
@@ -495,6 +501,7 @@ class _Labelled:
         order = np.random.default_rng(SEED).permutation(fitted)
         for count in (len(fitted) // 2, len(fitted) // 4):
             some = _kept(labels, np.isin(np.arange(len(labels)), order[:count]))
+            # A subset without one of the classes is an easier task, so it is left out.
             if set(truths[some]) == set(truths[fitted]):
                 right = self.one_depth(there[some], truths[some].tolist()).right
                 curve.insert(0, (len(some), right.max()))
@@ -510,6 +517,7 @@ def _by_trajectory(tracer: "Tracer", material: Material, made: Right) -> Contest
         ]
     )
     names = [str(group) for group in material.groups]
+    # The control is the same fit on the features that never read the input.
     unread = [without_input(x) for x in items]
 
     def fitted(features: Sequence[Options], among: Right) -> TrajectoryProbe:
@@ -564,7 +572,7 @@ def _encode(reader: Encoder, texts: Sequence[str]) -> np.ndarray:
     """Return an encoder's states of some texts [texts, depths, 1, width].
 
     Raises:
-        NonFiniteError: States that are not finite.
+        NonFiniteError: States are not finite.
     """
     depths = range(reader.profile.depth + 1)
     states = reader.pooled(reader.encode(texts), depths)
@@ -587,11 +595,11 @@ def _enough(labels: Sequence[str], among: Right) -> bool:
 
 
 def _costs(tracer: "Tracer", material: Material, probe: Probe) -> float:
-    """Return the multiplications of the probe's answer over those of the model's.
+    """Return the multiplications of a probe's answer relative to those of the model's answer.
 
     A block has about 12 d^2 weights, each used once per token. The head has d V weights, each used
-    once per row that predicts a token, and per depth that is read. Prompts without the input cost
-    nothing, because all texts of a question share them.
+    once per predicted token and depth. For the model, prompts without the input cost nothing,
+    because all texts of a question share them.
     """
     profile, template = tracer.profile, material.template
     block, head = 12 * profile.width**2, profile.width * profile.vocabulary
@@ -606,7 +614,7 @@ def _costs(tracer: "Tracer", material: Material, probe: Probe) -> float:
         for place, prompt in enumerate(item.prompts):
             forest = build(prompt.branches)
             trunk, rows = len(forest) * block * profile.depth, len(forest.reads.rows) * head
-            model += 0 if place else trunk + rows  # the first is the one with the input
+            model += 0 if place else trunk + rows  # only the first prompt has the input
             whole += trunk + rows * (1 if place > 1 else profile.depth + 1)
     if (state := probe.state) is None:
         return whole / model

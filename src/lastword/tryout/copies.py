@@ -1,7 +1,7 @@
-"""Near copies: texts that share most of their word triples, and so are no independent draws.
+"""Near copies: texts that share most of their word triples, and so are not independent.
 
-Pairs are found by MinHash with banding (Broder 1997; Leskovec, Rajaraman and Ullman, ch. 3), and
-each is then held to the exact Jaccard index: time and memory grow with the texts, not with pairs.
+MinHash with banding (Broder 1997; Leskovec, Rajaraman and Ullman, ch. 3) proposes pairs, and the
+exact Jaccard index confirms each. Time and memory grow with the number of texts, not of pairs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,22 +13,23 @@ from scipy.sparse.csgraph import connected_components
 
 from lastword.trust.groups import normal
 
-NEAR = 0.5  # the least Jaccard index: of twelve words one in the middle may be another
+NEAR = 0.5  # minimum Jaccard index: in a text of twelve words, one in the middle may differ
 
-# A pair of Jaccard index s meets in a band of r minima with probability s^r: with 64 bands of 3 a
-# pair at 0.5 is found with 1 - (1 - 1/8)^64 = 0.9998, as far as a bucket does not overflow.
+# A pair with Jaccard index s has equal minima in a band of r with probability s^r. With 64 bands
+# of 3, a pair at 0.5 is proposed with probability 1 - (1 - 1/8)^64 = 0.9998, unless its bucket
+# has more texts than are compared.
 _BANDS, _ROWS = 64, 3
-_NEIGHBOURS = 4  # in a bucket, which may hold every mail with one signature
-_CHECKED = 2**14  # pairs whose triples are counted at a time
+_NEIGHBOURS = 4  # compared per text: a bucket may be huge, such as all mails with one signature
+_CHECKED = 2**14  # number of pairs whose triples are compared at a time
 
 Numbers = Int[np.ndarray, " texts"]
 
 
 def near_copies(texts: Sequence[str]) -> Numbers:
-    """Return the number of each text's group: near copies are in one, and copies of them.
+    """Return the group number of each text; near copies, and copies of these, form a group.
 
-    Two texts are near copies where |A & B| / |A | B| of their word triples, in normal form, is at
-    least `NEAR`.
+    Two texts are near copies if |A & B| / |A | B| of their normalised word triples is at least
+    `NEAR`.
     """
     from sklearn.feature_extraction.text import HashingVectorizer
 
@@ -43,18 +44,19 @@ def near_copies(texts: Sequence[str]) -> Numbers:
         dtype=np.int32,
     )
     triples = csr_array(vectorizer.transform(plain))
-    full = np.flatnonzero(np.diff(triples.indptr))  # a text of two words has no triple
+    full = np.flatnonzero(np.diff(triples.indptr))  # a text of at most two words has no triple
     groups = np.arange(len(plain))
     groups[full] = full[_grouped(triples[full])] if len(full) else full
     return np.unique(groups, return_inverse=True)[1][same]
 
 
 def _grouped(triples: csr_array) -> Numbers:
-    """Return for each text the place of one of its group."""
+    """Return for each text the place of one member of its group."""
     count = triples.shape[0]
     size, groups = np.diff(triples.indptr), np.arange(count)
     for minima in _bands(triples):
         i, j = _candidates(minima)
+        # Pairs that an earlier band has joined need no exact comparison.
         apart = groups[i] != groups[j]
         i, j = i[apart], j[apart]
         near = np.concatenate([np.zeros(0, dtype=bool), *_near(triples, size, i, j)])
@@ -71,7 +73,7 @@ def _grouped(triples: csr_array) -> Numbers:
 
 
 def _bands(triples: csr_array) -> Iterator[UInt32[np.ndarray, "rows texts"]]:
-    """Yield the minima of some hashes over each text's triples, a band at a time."""
+    """Yield each band: the minima of some hashes over each text's triples."""
     draw = np.random.default_rng(0)
     ids, starts = triples.indices.astype(np.uint64), triples.indptr[:-1]
     for _ in range(_BANDS):
@@ -86,7 +88,7 @@ def _bands(triples: csr_array) -> Iterator[UInt32[np.ndarray, "rows texts"]]:
 
 
 def _candidates(minima: UInt32[np.ndarray, "rows texts"]) -> tuple[np.ndarray, np.ndarray]:
-    """Return pairs of one bucket: each text with the bucket's first and with its next few."""
+    """Return pairs from each bucket: every text with the first text and with its neighbours."""
     order = np.lexsort(minima)
     keys = minima[:, order]
     begins = np.concatenate([[True], (keys[:, 1:] != keys[:, :-1]).any(axis=0)])
@@ -99,7 +101,7 @@ def _candidates(minima: UInt32[np.ndarray, "rows texts"]) -> tuple[np.ndarray, n
 
 
 def _near(triples: csr_array, size: Numbers, i: np.ndarray, j: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield whether each pair is near, a part of the pairs at a time."""
+    """Yield, for one part of the pairs after another, True for each near pair."""
     for start in range(0, len(i), _CHECKED):
         a, b = i[start : start + _CHECKED], j[start : start + _CHECKED]
         shared = np.asarray(triples[a].multiply(triples[b]).sum(axis=1)).ravel()

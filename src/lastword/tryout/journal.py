@@ -1,11 +1,11 @@
-"""The journal of labels: a file that only grows, one JSON object per line, each safe at once.
+"""The journal of labels: an append-only file of JSON lines, each synced to disk when written.
 
     {"schema": 1, "question": "4f0c...", "rows": {"17": "9a41...", "3": "c0de..."}}
     {"round": 1, "row": "17", "text": "9a41...", "label": "billing", "time": 1790000000.0}
     {"round": 1, "row": "3", "text": "c0de...", "label": null, "time": 1790000004.1}
     {"round": 1, "undo": "3", "time": 1790000006.0}
 
-The first line names the question and the rows of round one. A label of null skips the row. Rounds
+The first line has the question and the rows of round one. A null label means a skipped row. Rounds
 after the first are the looks of the second round.
 """
 
@@ -27,16 +27,16 @@ class Journal:
     """A file of labels.
 
     Args:
-        path: The file; it is made if it is not there.
+        path: The file; it is created if it does not exist.
         header: The first line of a new file.
 
     Attributes:
         header: The first line.
-        entries: The other lines, in order. A last line that a killed process left half written is
+        entries: The other lines, in order. A partial last line, left by a killed process, is
             removed.
 
     Raises:
-        InputError: The file cannot be read or written, or a line of it is damaged.
+        InputError: The file cannot be read or written, or a line is damaged.
     """
 
     def __init__(self, path: Path, header: dict[str, Any]) -> None:
@@ -46,16 +46,17 @@ class Journal:
             self._file = os.open(path, os.O_RDWR | os.O_APPEND | BINARY)
             content = path.read_bytes()
             self._size = content.rfind(b"\n") + 1
-            os.ftruncate(self._file, self._size)  # a torn line was never confirmed to anybody
+            # `add` never returned for a partial line, so nobody relies on it.
+            os.ftruncate(self._file, self._size)
         except OSError as error:
             raise InputError(f"cannot write {path}: {error.strerror or error}") from error
         self.header, *self.entries = _lines(path, content[: self._size])
 
     def add(self, entry: dict[str, Any]) -> None:
-        """Write a line, and return once it is on the disk.
+        """Append a line, and return once it is on the disk.
 
         Raises:
-            OSError: The disk is full or fails; the file is then as it was.
+            OSError: The disk is full or fails. The file is unchanged then.
         """
         line = (to_json(entry) + "\n").encode()
         try:
@@ -75,7 +76,7 @@ class Journal:
 
 
 def text_digest(text: str) -> str:
-    """Return what the journal keeps of a text: 16 hexadecimal digits of its SHA-256."""
+    """Return the text's digest in the journal: 16 hexadecimal digits of its SHA-256."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

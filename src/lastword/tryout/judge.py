@@ -1,4 +1,4 @@
-"""Judge: the figures of a verdict, from records, a certificate and a contest."""
+"""Computes the figures of a verdict from records, a certificate and a contest."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -39,8 +39,8 @@ from lastword.tryout.verdict import (
 )
 
 MODEL = "the model"
-_TAIL = (1 - 0.95) / 2  # of an interval at 95%
-_NAMED = 5  # confusions that are stored
+_TAIL = (1 - 0.95) / 2  # probability below, and above, a 95% interval
+_NAMED = 5  # number of confusions in the verdict
 
 
 def judge(
@@ -57,16 +57,18 @@ def judge(
     """Return the figures of a verdict.
 
     Args:
-        sample: The labelled items as the model answered them.
-        outcome: The tests on them; None if there are too few labels for any.
-        terms: The promise.
+        sample: The labelled items with the model's answers.
+        outcome: The tests on them; None if there are too few labels.
+        terms: The terms of the guarantee.
         contest: Probes and their controls; None if there are too few labels for a probe.
         race: Results of other prompts.
-        notes: Guesses about the table and doubts about it, in words.
-        sets: Prediction sets, if they were asked for.
-        objective: What contestants are ranked by, with the classes' shares among all labels; None
-            for accuracy.
+        notes: Guesses and warnings about the table.
+        sets: Prediction sets, or None.
+        objective: The objective that contestants are ranked by, with the classes' shares among
+            all labels; None for accuracy.
     """
+    # Two kinds of figures: those of the contest are cross-fitted on all labels; those of the
+    # certificate come only from the labels that tested the certified method.
     (cell,) = sample.cells
     results = _Results(cell, sample.run, contest, objective)
     trial = None if outcome is None else outcome.finding.chosen
@@ -115,7 +117,7 @@ def judge(
 
 @dataclass(frozen=True, eq=False)
 class _Results:
-    """Answers of every contestant to the items of a cell."""
+    """The answers of every contestant to the items of a cell."""
 
     cell: Cell
     run: Mapping[str, Any]
@@ -124,7 +126,7 @@ class _Results:
 
     @cached_property
     def truths(self) -> list[np.ndarray]:
-        """True for the right options, per item."""
+        """True for the right options, per item [options]."""
         return [np.asarray(t, dtype=bool) for t in self.cell.items["truthful"]]
 
     @cached_property
@@ -144,25 +146,25 @@ class _Results:
 
     @cached_property
     def groups(self) -> Groups:
-        """The group of every item; one that counts for nothing is a group by itself."""
+        """The group of every item [items]; items that do not count are groups of one."""
         counting = groups([self.cell])
         alone = counting.max(initial=-1) + 1 + np.arange(len(self.cell.items))
         return _whole(self.cell, counting, alone)
 
     @cached_property
     def base(self) -> np.ndarray:
-        """MC1 of the model per item."""
+        """MC1 of the model [items]."""
         return self.mc1(list(self.cell.items["base_scores"]))
 
     @cached_property
     def scores(self) -> dict[str, list[Any]]:
-        """Scores of each correction per item; None if it does not apply."""
+        """Scores by correction, per item [options]; None if it does not apply."""
         others = resolve([name for name in CERTIFIABLE if name != TRACE], facts_of(self.run))
         return {TRACE: list(self.cell.items["scores"])} | derive(self.cell, others)
 
     @cached_property
     def crossed(self) -> dict[str, np.ndarray]:
-        """The cross-fitted answer of each probe and baseline per item; empty if it has none."""
+        """Cross-fitted answers by probe or baseline [items]; "" for items that do not count."""
         if self.contest is None:
             return {}
         unread = np.full(len(self.cell.items), "", dtype=object)
@@ -170,7 +172,7 @@ class _Results:
 
     @cached_property
     def right(self) -> dict[str, np.ndarray]:
-        """MC1 of each contestant per item; nan if it does not apply."""
+        """MC1 by contestant [items]; nan if it does not apply."""
         by_scores = {name: self.mc1(scores) for name, scores in self.scores.items()}
         return by_scores | {
             name: np.where(answers == "", np.nan, answers == self.labels)
@@ -179,15 +181,15 @@ class _Results:
 
     @property
     def best_correction(self) -> str:
-        """The correction with the best accuracy, of those that apply to every item."""
+        """The best of the corrections that apply to every item."""
         return self._best([name for name in self.scores if not np.isnan(self.right[name]).any()])
 
     @property
     def best(self) -> str:
-        """The correction or tested probe with the best accuracy."""
+        """The best of the corrections and tested probes."""
         probes = [] if self.contest is None else [e.probe.name for e in self.contest.entrants]
         if probes and self.objective is not None:
-            return self._best(probes)  # nothing else is tested
+            return self._best(probes)  # corrections are tested only for accuracy
         return self._best([self.best_correction, *probes])
 
     def _best(self, names: Sequence[str]) -> str:
@@ -195,11 +197,11 @@ class _Results:
 
     @property
     def constant(self) -> str | None:
-        """The answer of the baseline that gives all texts the same."""
+        """The answer of the baseline that gives all texts the same answer."""
         return next((str(self.crossed[n][0]) for n in CONSTANTS if n in self.crossed), None)
 
     def worth(self, name: str) -> np.ndarray:
-        """Return what each answer of a contestant is worth; nan if it does not apply."""
+        """Return the worth of each answer of a contestant [items]; nan if it does not apply."""
         if self.objective is None:
             return self.right[name]
         answers = self.model_answers if name == MODEL else self.answers(name)
@@ -215,7 +217,7 @@ class _Results:
         return replace(line, worth=None if np.isnan(worth).all() else float(np.nanmean(worth)))
 
     def mc1(self, scores: Sequence[Any]) -> np.ndarray:
-        """Return MC1 of each item; nan without scores."""
+        """Return MC1 per item [items]; nan without scores."""
         return np.array(
             [
                 np.nan if u is None else mc1(np.asarray(u, dtype=float), t)
@@ -225,12 +227,12 @@ class _Results:
 
     @cached_property
     def model_answers(self) -> list[str]:
-        """The option that the model answers per item."""
+        """The option that the model chooses, per item."""
         pairs = zip(self.options, self.cell.items["base_index"], strict=True)
         return [names[int(index)] for names, index in pairs]
 
     def answers(self, name: str) -> list[str]:
-        """Return the option that a contestant answers per item; the model's if it has none."""
+        """Return the option that a contestant chooses, per item; the model's if it has none."""
         if name in self.crossed:
             pairs = zip(self.crossed[name], self.model_answers, strict=True)
             return [answer or model for answer, model in pairs]
@@ -261,15 +263,16 @@ def _standing(name: str, right: np.ndarray) -> Standing:
 
 
 def _against_model(results: _Results, name: str, right: np.ndarray) -> Standing:
-    """Return the standing of answers to all items, with the test against the model's."""
+    """Return the standing of answers to all items [items], tested against the model's."""
     fixed, broken, p = paired(right - results.base, results.groups)
     return replace(_standing(name, right), fixed=fixed, broken=broken, p=p)
 
 
 def _raced(results: _Results, prompt: Raced, best: str) -> Standing:
-    """Return the standing of another prompt on the rows that it answered.
+    """Return the standing of another prompt on the rows that it was tested on.
 
-    The model is compared with itself under the prompt in use, a probe with the best contestant.
+    The model is compared with its answers under the current prompt, a probe with the best
+    contestant.
     """
     place = {str(id): n for n, id in enumerate(results.cell.items["id"])}
     pairs = [(place[id], right) for id, right in zip(prompt.ids, prompt.right, strict=True)]
@@ -281,9 +284,9 @@ def _raced(results: _Results, prompt: Raced, best: str) -> Standing:
 
 
 def _simple(results: _Results, best: str) -> str | None:
-    """Name the baseline without a model that is as good as the best contestant.
+    """Return the best baseline without a model if it is as good as the best contestant.
 
-    It is at most one standard error of the paired difference below the best.
+    As good means at most one standard error of the paired difference below it.
     """
     there = [name for name in SIMPLE if name in results.right]
     name = max(there, key=lambda name: float(np.nanmean(results.worth(name))), default=None)
@@ -291,12 +294,13 @@ def _simple(results: _Results, best: str) -> str | None:
         return None
     lost = results.worth(best) - results.worth(name)
     known = ~np.isnan(lost)
+    # Rows of a group are not independent, so the standard error is that of group means.
     means = group_means(results.groups[known], lost[known])
     return name if means.mean() <= means.std() / np.sqrt(len(means)) else None
 
 
 def _stands(results: _Results, outcome: Outcome | None, method: str) -> np.ndarray:
-    """Return True where a method's answer is shown: as certified, else wherever it has one."""
+    """Return True where a method's answer replaces the model's: as certified, else everywhere."""
     if method in results.crossed:
         return np.ones(len(results.cell.items), dtype=bool)
     if outcome is None or outcome.finding.chosen is None:
@@ -330,7 +334,7 @@ def _classes(
 def _promised(
     results: _Results, outcome: Outcome | None, contest: Contest | None
 ) -> dict[str, float]:
-    """Return the guaranteed recall of each class under the certificate."""
+    """Return the guaranteed recall by class under the certificate."""
     if outcome is None or (trial := outcome.finding.chosen) is None:
         return {}
     finding, items = outcome.finding, outcome.sample.items
@@ -338,12 +342,13 @@ def _promised(
     if contest is not None and is_probe(trial.policy.method):
         entrant = contest.entrant(trial.policy.method)
         tested, right = entrant.tested, entrant.right
+    # The policy has a share of the certificate's level; all classes together get that share.
     truths, level = results.labels[results.cell.mc1_places], finding.terms.level * trial.share
     return found_at_least(truths[tested], right[tested], items.groups[tested], level)
 
 
 def _confusions(results: _Results) -> tuple[tuple[str, str, int], ...]:
-    """Count the model's mistakes by truth and answer."""
+    """Return the model's most frequent mistakes: truth, answer and count."""
     rows = zip(results.options, results.truths, results.cell.items["base_scores"], strict=True)
     pairs = Counter(
         (names[int(t.argmax())], names[int(np.argmax(u))])
@@ -372,12 +377,12 @@ def _guarantee(outcome: Outcome | None, terms: Terms, best: str) -> Guarantee:
 
 
 def _shown(name: str, evidence: GroupEvidence) -> Standing:
-    """Return the standing of a policy on the labels that judged it."""
+    """Return the standing of a policy on the labels that tested it."""
     return _counted(name, evidence.base_right + evidence.fixed - evidence.broken, evidence)
 
 
 def _base(name: str, evidence: GroupEvidence) -> Standing:
-    """Return the standing of what a policy is compared with."""
+    """Return the standing of the model or baseline that a policy is compared with."""
     return _counted(name, evidence.base_right, evidence)
 
 
@@ -388,7 +393,7 @@ def _counted(name: str, right: int, evidence: GroupEvidence) -> Standing:
 
 
 def _depths(cell: Cell, contest: Contest | None, objective: Objective | None) -> DepthAccuracy:
-    """Return what probes and the head reach by depth, its classes weighted as in the fits."""
+    """Return the accuracy by depth of head and probes; classes are weighted as in the fits."""
     fit = controls(cell).fit
     middle = None if fit is None else fit.middle
     if contest is None or not len(contest.by_depth):
@@ -408,7 +413,7 @@ def _depths(cell: Cell, contest: Contest | None, objective: Objective | None) ->
 
 
 def _whole(cell: Cell, counting: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return values of the items that count for MC1, and of the others."""
+    """Return one array [items] of the values of items that count for MC1, and of the others."""
     values = others.copy()
     values[cell.mc1_places] = counting
     return values

@@ -1,4 +1,4 @@
-"""Label job: a table without labels becomes a proven probe, while a person labels its texts.
+"""Label job: trains and tests a probe while a person labels a table.
 
 One thread reads texts ahead of the person, fits the probe after round one, draws the rows of the
 second round and tests the probe on their labels. The files are those of `try` and `try --next`.
@@ -42,18 +42,18 @@ from lastword.tryout.second_round import (
 )
 from lastword.tryout.verdict import Verdict
 
-POOL = 500  # texts that are read for the second round, at most
-ENOUGH = 170  # of them, with which it begins without waiting for the others
-_TOGETHER = 8  # texts that are read between two looks at the labels
+POOL = 500  # maximum number of texts that are read for the second round
+ENOUGH = 170  # number of these that are enough to begin it
+_TOGETHER = 8  # number of texts that are read before the labels are checked again
 _UNFINISHED = "The second round is not finished: nothing is proven yet."
 
 
 @dataclass
 class Progress:
-    """The facts that the page shows beside the texts.
+    """The progress that the page shows.
 
     Attributes:
-        doing: What the model's thread is doing.
+        doing: The current work of the model's thread, in words.
         read: Number of texts that the model has read.
         to_read: Number of texts that it will read.
         curve: Numbers of labels, and the probe's leave-one-out accuracy with them.
@@ -61,7 +61,7 @@ class Progress:
         proven: True if the gain is proven.
         more: Number of rows that may be labelled to go on.
         commands: The commands that use the result, each after its purpose.
-        page: The page with all results, once it is written.
+        page: The file of the page with all results; None before it is written.
         ended: True if there is nothing left to label.
     """
 
@@ -79,17 +79,17 @@ class Progress:
 
 @dataclass
 class LabelJob:
-    """A table and its labels, ready to be labelled.
+    """A table that is being labelled, with its labels.
 
     Attributes:
         table: Every row by its id.
         out: Folder of the labels and of all results.
-        load: Loads the model.
-        load_readers: Loads the sentence encoders that take part.
+        load: Function that loads the model.
+        load_readers: Function that loads the sentence encoders that take part.
         order: The rows that have a text, in the order in which they are read and labelled.
         labelling: The labels.
         holder: Lock of the folder.
-        progress: What has been done with them.
+        progress: The progress of the work.
     """
 
     name: str
@@ -110,16 +110,16 @@ class LabelJob:
     _ended: Event = field(default_factory=Event)
 
     def more(self) -> None:
-        """Go on with the next rows, after a verdict without proof."""
+        """Continue with the next rows, after a verdict without proof."""
         self._resume()
 
     def end(self) -> None:
-        """End with the labels of the last verdict."""
+        """Finish with the labels of the last verdict."""
         self._ended.set()
         self._resume()
 
     def close(self) -> None:
-        """Let `run` return before its next step, and let others label in the folder."""
+        """Make `run` return before its next step, and unlock the folder."""
         if not self._stop.is_set():
             self._stop.set()
             self._resume()
@@ -132,10 +132,10 @@ class LabelJob:
             self.labelling.change.notify_all()
 
     def run(self) -> None:
-        """Do all of the model's work; returns when nothing is left to label, or after `close`.
+        """Do all of the model's work, until nothing is left to label or `close` is called.
 
         Raises:
-            TraceError: The model or the labels cannot be used. The labels are kept.
+            TraceError: The model or the labels cannot be used. The labels stay on the disk.
         """
         try:
             self._run()
@@ -166,13 +166,13 @@ class LabelJob:
         self._prove(job, verdict)
 
     def _read(self, tracer: ReadAhead) -> Sequence[str]:
-        """Read texts until all are read, or round one is complete and enough are."""
+        """Read texts until round one is complete and `ENOUGH` more are read, or none is left."""
         template = template_for(tracer, self.template)
         first, rows = self.labelling.rows, self.order[: FIRST + POOL]
         enough = min(len(rows), first + ENOUGH)
         whole = Scope("all", "all", resolve(PEERS, tracer.facts))
         self.progress.to_read = len(rows)
-        tracer.digests  # noqa: B018 - read once, here, because the files are large
+        tracer.digests  # noqa: B018 - computed now and cached, because the files are large
         while (done := self.progress.read) < len(rows):
             self.progress.doing = f"Reading texts: {done} of {enough}"
             if self._stop.is_set():
@@ -199,7 +199,7 @@ class LabelJob:
     # Round two
 
     def _begin(self, job: TryJob) -> str | None:
-        """Train the probe and draw the rows of the second round, or say why there is none."""
+        """Train the probe and draw the rows of the second round, or return why there is none."""
         self.progress.doing = "Training the probe"
         if (policy := job.policy()) is None:
             return "No second round: a probe needs several labels of at least two options."
@@ -212,7 +212,7 @@ class LabelJob:
         return None
 
     def _offer(self, second: SecondRound) -> None:
-        """Give out the rows of a look; after the first one only if the user goes on."""
+        """Offer the rows of a look for labelling; after the first look only if the user agrees."""
         for row in second.rows:
             if self.labelling.texts.get(row.id) != row.text:
                 raise InputError(
@@ -220,13 +220,15 @@ class LabelJob:
                     "it, or choose another folder with --out"
                 )
         number, rows = second.look + 1, [row.id for row in second.open_rows]
+        # A look with earlier labels follows a verdict without proof, also after a restart: show
+        # that verdict again, and wait for the user's choice.
         if second.labels and not self.labelling.labels_of(number):
             before = replace(second, asked=len(second.labels), look=second.look - 1)
             self.progress.words, self.progress.more = before.verdict().words, len(rows)
         self.labelling.open(number, rows)
 
     def _prove(self, job: TryJob, verdict: Verdict) -> None:
-        """Test the labels of each look, until the gain is proven or the user ends."""
+        """Test the labels of each look, until the gain is proven or the user stops."""
         while True:
             if self.progress.more:
                 self._wait(self._go_on.is_set)

@@ -1,4 +1,4 @@
-"""Labelling: which text is shown to whom, and the labels of every round, held by the journal."""
+"""Labelling: hands out rows to browser tabs and stores their labels in the journal."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -11,13 +11,13 @@ from typing import Any
 from lastword.errors import InputError
 from lastword.tryout.journal import Journal, text_digest
 
-_LEASE_SECONDS = 60.0  # after which a text that another tab shows may be shown again
-_PAUSE_SECONDS = 120.0  # between two labels: longer is a break, and says nothing of the pace
-_PACE_OF = 20  # labels
+_LEASE_SECONDS = 60.0  # a row that one tab shows is not offered to others for this long
+_PAUSE_SECONDS = 120.0  # longer gaps between labels are breaks, and do not count for the pace
+_PACE_OF = 20  # number of last labels that the pace is computed from
 
 
 class Repeated(InputError):
-    """A row that has its label already."""
+    """The row has a label already."""
 
 
 @dataclass
@@ -27,16 +27,16 @@ class _Lease:
 
 
 class Labelling:
-    """Labels of a table's rows, round by round; several threads may use it.
+    """Labels of a table's rows, round by round. Several threads may use it.
 
     Args:
         table: Name of the table, for errors.
         texts: The text of each row of the table by its id.
         options: The labels to choose from.
-        journal: Holds the labels; those that it has already are taken over.
+        journal: The journal; labels in it are loaded.
 
     Attributes:
-        change: Notified after each label and each new round.
+        change: Condition that is notified after each label and each new round.
         round: The number of the round, from 1.
 
     Raises:
@@ -67,7 +67,7 @@ class Labelling:
         self.open(1, tuple(first))
 
     def open(self, number: int, rows: Sequence[str]) -> None:
-        """Begin a round: its rows are shown in their order."""
+        """Begin a round, whose rows are shown in this order."""
         with self.change:
             self.round, self._rows = number, tuple(rows)
             self._leases.clear()
@@ -76,16 +76,16 @@ class Labelling:
 
     @property
     def labels(self) -> dict[str, str | None]:
-        """The labels of this round by row; None of a skipped row."""
+        """The labels of this round by row; None for a skipped row."""
         return self.labels_of(self.round)
 
     def labels_of(self, number: int) -> dict[str, str | None]:
-        """Return the labels of a round by row; None of a skipped row."""
+        """Return the labels of a round by row; None for a skipped row."""
         return dict(self._labels.get(number, {}))
 
     @property
     def rows(self) -> int:
-        """The number of rows of this round."""
+        """The number of rows in this round."""
         return len(self._rows)
 
     @property
@@ -95,13 +95,13 @@ class Labelling:
 
     @property
     def seconds_per_label(self) -> float | None:
-        """The user's pace: the median time from one label to the next; None before the second."""
+        """The median time from one label to the next in seconds; None before the second label."""
         times = [entry["time"] for entry in self._journal.entries]
         steps = [b - a for a, b in pairwise(times) if 0 < b - a < _PAUSE_SECONDS]
         return median(steps[-_PACE_OF:]) if steps else None
 
     def next(self, tab: str) -> str | None:
-        """Lease a row without a label to a tab, and return its id; None if there is none for it."""
+        """Lease a row without a label to a tab, and return its id; None if none is available."""
         with self.change:
             labels, now = self._labels.get(self.round, {}), time.monotonic()
             waiting = [row for row in self._rows if row not in labels]
@@ -115,12 +115,12 @@ class Labelling:
             return row
 
     def give(self, tab: str, row: str, label: str | None) -> None:
-        """Label a row, or skip it with None; it is on the disk once this returns.
+        """Label a row, or skip it with None. The label is on the disk when this returns.
 
         Raises:
-            Repeated: The row has its label.
-            InputError: The row is not of this round, or the label is none of the options.
-            OSError: The disk does not take it.
+            Repeated: The row has a label already.
+            InputError: The row is not in this round, or the label is not an option.
+            OSError: The label cannot be written.
         """
         with self.change:
             if row not in self._rows:
@@ -138,12 +138,12 @@ class Labelling:
             self.change.notify_all()
 
     def undo(self, tab: str) -> str | None:
-        """Take back the tab's last label of this round, and return its row; None if there is none.
+        """Undo the tab's last label of this round, and return its row; None if there is none.
 
-        A round that is complete stays as it is: its labels are in use.
+        A complete round cannot be changed, because its labels are in use.
 
         Raises:
-            OSError: The disk does not take it.
+            OSError: The change cannot be written.
         """
         with self.change:
             labels = self._labels.get(self.round, {})

@@ -1,4 +1,4 @@
-"""Labelled examples from a table: the columns of text, label and options, and doubts about it."""
+"""Reads labelled examples from a table: finds text, label and options, and notes doubts."""
 
 import hashlib
 import json
@@ -33,8 +33,8 @@ _LABELS = ("label", "truth", "class", "category", "intent", "target", "answer")
 _CHOICES = ("choices", "options", "candidates")
 _GROUP = "group"
 _LISTS = (list, tuple, np.ndarray)
-_EXAMPLES_A_LABEL = 3  # a column that repeats its values less often is not taken for the label
-_SHOWN = 3  # of a kind of doubt about the table; the others are counted
+_EXAMPLES_A_LABEL = 3  # the label column has at least this many rows per value, on average
+_SHOWN = 3  # number of rows that a note lists; the others are only counted
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Labels:
     """Texts with questions about them and the right answers.
 
     Attributes:
-        rows: Text, question, right answer, id and group of each.
-        notes: Guesses about the table and doubts about it, in words.
-        table: Every row of the table by its id, those without a label too.
+        rows: Text, question, right answer, id and group of each labelled row.
+        notes: Guesses and warnings about the table.
+        table: Every row of the table by its id, including those without a label.
         columns: The columns of the table.
     """
 
@@ -56,13 +56,13 @@ class Labels:
 
     @property
     def question(self) -> Choice | None:
-        """The one question, where all texts have the same."""
+        """The question, if all texts have the same one, else None."""
         first = self.rows[0][1]
         return first if all(row[1] == first for row in self.rows) else None
 
     @property
     def pool(self) -> dict[str, str]:
-        """The texts without a label by row, one per group and none of a group with a label."""
+        """Texts without a label by row: one per group, and only of groups without any label."""
         labelled = {row[3] for row in self.rows}
         texts = {
             name: cell_text(row.get(self.columns.text or "")) for name, row in self.table.items()
@@ -84,9 +84,9 @@ class Labels:
         return {name: found[name] for name in first.values()}
 
     def without_examples(self, template: Template) -> "Labels":
-        """Leave out the rows whose text the template shows as an example, and note them.
+        """Return the labels without rows whose text is an example in the template.
 
-        A prompt answers its examples more often than other texts, so they would flatter it.
+        Accuracy on a prompt's examples is too high, so they must not count. A note lists them.
 
         Raises:
             InputError: No other row is left.
@@ -105,13 +105,13 @@ class Labels:
 
     @property
     def groups(self) -> dict[str, int]:
-        """The number of each labelled row's group: rows with one text or one group value."""
+        """The group number of each labelled row; rows with equal text or group value share one."""
         shared = [marks(id, text, (), group) for text, _, _, id, group in self.rows]
         return dict(zip([row[3] for row in self.rows], numbers(shared).tolist(), strict=True))
 
     @property
     def fingerprint(self) -> str:
-        """The sha256 of all rows in canonical JSON, one per line."""
+        """The SHA-256 of all rows in canonical JSON, one per line."""
         digest = hashlib.sha256()
         for text, question, truth, id, group in self.rows:
             candidates = candidates_of(question)
@@ -124,20 +124,20 @@ class Labels:
 
     @property
     def digest_name(self) -> str:
-        """The name of the rows in records: a table that has grown has another one."""
+        """The name of these rows in records, with a digest: it changes when rows are added."""
         return f"try:{self.name}-{self.fingerprint[:6]}"
 
     def run_name(self, template: Template) -> str:
-        """Return the name of a run of these rows under a template, as records have it."""
+        """Return the name of a run of these rows with a template, as in records."""
         user = template.name.startswith("user/")
         return f"{self.digest_name}@user-{template.variant}" if user else self.digest_name
 
     def items(self, template: Template) -> list[Item]:
-        """Return every row as an item, with its prompts without the text.
+        """Return every row as an item, including its prompts without the text.
 
         Raises:
-            InputError: The template does not render.
-            ItemError: A row that cannot be an item.
+            InputError: The template cannot be rendered.
+            ItemError: A row makes no valid item.
         """
         return [_item(*row, template) for row in self.rows]
 
@@ -146,12 +146,12 @@ def read_labels(source: Any, named: Named = Named()) -> Labels:  # noqa: B008 - 
     """Read the labelled examples of a file or a data frame.
 
     Args:
-        source: CSV, TSV, Excel, JSON lines or Parquet by its path; a frame, or dictionaries.
+        source: Path of a CSV, TSV, Excel, JSON lines or Parquet file; a frame, or dictionaries.
         named: The columns and the task.
 
     Raises:
-        InputError: No rows; a column that is not there or cannot be guessed; a label that is none
-            of the choices.
+        InputError: There are no rows, a column is missing or cannot be guessed, or a label is not
+            one of the choices.
     """
     notes: list[str] = []
     is_path = isinstance(source, str | Path)
@@ -183,10 +183,11 @@ def read_texts(source: str, named: Named) -> tuple[dict[str, Row], Named]:
     """Read a table in which nothing is labelled yet.
 
     Returns:
-        The rows by id, and the columns, with the one for the labels, which is empty.
+        The rows by id, and the columns, including the empty one for labels.
 
     Raises:
-        InputError: The table cannot be read, has labels already, or its text cannot be found.
+        InputError: The table cannot be read, has labels already, or its text column cannot be
+            guessed.
     """
     return texts_of(without_labels(source, named, []), source, named)
 
@@ -194,7 +195,7 @@ def read_texts(source: str, named: Named) -> tuple[dict[str, Row], Named]:
 def texts_of(
     rows: Sequence[Mapping[str, Any]], source: str, named: Named
 ) -> tuple[dict[str, Row], Named]:
-    """Return what `read_texts` does, of the rows that `without_labels` has read."""
+    """Return the result of `read_texts` for rows that `without_labels` has read."""
     column = named.label or _LABELS[0]
     if not rows or any(cell_text(row.get(column)) for row in rows):
         raise InputError(
@@ -207,10 +208,10 @@ def texts_of(
 
 
 def without_labels(source: str, named: Named, notes: list[str]) -> list[dict[str, Any]]:
-    """Return the rows of a table in which nothing is labelled, or [] if something is.
+    """Return the rows of a table in which nothing is labelled, or [] if a row has a label.
 
-    The options have to be given as a file or as `a,b,c`; a column of them is no such table. Rows
-    that cannot be read are added to the notes.
+    The options must be given as a file or as `a,b,c`, not as a column of the table. Rows that
+    cannot be read are added to the notes.
 
     Raises:
         InputError: The table cannot be read.
@@ -228,7 +229,7 @@ def without_labels(source: str, named: Named, notes: list[str]) -> list[dict[str
 
 
 def _file(path: Path, named: Named, notes: list[str]) -> list[Row]:
-    """Return the rows of a file that can be read; the others are noted."""
+    """Return the readable rows of a file; add a note about the others."""
     rows = annotated_rows(require_rows(read_rows(path, notes.append, named.encoding), path))
     bad = [f"{row.place}: {row.error}" for row in rows if row.error is not None]
     if len(bad) == len(rows):
@@ -238,14 +239,14 @@ def _file(path: Path, named: Named, notes: list[str]) -> list[Row]:
 
 
 def _by_text(row: Any) -> Row:
-    """Return a row of a frame or a dictionary with its columns' names as text."""
+    """Return a row of a frame or a dictionary with column names as text."""
     if not isinstance(row, Mapping):
         raise InputError(f"a row of labels is a dictionary, not {type(row).__name__}")
     return dict(zip(unique_names([*row]), row.values(), strict=True))
 
 
 def _as_text(rows: Sequence[Row], notes: list[str]) -> list[Row]:
-    """Return rows with every cell as text, lists apart; cells that are no text are noted, empty."""
+    """Return rows with cells as text or lists; other cells become empty, with a note."""
     bad: dict[str, tuple[int, str]] = {}
 
     def cell(column: str, value: Any) -> Any:
@@ -265,7 +266,7 @@ def _as_text(rows: Sequence[Row], notes: list[str]) -> list[Row]:
 
 
 def _readable(rows: Mapping[str, Row], columns: Named, notes: list[str]) -> dict[str, Row]:
-    """Return the rows whose text and label a model can read; the others are noted."""
+    """Return the rows by id whose text and label a model can read; add a note about the others."""
     read = [name for name in (columns.text, columns.label) if name is not None]
     faults = {
         name: f"row {name}: its {column} {fault}"
@@ -285,7 +286,7 @@ def _readable(rows: Mapping[str, Row], columns: Named, notes: list[str]) -> dict
 
 
 def _names(rows: Sequence[Row], column: str | None) -> list[str]:
-    """Return the rows' ids; the row's number stands for a missing id and beside a repeated one."""
+    """Return the rows' ids; missing ids become, and repeated ones get, the row's number."""
     ids = [cell_text(row.get(column or "")) for row in rows]
     counts = Counter(ids)
     return [
@@ -303,7 +304,7 @@ def _item(
 
 
 def _guess(rows: Sequence[Row], named: Named) -> tuple[Named, list[str]]:
-    """Return the columns, and the guesses among them in words."""
+    """Return the columns, and notes about those that were guessed."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     for name in (named.text, named.label, named.id, named.group):
         if name is not None and name not in columns:
@@ -313,7 +314,7 @@ def _guess(rows: Sequence[Row], named: Named) -> tuple[Named, list[str]]:
             f"the table has one column, {columns[0]!r}: expected a text and a label, in columns "
             f"separated by {', '.join(SEPARATORS.values())}"
         )
-    lists = [c for c in columns if _is_list(rows, c)]  # these can only be the options
+    lists = [c for c in columns if _is_list(rows, c)]  # a column of lists can only be the options
     taken = [named.text, named.label, named.choices, named.group, *lists]
     id = named.id or id_column([c for c in columns if c not in taken])
     label = named.label or _label(rows, [c for c in columns if c not in (*taken, id)])
@@ -328,18 +329,18 @@ def _guess(rows: Sequence[Row], named: Named) -> tuple[Named, list[str]]:
 
 
 def _is_list(rows: Sequence[Row], column: str) -> bool:
-    """Return True if every cell of a column that is not empty is a list, or one as JSON."""
+    """Return True if every cell of a column is empty, a list, or a JSON list."""
     cells = [row.get(column) for row in rows]
     there = [cell for cell in cells if isinstance(cell, _LISTS) or cell_text(cell) != ""]
     return bool(there) and all(isinstance(c, _LISTS) or _is_json_list(c) for c in there)
 
 
 def _offers(rows: Sequence[Row], column: str, label: str) -> bool:
-    """Return True if the label of every labelled row is in its list."""
+    """Return True if the label of every labelled row is in its list of options."""
     pairs = [(row.get(column), truth) for row in rows if (truth := cell_text(row.get(label))) != ""]
     try:
         return all(truth in [option.text for option in _listed(cell)] for cell, truth in pairs)
-    except InputError:  # no list, or one of something else than options
+    except InputError:  # not a list, or not a list of options
         return False
 
 
@@ -351,7 +352,7 @@ def _is_json_list(cell: Any) -> bool:
 
 
 def _label(rows: Sequence[Row], columns: Sequence[str]) -> str:
-    """Return the column of the label: by its name, or the only one with few values."""
+    """Return the label column: by its name, or the only column with few distinct values."""
     if by_name := [c for c in columns if c.casefold() in _LABELS]:
         return by_name[0]
     values = {c: {cell_text(row.get(c)) for row in rows} - {""} for c in columns}
@@ -366,7 +367,7 @@ def _label(rows: Sequence[Row], columns: Sequence[str]) -> str:
 
 
 def _longest(rows: Sequence[Row], columns: Sequence[str]) -> str:
-    """Return the column of the text: by its name, or the longest."""
+    """Return the text column: by its name, or the one with the longest cells."""
     if by_name := [c for c in columns if c.casefold() in _TEXTS]:
         return by_name[0]
     lengths = {c: sum(len(cell_text(row.get(c))) for row in rows) for c in columns}
@@ -409,7 +410,7 @@ def _rows(
 
 
 def _offered(name: str, row: Row, descriptions: Mapping[str, str], columns: Named) -> Choice:
-    """Return the question of a row that has its options in a column."""
+    """Return the question of a row whose options are in a column."""
     try:
         return _question(_listed(row.get(columns.choices or "", "")), descriptions, columns, row)
     except InputError as error:
@@ -419,7 +420,7 @@ def _offered(name: str, row: Row, descriptions: Mapping[str, str], columns: Name
 
 
 def _stands_in(text: str, template: str) -> bool:
-    """Return True if a template shows a text as a whole, as it is or as a JSON string."""
+    """Return True if a template contains a whole text, verbatim or as a JSON string."""
     forms = {text.strip(), json.dumps(text.strip(), ensure_ascii=False)[1:-1]} - {""}
     return any(re.search(rf"(?<!\w){re.escape(form)}(?!\w)", template) for form in forms)
 
@@ -427,9 +428,9 @@ def _stands_in(text: str, template: str) -> bool:
 def _spelt(
     truths: Mapping[str, str], options: Sequence[Option], notes: list[str], *, tidy: bool
 ) -> dict[str, str]:
-    """Return the labels by row; with `tidy` those that look alike are one.
+    """Return the labels by row; with `tidy`, labels that look alike get one spelling.
 
-    One that is among the options wins, then the most frequent.
+    It is that of an option, or else the most frequent one.
     """
     counts = Counter(truths.values())
     spellings: dict[str, list[str]] = {}
@@ -502,7 +503,7 @@ def _question(
 
 
 def question_of(columns: Named, row: Row) -> Choice:
-    """Return the question about every text of a table whose options are given by name.
+    """Return the question about every text of a table, with options from the user.
 
     Raises:
         InputError: The options or the descriptions cannot be read.
@@ -513,7 +514,7 @@ def question_of(columns: Named, row: Row) -> Choice:
 
 
 def _occurring(truths: Mapping[str, str]) -> list[Option]:
-    """Return the labels that occur, as the options of every row."""
+    """Return the distinct labels of the table, as the options of every row."""
     labels = sorted(set(truths.values()))
     if not 2 <= len(labels) <= MOST_CHOICES:
         raise InputError(
@@ -536,7 +537,7 @@ def _read_choices(path: str) -> list[Option]:
 
 
 def _listed(value: Any) -> list[Option]:
-    """Return the options of a cell or a file: a list, a list as JSON, or texts parted by `|`."""
+    """Return the options of a cell or a file: a list, a JSON list, or texts separated by `|`."""
     if isinstance(value, str):
         try:
             value = json.loads(value) if value.lstrip().startswith("[") else value.split("|")

@@ -1,4 +1,4 @@
-"""The columns of a table of examples and its task, as a user names them."""
+"""The columns of a table of examples and its task, as the user gives them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,16 +9,16 @@ class Named:
     """The columns of a table, and the task.
 
     Attributes:
-        text: Column of the text; guessed if left out.
-        label: Column of the right answer; guessed if left out.
+        text: Column of the text; guessed by default.
+        label: Column of the right answer; guessed by default.
         choices: Column with each row's options, or a file with the options of all rows. Default:
-            the labels that occur.
+            the labels in the table.
         describe: TOML file that describes each label, for the prompt.
         instructions: The question about each text.
-        id: Column of the row's name; guessed if left out.
+        id: Column of the row's name; guessed by default.
         tidy: Join labels that differ only in case, spaces, Unicode form, or as 1 and 1.0 do.
-        encoding: Of the file's text; UTF-8 if left out.
-        group: Column of what makes texts depend on each other; `group` if left out.
+        encoding: Encoding of the file's text; UTF-8 by default.
+        group: Column whose equal values mark dependent texts; `group` by default.
     """
 
     text: str | None = None

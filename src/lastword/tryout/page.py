@@ -1,7 +1,7 @@
-"""The page of a trial: the verdict, the contestants, the guarantee, the errors, and the learning.
+"""The page of a trial: verdict, contestants, guarantee, errors and learning curve.
 
-One HTML file that needs no network, for the person who has to decide. Every item with its
-trajectories is on the page of `lastword report`.
+It is one HTML file that needs no network. The page of `lastword report` has every item with its
+trajectories.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ from lastword.tryout.words import gain, score
 
 FILE = "index.html"
 _ASSETS = Path(__file__).parent / "assets"
-_CLASSES = 20  # rows and columns of the confusion matrix; rarer classes are joined
+_CLASSES = 20  # size of the confusion matrix; rarer classes are merged
 _OTHERS = "(others)"
 _ACCURACY = "accuracy, %"
 _BASELINES = ("chance", "without the text", *SIMPLE, DEPTH_0, UNREAD)
@@ -77,7 +77,7 @@ def _grouped(
         "Other prompts": sorted(contest.prompts, key=lambda line: -line.right),
     }
     for line in contest.lines:
-        if line.right == line.right:  # nan if it does not apply to these rows
+        if line.right == line.right:  # false for nan: the method does not apply to these rows
             groups[_kind(line.name)].append(line)
     for name, lines in groups.items():
         first = lines[:1] if name in ("Other prompts", "Certified") else []

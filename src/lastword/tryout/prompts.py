@@ -1,7 +1,7 @@
-"""Other prompts: the model's accuracy under them, with examples or not, and that of a probe.
+"""Race of other prompts: the model's accuracy with each, and that of a probe with the best.
 
-They are tested on rows that are not among the examples. A prompt that is behind after a third of
-the rows is dropped. The prompts for which there was no time are named.
+Some prompts contain examples; rows used as examples are not tested. A prompt that is behind after
+a third of the rows is dropped. Prompts for which there was no time are reported.
 """
 
 import json
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 BUDGET = 300.0  # seconds
 SHOTS = (4, 8)
 SEED = 0
-WITH_PROBE = " + probe"  # after a prompt's name
-_PROBED = 2  # prompts under which a probe is fitted
+WITH_PROBE = " + probe"  # suffix of a prompt's name
+_PROBED = 2  # number of prompts with which a probe is fitted
 _FOLDS = 5
-_MOST = 200  # rows a prompt is asked on
-_TOGETHER = 16  # rows between two looks at the clock
-_BEHIND = 2.0  # standard errors behind the best
+_MOST = 200  # maximum number of rows per prompt
+_TOGETHER = 16  # number of rows between two checks of the time
+_BEHIND = 2.0  # standard errors behind the best at which a prompt is dropped
 
 
 @dataclass(frozen=True, eq=False)
 class Raced:
-    """Answers under another prompt.
+    """Results with another prompt.
 
     Attributes:
-        ids: Rows that were answered [rows].
+        ids: Rows that were tested [rows].
         right: True where the answer was right [rows].
     """
 
@@ -54,17 +54,17 @@ class Raced:
 
     @property
     def probe(self) -> bool:
-        """True if a cross-validated probe answered, not the model."""
+        """True if the answers are those of a cross-validated probe, not the model's."""
         return self.name.endswith(WITH_PROBE)
 
 
 @dataclass(frozen=True)
 class Race:
-    """Findings of a race.
+    """Results of a race.
 
     Attributes:
-        prompts: Those that answered enough rows to be judged, the best first.
-        left_out: Names of those that were not, each with why.
+        prompts: Prompts that were tested on enough rows, the best first.
+        left_out: Names of the other prompts, each with the reason.
     """
 
     prompts: tuple[Raced, ...] = ()
@@ -72,7 +72,7 @@ class Race:
 
 
 def race(tracer: "Tracer", labels: Labels, template: Template, seconds: float) -> Race:
-    """Test the model under other prompts than the one in use, and a probe under the best two."""
+    """Test the model with prompts other than `template`, and a probe with the best two."""
     ends = time.perf_counter() + seconds
     chosen = examples(labels, max(SHOTS))
     order = np.random.default_rng(SEED).permutation(len(labels.rows))
@@ -118,10 +118,9 @@ def _rank(prompt: Raced) -> float:
 
 
 def _with_probe(tracer: "Tracer", labels: Labels, prompt: Raced) -> Raced | None:
-    """Return a probe's cross-validated answers to the same rows under a prompt.
+    """Return the results of a cross-validated probe with a prompt, on the same rows.
 
-    Returns:
-        None if options differ by row, a fold has too few labels, or the prompt is no template.
+    None if options differ by row, a fold has too few labels, or the prompt is not a template.
     """
     template, question = prompt.template, labels.question
     if question is None or not isinstance(template, Template):
@@ -147,12 +146,12 @@ def _with_probe(tracer: "Tracer", labels: Labels, prompt: Raced) -> Raced | None
 
 
 def file_of(name: str) -> str:
-    """Return the file that a try leaves of a prompt with examples."""
+    """Return the name of the file to which a trial writes a prompt with examples."""
     return f"{name.removesuffix(WITH_PROBE).replace(' ', '-')}.jinja"
 
 
 def examples(labels: Labels, count: int) -> list[int]:
-    """Return the places of rows for examples in a prompt, as many of each class as can be."""
+    """Return the places of rows to use as examples, as evenly spread over classes as possible."""
     order = np.random.default_rng(SEED).permutation(len(labels.rows)).tolist()
     seen = Counter[str]()
     rounds = []
@@ -164,7 +163,7 @@ def examples(labels: Labels, count: int) -> list[int]:
 
 
 def with_examples(template: Template, labels: Labels, places: Sequence[int]) -> Template:
-    """Return a template whose prompts begin with some rows and their labels."""
+    """Return a template whose prompts begin with these rows and their labels."""
     shown = "".join(
         f"{render(text, question, template)} {truth}\n\n"
         for text, question, truth, *_ in (labels.rows[place] for place in places)
@@ -182,7 +181,7 @@ def _others(labels: Labels, template: Template, chosen: Sequence[int]) -> list[T
 def _answers(
     tracer: "Tracer", labels: Labels, template: Template | DecisionPrompt, rows: Sequence[int]
 ) -> Iterator[bool]:
-    """Return True where the model is right, per row."""
+    """Yield True for each row that the model answers right."""
     for start in range(0, len(rows), _TOGETHER):
         some = [labels.rows[place] for place in rows[start : start + _TOGETHER]]
         if isinstance(template, DecisionPrompt):
@@ -194,7 +193,8 @@ def _answers(
 
 
 def _behind(right: Sequence[bool], rows: int, found: Sequence[Raced]) -> bool:
-    """Return True if a third of the rows shows that a prompt is behind the best."""
+    """Return True if a prompt is clearly behind the best after exactly a third of the rows."""
+    # Compared once, at a third of the rows: repeated tests would drop good prompts by chance.
     if not found or len(right) != -(-rows // 3):
         return False
     best, share = max(prompt.right.mean() for prompt in found), float(np.mean(right))

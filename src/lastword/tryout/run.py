@@ -49,8 +49,8 @@ from lastword.tryout.words import advise
 if TYPE_CHECKING:
     from lastword.decide.tracer import Tracer
 
-PEERS = ("contextual",)  # methods whose prompts are read beside the model's
-_SAMPLE = 4  # items from which the time of all is estimated
+PEERS = ("contextual",)  # methods whose prompts are read besides the model's
+_SAMPLE = 4  # number of items from which the time of all is estimated
 CERTIFICATE, QUESTIONS = "certificate.toml", "questions.yaml"
 ANSWERS, _ANSWER_COLUMNS = "answers.csv", ("id", "text", "truth", "model", "best")
 PROBE, UNCERTIFIED = f"answer{SUFFIX}", f"answer-uncertified{SUFFIX}"
@@ -58,16 +58,16 @@ PROBE, UNCERTIFIED = f"answer{SUFFIX}", f"answer-uncertified{SUFFIX}"
 
 @dataclass(frozen=True)
 class TryJob:
-    """Labelled examples on a model, ready to be run.
+    """A trial: labelled examples, a model and settings.
 
     Attributes:
-        template: Writes the prompts.
-        sets: Level of prediction sets; None for no sets.
-        named: The template as the user named it; None if it was left out.
+        template: The prompt template.
+        sets: Level of prediction sets, in (0, 1); None for no sets.
+        named: The template's name as the user gave it; None if lastword chose it.
         readers: Sentence encoders that take part.
         proves: False leaves certificate and second round to the caller.
-        objective: Makes the objective from labels; None for accuracy.
-        next_format: The annotation tool that the rows of a second round are written for too.
+        objective: Function that makes the objective from labels; None for accuracy.
+        next_format: The annotation tool for which the rows of a second round are written as well.
     """
 
     tracer: "Tracer"
@@ -89,11 +89,11 @@ class TryJob:
 
     @property
     def methods(self) -> dict[str, Method]:
-        """Methods whose prompts are read beside the model's."""
+        """Methods whose prompts are read besides the model's."""
         return resolve(PEERS, self.tracer.facts)
 
     def plan(self) -> list[str]:
-        """Say what will be done and how long it takes; a few items are answered to find out."""
+        """Return lines with the work and its estimated time, measured on a few items."""
         counts = {len(question.options) for _, question, *_ in self.labels.rows}
         least, most = min(counts), max(counts)
         options = f"{most} options" if least == most else f"{least} to {most} options"
@@ -111,7 +111,7 @@ class TryJob:
         return lines
 
     def _seconds(self) -> float:
-        """Estimate the time of all items and the contest's fits, from a few items and one fit."""
+        """Estimate the seconds for all items and fits, from a few items and one fit."""
         texts, encoded = self._sample()
         start = time.perf_counter()
         self.tracer.decide_group(encoded, Scope("all", "all", self.methods))
@@ -122,15 +122,11 @@ class TryJob:
         return each * self.items + fitting(self.tracer, self.items, len(question.options))
 
     def _sample(self) -> tuple[list[str], list[EncodedItem]]:
-        """Return the texts of the first few examples that can be read, and their items encoded.
-
-        Raises:
-            InputError: None of all can be.
-        """
+        """Return the texts and encoded items of the first few readable examples."""
         results: list[EncodedItem | ItemError] = []
         for start in range(0, self.items, _SAMPLE):
             rows = self.labels.rows[start : start + _SAMPLE]
-            # Without content-free prompts: all rows of a question share them.
+            # Content-free prompts are left out of the estimate: all rows of a question share them.
             results = self.tracer.encode(
                 [
                     item_of(text, question, self.template, id=id, blind=True)
@@ -152,17 +148,17 @@ class TryJob:
         advance: Callable[[int], None] = lambda done: None,
         stage: Callable[[str], None] = lambda name: None,
     ) -> Verdict:
-        """Return the verdict; with `out` a folder keeps what it was made from.
+        """Run the trial and return its verdict; with `out`, write all results to a folder.
 
         Args:
             out: Folder for the records, the certificate, the probes, the question and the
-                verdict. Rows that it has already are not answered again.
+                verdict. Rows in its records are not answered again.
             advance: Called with the number of items done since the last call.
             stage: Called with the name of each stage when it begins.
 
         Raises:
             InputError: No example can be read.
-            RecordError: The folder holds another run.
+            RecordError: The folder has another run.
         """
         stage(f"asking the model about {self.items} rows")
         decider, root = Decider(self.tracer), None if out is None else locate(str(out))
@@ -180,7 +176,7 @@ class TryJob:
         probes = () if contest is None else [one.probe.name for one in contest.entrants]
         methods = (*sample.methods, *probes)
         if material.objective is not None and probes:
-            methods = tuple(probes)  # corrections are not fitted, and know nothing of an objective
+            methods = tuple(probes)  # corrections cannot be fitted to an objective
         test = "unconditional" if probes else None
         objective = None if contest is None else material.objective
         terms = replace(self.terms, methods=methods, test=test, objective=objective)
@@ -205,14 +201,14 @@ class TryJob:
         return verdict
 
     def policy(self) -> Probe | None:
-        """Return the probe of all labels, which a second round tests; None with too few labels."""
+        """Return the probe fitted to all labels, for a second round; None with too few labels."""
         decider = Decider(self.tracer)
         info = describe(decider, self.labels, self.template, self.methods)
         cell = answer(decider, self.labels.items(self.template), info, self.methods)
         return policy_of(self.tracer, self._material(sample_of([cell], [info])))
 
     def _material(self, sample: Sample) -> Material:
-        """Return the items that count as the contest takes them."""
+        """Return the items that count, in the form that the contest takes."""
         (cell,) = sample.cells
         rows = {id: row for *row, id, _ in self.labels.rows}
         counting = [rows[str(id)] for id in cell.items["id"].iloc[cell.mc1_places]]
@@ -221,7 +217,7 @@ class TryJob:
         material = Material(*labelled, self.template, self.readers)
         if self.objective is None:
             return material
-        # Fixed before the labels that test a probe are seen.
+        # The class weights must not depend on the labels that test the probe.
         made = [truths[i] for i in np.flatnonzero(material.made)]
         if not made:
             raise InputError("an objective needs labelled rows of at least two groups")
@@ -230,7 +226,7 @@ class TryJob:
     def _certify(
         self, sample: Sample, terms: Terms, contest: Contest | None, material: Material
     ) -> Outcome | None:
-        """Test the corrections on all labels, and each probe on those that it was not made of."""
+        """Test the corrections on all labels, and each probe on those it was not fitted to."""
         if sample.items.group_count < terms.least:
             return None
         question = self.labels.question
@@ -246,7 +242,7 @@ class TryJob:
         gains = {e.probe.name: e.gains(objective, truths, contest.base) for e in contest.entrants}
         family = claims(items, sample.scalar, terms, sample.failed, probes, gains)
         finding = judge_claims(family, terms)
-        controls = Beside({}, np.nan)  # they are tested for accuracy
+        controls = Beside({}, np.nan)  # controls exist only for accuracy
         if objective is None:
             controls = beside(finding, items, sample.cells, sample.scalar)
         found = Outcome(sample, finding, controls, questions)
@@ -257,8 +253,8 @@ class TryJob:
         if is_probe(method):
             asked = (one.mark.question,)
             found = replace(found, questions=asked, probe=one.mark, likeness=one.likeness)
-        # The baselines are made of one half of the labels, so a correction too is compared with
-        # them on the other half.
+        # The baselines are fitted to one half of the labels, so even a correction is compared
+        # with them on the other half.
         test, evidence = one.tested, {}
         against = replace(terms, methods=(method,), promise="gain")
         for name, answers in contest.baselines.items():
@@ -270,7 +266,7 @@ class TryJob:
 
     @property
     def _asked(self) -> str:
-        """The options that name the model."""
+        """The command-line options that select the model."""
         source = self.tracer.source
         asked = f"--model {source.get('path', source['model'])}"
         asked += "" if self.named is None else f" --template {self.named}"
@@ -278,7 +274,7 @@ class TryJob:
         return asked + "".join(f" --reader {place}" for place in readers)
 
     def commands_of_proof(self, out: Path) -> list[str]:
-        """Return the commands that use what a second round has proven, each after its purpose."""
+        """Return the commands that use the result of a second round, each after its purpose."""
         asked = f"{self._asked} --certificate {out / CERTIFICATE} --probe {out / PROBE}"
         asked += f" --questions {out / QUESTIONS}"
         return [
@@ -287,7 +283,7 @@ class TryJob:
         ]
 
     def _commands(self, verdict: Verdict, out: Path | None, unlike: str) -> list[str]:
-        """Return the commands that use a verdict, each after a line that says what it does."""
+        """Return the commands that use a verdict, each after a line with its purpose."""
         asked = self._asked
         contest, certificate = verdict.contest, verdict.certificate
         if out is None:
@@ -326,10 +322,10 @@ class TryJob:
         contest: Contest | None,
         raced: Race,
     ) -> None:
-        """Write the results beside the records."""
+        """Write the results into the folder of the records."""
         method = verdict.certificate.method
         for name in (CERTIFICATE, PROBE, UNCERTIFIED):
-            (out / name).unlink(missing_ok=True)  # of other labels
+            (out / name).unlink(missing_ok=True)  # from a run with other labels
         if contest is not None:
             contest.entrant(method).probe.write(out / PROBE)
             if method is None:
@@ -368,10 +364,10 @@ def _unlike(contest: Contest | None, method: str | None) -> str:
 
 
 def _sets(sample: Sample, contest: Contest | None, level: float) -> Sets:
-    """Return the sets of the probe that labels make, certified or not.
+    """Return the prediction sets of the first entrant, whether it is certified or not.
 
-    Another may be certified on the texts that set the threshold, and to choose by them would spend
-    them twice.
+    The certified method was chosen with the texts that set the threshold. Choosing the sets' probe
+    by it would use those texts twice.
     """
     if contest is None:
         return Sets(level)
@@ -380,7 +376,7 @@ def _sets(sample: Sample, contest: Contest | None, level: float) -> Sets:
 
 
 def template_for(tracer: "Tracer", name: str | None) -> Template:
-    """Return the prompt template of that name; the model's usual one for None.
+    """Return the prompt template of this name; None chooses the model's default.
 
     Raises:
         InputError: No such template.
@@ -400,10 +396,11 @@ def ready(
     objective: str = ACCURACY,
     next_format: Format | None = None,
 ) -> TryJob:
-    """Return labelled examples that are ready to be run on a model.
+    """Return the trial of labelled examples on a model.
 
     Raises:
-        InputError: No such template, level or objective, or the template shows every labelled row.
+        InputError: No such template, level or objective, or every labelled row is an example in
+            the template.
     """
     check_level(sets)
     written_by = template_for(tracer, template)
@@ -450,25 +447,26 @@ def try_labels(
     """Test a model on labelled examples: what to run, how much it gains, and how certain that is.
 
     Args:
-        source: CSV, TSV, Excel, JSON lines or Parquet by its path; a data frame, or dictionaries.
-        tracer: The model, without a certificate.
-        text: Column of the text; guessed if left out, as are the next two.
+        source: Path of a CSV, TSV, Excel, JSON lines or Parquet file; a data frame, or
+            dictionaries.
+        tracer: The model.
+        text: Column of the text; guessed by default, like `label` and `id`.
         label: Column of the right answer.
         choices: Column with each row's options, or a file with the options of all rows.
         describe: TOML file that describes each label.
         instructions: The question about each text.
-        id: Column of the row's name; guessed if left out.
-        group: Column whose equal values belong together, such as an author; `group` if left out.
+        id: Column of the row's name.
+        group: Column whose equal values mark dependent texts, such as an author; default `group`.
         tidy: Join labels that differ only in case, spaces, Unicode form, or as 1 and 1.0 do.
-        encoding: Encoding of the file's text, such as cp1252; UTF-8 if left out.
+        encoding: Encoding of the file's text, such as cp1252; default UTF-8.
         template: `decide/plain`, `decide/listed`, `decide/chat`, or a Jinja file.
         budget: Seconds for trying other prompts.
         sets: Level of prediction sets, between 0 and 1; None for no sets.
         out: Folder for records, certificate, probes, question, verdict and its page.
-        promise: `gain`: accuracy higher than the model's. `breaks`: that, and at most alpha of all
-            answers broken.
-        alpha: Maximum share of answers broken, for `breaks`.
-        delta: Maximum probability that the guarantee does not hold.
+        promise: `gain`: accuracy is higher than the model's. `breaks`: in addition, at most a
+            share `alpha` of all answers is broken.
+        alpha: Maximum share of answers broken, for `breaks`; in [0, 1].
+        delta: Maximum probability that the guarantee does not hold; in (0, 1).
         readers: Sentence encoders that take part: an `Encoder`, a hub name, a folder, `minilm` or
             `mpnet`.
         objective: `accuracy`, `balanced` (mean recall over classes), or `cost=FILE`, a table with

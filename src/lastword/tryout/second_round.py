@@ -1,4 +1,4 @@
-"""Second round of a try: a frozen policy, the rows that test it, and its files (section 20).
+"""Second round of a trial: a fixed policy, the rows that test it, and its files (section 20).
 
 second = SecondRound.start(tracer, labels, probe, template)
 rows = second.ask()                      # 40 texts by id, in random order
@@ -50,7 +50,7 @@ _SCHEMA, _QUESTION, _TOGETHER, _REFERENCE = 1, "answer", 64, 1000
 
 @dataclass(frozen=True)
 class DifferingRow:
-    """A text on which policy and model differ.
+    """A text to which policy and model give different answers.
 
     Attributes:
         id: The row's id in the table.
@@ -69,8 +69,8 @@ class Proof:
     """Verdict of a second round.
 
     Attributes:
-        drawn: Its counts.
-        certificate: None if the gain is not proven.
+        drawn: The counts of the rows.
+        certificate: The certificate; None if the gain is not proven.
         words: The verdict in words.
     """
 
@@ -81,17 +81,17 @@ class Proof:
 
 @dataclass
 class SecondRound:
-    """A frozen policy, and the rows that test it.
+    """A fixed policy, and the rows that test it.
 
     Attributes:
         probe: The policy: a probe with its threshold.
         pool: Number of texts without a label, one per group.
         rows: Texts on which policy and model differ, in random order.
-        reference: The probe's likeness values of texts of the pool.
+        reference: Conformal p-values of texts in the pool, for the monitor of drift.
         benchmarks: Fingerprint of the table by its name.
-        asked: Rows that were given out for labels.
-        labels: Labels by row; None of a skipped row.
-        look: Number of this look.
+        asked: Number of rows that were offered for labelling.
+        labels: Labels by row; None for a skipped row.
+        look: Number of the current look, from 1; 0 before the first.
     """
 
     probe: Probe
@@ -116,9 +116,9 @@ class SecondRound:
         terms: Terms,
         readers: Sequence[Encoder] = (),
     ) -> "SecondRound":
-        """Read every text without a label by policy and model, and deal those that differ.
+        """Answer every text without a label by policy and by model, and shuffle those that differ.
 
-        `readers` has the sentence encoders that the probe may read.
+        `readers` are the sentence encoders that the probe may need.
 
         Raises:
             InputError: The probe has no threshold, or is for another model or template.
@@ -131,6 +131,7 @@ class SecondRound:
         read: list[tuple[DifferingRow | None, float]] = []
         for first in range(0, len(pool), _TOGETHER):
             some = pool[first : first + _TOGETHER]
+            # "all" makes the decider compute the model's answer even where the probe is certain.
             plans = decider.plan_many([(text, id) for id, text in some], ready, read="all")
             pairs = [*zip(some, plans, strict=True)]
             sound = [(row, plan) for row, plan in pairs if isinstance(plan, Plan)]
@@ -138,6 +139,7 @@ class SecondRound:
             for ((id, text), _), answer in zip(sound, answers, strict=True):
                 if not isinstance(answer, Exception):
                     read.append(_difference(id, text, answer[_QUESTION]))
+        # The order is fixed before any label exists, so that the first rows are a random sample.
         differing = [row for row, _ in read if row is not None]
         order = deal(range(len(differing)), SEED)
         likeness = np.random.default_rng(SEED).permutation([like for _, like in read])
@@ -154,12 +156,12 @@ class SecondRound:
 
     @property
     def open_rows(self) -> tuple[DifferingRow, ...]:
-        """Return the rows that were given out and have no label yet."""
+        """The rows that were offered and have no label yet."""
         return tuple(row for row in self.rows[: self.asked] if row.id not in self.labels)
 
     @property
     def chance(self) -> float:
-        """The probability that the next rows prove a gain, by the leave-one-out answers."""
+        """Probability that the next look proves a gain, at the leave-one-out rates."""
         fixed, broken, changed = (
             int(self.probe.figures[name]) for name in ("fixed", "broken", "changed")
         )
@@ -167,10 +169,10 @@ class SecondRound:
         return chance_of_proof(fixed, broken, changed, rows, self.delta / 2 ** (self.look + 1))
 
     def ask(self, k: int = ROWS) -> tuple[DifferingRow, ...]:
-        """Give out the next rows for labels, and begin a look.
+        """Return the next `k` rows to label, and begin a look.
 
         Raises:
-            InputError: Rows are still open, or none is left.
+            InputError: Rows without a label are left from the last look, or no row is left.
         """
         if self.open_rows:
             raise InputError(f"{counted(len(self.open_rows), 'row')} given out without a label yet")
@@ -180,10 +182,10 @@ class SecondRound:
         return self.open_rows
 
     def tell(self, labels: Mapping[str, str | None]) -> None:
-        """Take labels of rows that were given out; None skips a row.
+        """Add labels of rows that `ask` returned; None skips a row.
 
         Raises:
-            InputError: A row that was not given out or has its label, or an unknown label.
+            InputError: A row was not offered or has a label already, or a label is not an option.
         """
         open_ids = {row.id for row in self.open_rows}
         options = [option.text for option in self.probe.question.options]
@@ -195,10 +197,10 @@ class SecondRound:
         self.labels |= labels
 
     def verdict(self) -> Proof:
-        """Test the labels of all looks at the level of this one.
+        """Test the labels of all looks so far, at the level of this look.
 
         Raises:
-            InputError: A row that was given out has no label and was not skipped.
+            InputError: A row that was offered has no label and was not skipped.
         """
         if self.open_rows or not self.asked:
             raise InputError("tell the labels of all rows that were given out first")
@@ -207,8 +209,10 @@ class SecondRound:
         skipped = np.array([truth is None for truth in truths])
         pairs = [*zip(rows, truths, strict=True)]
         right = np.array([row.policy == truth for row, truth in pairs])
+        # A skipped row counts as broken: otherwise skipping the hard rows would help the policy.
         base = np.array([row.model == truth for row, truth in pairs]) | skipped
         every = np.ones(len(rows), dtype=bool)
+        # The pool has one text per group, so each row is a group of its own.
         evidence = GroupEvidence.of(base, right, np.arange(len(rows)), changed=every)
         drawn = DrawnRows(
             self.pool,
@@ -265,17 +269,17 @@ class SecondRound:
         )
 
     def to_json(self) -> str:
-        """Return the state as JSON; the probe has a file of its own."""
+        """Return the state as JSON, without the probe, which is stored separately."""
         values = {n: v for n, v in vars(self).items() if n not in ("probe", "rows")}
         rows = [asdict(row) for row in self.rows]
         return to_json({"schema": _SCHEMA, "policy": self.probe.digest, "rows": rows, **values})
 
     @classmethod
     def from_json(cls, text: str, probe: Probe) -> "SecondRound":
-        """Return the second round of a state and its policy.
+        """Return the second round stored as JSON, with its policy.
 
         Raises:
-            InputError: They do not belong together, or it is no such state.
+            InputError: The text is not a second round, or belongs to another policy.
         """
         try:
             values: dict[str, Any] = from_json(text)
@@ -313,13 +317,13 @@ def begin(
     form: Format | None = None,
     readers: Sequence[Encoder] = (),
 ) -> list[str]:
-    """Write the rows to label next, and say what they are for; nothing if there are too few.
+    """Write the rows to label next, unless the pool is too small.
 
-    The policy is fitted to all labels by `refit`, once it is clear that it is needed. With `form`
-    the rows are written for that annotation tool too.
+    `refit` fits the policy to all labels; it is called only if needed. With `form`, the rows are
+    written for that annotation tool as well.
 
     Returns:
-        Lines for the user.
+        Lines that explain the rows to the user; [] if nothing was written.
     """
     if labels.question is None:
         return []
@@ -334,7 +338,7 @@ def begin(
 
 
 def _labelled_file(out: Path, labels: Labels) -> Path | None:
-    """Return a file of rows to label that already has labels."""
+    """Return a file with rows of an earlier look that has labels, or None."""
     for path in sorted(out.glob("next*.csv")):
         if any(row.get(_label_column(labels)) for row in read_objects(path)):
             return path
@@ -346,7 +350,7 @@ def _label_column(labels: Labels) -> str:
 
 
 def _offer(out: Path, second: SecondRound, labels: Labels, form: Format | None) -> list[str]:
-    """Write the next rows to label and the state, and say what they are for."""
+    """Write the next rows to label and the state, and return an explanation for the user."""
     chance, rows = second.chance, second.ask()
     drawn = {row.id: labels.table[row.id] for row in rows}
     columns = labels.columns.text or "", _label_column(labels)
@@ -368,7 +372,7 @@ def name_of(look: int) -> str:
 def _write_drawn(
     path: Path, rows: Mapping[str, Mapping[str, Any]], text: str, label: str, form: Format | None
 ) -> tuple[Path, Path | str]:
-    """Write rows to label; return the file to label, and the one to give back."""
+    """Write rows to label; return the file to label, and the one to pass to --next."""
     tasks = "" if form is None else annotation_file(form, rows, text, label)
     write_rows(path, [*rows.values()], label)
     if form is None:
@@ -378,14 +382,14 @@ def _write_drawn(
 
 
 def is_first(path: Path, out: Path) -> bool:
-    """Return True if a file has the labels of round one: no second round has begun."""
+    """Return True if a file has the labels of round one, not of a look of the second round."""
     return path.name == FIRST_ROWS or not (out / STATE).exists()
 
 
 def finish(
     out: Path, tracer: "Tracer", labels: Labels, path: Path, form: Format | None = None
 ) -> Proof:
-    """Test the frozen policy by the labels of a file; write the certificate, or more rows.
+    """Test the fixed policy with the labels of a file, and write the certificate or more rows.
 
     Raises:
         InputError: No second round was begun here, or a row was edited, added or drawn for another
@@ -401,7 +405,7 @@ def read_second_round(out: Path) -> SecondRound:
     """Return the second round that was begun in a folder.
 
     Raises:
-        InputError: None was, or its files do not belong together.
+        InputError: No second round was begun, or its files do not belong together.
     """
     probe = Probe.read(out / POLICY)
     try:
@@ -411,7 +415,7 @@ def read_second_round(out: Path) -> SecondRound:
 
 
 def conclude(out: Path, second: SecondRound, labels: Labels, form: Format | None = None) -> Proof:
-    """Test the labels of a look; write the certificate, or more rows.
+    """Test the labels of a look, and write the certificate or more rows.
 
     Raises:
         InputError: A row has no label, or a row of the table was edited. Nothing is written then.
@@ -429,7 +433,7 @@ def conclude(out: Path, second: SecondRound, labels: Labels, form: Format | None
 
 
 def _told(second: SecondRound, labels: Labels, path: Path) -> dict[str, str | None]:
-    """Return the labels of a file by row; drawn rows that it lacks are skipped."""
+    """Return the labels of a file by row; rows missing from the file count as skipped."""
     drawn = {row.text: row.id for row in second.open_rows}
     told: dict[str, str | None] = dict.fromkeys(drawn.values())
     seen: set[str] = set()
@@ -449,7 +453,7 @@ def _told(second: SecondRound, labels: Labels, path: Path) -> dict[str, str | No
 
 
 def _labelled_rows(path: Path, column: str) -> list[dict[str, Any]]:
-    """Return the rows of a file that has a column of labels."""
+    """Return the rows of a file; InputError if it has no column of labels."""
     rows = read_annotated(path)
     if not any(column in row for row in rows):
         columns = ", ".join(dict.fromkeys(name for row in rows for name in row))
@@ -461,7 +465,7 @@ def _labelled_rows(path: Path, column: str) -> list[dict[str, Any]]:
 
 
 def _require_table(second: SecondRound, labels: Labels) -> None:
-    """Refuse a table whose drawn rows are no longer what they were."""
+    """Raise InputError if a row of the next look was edited since it was drawn."""
     for row in second.rows[second.asked : second.asked + ROWS]:
         there = labels.table.get(row.id, {}).get(labels.columns.text or "")
         if there != row.text:
@@ -469,10 +473,10 @@ def _require_table(second: SecondRound, labels: Labels) -> None:
 
 
 def draw_first(source: str, named: Named, out: Path, form: Format | None = None) -> str | None:
-    """Write the first rows to label of a table without any labels, and say what they are for.
+    """Write the first rows to label of a table without labels.
 
     Returns:
-        None if something in the table is labelled.
+        An explanation for the user; None if a row of the table has a label.
 
     Raises:
         InputError: The rows were written before and have labels.
@@ -498,13 +502,13 @@ def draw_first(source: str, named: Named, out: Path, form: Format | None = None)
 
 
 def random_order(count: int) -> list[int]:
-    """Return the places of a table's rows in random order; the first of them are labelled first."""
+    """Return the places of a table's rows in the random order in which they are labelled."""
     order: list[int] = np.random.default_rng(SEED).permutation(count).tolist()
     return order
 
 
 def read_round(source: str, named: Named, path: Path | None, out: Path | None) -> Labels:
-    """Return the labels of round one: of the table, or of its first rows in a file of their own.
+    """Return the labels of round one, from the table or from a separate file of its first rows.
 
     Args:
         source: The table.
@@ -531,16 +535,17 @@ def read_round(source: str, named: Named, path: Path | None, out: Path | None) -
 def with_first(
     source: str, rows: Sequence[Mapping[str, Any]], named: Named, path: Path, out: Path
 ) -> Labels:
-    """Return the labels of a table whose first labels are in a file of their own.
+    """Return the labels of a table whose first labels are in a separate file.
 
-    Those of an annotation tool are written to `first.csv` too, where later rounds find them.
+    Labels from an annotation tool are also written to `first.csv`, which later rounds read.
 
     Raises:
-        InputError: The file has no labels, or a row or label that does not fit the table. Nothing
-            is written then.
+        InputError: The file has no labels, or a row or label does not match the table. Nothing is
+            written then.
     """
     texts, columns = texts_of(rows, source, named)
     column, table = columns.label or "", [dict(row) for row in texts.values()]
+    # Reversed, so that the first of several equal rows gets the label.
     places = {_content(row, column): row for row in reversed(table)}
     first = _labelled_rows(path, column)
     for place, row in enumerate(first, start=1):
@@ -565,7 +570,7 @@ def _content(row: Mapping[str, Any], label: str) -> str:
 def write_rows(
     path: Path, rows: Sequence[Mapping[str, Any]], label: str, values: Sequence[str] | None = None
 ) -> None:
-    """Write rows of the user's table with a column for their labels, which is empty without any."""
+    """Write rows of the user's table with a column of labels, empty if `values` is None."""
     values = [""] * len(rows) if values is None else values
     columns = list(dict.fromkeys([*(name for row in rows for name in row), label]))
     text = io.StringIO()

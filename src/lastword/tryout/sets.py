@@ -1,7 +1,7 @@
 """Prediction sets: the options that a probe does not rule out, by split conformal prediction.
 
-A set holds the options whose probability is at least a threshold (LAC: Sadinle, Lei and Wasserman
-2019). The texts that test the probe set the threshold.
+A set has the options whose probability is at least a threshold (LAC: Sadinle, Lei and Wasserman
+2019). The threshold is computed from the texts that test the probe.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,13 @@ from lastword.errors import InputError
 
 @dataclass(frozen=True)
 class Sets:
-    """Prediction sets of a probe that labels make.
+    """Prediction sets of a probe.
 
     Attributes:
-        level: Least share of texts whose set holds the right option, over draws of labels and text.
-        labels: How many set the threshold; those of one group count once.
-        threshold: Least probability of an option in a set; None where labels are too few.
+        level: Minimum share of texts whose set has the right option, on average over draws of
+            labels and text.
+        labels: Number of labels that set the threshold; a group counts once.
+        threshold: Minimum probability of an option in a set; None with too few labels.
     """
 
     level: float
@@ -33,7 +34,7 @@ class Sets:
     single: float | None = None
 
     def words(self) -> str:
-        """Say what the sets are like, or how many labels they need."""
+        """Return a sentence about the sets, or about the number of labels that they need."""
         share = f"{100 * self.level:g}%"
         if self.threshold is None:
             least = ceil(_exact(self.level) / (1 - _exact(self.level)))
@@ -56,7 +57,7 @@ def prediction_sets(
     groups: Int[np.ndarray, " texts"],
     level: float,
 ) -> Sets:
-    """Return a probe's sets; a group counts by its text whose right option is least probable."""
+    """Return a probe's sets; each group counts once, with its least probable right option."""
     of_truth = np.array([p[place] for p, place in likely])
     worst = np.sort([of_truth[groups == group].min() for group in np.unique(groups)])
     count = len(worst)
@@ -69,14 +70,14 @@ def prediction_sets(
 
 
 def check_level(level: float | None) -> None:
-    """Refuse a level that is no share between 0 and 1.
+    """Check a level.
 
     Raises:
-        InputError: It is none.
+        InputError: It is not between 0 and 1.
     """
     if level is not None and not 0 < level < 1:
         raise InputError(f"sets is a share between 0 and 1, such as 0.9, not {level:g}")
 
 
 def _exact(level: float) -> Fraction:
-    return Fraction(str(level))  # in floats 0.9 / 0.1 is more than 9
+    return Fraction(str(level))  # exact: in floats 0.9 / 0.1 is more than 9

@@ -1,4 +1,4 @@
-"""Verdict of labelled examples on a model: five parts, which `verdict.json` holds as objects."""
+"""Verdict of a trial, in five parts, which are the objects of `verdict.json`."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -16,17 +16,18 @@ FILE, SCHEMA = "verdict.json", 1
 
 @dataclass(frozen=True)
 class Standing:
-    """One way to answer, on the labelled items. Shares lie in [0, 1].
+    """The results of one contestant on the labelled items. Shares lie in [0, 1].
 
     Attributes:
-        right: Accuracy; ties count as the share of the tied that are right.
-        low: Lower end of its exact 95% interval; that of chance is chance itself.
-        high: Upper end.
-        fixed: Wrong answers of the model that it corrects; None if it is no correction.
-        broken: Right answers of the model that it makes wrong.
-        p: McNemar's exact test against the model, two-sided, over groups of examples.
-        items: How many of the labelled items it answered; None for all of them.
-        worth: Mean worth of an answer on the objective: mean recall, or minus the mean cost. None
+        name: The contestant's name.
+        right: Accuracy; a tie counts as the share of right answers among the tied ones.
+        low: Lower end of the exact 95% interval; for chance, equal to `right`.
+        high: Upper end of the interval.
+        fixed: Number of the model's wrong answers that it corrects; None if it corrects nothing.
+        broken: Number of the model's right answers that it makes wrong.
+        p: p-value of McNemar's exact test against the model, two-sided, over groups of examples.
+        items: Number of labelled items that it answered; None for all of them.
+        worth: Mean worth of an answer by the objective: mean recall, or minus the mean cost. None
             for accuracy, and if it was not measured.
     """
 
@@ -49,8 +50,8 @@ class Class:
         items: The number of rows with this label.
         model: Recall of the model.
         corrected: Recall of the best contestant.
-        p: McNemar's exact test between the two, two-sided, over groups of examples.
-        at_least: Guaranteed recall of the second (`slices.found_at_least`), or None.
+        p: p-value of McNemar's exact test between the two, two-sided, over groups of examples.
+        at_least: Guaranteed recall of `corrected` (see `slices.found_at_least`), or None.
     """
 
     label: str
@@ -63,7 +64,7 @@ class Class:
 
 @dataclass(frozen=True)
 class RowAnswer:
-    """The answers to a row: the right one, the model's, and that of the best contestant."""
+    """The answers to one row: the right one, the model's, and the best contestant's."""
 
     id: str
     truth: str
@@ -73,12 +74,12 @@ class RowAnswer:
 
 @dataclass(frozen=True)
 class Examples:
-    """The table.
+    """The labelled table.
 
     Attributes:
         model: The model's name.
-        items: Labelled rows that the model answered.
-        notes: Guesses about the table, and what looks wrong in it, in words.
+        items: Number of labelled rows that the model answered.
+        notes: Guesses and warnings about the table.
     """
 
     model: str
@@ -92,23 +93,23 @@ class Standings:
 
     Attributes:
         lines: Chance, the model without the text, the model, each correction, probes, baselines.
-        best: The contestant that is certified; else the correction or probe that is best on the
+        best: The certified contestant, or else the correction or probe that is best by the
             objective. `classes` and `answers` are about it.
         correction: The correction with the best accuracy.
-        probe: The probe that labels make, or the certified one; None if there is none.
-        cost: Cost of an answer of the probe, in answers of the model.
+        probe: The certified probe, or else the first one; None if there is none.
+        cost: Cost of an answer by the probe, relative to the model's answer.
         simple: The largest class or the bag of words, if it is at most one standard error below
-            `best` on the objective; else None.
+            `best` by the objective; else None.
         classes: Recall per label; empty if options differ by row.
-        answers: The answers to each row: of `best` as the certificate allows; those of a probe are
-            cross-validated.
+        answers: The answers to each row by `best`, limited by the certificate; those of a probe
+            are cross-validated.
         confusions: The model's most frequent mistakes: truth, answer, count.
-        prompts: The model under other prompts, and a cross-validated probe under the best of
-            them, on rows that are no examples. `fixed` and `broken` are on the same rows: of the
-            model against the prompt in use, of a probe against `best`.
+        prompts: The model with other prompts, and a cross-validated probe with the best of them,
+            on rows that are not examples. `fixed` and `broken` compare on the same rows: the
+            model with its current prompt, a probe with `best`.
         prompts_left_out: Prompts that were not tested, with the reason.
-        objective: `accuracy`, `balanced` or `cost`: what contestants are ranked and certified by.
-        constant: The answer of the baseline that gives all texts the same; None if options differ.
+        objective: `accuracy`, `balanced` or `cost`; contestants are ranked and certified by it.
+        constant: The answer of the constant baseline; None if options differ by row.
         auc: Area under the ROC curve of the model and of the tested probe, on the labels held out
             from the probe; None unless there are two options.
     """
@@ -129,21 +130,21 @@ class Standings:
     auc: tuple[float, float] | None = None
 
     def line(self, name: str) -> Standing:
-        """Return the line of that name."""
+        """Return the line with this name."""
         return next(line for line in self.lines if line.name == name)
 
     @property
     def model(self) -> Standing:
-        """The model without any help."""
+        """The uncorrected model."""
         return self.line("the model")
 
     def value(self, line: Standing) -> float:
-        """Return what a line is ranked by: its accuracy, or its worth on the objective."""
+        """Return the figure that a line is ranked by: accuracy, or worth by the objective."""
         return line.right if line.worth is None else line.worth
 
     @property
     def useless(self) -> bool:
-        """True if the model is not shown to be better than chance."""
+        """True if the model's interval does not lie above chance."""
         return self.model.low <= self.line("chance").right
 
     @property
@@ -154,17 +155,17 @@ class Standings:
 
     @property
     def changes(self) -> tuple[RowAnswer, ...]:
-        """Rows to which the best contestant gives another answer than the model."""
+        """Rows on which the best contestant's answer differs from the model's."""
         return tuple(row for row in self.answers if row.shown != row.model)
 
     @property
     def better_prompt(self) -> Standing | None:
-        """The other prompt under which the model is shown to be right more often."""
+        """The prompt with which the model is significantly more accurate, or None."""
         return self._better(probe=False)
 
     @property
     def better_probe(self) -> Standing | None:
-        """The probe under another prompt that is shown to be right more often than `best`."""
+        """The probe with another prompt that is significantly better than `best`, or None."""
         return self._better(probe=True)
 
     def _better(self, *, probe: bool) -> Standing | None:
@@ -182,20 +183,20 @@ class Guarantee:
         promise: `gain` or `breaks`.
         alpha: Maximum share of all answers broken, for `breaks`.
         delta: Maximum probability that the guarantee does not hold.
-        least: Labels without which nothing can be certified.
-        needed: Labels that would certify the best contestant if the rates stay; None if it is
-            certified, or if no number would do.
-        method: The certified method; None if nothing is certified, as are the next four.
-        policy: What the certificate allows, in words.
-        line: Accuracy under the certificate; of a probe cross-validated.
-        tested: The labels that judged it.
+        least: Minimum number of labels to certify anything.
+        needed: Number of labels that would certify the best contestant if the rates stay the same;
+            None if it is certified, or if no number would be enough.
+        method: The certified method; None if nothing is certified, like the next four.
+        policy: The overrides that the certificate allows, in words.
+        line: Accuracy under the certificate; a probe's is cross-validated.
+        tested: Accuracy on the labels that tested the method.
         net_at_least: Lower bound of the gain in accuracy.
         over_baselines: Lower bound of the gain over the best baseline; None if no gain over it is
             proven.
-        baselines: The model and the baselines on the labels that judged the method. `fixed` and
-            `broken` count what the method makes of their answers.
-        rivals: Controls that never read the text and would be certified for as much, in words.
-        sets: Prediction sets; None unless asked for.
+        baselines: The model and the baselines on the labels that tested the method. `fixed` and
+            `broken` count the method's changes to their answers.
+        rivals: Controls that never read the text and would get the same certificate, in words.
+        sets: Prediction sets, or None.
     """
 
     promise: str
@@ -219,10 +220,10 @@ class DepthAccuracy:
     """Accuracy by depth, and by number of labels.
 
     Attributes:
-        by_depth: Accuracy through the model's head, and of a probe by leave-one-out, per depth.
-        curve: Numbers of labels and leave-one-out accuracy of a probe fitted to them.
-        middle: Gain of depths below the last over the answers' wording and the last depth
-            (method, section 15); None if it was not to be fitted.
+        by_depth: Pairs per depth: accuracy of the model's head, and of a probe by leave-one-out.
+        curve: Pairs: number of labels, and leave-one-out accuracy of a probe fitted to them.
+        middle: Gain of the depths below the last over the wording of the answers and the last
+            depth (method, section 15); None if it could not be fitted.
     """
 
     by_depth: tuple[tuple[float, float], ...] = ()
@@ -235,13 +236,14 @@ class Advice:
     """The verdict in words.
 
     Attributes:
-        headline: What to run, its gain and its cost; or what is likely and what would prove it.
-        guarantee: Sentences about the certificate, or what would lead to one.
-        details: All other sentences, by what they are about.
-        chart: A bar for the model and for each contestant that matters most.
-        picture: A bar per line of the contest.
-        by_class: A line per label.
-        commands: The commands that use the result, each after a line that says what it does.
+        headline: The method to run with its gain and cost, or else the most promising one and
+            the labels that would prove it.
+        guarantee: Sentences about the certificate, or about the way to one.
+        details: All other sentences, by topic.
+        chart: Bars of the model and of the most important contestants.
+        picture: One bar per line of the contest.
+        by_class: One line per label.
+        commands: The commands that use the result, each after a line with its purpose.
     """
 
     headline: str = ""
@@ -253,7 +255,7 @@ class Advice:
     commands: tuple[str, ...] = ()
 
     def lines(self, *, verbose: bool = False) -> Iterator[str]:
-        """Yield the text that a terminal shows; `verbose` has every bar and every sentence."""
+        """Yield the lines for a terminal; `verbose` includes every bar and every sentence."""
         yield from (self.headline, "", *(self.picture if verbose else self.chart))
         details = [sentence for some in self.details.values() for sentence in some]
         for part in (
@@ -276,7 +278,7 @@ class Verdict:
     advice: Advice = field(default_factory=Advice)
 
     def __str__(self) -> str:
-        """Return all of its text."""
+        """Return the whole text of the verdict."""
         return "\n".join(self.advice.lines(verbose=True))
 
     def to_dict(self) -> dict[str, Any]:

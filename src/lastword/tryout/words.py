@@ -1,4 +1,4 @@
-"""Words of a verdict: the headline, the sentences after it, and the picture, from its figures."""
+"""Writes the text of a verdict from its figures: headline, sentences and bars."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,19 +16,19 @@ from lastword.tryout.contest import CONSTANTS, SIMPLE
 from lastword.tryout.prompts import WITH_PROBE, file_of
 from lastword.tryout.verdict import Advice, Standing, Standings, Verdict
 
-_WIDTH = 20  # of a bar
-_NAMED = 5  # rows that a sentence names
-_CLASSES = 12  # lines of the table of classes
-_LEARNS = 0.02  # accuracy that the second half of the labels adds to a probe that still learns
-_FEWEST = 30  # labels in the first half, below which the other half predicts nothing
-_FREE = 0.005  # of the model's compute: what costs less costs next to nothing
-_FEW_OF_CLASS = 5  # rows below which a class is not named as the weakest
+_WIDTH = 20  # characters per bar
+_NAMED = 5  # maximum number of rows listed in a sentence
+_CLASSES = 12  # maximum number of lines in the table of classes
+_LEARNS = 0.02  # a probe "still learns" if the second half of the labels adds this much accuracy
+_FEWEST = 30  # minimum number of labels in the first half for such a statement
+_FREE = 0.005  # share of the model's compute below which a cost is called negligible
+_FEW_OF_CLASS = 5  # a class with fewer rows is not reported as the weakest
 _RECALL = "recall by class"
 _MEASURES = {ACCURACY: "accuracy", "balanced": "mean recall", "cost": "mean cost"}
 
 
 def advise(verdict: Verdict, commands: Sequence[str] = ()) -> Advice:
-    """Return a verdict in words; `commands` use its result."""
+    """Return the text of a verdict; `commands` are the commands that use its result."""
     return Advice(
         headline(verdict),
         _sentences(_GUARANTEE, verdict),
@@ -42,7 +42,7 @@ def advise(verdict: Verdict, commands: Sequence[str] = ()) -> Advice:
 
 @dataclass(frozen=True)
 class _Compared:
-    """The best contestant beside what it has to beat, on the same labels."""
+    """The best contestant, the model and the baselines on the same labels."""
 
     best: Standing
     model: Standing
@@ -50,7 +50,7 @@ class _Compared:
     held_out: int | None = None
 
     def others(self, verdict: Verdict) -> str:
-        """Return the figure of the model, after that of a baseline that is better."""
+        """Return the model's figure, preceded by that of a baseline if it is better."""
         contest, simple = verdict.contest, self.simple
         others = f"model alone: {score(self.model, contest)}"
         if simple is None or contest.value(simple) <= contest.value(self.model):
@@ -59,7 +59,7 @@ class _Compared:
 
 
 def headline(verdict: Verdict) -> str:
-    """Return what to run, its gain and its cost; or what is likely."""
+    """Return the headline: the method to run with gain and cost, or the most promising one."""
     contest, certificate = verdict.contest, verdict.certificate
     proven, beaten = certificate.method is not None, certificate.over_baselines is not None
     crossed = _crossed(verdict)
@@ -88,14 +88,15 @@ def _crossed(verdict: Verdict) -> _Compared:
     contest = verdict.contest
     lines = {line.name: line for line in contest.lines}
     there = [lines[name] for name in SIMPLE if name in lines]
-    simple = max(there, key=contest.value, default=None)  # of equals the first
+    simple = max(there, key=contest.value, default=None)  # the first on ties
     return _Compared(contest.line(contest.best), contest.model, simple)
 
 
 def _held_out(verdict: Verdict) -> _Compared | None:
     """Return the comparison on the labels that test a certified probe.
 
-    None of a correction, and of another objective than accuracy: the standings are those of counts.
+    None for a correction, and for objectives other than accuracy, because these standings hold
+    only counts.
     """
     certificate = verdict.certificate
     probe = is_probe(certificate.method or "") and verdict.contest.objective == ACCURACY
@@ -131,7 +132,7 @@ def _likely(on: _Compared, verdict: Verdict) -> str:
 
 
 def _certified_gain(on: _Compared, verdict: Verdict) -> str:
-    """Return the gain over the better of the model and the best baseline, the model's beside it."""
+    """Return the gain over the stronger of model and best baseline, and that over the model."""
     certificate, simple = verdict.certificate, on.simple
     sure = f"with {percent(1 - certificate.delta)} confidence"
     contest = verdict.contest
@@ -164,14 +165,14 @@ def _largest(verdict: Verdict) -> str:
 
 
 def score(line: Standing, contest: Standings) -> str:
-    """Return what a line is ranked by: its accuracy, mean recall or mean cost."""
+    """Return the figure that a line is ranked by as text: accuracy, mean recall or mean cost."""
     if contest.objective == "cost" and line.worth is not None:
         return f"{0.0 - line.worth:.3g}"
     return percent(contest.value(line))
 
 
 def gain(least: float | None, contest: Standings) -> str:
-    """Return `at least 9.2 points`; the bound may be 0, where the gain is more than nothing."""
+    """Return a bound as text, such as `at least 9.2 points`; 0 becomes `more than 0`."""
     if contest.objective == "cost":
         return f"{f'at least {least:.2g}' if least else 'more than 0'} of cost per row"
     of = "" if contest.objective == ACCURACY else f" of {_MEASURES[contest.objective]}"
@@ -202,7 +203,7 @@ def _if_useless(verdict: Verdict) -> str:
 
 
 def in_words(name: str) -> str:
-    """Return a probe's name (`probe@19+minilm:6+model`) as people say it."""
+    """Return a readable form of a probe's name, such as `probe@19+minilm:6+model`."""
     if not is_probe(name):
         return name
     if name == TrajectoryProbe.name:
@@ -212,7 +213,7 @@ def in_words(name: str) -> str:
 
 
 def _source(part: str) -> str:
-    """Return `19`, `minilm:6` or `model` as people say it."""
+    """Return a readable form of one part of the name: `19`, `minilm:6` or `model`."""
     if part == "model":
         return "the model"
     reader, _, layer = part.rpartition(":")
@@ -249,7 +250,7 @@ def _certified(verdict: Verdict) -> Iterator[str]:
 
 
 def _over_baselines(verdict: Verdict) -> Iterator[str]:
-    """Say what the certificate states about the model and about the baselines."""
+    """Yield sentences about the certified gain over the model and over the baselines."""
     certificate = verdict.certificate
     contest = verdict.contest
     if baselines := certificate.baselines[1:]:
@@ -271,7 +272,7 @@ def _over_baselines(verdict: Verdict) -> Iterator[str]:
 
 
 def _proof(verdict: Verdict) -> Iterator[str]:
-    """Say what would prove that the best contestant is better."""
+    """Yield sentences about the labels that would prove the best contestant's gain."""
     certificate, items, best = verdict.certificate, verdict.table.items, verdict.contest.best
     if certificate.method is not None:
         return
@@ -309,7 +310,7 @@ def _other_probe(verdict: Verdict) -> Iterator[str]:
 
 
 def _weakest(verdict: Verdict) -> Iterator[str]:
-    """Name the class with the lowest recall if most of its rows are answered wrong."""
+    """Yield a sentence about the class with the lowest recall, if that is below one half."""
     there = [one for one in verdict.contest.classes if one.items >= _FEW_OF_CLASS]
     worst = min(there, key=lambda one: one.corrected, default=None)
     if (
@@ -487,7 +488,7 @@ def _sentences(parts: Sequence[_Part], verdict: Verdict) -> tuple[str, ...]:
 
 
 def chart(verdict: Verdict) -> list[str]:
-    """Return a bar for the model, the baselines and the best of each kind of contestant."""
+    """Return bars of the model, the baselines and the best contestant of each kind."""
     contest, certified = verdict.contest, verdict.certificate.line
     names = (
         "chance",
@@ -506,7 +507,7 @@ def chart(verdict: Verdict) -> list[str]:
 
 
 def picture(verdict: Verdict) -> list[str]:
-    """Return a bar per line, with the answers corrected and broken, and the interval."""
+    """Return one bar per line, with answers corrected and broken, and the interval."""
     contest, certified = verdict.contest, verdict.certificate.line
     named = [(line.name, line) for line in contest.lines]
     named += [(f"{line.name}*", line) for line in contest.prompts]
@@ -527,7 +528,7 @@ def _bars(named: Sequence[tuple[str, Standing]], contest: Standings) -> list[str
 
 
 def _bar(name: str, line: Standing, width: int) -> str:
-    """Return `pmi@0.5   ████████············   61.3%  +56 -1    52.6 to 69.5`."""
+    """Return a bar such as `pmi@0.5   ████████············   61.3%  +56 -1    52.6 to 69.5`."""
     if line.right != line.right:
         return f"{name:<{width}}  does not apply to these examples"
     filled = round(_WIDTH * line.right)
@@ -538,7 +539,7 @@ def _bar(name: str, line: Standing, width: int) -> str:
 
 
 def by_class(verdict: Verdict) -> list[str]:
-    """Return a line per label with its recall; the most frequent labels if there are many."""
+    """Return one line per label with its recall, for the most frequent labels."""
     often = sorted(verdict.contest.classes, key=lambda one: -one.items)[:_CLASSES]
     if not often:
         return []

@@ -1,7 +1,7 @@
-"""vLLM: a model that vLLM runs, in a separate process and environment.
+"""vLLM: runs a model with vLLM, in a separate process and environment (the side).
 
-`side` and `worker` run there and import neither transformers nor anything that lastword pins:
-token ids go in, log-probabilities and mean states come out; `compiled` has vLLM itself. `process`
-starts the side and talks to it, `backend` is used as a model in this process is, and `checkpoint`
-finds what is loaded.
+`side` and `worker` run in vLLM's environment and import neither transformers nor other packages
+that lastword pins. They receive token ids and return log-probabilities and mean states. `compiled`
+imports vLLM. In this process, `process` starts and calls the side, `backend` has the interface of a
+local model, and `checkpoint` finds the files to load.
 """

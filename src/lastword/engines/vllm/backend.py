@@ -1,7 +1,7 @@
 """A model that vLLM runs in a separate process, as a source of states.
 
-It is asked as a model in this process is, so that everything that decides is what it is for every
-model; what it is asked for is done by the side process. States stay there, those of one group.
+It has the interface of a model in this process, so that all decisions use the same code. The side
+process does the work, and stores the states of one group.
 """
 
 import logging
@@ -35,21 +35,21 @@ from lastword.text.forest import Forest, build
 
 T = TypeVar("T")
 
-MOST_LOSSES = 3  # side processes that one group of items may end
+MOST_LOSSES = 3  # number of side processes lost with one group after which the run stops
 
 _log = logging.getLogger("lastword")
 
 
 def open_decider(options: DecideOptions, settings: VllmSettings) -> Decider:
-    """Make a decider whose forward passes and readouts are vLLM's.
+    """Return a decider whose forward passes and readouts run in vLLM.
 
     `tracer.backend.close()` ends vLLM's process. Methods that need more than S and T (DoLa, SLED,
-    DeLTa) are refused by name.
+    DeLTa) are refused.
 
     Raises:
-        InputError: An option that says how transformers runs a model.
-        ModelError: vLLM, its version or the model does not fit.
-        UnsupportedModelError: What the worker reads is not what vLLM says.
+        InputError: An option applies only to transformers.
+        ModelError: vLLM, its version or the model is not supported.
+        UnsupportedModelError: The worker's log-probabilities differ from vLLM's.
     """
     engine, checkpoint = settings.describe(), find(options)
     backend = Vllm(checkpoint, options, settings, engine)
@@ -61,14 +61,14 @@ class Vllm:
     """The model in the side process.
 
     Args:
-        engine: What a run records of it.
+        engine: The description of the engine in `run.json`.
 
     Raises:
-        ModelError: vLLM cannot load the model, or its version is not as the hooks know it.
-        UnsupportedModelError: What the worker reads is not what vLLM says.
+        ModelError: vLLM cannot load the model, or the hooks do not support its version.
+        UnsupportedModelError: The worker's log-probabilities differ from vLLM's.
     """
 
-    vocabularies = False  # they stay in the worker
+    vocabularies = False  # logits stay in the worker
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Vllm:
         self._turn = threading.RLock()
         self.theta = options.theta or Theta()
         self._start()
-        self.theta.window(self.depth)  # a model that is too shallow is refused here
+        self.theta.window(self.depth)  # raises for a model that is too shallow
         kind = f"{self.facts['class']} ({self.profile.model_type})"
         self.checked = check(self, kind, _reference(checkpoint, options, self.facts))
         self.batch_tokens = _batch_tokens(self.profile, checkpoint.config)
@@ -96,12 +96,12 @@ class Vllm:
 
     @property
     def depth(self) -> int:
-        """L."""
+        """L, the number of blocks."""
         return int(self.facts["depth"])
 
     @property
     def profile(self) -> Profile:
-        """The model's profile, as the side says."""
+        """The model's profile, from the side."""
         return Profile(
             model_type=text_config(self._checkpoint.config).model_type,
             depth=self.depth,
@@ -116,10 +116,10 @@ class Vllm:
     def states(
         self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int = 0
     ) -> States:
-        """Compute the states of all branches at `depths`; the side keeps them in place of the last.
+        """Compute the states of all branches at `depths`; they replace those stored in the side.
 
         Returns:
-            The rows and what they predict, without the states.
+            The rows and their predicted tokens, without the states.
         """
         forest = build(branches)
         rows = len(forest.reads.rows)
@@ -129,7 +129,7 @@ class Vllm:
     def pooled(
         self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int = 0
     ) -> Pooled:
-        """Compute the mean state of each branch at `depths`; the means alone leave the worker."""
+        """Return the mean state of each branch at `depths`; only the means leave the worker."""
         reads = self.states(branches, depths).reads
         means: Pooled = self.process.call("pool", reads.row, np.bincount(reads.branch), [*depths])
         return means
@@ -141,7 +141,7 @@ class Vllm:
         depths: Sequence[int],
         scorers: Sequence[TokenScorer] = (),
     ) -> Reading:
-        """Read states with the head, as `Readout.read` does; the only scorer in the side is T."""
+        """Apply the head to states; see `Readout.read`. The only scorer in the side is T."""
         if not depths:
             return Reading({}, [], np.full(len(targets), -1))
         row, token = states.reads.row[targets], states.reads.token[targets]
@@ -151,16 +151,16 @@ class Vllm:
         return Reading(dict(zip(depths, numbers, strict=False)), scores, faults.astype(int))
 
     def own_scores(self, branches: Sequence[Branch]) -> Float[np.ndarray, " targets"]:
-        """Return vLLM's log-probabilities of the tokens that the branches read."""
+        """Return vLLM's log-probabilities of the tokens that the branches predict, in nats."""
         answer = self.process.call("log_probs", [[*b.tokens] for b in branches])
         pairs = zip(answer, branches, strict=True)
         return np.concatenate([np.array(row[b.boundary - 1 :]) for row, b in pairs])
 
     def transact(self, compute: Callable[[], T]) -> T:
-        """Return the result of `compute`, one group at a time; replace a side that ends.
+        """Return the result of `compute`; one group runs at a time, and a lost side is replaced.
 
         Raises:
-            SideLostError: The group ended one side after the other.
+            SideLostError: Several sides were lost with this group.
         """
         with self._turn:
             for _ in range(MOST_LOSSES - 1):
@@ -172,10 +172,10 @@ class Vllm:
             return compute()
 
     def local(self, purpose: str) -> Local:
-        """Refuse to give the model in this process: it is in the side.
+        """Refuse to return the model, which is in another process.
 
         Raises:
-            ElsewhereError: Always, in the name of what the model is needed for.
+            ElsewhereError: Always; the message begins with `purpose`.
         """
         raise ElsewhereError(
             f"{purpose} needs the model itself, which vLLM has in a separate process: leave "
@@ -183,7 +183,7 @@ class Vllm:
         )
 
     def close(self) -> None:
-        """End what was started for the model, and remove what was written for it."""
+        """End the side process, and remove the files that were written for it."""
         self.process.close()
         if self._checkpoint.folder is not None:
             self._checkpoint.folder.cleanup()
@@ -205,8 +205,8 @@ class Vllm:
 def requests(forest: Forest) -> list[dict[str, Any]]:
     """Return one request per leaf of the forest, in the forest's order.
 
-    Every node is on the path to some leaf, so the requests cover all nodes. Each request lists the
-    positions to read; of the requests that share a position, any may compute it.
+    Every node is on the path to a leaf, so the requests cover all nodes. Each request lists the
+    positions to read. If several requests share a position, any of them may compute it.
     """
     row_of = np.full(len(forest), -1)
     row_of[forest.reads.rows] = np.arange(len(forest.reads.rows))
@@ -221,7 +221,7 @@ def requests(forest: Forest) -> list[dict[str, Any]]:
 
 
 def _reference(checkpoint: VllmCheckpoint, options: LoadOptions, facts: dict[str, Any]) -> Any:
-    """Load the same checkpoint in this process, for the check; None where it is large."""
+    """Load the same checkpoint in this process, for the check; None if it is large."""
     if not checkpoint.small:
         return None
     return loading.load(replace(options, device="cpu", dtype=facts["dtype"])).model
@@ -229,5 +229,5 @@ def _reference(checkpoint: VllmCheckpoint, options: LoadOptions, facts: dict[str
 
 def _batch_tokens(profile: Profile, config: Any) -> int:
     if profile.device.type == "cuda":
-        return MOST_BATCH_TOKENS  # that device is vLLM's: torch may see none here
+        return MOST_BATCH_TOKENS  # only vLLM may see the device, so its memory is unknown here
     return default_batch_tokens(text_config(config), profile.dtype, torch.device("cpu"))

@@ -25,12 +25,12 @@ LogProbs = Float[np.ndarray, "depths targets"]
 
 @dataclass(frozen=True)
 class VllmCheck:
-    """The check's findings; differences are in nats of log-probability.
+    """The results of the check; differences of log-probabilities in nats.
 
     Attributes:
         readout: Largest difference between the worker at depth L and vLLM's log-probabilities.
-        depths: Largest difference at any depth from the same checkpoint under transformers; nan
-            where that was not loaded.
+        depths: Largest difference at any depth from the same checkpoint in transformers; nan if
+            that was not loaded.
     """
 
     readout: float
@@ -38,7 +38,7 @@ class VllmCheck:
 
 
 def check(side: Any, kind: str, reference: Any = None) -> VllmCheck:
-    """Compare the worker's scores with references, and reject a model that differs.
+    """Compare the worker's scores with references, and refuse a model that differs.
 
     Args:
         side: The model in the side, a `backend.Vllm`.
@@ -46,7 +46,7 @@ def check(side: Any, kind: str, reference: Any = None) -> VllmCheck:
         reference: The same checkpoint as a transformers model; None if there is none.
 
     Raises:
-        UnsupportedModelError: A score differs by more than the dtype rounds.
+        UnsupportedModelError: A score differs by more than the rounding of the dtype.
     """
     profile: Profile = side.profile
     branches, depths = random_texts(profile.vocabulary), range(profile.depth + 1)

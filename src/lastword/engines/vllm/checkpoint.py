@@ -1,4 +1,4 @@
-"""The checkpoint for vLLM: as it is, or written as a plain one where vLLM would not read it."""
+"""The checkpoint for vLLM: unchanged, or converted to a plain one if vLLM cannot read it."""
 
 import tempfile
 from collections.abc import Mapping
@@ -17,23 +17,23 @@ from lastword.model.weights.invariant import Factors, read_invariant
 from lastword.rule.theta import Theta
 from lastword.text.tokens import Tokenizer
 
-REFERENCE_BYTES = 2**30  # of weights: what is small is also loaded here, for the check
+REFERENCE_BYTES = 2**30  # checkpoints up to this size are also loaded here, for the check
 
-# Options that say how transformers runs a model, which it does not here.
+# Options that apply only to models run by transformers.
 _LOCAL = {"device": "auto", "attention": "auto", "quantize": None, "device_map": None}
 
 
 @dataclass(frozen=True)
 class VllmCheckpoint:
-    """A checkpoint that vLLM can load, and its properties that need no loading.
+    """A checkpoint that vLLM can load, with properties that are known before loading.
 
     Attributes:
-        dtype: What its weights become, unless vLLM's device has another.
+        dtype: Data type of the weights, unless vLLM's device needs another.
         config: transformers' config.
-        invariant: I(M), with its factors where they were read.
-        small: Whether it may be loaded here too.
-        folder: Where it was written for vLLM; None where it was there.
-        source: What a run records of what was written: the file's or the base's name and digest.
+        invariant: I(M), with its factors if they were read.
+        small: True if it may be loaded here too.
+        folder: Folder of the converted checkpoint; None if it was not converted.
+        source: Origin of a converted checkpoint in `run.json`: name and digest of file or base.
     """
 
     name: str
@@ -51,7 +51,7 @@ class VllmCheckpoint:
         context = context_length(self.config)
         head = {"hf_overrides": {"head_dtype": "float32"}}
         return {
-            # One more than is ever read: vLLM counts the token that it samples.
+            # One more than the context, because vLLM counts the token that it samples.
             **({} if context is None else {"max_model_len": context + 1}),
             **(head if options.head_dtype == "float32" else {}),
             **settings.options,
@@ -64,7 +64,7 @@ class VllmCheckpoint:
 
 
 def find(options: LoadOptions) -> VllmCheckpoint:
-    """Return the checkpoint that the options name.
+    """Return the checkpoint of the options.
 
     Raises:
         InputError: An option applies only to transformers.
@@ -84,7 +84,7 @@ def find(options: LoadOptions) -> VllmCheckpoint:
 
 
 def _as_it_is(options: LoadOptions, base: LoadOptions) -> VllmCheckpoint:
-    """Describe a checkpoint that vLLM reads as it is; of its weights I(M) alone is read here."""
+    """Return a checkpoint that vLLM reads unchanged; only the weights for I(M) are read here."""
     with loading.in_one_line(base):
         config = AutoConfig.from_pretrained(
             base.name, revision=base.revision, trust_remote_code=base.trust_remote_code
@@ -109,7 +109,7 @@ def _as_it_is(options: LoadOptions, base: LoadOptions) -> VllmCheckpoint:
 
 
 def _dense_copy(options: LoadOptions) -> VllmCheckpoint:
-    """Load what the package carries, a GGUF file or an adapter once, and write it out dense."""
+    """Load an embedded model, a GGUF file or an adapter, and write it as a dense checkpoint."""
     original = loading.load(replace(options, device="cpu"))
     invariant = loading.invariant_of(original, options)
     folder = tempfile.TemporaryDirectory(prefix="lastword-dense-")

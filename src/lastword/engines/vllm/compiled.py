@@ -1,6 +1,7 @@
 """vLLM's worker with a model that returns its states from a compiled graph.
 
-Runs in vLLM's environment. An extension's calls come only after compilation.
+It runs in vLLM's environment. A separate class is needed because extensions are called only after
+compilation, and the hooks must be installed before it.
 """
 
 from typing import Any
@@ -17,6 +18,6 @@ class CompiledWorker(_Worker):  # type: ignore[misc]
     """A worker with `worker.Extension` mixed in."""
 
     def load_model(self, **options: Any) -> None:
-        """Load the model, and hook it before it is compiled."""
+        """Load the model, and install the hooks before it is compiled."""
         super().load_model(**options)
         self.lastword_watch(compiled=True)

@@ -1,8 +1,7 @@
-"""The side process: started, called, and never left behind.
+"""Starts and calls the side process, and makes sure that it ends.
 
-It runs under vLLM's Python, with lastword and two small packages of pure Python on its path and
-nothing else of this environment. It leads a process group, so that vLLM's workers end
-with it.
+It runs with vLLM's Python. Of this environment, only lastword and two small pure-Python packages
+are on its path. It leads a process group, so that vLLM's workers end with it.
 """
 
 import contextlib
@@ -20,13 +19,13 @@ from weakref import finalize
 
 from lastword.errors import ModelError
 
-# Besides lastword: small, and of pure Python.
+# Packages that the side needs besides lastword: small, and pure Python.
 _BORROWED = ("jaxtyping", "wadler_lindig")
-_LOOK_SECONDS = 0.5  # between two looks at whether the side lives, while it computes
+_LOOK_SECONDS = 0.5  # interval for checking that the side is alive while it computes
 _LAST_LINES = 12
 
-# vLLM's engine in the side process itself, under the model runner whose fields the hooks know; one
-# token more than the model's context, for vLLM counts the one that it samples.
+# vLLM's engine runs in the side process itself, with the model runner that the hooks support. The
+# context has one token more than the model's, because vLLM counts the token that it samples.
 _SETTINGS = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_USE_V2_MODEL_RUNNER": "0",
@@ -44,7 +43,7 @@ class Process:
 
     Args:
         python: vLLM's interpreter.
-        folders: Folders of ours that the side removes if this process is killed.
+        folders: Temporary folders that the side removes if this process is killed.
     """
 
     def __init__(self, python: Path, folders: Sequence[str] = ()) -> None:
@@ -62,7 +61,7 @@ class Process:
             stdout=self._log,
             stderr=subprocess.STDOUT,
             env=environment | _SETTINGS,
-            start_new_session=True,  # Ctrl-C is for us to answer; a group that ends together
+            start_new_session=True,  # Ctrl-C reaches only this process; the group ends together
         )
         theirs.close()
         self._lock = threading.Lock()
@@ -70,20 +69,20 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """The side's, which is that of its group too."""
+        """The process id of the side and of its process group."""
         return self._process.pid
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Return the side's answer to a call.
+        """Call a function in the side and return its result.
 
         Raises:
-            ModelError: What vLLM raised, in a line.
-            SideLostError: It ended.
+            ModelError: vLLM raised an error; the message has it in one line.
+            SideLostError: The side ended.
         """
         with self._lock:
             try:
                 self._pipe.send((name, arguments))
-                # The pipe alone does not tell that the other end is gone.
+                # A pipe does not report that the process at the other end was killed.
                 while not self._pipe.poll(_LOOK_SECONDS):
                     if self._process.poll() is not None and not self._pipe.poll(0):
                         raise EOFError
@@ -106,10 +105,10 @@ class Process:
 
 
 def _lend(folder: Path) -> None:
-    """Put what the side imports of ours into a folder, and nothing else."""
+    """Copy into a folder only what the side imports from this environment."""
     loans = {"lastword": Path(__file__).parents[2]}
     for name in _BORROWED:
-        package = distribution(name)  # with its metadata, which jaxtyping looks for
+        package = distribution(name)  # with its metadata, which jaxtyping reads
         tops = {file.parts[0] for file in package.files or () if file.parts[0].startswith(name)}
         loans |= {top: Path(str(package.locate_file(top))) for top in tops}
     for name, place in loans.items():

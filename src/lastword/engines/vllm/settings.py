@@ -1,4 +1,4 @@
-"""Settings of vLLM and of its start, read before anything heavy is imported."""
+"""Settings of vLLM, read before slow imports."""
 
 import subprocess
 import sys
@@ -9,9 +9,9 @@ from typing import Any
 
 from lastword.errors import InputError, ModelError
 
-HOOKS_VERSION = "0.32"  # what runs in vLLM's workers was tried with this
+HOOKS_VERSION = "0.32"  # the version of vLLM with which the hooks were tested
 
-# Said by lastword, or what its hooks stand on.
+# Arguments that lastword sets, or that its hooks depend on.
 _OURS = (
     *("additional_config", "async_scheduling", "compilation_config", "disable_log_stats", "dtype"),
     *("model", "revision", "skip_tokenizer_init", "tensor_parallel_size", "trust_remote_code"),
@@ -25,14 +25,15 @@ print(version(packages_distributions()["vllm"][0]))
 
 @dataclass(frozen=True)
 class VllmSettings:
-    """vLLM's interpreter, and its arguments beside the model.
+    """vLLM's interpreter, and its arguments besides the model.
 
     Attributes:
-        tensor_parallel: Ranks that share the model.
+        python: vLLM's interpreter.
+        tensor_parallel: Number of ranks that share the model.
         options: Further arguments of `vllm.LLM`.
 
     Raises:
-        InputError: An argument that lastword gives, or that it cannot read a model under.
+        InputError: An argument is set by lastword, or its hooks do not work with it.
     """
 
     python: Path = Path(sys.executable)
@@ -40,7 +41,7 @@ class VllmSettings:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what would be said twice, or not work."""
+        """Refuse arguments that lastword sets, or that do not work."""
         for name in self.options:
             if name in _OURS:
                 raise InputError(f"lastword itself says {name}: leave it out of vLLM's options")
@@ -51,10 +52,10 @@ class VllmSettings:
             )
 
     def describe(self) -> dict[str, Any]:
-        """Return the engine's part of a run's record: name, version and settings.
+        """Return the description of the engine in `run.json`: name, version and settings.
 
         Raises:
-            ModelError: The interpreter is none, or has no vLLM.
+            ModelError: The interpreter does not exist, or has no vLLM.
         """
         return {
             "name": "vllm",
@@ -64,10 +65,10 @@ class VllmSettings:
         }
 
     def version(self) -> str:
-        """vLLM's version, as its environment tells without importing it.
+        """Return vLLM's version from its environment, without importing it.
 
         Raises:
-            ModelError: The interpreter is none, or has no vLLM.
+            ModelError: The interpreter does not exist, or has no vLLM.
         """
         command = [str(self.python), "-I", "-c", _VERSION]
         try:

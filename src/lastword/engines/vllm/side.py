@@ -1,7 +1,7 @@
-"""The process in vLLM's environment: token ids in, numbers out, over one pipe.
+"""The process in vLLM's environment: receives token ids and returns numbers, over one pipe.
 
-`python -m lastword.engines.vllm.side FD PARENT FOLDER...` is started by `process`. A call is a name
-with arguments, and is answered by a value and what was raised. Standard output is left to vLLM.
+`process` starts `python -m lastword.engines.vllm.side FD PARENT FOLDER...`. A call is a name with
+arguments; its answer is a value and an error. Standard output belongs to vLLM.
 """
 
 import contextlib
@@ -18,12 +18,12 @@ import numpy as np
 
 from lastword.engines.vllm.worker import NAME
 
-_LOOK_SECONDS = 0.5  # between two looks at whether the parent lives
-# On the CPU: keys and values, where vLLM would take most of the machine's memory, in the smallest
-# blocks that it has there (else 128 tokens), for what candidates share is computed once by blocks.
+_LOOK_SECONDS = 0.5  # interval for checking that the parent is alive
+# On the CPU, vLLM would reserve most of the machine's memory for keys and values, in blocks of 128
+# tokens. Only whole blocks of a prefix are shared by candidates, so small blocks save work.
 _ON_CPU = {"kv_cache_memory_bytes": 2**30, "block_size": 32}
-# Of a compiled model: hooks run between graphs, not inside one of a whole step; what vLLM keeps of
-# a compiled graph is found by a digest of its configuration, which the states are no part of.
+# For compiled models: hooks run between graphs, so there must not be one graph per step. vLLM finds
+# cached graphs by their configuration; `additional_config` keeps those without states apart.
 _COMPILED = {
     "worker_cls": "lastword.engines.vllm.compiled.CompiledWorker",
     "compilation_config": {"cudagraph_mode": "PIECEWISE"},
@@ -44,10 +44,10 @@ class Side:
 
         if current_platform.is_cpu():
             arguments = {**_ON_CPU, **arguments}
-            # The CPU multiplies float16 slowly and rounds more than it needs to.
+            # CPUs multiply float16 slowly, and with needless rounding.
             arguments["dtype"] = {"float16": "float32"}.get(arguments["dtype"], arguments["dtype"])
         if arguments["dtype"] == "float32":
-            arguments.pop("hf_overrides", None)  # its head is float32 already
+            arguments.pop("hf_overrides", None)  # the head is float32 anyway
         eager = arguments.setdefault("enforce_eager", True)
         self._llm = LLM(
             **({} if eager else _COMPILED),
@@ -60,7 +60,7 @@ class Side:
         self._salt = 0
 
     def facts(self) -> dict[str, Any]:
-        """Return the facts that only the loaded model shows."""
+        """Return facts that are known only after loading the model."""
         import vllm
 
         return {**self._llm.collective_rpc("lastword_watch")[0], "version": vllm.__version__}
@@ -72,19 +72,19 @@ class Side:
     def compute(
         self, requests: list[dict[str, Any]], rows: int, depths: list[int], salt: str | None = None
     ) -> int:
-        """Run requests, and keep the states of their rows; return how many were sent again.
+        """Run requests, store the states of their rows, and return how many were sent again.
 
-        What a prefix of earlier calls may have hidden is asked for once more, past vLLM's cache.
+        If vLLM has a prefix in its cache, it does not compute its rows, and the hooks do not see
+        their states. Such requests are sent again without the cache.
 
         Args:
-            requests: Each with its token `ids`, and `positions` that are `rows` of the batch.
-            rows: Rows of the batch.
+            requests: Requests with token `ids`, and the `positions` of `rows` of the batch.
+            rows: Number of rows of the batch.
             depths: Depths whose states are stored.
-            salt: What requests must have in common to share prefixes; of this call alone if not
-                given.
+            salt: Only requests with equal salts share prefixes; by default those of this call.
 
         Raises:
-            RuntimeError: Rows that even then nobody computed.
+            RuntimeError: vLLM did not compute some rows even then.
         """
         self._salt += 1
         self._ask("open", rows, depths)
@@ -100,7 +100,7 @@ class Side:
         return {row for rows in self._ask("gaps") for row in rows}
 
     def _run(self, requests: list[dict[str, Any]], salt: str | None) -> None:
-        """Run prompts whose one sampled token nobody reads; without a salt, past the cache."""
+        """Run prompts; the one sampled token is ignored. Without a salt the cache is not used."""
         if not requests:
             return
         from vllm import SamplingParams
@@ -122,17 +122,17 @@ class Side:
         )
 
     def read(self, *arguments: Any) -> np.ndarray:
-        """Read as `Watch.read` of the first rank does."""
+        """Return the result of `Watch.read` from the first rank."""
         numbers: np.ndarray = self._ask("read", *arguments)[0]
         return numbers
 
     def pool(self, *arguments: Any) -> np.ndarray:
-        """Pool as `Watch.pool` of the first rank does."""
+        """Return the result of `Watch.pool` from the first rank."""
         means: np.ndarray = self._ask("pool", *arguments)[0]
         return means
 
     def log_probs(self, sequences: list[list[int]]) -> list[list[float]]:
-        """Return vLLM's log-probabilities of each sequence's tokens, from the second on."""
+        """Return vLLM's log-probabilities in nats of each sequence's tokens, from the second on."""
         from vllm import SamplingParams
 
         sampling = SamplingParams(
@@ -148,7 +148,7 @@ class Side:
 
 
 def main(descriptor: str, parent: str, *folders: str) -> None:
-    """Answer calls until the parent is gone."""
+    """Answer calls until the parent ends."""
     watch = threading.Thread(target=_die_with, args=(int(parent), folders), daemon=True)
     watch.start()
     with contextlib.suppress(EOFError, ConnectionError):
@@ -165,14 +165,14 @@ def _answer(pipe: Connection) -> None:
                 side = Side(*arguments)
                 name, arguments = "facts", ()
             pipe.send((getattr(side, name)(*arguments), None))
-        except Exception as error:  # whatever vLLM raises is raised on the other side
+        except Exception as error:  # any error is sent to the parent
             pipe.send((None, f"{type(error).__name__}: {error}"))
 
 
 def _die_with(parent: int, folders: tuple[str, ...]) -> None:
-    """End this process and those of vLLM's workers once the parent has ended for any reason.
+    """End this process and vLLM's workers when the parent has ended for any reason.
 
-    A parent that was killed has not removed its temporary folders.
+    Its temporary folders are removed here, because a parent that is killed cannot do it.
     """
     while os.getppid() == parent:
         time.sleep(_LOOK_SECONDS)

@@ -1,9 +1,8 @@
 """A vLLM worker that also stores the states of rows, and reads them out.
 
-Runs in vLLM's environment. Rows are followed by (request, position): a request says in its
-`extra_args` which of its positions are which rows of the batch in hand, so that neither chunked
-prefill, nor a prefix that another request has computed, nor a request that is preempted and begun
-anew confuses them.
+It runs in vLLM's environment. Rows are identified by request and position: the `extra_args` of a
+request map its positions to rows of the batch. This is correct even with chunked prefill, with
+prefixes that another request has computed, and with requests that are preempted and restarted.
 """
 
 import inspect
@@ -21,11 +20,11 @@ from lastword.rule.scorer import Scorer
 from lastword.rule.theta import Theta
 from lastword.text.forest import Reads
 
-NAME = "lastword"  # of our part of a request's extra arguments
+NAME = "lastword"  # key of our part of a request's extra arguments
 
 
 class Extension:
-    """Mixed into vLLM's worker, which is asked by name on every rank."""
+    """Methods that are mixed into vLLM's worker and called by name on every rank."""
 
     def lastword_watch(self, compiled: bool = False) -> dict[str, Any]:
         """Install the hooks on the first call, and return the model's facts."""
@@ -40,16 +39,15 @@ class Extension:
 
 
 class Watch:
-    """The hooks of one worker, and the states of the batch in hand.
+    """The hooks of one worker, and the states of the current batch.
 
     Args:
         runner: vLLM's model runner.
-        compiled: Whether the trunk will be compiled, as it is not yet: hooks of blocks do not run
-            in its graph, so that the graph itself gives the state at every depth.
+        compiled: True if the blocks are going to be compiled. Their hooks do not run in a graph,
+            so the graph itself has to return the state at every depth.
 
     Raises:
-        ValueError: The model's blocks are not where they are looked for, or a graph of them gives
-            no states.
+        ValueError: The model's blocks cannot be found, or their graph returns no states.
     """
 
     def __init__(self, runner: Any, *, compiled: bool = False) -> None:
@@ -72,7 +70,7 @@ class Watch:
         last.register_forward_hook(self._after(depth, takes_residual(last)))
 
     def facts(self) -> dict[str, Any]:
-        """Return the facts that only the loaded model shows."""
+        """Return facts that are known only after loading the model."""
         runner = self._runner
         return {
             "depth": len(self._blocks),
@@ -85,7 +83,7 @@ class Watch:
         }
 
     def open(self, rows: int, depths: list[int]) -> None:
-        """Keep the states of that many rows at these depths."""
+        """Begin a batch: allocate the states of `rows` rows at these depths."""
         width, kind = self._runner.model_config.get_hidden_size(), self._runner.model_config.dtype
         device = self._runner.device
         self._hidden = {d: torch.zeros(rows, width, dtype=kind, device=device) for d in depths}
@@ -98,11 +96,11 @@ class Watch:
     def read(
         self, row: np.ndarray, token: np.ndarray, depths: list[int], theta: dict[str, Any] | None
     ) -> np.ndarray:
-        """Read log-probabilities of predicted tokens; every rank computes them, one is heard.
+        """Return log-probabilities of predicted tokens, in nats; only one rank's result is used.
 
         Returns:
-            float32 [readings, targets]: one reading per depth, then T's scores if it is read, then
-            the faults (`Reading.faults`).
+            float32 [readings, targets]: one reading per depth, then T's scores if `theta` is
+            given, then the faults (`Reading.faults`).
         """
         scorers = []
         if theta is not None:
@@ -124,7 +122,7 @@ class Watch:
         return torch.stack(means, 1).cpu().numpy()
 
     def _step_at_hand(self, scheduled: Any, *args: Any, **kwargs: Any) -> Any:
-        """Run vLLM's step, with what it was asked to compute at hand for the hooks."""
+        """Run vLLM's step, with its schedule available to the hooks."""
         self._step, self._places = scheduled, None
         try:
             return self._execute(scheduled, *args, **kwargs)
@@ -132,7 +130,7 @@ class Watch:
             self._step = self._places = None
 
     def _give_states(self, depth: int) -> None:
-        """Make the states a second output of the trunk, as for vLLM's draft models (EAGLE-3)."""
+        """Make the blocks return their states too, as vLLM does for draft models (EAGLE-3)."""
         if not getattr(self._model, "supports_eagle3", False):
             raise ValueError(
                 f"vLLM's {type(self._model).__name__} gives no states when it is compiled: leave "
@@ -172,13 +170,13 @@ class Watch:
             self._places = self._lay_out()
         places, rows = self._places
         if depth in self._hidden and len(places):
-            # A copy: vLLM's norms add and scale in place.
+            # index_select copies, which is needed because vLLM's norms work in place.
             states = state.index_select(0, places)
             states = states if residual is None else states + residual.index_select(0, places)
             self._hidden[depth].index_copy_(0, rows, states)
 
     def _lay_out(self) -> tuple[Tensor, Tensor]:
-        """Return places in a step at which rows of the batch are computed, and these rows."""
+        """Return the places in a step where rows of the batch are computed, and these rows."""
         parts = [np.zeros((2, 0), dtype=np.int64), *self._row_places()]
         places, rows = np.concatenate(parts, axis=1)
         self._coverage[rows] = True
@@ -186,7 +184,7 @@ class Watch:
         return torch.from_numpy(places).to(device), torch.from_numpy(rows).to(device)
 
     def _row_places(self) -> Iterator[np.ndarray]:
-        """Yield [places in the step, rows] of each request of a step that has any."""
+        """Yield an array [places in the step, rows] per request with rows of the batch."""
         batch, start = self._runner.input_batch, 0
         for slot, name in enumerate(batch.req_ids):
             count = self._step.num_scheduled_tokens[name]
@@ -211,7 +209,7 @@ class VllmHead:
         self.tile_rows = tile_rows(self.vocabulary, self.device)
 
     def logits(self, hidden: Tensor, *, norm: bool = True) -> Tensor:
-        """W_U N(h) in float32; zeros on ranks that get no logits."""
+        """Return W_U N(h) in float32; zeros on ranks that do not compute logits."""
         normed = self._norm(hidden) if norm else hidden
         logits: Tensor | None = self._compute(self._projected(normed))
         if logits is None:
@@ -220,10 +218,10 @@ class VllmHead:
 
 
 def locate(model: nn.Module, depth: int) -> tuple[nn.Module, nn.ModuleList]:
-    """Return the module that holds the `depth` blocks, and the list of blocks.
+    """Return the module with the `depth` blocks, and the list of blocks.
 
     Raises:
-        ValueError: No list has this many blocks, or several have.
+        ValueError: No list has this many blocks, or several lists have.
     """
     stacks = [
         (parent, child)
@@ -240,5 +238,5 @@ def locate(model: nn.Module, depth: int) -> tuple[nn.Module, nn.ModuleList]:
 
 
 def takes_residual(block: nn.Module) -> bool:
-    """Return True if a block takes, and returns, the residual separately from its input."""
+    """Return True if a block takes and returns the residual separately from its input."""
     return "residual" in inspect.signature(block.forward).parameters

@@ -1,6 +1,6 @@
-"""Benchmarks: one file each, one table; each loads from the hub or a file and is verified.
+"""Benchmarks: one file each, and their table. Data are read from the hub or a file, and verified.
 
-An input that is missing or wrong raises `InputError`, which says what was expected.
+Missing or wrong input raises `InputError`, with the expected form.
 """
 
 from pathlib import Path
@@ -36,10 +36,10 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 
 def find(name: str, columns: str | None = None) -> Benchmark:
-    """Return the benchmark of this name.
+    """Return the benchmark with this name.
 
-    `jsonl:PATH` is a file of the user's items, `hf:NAME` a set of the hub or a folder. Installed
-    packages add others by entry points of the group `lastword.benchmarks`.
+    `jsonl:PATH` is a file of the user's items, `hf:NAME` a data set on the hub or in a folder.
+    Installed packages add others with entry points in the group `lastword.benchmarks`.
     """
     if name.startswith("hf:"):
         return hub(name.removeprefix("hf:"), columns)
@@ -52,7 +52,7 @@ def find(name: str, columns: str | None = None) -> Benchmark:
 
 
 def catalogue() -> dict[str, Benchmark]:
-    """Return the benchmarks by name, with those that installed packages add."""
+    """Return the benchmarks by name, including those of installed packages."""
     added = plugins("lastword.benchmarks", "benchmark", BENCHMARKS)
     for name, (value, origin) in added.items():
         if not isinstance(value, Benchmark) or value.name != name:
@@ -64,8 +64,7 @@ def templates_for(benchmarks: list[Benchmark], names: list[str]) -> dict[str, li
     """Return the templates to run each benchmark with, by the benchmark's name.
 
     A template file applies to every benchmark, `benchmark/variant` to that benchmark, and
-    `jsonl/prompt`, as records name it, to every `jsonl:PATH`. A benchmark without a named template
-    uses its default.
+    `jsonl/prompt`, the name in records, to every `jsonl:PATH`. Other benchmarks use their default.
     """
     by_benchmark: dict[str, list[Template]] = {b.name: [] for b in benchmarks}
     for name in names:

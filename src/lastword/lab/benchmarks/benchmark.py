@@ -1,6 +1,6 @@
-"""Benchmark: what a set holds, how its rows become examples, and the templates that it has.
+"""Benchmark: a data set, the conversion of its rows to examples, and its templates.
 
-Data, templates and options that are wrong raise `InputError`, which says what was expected.
+Wrong data, templates and options raise `InputError`, with the expected form.
 """
 
 import hashlib
@@ -23,19 +23,19 @@ Kind = Literal["mc1", "mc2"]
 
 @dataclass(frozen=True)
 class Example:
-    """One candidate set of a benchmark, before a template has made a prompt of it.
+    """One candidate set of a benchmark, before a template is applied.
 
     Attributes:
         id: Unique in its benchmark; `42/mc1` and `42/mc2` are one question of TruthfulQA.
-        fields: What a template may use, by name: text, or what holds text.
-        blind_fields: The same with the question, and only the question, left out (a summary's
-            document is its question); None where nothing can be left out.
-        content_free_fields: The same with inputs that say nothing in the question's place.
-        truthful: Which candidates are true; None where the benchmark does not say.
+        fields: Variables of a template by name: texts, or values that contain texts.
+        blind_fields: The fields without the question (a summary's document is its question); None
+            if nothing can be left out.
+        content_free_fields: The fields with content-free inputs instead of the question.
+        truthful: True for each candidate that is right; None without labels.
         kind: The metric that the example is for; None for all.
-        messages: The prompt as a conversation, which the tokenizer's chat template writes and no
-            other; None where it is text.
-        group: What it shares with others that are not independent of it; None where it says none.
+        messages: The prompt as a conversation, which only the tokenizer's chat template renders;
+            None if the prompt is a text.
+        group: A value shared with dependent examples; None if there is none.
     """
 
     id: str
@@ -54,8 +54,8 @@ class Example:
     def of(cls, item: Item, place: int) -> "Example":
         """Return an item with a ready prompt as an example with `prompt` and `question`.
 
-        If it has no blind prompt but its prompt contains its question exactly once, the blind
-        prompt is the prompt without the question. A conversation has none.
+        If the item has no blind prompt and its prompt contains its question exactly once, the
+        blind prompt is the prompt without the question. A conversation gets no blind prompt.
         """
         question, blind, free = item.question or "", item.blind_prompt, item.content_free
         once = bool(question) and item.prompt.count(question) == 1
@@ -77,13 +77,13 @@ class Example:
         )
 
     def _content_free(self) -> tuple[Mapping[str, Any], ...]:
-        """Return fields per content-free input: the given ones, or the left-out fields replaced."""
+        """Return the fields for each content-free input: given, or made from the blind fields."""
         blind, prompt = self.blind_fields, self.fields.get("prompt")
         if self.content_free_fields or blind is None or self.messages is not None:
             return self.content_free_fields
         left_out = [name for name, text in self.fields.items() if blind.get(name) != text]
         if "prompt" in left_out and prompt != self.fields.get("question"):
-            return ()  # the frame is inside the text
+            return ()  # the question is not a field, so it cannot be replaced
         return tuple({**self.fields, **dict.fromkeys(left_out, text)} for text in CONTENT_FREE)
 
     def item(self, template: Template, *, content_free: bool = False) -> Item:
@@ -115,7 +115,7 @@ class Example:
 
 
 def parse_item(place: int, row: Row) -> tuple[Example, ...]:
-    """Return the example of a row that brings its whole `item`."""
+    """Return the example of a row that contains its whole `item`."""
     return (Example.of(row["item"], place),)
 
 
@@ -124,11 +124,12 @@ class Benchmark:
     """A row of the table of benchmarks.
 
     Attributes:
-        name: As `--benchmark` takes it and as records carry it.
-        read: Rows from `--data`, or from the hub where that is None.
-        parse: Row i as its examples; several are parts of one question.
-        templates: Its templates by variant, the default first: their texts, or what makes them.
-        verify: The data's version, from all its examples; raises where count or schema is off.
+        name: The name for `--benchmark` and in records.
+        read: Function that reads the rows from `--data`, or from the hub if that is None.
+        parse: Function that converts row i to its examples; several are parts of one question.
+        templates: Templates by variant, the default first: texts, or functions that make them.
+        verify: Function that returns the version of the data from all examples; it raises if
+            their number or schema is wrong.
     """
 
     name: str
@@ -141,11 +142,11 @@ class Benchmark:
 
     @property
     def default_variant(self) -> str:
-        """Variant of the default template."""
+        """The variant of the default template."""
         return next(iter(self.templates))
 
     def template(self, variant: str | None = None) -> Template:
-        """Return the template of a variant; None gives the default."""
+        """Return the template of a variant; None means the default."""
         name = self.default_variant if variant is None else variant
         if name not in self.templates:
             names = ", ".join(f"{self.name}/{v}" for v in self.templates)
@@ -159,9 +160,9 @@ class Benchmark:
         """Read, verify and fingerprint the data, then choose `limit` questions.
 
         Args:
-            data: A file, or a folder that holds one of the known file names; None is the hub.
-            limit: How many questions; None is all.
-            seed: Draws the `limit` questions at random, in the data's order; None is the first.
+            data: A file, or a folder with one of the expected file names; None for the hub.
+            limit: Number of questions; None for all.
+            seed: Seed to draw the questions at random, in the data's order; None for the first.
         """
         if seed is not None and limit is None:
             raise InputError("seed draws a random subset: say how many questions with limit")
@@ -187,16 +188,16 @@ class Benchmark:
 
 @dataclass(frozen=True)
 class Dataset:
-    """The examples of one benchmark, verified, and where they came from.
+    """The verified examples of one benchmark, with their source.
 
     Attributes:
         version: The version of the data, recognised from its content.
-        source: File name, or the hub's repository and configuration.
-        fingerprint: sha256 of all examples in canonical form, chosen or not.
-        limit: Maximum number of questions; None is all.
-        seed: What drew them; None is the first.
-        examples: Those that were chosen, in the data's order.
-        ids: The ids that chose them; () if none did.
+        source: File name, or repository and configuration on the hub.
+        fingerprint: SHA-256 of all examples in canonical form, chosen or not.
+        limit: Maximum number of questions; None for all.
+        seed: Seed of the draw; None for the first questions.
+        examples: The chosen examples, in the data's order.
+        ids: The ids that chose them; () for no choice by id.
     """
 
     benchmark: Benchmark
@@ -210,10 +211,10 @@ class Dataset:
     ids: tuple[str, ...] = ()
 
     def only(self, ids: Sequence[str]) -> "Dataset":
-        """Return the set with the named items alone, in the data's order.
+        """Return the set with only the named items, in the data's order.
 
         Args:
-            ids: Ids of items, or what several begin with: `42` is `42/mc1` and `42/mc2`.
+            ids: Ids of items, or prefixes: `42` means `42/mc1` and `42/mc2`.
         """
         names = [example.id for example in self.examples]
         absent = [i for i in ids if not any(n == i or n.startswith(f"{i}/") for n in names)]
@@ -229,7 +230,7 @@ class Dataset:
     def items(
         self, template: Template, *, blind: bool = True, content_free: bool = False
     ) -> list[Item]:
-        """Every chosen example as an item under a template."""
+        """Return every chosen example as an item with a template."""
         items = [e.item(template, content_free=content_free) for e in self.examples]
         return items if blind else [replace(item, blind_prompt=None) for item in items]
 
@@ -242,7 +243,7 @@ class Dataset:
         return tuple(str(values[0]) if values else "" for values in each)
 
     def to_dict(self) -> dict[str, Any]:
-        """As a run records it."""
+        """Return its description in `run.json`."""
         return {
             "version": self.version,
             "source": self.source,
@@ -257,9 +258,9 @@ class Dataset:
 
 
 def fingerprint(examples: Sequence[Example]) -> str:
-    """sha256 of the examples in canonical JSON, one a line: same content, same digest.
+    """Return the SHA-256 of the examples in canonical JSON, one per line.
 
-    Neither the file's layout nor the template enters: the hub's copy and a local one agree.
+    It does not depend on the file format or the template, so that local and hub copies agree.
     """
     digest = hashlib.sha256()
     for example in examples:
@@ -281,7 +282,7 @@ def fingerprint(examples: Sequence[Example]) -> str:
 
 
 def require_count(questions: Sequence[tuple[Example, ...]], expected: int) -> None:
-    """Refuse data of another size."""
+    """Raise InputError if the number of questions is not the expected one."""
     if len(questions) != expected:
         raise InputError(
             f"expected {expected} rows, got {len(questions)}; for another set use jsonl:PATH"

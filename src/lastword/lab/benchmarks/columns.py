@@ -1,8 +1,8 @@
-"""A set of the hub, or a folder that `datasets` reads, whose columns the user names.
+"""Benchmarks from the hub, or from a folder that `datasets` reads, with columns named by the user.
 
-`hf:cais/mmlu:all@test` is configuration `all`, split `test`; both may be left out where there is
-only one. `--columns prompt=question,candidates=choices,truthful=answer` says which columns are
-meant: `choices.text` is a field inside one, `opa+opb+opc` several columns of one candidate each.
+`hf:cais/mmlu:all@test` is configuration `all`, split `test`; both are optional if there is only
+one. `--columns prompt=question,candidates=choices,truthful=answer` names the columns.
+`choices.text` is a field inside a column, and `opa+opb+opc` are columns with one candidate each.
 The right answer is a place counted from 0, a letter, the candidate's text, or one of `labels`.
 """
 
@@ -22,14 +22,15 @@ from lastword.text.prompt_template import AS_IT_STANDS
 
 @dataclass(frozen=True)
 class Columns:
-    """Name the columns of a set.
+    """The columns of a data set, by their meaning.
 
     Attributes:
         prompt: The question, as text or as the messages of a conversation.
-        candidates: A list, or columns joined by `+`.
-        labels: What the set calls each candidate in `truthful`; left out, it is letters.
-        id: Name of the row; left out, its place.
-        group: What rows share that are not independent of one another.
+        candidates: A column of lists, or columns joined by `+`.
+        truthful: The right answer.
+        labels: Column with the names of the candidates in `truthful`; by default letters.
+        id: Name of the row; by default its place.
+        group: Column whose equal values mark dependent rows.
     """
 
     prompt: str
@@ -72,14 +73,14 @@ def hub(name: str, columns: str | None) -> Benchmark:
 
 
 def _read(name: str, data: Path | None) -> Rows:
-    # --data names the folder of the published sets; this one is named in full.
+    # --data is the folder of the published sets, and does not apply to a set named in full.
     from datasets import DatasetDict, load_dataset
 
     where, _, split = name.partition("@")
     path, _, configuration = where.partition(":")
     try:
         dataset = load_dataset(path, configuration or None, split=split or None)
-    # `datasets` raises many kinds here (offline, unknown set, broken file): all one answer.
+    # `datasets` raises many kinds of errors here (offline, unknown set, broken file).
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(
@@ -122,7 +123,7 @@ def _candidates(row: Row, name: str) -> Any:
 
 
 def _at(row: Row, name: str) -> Any:
-    """Read a column, or with dots a field inside one."""
+    """Return the value of a column; dots select a field inside it."""
     if name in row:
         return row[name]
     value: Any = row
@@ -134,7 +135,7 @@ def _at(row: Row, name: str) -> Any:
 
 
 def _truth(value: Any, candidates: Any, labels: Sequence[Any] | None) -> Any:
-    """Turn right answers that stand in text into places; leave what an item takes as it is."""
+    """Convert right answers given as text to places; other forms, which items take, stay."""
     texts = [value] if isinstance(value, str) else value
     if not (isinstance(texts, list) and texts and isinstance(texts[0], str)):
         return value

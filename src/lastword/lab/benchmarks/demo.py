@@ -17,7 +17,7 @@ def items() -> list[Item]:
 
 
 def _read(data: Path | None) -> Rows:
-    # Nothing to look for in --data: the set comes with the package.
+    # --data does not apply: the set is part of the package.
     return Rows([{"item": item} for item in items()], "lastword.lab.demo")
 
 

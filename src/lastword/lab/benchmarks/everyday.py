@@ -1,10 +1,10 @@
 """Everyday: questions about the real world written for lastword, each with its reason in the file.
 
-The id names the sort: `plain/017` asks for a plain fact; `popular/017` has the popular wrong answer
-among its candidates; `pair/017/a` and `pair/017/b` are two questions over the same candidates with
-different truths. A method that does not read the question gets at most half of these items and none
-of the pairs. Neither length, place nor first word gives the truth away: the tests check that
-baselines which use them stay near chance.
+The id has the kind of question: `plain/017` is about a plain fact; `popular/017` has a popular
+wrong answer among its candidates; `pair/017/a` and `pair/017/b` are two questions with the same
+candidates and different truths. A method that does not read the question gets at most half of the
+paired items right, and no pair. Length, place and first word do not reveal the truth: tests check
+that baselines which use them stay near chance.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ PATH = Path(__file__).with_name("everyday.jsonl")
 
 
 def _read(data: Path | None) -> Rows:
-    # Nothing to look for in --data: the set comes with the package. A pair is one question, so
-    # that --limit never parts it.
+    # --data does not apply: the set is part of the package. A pair is one question, so that
+    # --limit never splits it.
     lines = groupby(read_objects(PATH), key=lambda line: line["id"].split("/")[:2])
     return Rows([{"lines": list(group)} for _, group in lines], PATH.name)
 

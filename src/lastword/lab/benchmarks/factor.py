@@ -1,8 +1,8 @@
-"""FACTOR, the news part: how a news text goes on, against three false variations of the sentence.
+"""FACTOR, news: the true continuation of a news text against three false variations.
 
-A prefix ends in the whitespace before its sentence, and candidates follow it with nothing between,
-as in the script of the release. The prefix is the question: where it is left out, only the
-whitespace at its end stays, so that both readings begin a candidate alike.
+A prefix ends with the whitespace before the sentence, and candidates follow it directly, as in the
+script of the release. The prefix is the question. The blind prompt is the whitespace at its end, so
+that candidates begin the same way with and without the question.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from lastword.lab.benchmarks.source import Row, Source, text_field
 
 ROWS = 1036
 
-# The release's script reads the first of the two; the name is spelt so in the data.
+# The release's script reads the first of the two names; the spelling is that of the data.
 _PREFIXES = {"prefix": "turncated_prefixes", "full_prefix": "full_prefix"}
 _CANDIDATES = ("completion", "contradiction_0", "contradiction_1", "contradiction_2")
 

@@ -1,8 +1,8 @@
-"""HaluEval, question answering and summaries, and FIB in the same form: right against wrong.
+"""HaluEval (question answering and summaries), and FIB in the same form: right against wrong.
 
-The first 500 rows, two candidates, the right one first in the record; no metric depends on that
-order. Every text is stripped at both ends. FIB is another set (Tam et al.) and never goes by
-HaluEval's name.
+Each uses the first 500 rows, with two candidates. The right one is first in the record; no metric
+depends on that order. All texts are stripped. FIB (Tam et al.) is a separate data set and is never
+labelled as HaluEval.
 """
 
 from collections.abc import Sequence
@@ -101,7 +101,7 @@ HALUEVAL_SUM = Benchmark(
 _FIB_FILES = ("fib/summarization_data.json", "fib.json", "fib.jsonl")
 FIB = Benchmark(
     name="fib",
-    # A summarization_data.json in a folder named fib is FIB's, elsewhere HaluEval's.
+    # Both sets use the same file name: in a folder named fib it is FIB's, elsewhere HaluEval's.
     read=Source((*_FIB_FILES, f"../{_FIB_FILES[0]}")).read,
     parse=_parse_sum,
     templates={"document": _DOCUMENT},

@@ -1,9 +1,9 @@
 """A user's items, in any file format that `lastword correct --input` reads.
 
-`truthful` gives the labels that metrics need. `question` is shown to people; where the prompt holds
-it once, the prompt without it is the question-blind one, unless `blind_prompt` gives that itself.
-A user's template has `prompt` and `question`; a prompt that is a conversation is
-written by the tokenizer's chat template.
+`truthful` has the labels that metrics need. Reports show `question`. If the prompt contains it
+exactly once, the blind prompt is the prompt without it, unless `blind_prompt` is given. A user's
+template may use `prompt` and `question`. A conversation is rendered with the tokenizer's chat
+template.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def jsonl(path: Path) -> Benchmark:
 
 
 def _read(path: Path, data: Path | None) -> Rows:
-    # --data names the folder of the published sets; the path of this one stands in its name.
+    # --data is the folder of the published sets; the path of this set is part of its name.
     items = require_items(read_items(path), path)
     return Rows([{"item": item} for item in items], path.name)
 

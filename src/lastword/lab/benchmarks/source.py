@@ -1,6 +1,6 @@
-"""Read the rows of a benchmark: from a file, a folder of files, or the hub.
+"""Reads the rows of a benchmark from a file, a folder of files, or the hub.
 
-Rows that are missing or malformed raise `InputError`.
+Missing or malformed rows raise `InputError`.
 """
 
 from collections.abc import Iterator
@@ -13,12 +13,12 @@ from lastword.errors import InputError
 from lastword.files.rows import read_objects
 
 Row = dict[str, Any]
-_PATIENCE = 5.0  # seconds until the hub answers
+_PATIENCE = 5.0  # seconds to wait for the hub
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows as their authors published them, and where they were read."""
+    """Rows as their authors published them, with their source."""
 
     rows: list[Row]
     source: str
@@ -26,12 +26,12 @@ class Rows:
 
 @dataclass(frozen=True)
 class Source:
-    """Find and read the rows of a data set.
+    """The places where a data set may be.
 
     Attributes:
-        files: Paths to look for in a data folder, the first that exists wins.
-        hub: (repository, configuration) of the Hugging Face set; None where there is none.
-        take: How many rows from the start belong to the benchmark; None for all.
+        files: Paths in a data folder; the first that exists is read.
+        hub: (repository, configuration) of the Hugging Face set; None if there is none.
+        take: Number of first rows that belong to the benchmark; None for all.
     """
 
     files: tuple[str, ...]
@@ -39,7 +39,7 @@ class Source:
     take: int | None = None
 
     def read(self, data: Path | None) -> Rows:
-        """Rows from a file or folder, or from the hub where no path is given."""
+        """Return the rows of a file or folder, or those of the hub if no path is given."""
         table = self._from_hub() if data is None else self._from_path(data)
         return Rows(table.rows[: self.take], table.source)
 
@@ -65,7 +65,7 @@ class Source:
         try:
             with _cache_alone_if_unreachable():
                 splits = load_dataset(repository, configuration)
-        # `datasets` raises many kinds here (offline, unknown set, broken cache): all one answer.
+        # `datasets` raises many kinds of errors here (offline, unknown set, broken cache).
         except Exception as error:
             reason = " ".join(str(error).split())[:200]
             raise InputError(
@@ -83,7 +83,7 @@ class Source:
 
 @contextmanager
 def _cache_alone_if_unreachable() -> Iterator[None]:
-    """Read the cache alone if the hub does not answer: `datasets` would try for 24 s."""
+    """Use only the cache if the hub cannot be reached, because `datasets` would retry for 24 s."""
     from huggingface_hub import constants
     from huggingface_hub.utils import get_session
 
@@ -91,7 +91,7 @@ def _cache_alone_if_unreachable() -> Iterator[None]:
     try:
         if not before:
             get_session().head(constants.ENDPOINT, timeout=_PATIENCE)
-    except Exception:  # of the client in use: httpx's or httpx2's
+    except Exception:  # the client may be httpx or httpx2, with different errors
         constants.HF_HUB_OFFLINE = True
     try:
         yield
@@ -100,7 +100,7 @@ def _cache_alone_if_unreachable() -> Iterator[None]:
 
 
 def text_field(row: Row, name: str, place: int) -> str:
-    """Return a text of a row without outer whitespace, which may give labels away (section 10)."""
+    """Return a text of a row without outer whitespace, which may reveal labels (section 10)."""
     value = row.get(name)
     if not isinstance(value, str):
         came = f"has {', '.join(row)}" if name not in row else f"is {type(value).__name__}"

@@ -1,12 +1,12 @@
-"""TruthfulQA, multiple choice: each question is two items (method, section 10); and binary.
+"""TruthfulQA: multiple choice, with two items per question (method, section 10), and binary.
 
 `42/mc1` chooses among `mc1_targets` (one truth) and counts for MC1; `42/mc2` among `mc2_targets`
 (several truths) and counts for MC2 and MC3. Each is routed as a separate item; both share the
-prompt. The default template is the benchmark's six-question preamble, read at run time from
-lm-evaluation-harness's installed task file: its text is not carried here.
+prompt. The default template is the benchmark's six-question preamble. It is read at run time from
+the installed lm-evaluation-harness, because its text is not part of this package.
 
 `truthfulqa-binary` is the form that the authors have recommended since 2025: the best answer
-against the best incorrect one, an item a question.
+against the best incorrect one, with one item per question.
 """
 
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ from lastword.text.prompt_template import Template
 
 QUESTIONS = 817
 
-# Two-candidate items among mc1_targets, by version of the data.
+# Number of two-candidate items among mc1_targets, by version of the data.
 TWO_CANDIDATES = {43: "v0", 40: "v1"}
 
-# Six pairs of ours: plain facts, no misconception among them, none of the benchmark's questions.
+# Six pairs written for lastword: plain facts, without misconceptions or benchmark questions.
 _OWN6 = """\
 Q: Which instrument measures temperature?
 A: A thermometer measures temperature.
@@ -57,7 +57,7 @@ def _parse(place: int, row: Row) -> tuple[Example, ...]:
 
 
 def _parse_binary(place: int, row: Row) -> tuple[Example, ...]:
-    # The names of the published CSV, or of the hub's copy.
+    # Column names of the published CSV, or of the hub's copy.
     names = {name.lower().replace(" ", "_"): name for name in row}
     question, right, wrong = (
         text_field(row, names.get(name, name), place)
@@ -84,7 +84,7 @@ def _example(place: int, question: str, row: Row, kind: Kind) -> Example:
 
 
 def _targets(row: Row, name: str, place: int) -> tuple[tuple[str, ...], tuple[bool, ...]]:
-    """Read candidates and labels: `{text: label}` as published, `{choices, labels}` on the hub."""
+    """Return candidates and labels, in the published form or in that of the hub."""
     value = row.get(name)
     if not isinstance(value, dict) or not value:
         raise InputError(f'row {place}: expected an object "{name}", the row has {", ".join(row)}')
@@ -113,10 +113,10 @@ def _verify(questions: Sequence[tuple[Example, ...]]) -> str:
 
 @lru_cache(maxsize=1)
 def _qa6() -> Template:
-    """Read the six-question preamble from the installed lm-evaluation-harness."""
+    """Return the template with the preamble of the installed lm-evaluation-harness."""
     import yaml
 
-    spec = find_spec("lm_eval")  # finds, does not import
+    spec = find_spec("lm_eval")  # finds it without the slow import
     if spec is None or not spec.submodule_search_locations:
         raise InputError(
             "truthfulqa/qa6 is read from the task file of lm-evaluation-harness: "

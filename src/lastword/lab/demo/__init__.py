@@ -1,4 +1,4 @@
-"""The show of the embedded models, on the questions of their invented world."""
+"""The demo of the embedded models, on questions about their invented world."""
 
 from lastword.lab.benchmarks.demo import items
 from lastword.model.embedded import load

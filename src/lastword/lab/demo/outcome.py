@@ -1,4 +1,4 @@
-"""Labelled items, answered by one model, and the rules that choose the demo's examples."""
+"""Answers labelled items with one model; has the rules that choose the demo's examples."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Watch = Callable[[Iterable[Decision], str, int], Iterable[Decision]]
 
-FIRST_DEEP = 3  # what depths 1 and 2 decide is chance: docs/demo.md, "Why it loses here"
+FIRST_DEEP = 3  # decisions by depths 1 and 2 are chance: docs/demo.md, "Why it loses here"
 
 CORRECTED = "first correction from depth 3 on"
 BROKEN = "first break from depth 3 on"
@@ -27,14 +27,14 @@ RULES: dict[str, Callable[[Record], bool]] = {
 
 
 def _deep(record: Record) -> bool:
-    """Return True if no depth below `FIRST_DEEP` decided: those have read too little."""
+    """Return True if no depth below `FIRST_DEEP` decided; those have read too little."""
     answer = record.decision
     layer = 0 if answer.operator == "early" else answer.decisive_layer
     return layer is None or layer >= FIRST_DEEP
 
 
 def gain(record: Record) -> float:
-    """Return the change of a labelled item's MC1 by correction."""
+    """Return the change of a labelled item's MC1 through correction."""
     assert record.gain is not None
     return record.gain
 
@@ -42,7 +42,7 @@ def gain(record: Record) -> float:
 def answer(
     tracer: "Tracer", items: Sequence[Item], watch: Watch, read: "Read" = "all"
 ) -> list[Record]:
-    """Answer labelled items by one model, in their order."""
+    """Return the records of labelled items, answered by one model, in their order."""
     decisions = tracer.correct_many(items, read, blind="none")
     watched = watch(decisions, str(tracer.source["model"]), len(items))
     return [judge(item, decision) for item, decision in zip(items, watched, strict=True)]

@@ -1,4 +1,4 @@
-"""`lastword demo`: what TRACE does to a model, in the terminal and as one offline page."""
+"""`lastword demo`: the effect of TRACE on a model, in the terminal and as one offline page."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,10 +37,10 @@ def show(
     watch: Watch = lambda decisions, *_: decisions,
     verdict: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Print each part's story, at most 25 lines, as soon as it is computed; then write the page.
+    """Print each part's story, in at most 25 lines, as soon as it is computed; write the page.
 
     Returns:
-        Their figures, by the parts' names in lower case.
+        The stories' figures, by the parts' names in lower case.
     """
     stories = []
     for part, tracer in parts.items():
@@ -55,7 +55,7 @@ def show(
 
 
 def tell(part: DemoPart, tracer: "Tracer", watch: Watch) -> Story:
-    """Return the story of a part, with whole trajectories for its two examples only."""
+    """Return the story of a part, with whole trajectories only for its two examples."""
     items = {item.id: item for item in part.items()}
     tale = story(part, tracer, answer(tracer, [*items.values()], watch, "decide"), TERMS)
     examples = [items[record.id] for record in tale.examples.values()]
@@ -64,7 +64,7 @@ def tell(part: DemoPart, tracer: "Tracer", watch: Watch) -> Story:
 
 
 def story_lines(tale: Story, advice: Sequence[tuple[str, str]]) -> Group:
-    """Return one correction, one break, what the certificate allows, figures, and what next."""
+    """Return a story as text: one correction, one break, the certificate, figures and advice."""
     title = f"A small model answers {tale.items} questions: what TRACE changes and what is allowed"
     parts = (
         _columns(_cases(tale)),
@@ -140,7 +140,7 @@ def write_page(
 
 
 def _lines(verdict: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the accuracies that a reader compares, of all that `try` has."""
+    """Return the accuracies of a verdict that the page compares."""
     contest, certified = verdict["contest"], verdict["certificate"]["line"]
     lines = {line["name"]: line for line in [*contest["lines"], *filter(None, [certified])]}
     names = ("chance", "the model", contest["correction"], "bag of words", contest["probe"])

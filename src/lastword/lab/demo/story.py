@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from lastword.decide.tracer import Tracer
 
 PUBLISHED = "smollm2-135m"
-# The smallest whole percent at which the organism's 450 questions let any override through.
+# The smallest whole percent at which 450 questions to the organism certify any override.
 TERMS = Terms(alpha=0.035)
 
 
 @dataclass(frozen=True)
 class DemoPart:
-    """A model and the questions that the demo puts to it.
+    """A model and its questions in the demo.
 
     Attributes:
-        note: What the model is, and what follows from it for others.
+        note: A sentence about the model, and about the limits of conclusions from it.
     """
 
     model: str
@@ -74,7 +74,7 @@ WITHHELD = f"{BROKEN}, of those that the certificate does not allow"
 
 @dataclass(frozen=True)
 class AnswerCounts:
-    """The accuracy of some answers, and how many were corrected and broken."""
+    """The accuracy of some answers, with the numbers of corrected and broken ones."""
 
     name: str
     right: float
@@ -84,15 +84,15 @@ class AnswerCounts:
 
 @dataclass(frozen=True)
 class Story:
-    """The effect of correction on a model's answers, and what of it a certificate allows.
+    """The effect of correction on a model's answers, with and without a certificate.
 
     Attributes:
-        chance: Share that is right where one answer is drawn of each.
-        base: Share that the model answers right by itself.
-        corrected: Every correction stands.
-        certified: Those stand that the certificate allows.
-        lines: What the certificate says, in words.
-        examples: One repair and one break by the rules that chose them.
+        chance: Expected accuracy of random answers.
+        base: Accuracy of the model without correction.
+        corrected: Results with every correction applied.
+        certified: Results with only the corrections that the certificate allows.
+        lines: The certificate in words.
+        examples: One repair and one break, by the name of the rule that chose them.
     """
 
     part: DemoPart
@@ -107,7 +107,7 @@ class Story:
 
     @property
     def headline(self) -> str:
-        """Both effects in a sentence."""
+        """Both effects in one sentence."""
         all, some = self.corrected, self.certified
         end = f"under its certificate it corrected {some.fixed} and broke {some.broken}"
         if self.finding.chosen is None:
@@ -116,7 +116,7 @@ class Story:
 
     @property
     def bars(self) -> list[AnswerCounts]:
-        """Shares of right answers side by side, from chance on."""
+        """The accuracies to compare, starting with chance."""
         alone = [
             AnswerCounts("by chance", self.chance, 0, 0),
             AnswerCounts("the model", self.base, 0, 0),

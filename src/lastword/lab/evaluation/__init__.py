@@ -1,1 +1,1 @@
-"""Evaluation: benchmarks to records, and the tests and probes that several statistics need."""
+"""Evaluation: runs models on benchmarks; tests and probes that several statistics share."""

@@ -1,6 +1,6 @@
-"""Ahead: a window of items read as tokens while the one before is computed.
+"""Ahead: encodes a window of items while the previous one is computed.
 
-Tokenizers let go of the interpreter, and so does the model: the two run side by side.
+Tokenizers and the model both release the interpreter lock, so they run in parallel.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     Batch = dict[int, EncodedItem | ItemError]
 
-WINDOW = 2048  # items that are planned together
+WINDOW = 2048  # number of items that are planned together
 
 
 def window_from(start: int, items: int) -> range:
@@ -22,11 +22,11 @@ def window_from(start: int, items: int) -> range:
 
 
 class Ahead:
-    """Encodes windows, one ahead of the one in hand; use as a context manager.
+    """Encodes windows, one ahead of the current one; use as a context manager.
 
     Args:
-        encode: Items by place as tokens; called in one thread, never twice at once.
-        items: How many there are.
+        encode: Function that encodes items by place. Calls never overlap.
+        items: Number of items.
     """
 
     def __init__(self, encode: "Callable[[Sequence[int]], Batch]", items: int) -> None:
@@ -36,7 +36,7 @@ class Ahead:
         self._next: tuple[int, Future[Batch]] | None = None
 
     def __enter__(self) -> "Ahead":
-        """Nothing is encoded yet."""
+        """Return itself; nothing is encoded yet."""
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -54,7 +54,7 @@ class Ahead:
         return self._held
 
     def take(self, places: Sequence[int]) -> "Batch":
-        """Return items by place, from the current window or encoded now."""
+        """Return encoded items by place, from the current window if they are in it."""
         if all(place in self._held for place in places):
             return {place: self._held[place] for place in places}
         return self._thread.submit(self._encode, places).result()

@@ -1,9 +1,9 @@
-"""Probed: what probes know of a cell's texts, depth by depth, cross-fitted (method, section 19).
+"""Cross-fits probes to a cell's texts, depth by depth (method, section 19).
 
-The items all have the same options and stored states (`lastword eval --states`). Every text
-is answered by fits on other groups of texts, which choose depth, pooling and penalty themselves.
+All items must have the same options and stored states (`lastword eval --states`). Every text is
+answered by fits to other groups of texts, which also choose depth, pooling and penalty.
 
-A cell that no probe can be fitted to raises `RecordError`, which says why.
+A cell to which no probe can be fitted raises `RecordError` with the reason.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,8 +32,8 @@ PROBES: Mapping[str, str] = {
     WORDS: "a bag of words, cross-fitted: the control that needs no model",
 }
 FOLDS, SEED = 5, 0
-MOST = 1000  # texts that are fitted; of more as many are drawn
-_LEAST_P = 1e-12  # of a class that a fold's fit has not met
+MOST = 1000  # maximum number of texts; of more, a sample is drawn
+_LEAST_P = 1e-12  # probability of a class that is missing in a fold's fit
 
 Right = Bool[np.ndarray, " texts"]
 Table = Float[np.ndarray, "texts classes"]
@@ -44,11 +44,11 @@ class ProbedCell:
     """Cross-fitted answers to the texts of a cell.
 
     Attributes:
-        places: Of the texts among the cell's items.
+        places: Places of the texts among the cell's items [texts].
         scores: Log-probabilities of every item's candidates by `probe` and `probe-last`; None for
             an item that was not drawn.
-        right: Where `probe`, `probe-last` and `words` are right, by name [texts].
-        by_depth: Where a probe of each depth is right [texts, depths].
+        right: True where `probe`, `probe-last` and `words` are right, by name [texts].
+        by_depth: True where the probe of each depth is right [texts, depths].
     """
 
     places: Places
@@ -59,11 +59,11 @@ class ProbedCell:
 
 
 def obstacle(candidates: Iterable[Iterable[str]], truthful: Iterable[Any]) -> str:
-    """Return why no state probe can answer some items, or an empty text if one can.
+    """Return the reason why no state probe can answer these items; empty if one can.
 
     Args:
-        candidates: Of each item.
-        truthful: Which of them are right, of each item; None if unlabelled.
+        candidates: The candidates of each item.
+        truthful: True for the right ones, for each item; None if unlabelled.
     """
     if len({frozenset(options) for options in candidates}) != 1:
         return "options differ by item"
@@ -71,9 +71,9 @@ def obstacle(candidates: Iterable[Iterable[str]], truthful: Iterable[Any]) -> st
     return "" if one else "not every item has one right option"
 
 
-@lru_cache(maxsize=16)  # a comparison and a figure ask for the same
+@lru_cache(maxsize=16)  # a comparison and a figure use the same result
 def probed(cell: Cell) -> ProbedCell:
-    """Fit probes of every depth to the texts of a cell, and answer each by fits on others."""
+    """Fit probes of every depth to the texts of a cell, and answer each text by fits to others."""
     places = cell.mc1_places
     if len(places) > MOST:
         places = np.sort(np.random.default_rng(SEED).choice(places, MOST, replace=False))
@@ -96,7 +96,7 @@ def probed(cell: Cell) -> ProbedCell:
 
 @dataclass(frozen=True, eq=False)
 class _LabelledTexts:
-    """States, texts, labels and candidates of some items of a cell, to be fitted."""
+    """States, texts, labels and candidates of some items of a cell."""
 
     places: Places
     states: States
@@ -116,7 +116,7 @@ def _read(cell: Cell, places: Places) -> _LabelledTexts:
     rows: dict[int, tuple[Any, ...]] = {}
     names = ("prompt", "candidates", *([STATES] if info.get("states") else []))
     for items, frame in cell.slices(*names):
-        if not {*names} <= {*frame.columns}:  # frames that somebody cut
+        if not {*names} <= {*frame.columns}:  # a user may have dropped columns
             raise RecordError("the records have no texts")
         part = frame[which[items]]
         columns = (part[name] for name in names)
@@ -136,7 +136,7 @@ def _read(cell: Cell, places: Places) -> _LabelledTexts:
 
 
 def _inputs(prompts: Sequence[str]) -> list[str]:
-    """Return the prompts without their common beginning and end."""
+    """Return the prompts without their common prefix and suffix."""
     start = len(commonprefix(prompts))
     rest = [prompt[start:] for prompt in prompts]
     end = len(commonprefix([text[::-1] for text in rest]))
@@ -146,14 +146,15 @@ def _inputs(prompts: Sequence[str]) -> list[str]:
 def _folds(together: Groups) -> Folds:
     """Return the folds of scikit-learn's `GroupKFold(FOLDS, shuffle=True, random_state=SEED)`."""
     groups = np.random.RandomState(SEED).permutation(np.unique(together))
-    # There, each fold is a run of the shuffled groups. So deal one group of each run in turn.
+    # scikit-learn makes each fold from a run of the shuffled groups. `deal_folds` deals groups to
+    # folds in turn, so the order takes one group of each run in turn.
     turns = zip_longest(*np.array_split(groups, FOLDS))
     order = [group for turn in turns for group in turn if group is not None]
     return deal_folds(together.tolist(), order, FOLDS)
 
 
 def _answer(read: _LabelledTexts, rest: Right, tested: Right) -> dict[str, np.ndarray]:
-    """Return probabilities of the classes by fits on the rest, by name and by depth."""
+    """Return the classes' probabilities for the tested texts, by name and by depth."""
     fitted = kept(read.labels, np.flatnonzero(rest).tolist())
     places = np.flatnonzero(tested).tolist()
     labels = [read.labels[i] for i in fitted]
@@ -162,7 +163,7 @@ def _answer(read: _LabelledTexts, rest: Right, tested: Right) -> dict[str, np.nd
     depths = range(read.states.shape[1])
     fits = [fit_state(read.states[fitted, d : d + 1], labels) for d in depths]
     tables = [_probabilities(fits[d], read.states[tested, d], read.classes) for d in depths]
-    best = int(np.argmax([fit.right.max() for fit in fits]))  # the shallower of equals
+    best = int(np.argmax([fit.right.max() for fit in fits]))  # the lowest depth on ties
     words = bag_of_words([read.texts[i] for i in fitted], labels)
     by_words = np.zeros((len(places), len(read.classes)))
     columns = np.searchsorted(read.classes, words.classes_)
@@ -183,7 +184,7 @@ def _probabilities(
 def _by_item(
     cell: Cell, read: _LabelledTexts, table: Table
 ) -> list[Float[np.ndarray, " _"] | None]:
-    """Return the scores of every item of the cell, in the order of its candidates."""
+    """Return the scores of every item of the cell [candidates], in its candidates' order."""
     scores: list[np.ndarray | None] = [None] * len(cell.items)
     for place, options, row in zip(read.places.tolist(), read.candidates, table, strict=True):
         scores[place] = row[np.searchsorted(read.classes, options)]

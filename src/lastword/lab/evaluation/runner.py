@@ -1,10 +1,10 @@
-"""Runner: a model over a benchmark, group by group, into the store.
+"""Runner: runs a model on a benchmark, group by group, and stores the records.
 
-`prepare` determines the missing work. The items are read as tokens and planned a window at a time
-(`encode`, `plan_groups`), so that no more than two windows are in memory. `part` does one group, or
-a piece of one that takes long, and touches no disk; `collect` keeps the parts that are missing as
-they come. `execute` is all of it in one process; an engine that spreads the work calls the others
-in its workers and `collect` on the machine that stores the records.
+`prepare` determines the missing work. Items are encoded and planned one window at a time (`encode`,
+`plan_groups`), so that at most two windows are in memory. `part` computes one group, or a piece of
+a slow one, without using the disk. `collect` stores the parts as they are computed. `execute` does
+everything in one process. A distributed engine calls the others in its workers, and `collect` on
+the machine that stores the records.
 """
 
 import time
@@ -49,12 +49,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EvalJob:
-    """One cell: a model on a benchmark under a template.
+    """The work of one cell: a model on a benchmark with a template.
 
     Attributes:
+        work: The benchmark, the template and the extent of reading.
         items: The items, in the benchmark's order.
-        info: What `run.json` says before anything is planned.
-        inputs: The part of each item's prompt that states are pooled over; None keeps no states.
+        info: The content of `run.json` before anything is planned.
+        inputs: The part of each item's prompt over which states are pooled; None for no states.
     """
 
     work: Work
@@ -63,13 +64,13 @@ class EvalJob:
     inputs: tuple[str, ...] | None
 
     def cell(self, out: Folder) -> Folder:
-        """Folder of the cell under a root."""
+        """Return the folder of the cell under a root."""
         return cell_folder(out, self.info["model"], self.work.name)
 
 
 @dataclass(frozen=True)
 class RecordPart:
-    """Records of one group, all or some, as the bytes of their file."""
+    """Some or all records of one group, as the bytes of their file."""
 
     group: int
     content: bytes
@@ -79,13 +80,13 @@ class RecordPart:
 
 @dataclass(frozen=True)
 class RunResult:
-    """The outcome of one start of a job.
+    """The result of one start of a job.
 
     Attributes:
-        items: How many items this start was for (a shard's, where it was one).
-        resumed: How many of them an earlier start had done.
-        failed: How many of them failed, now or earlier.
-        set_aside: Torn parts that were renamed and done again.
+        items: Number of items of this start, which may be those of a shard.
+        resumed: Number of these that an earlier start had done.
+        failed: Number of these that failed, now or earlier.
+        set_aside: Damaged parts that were renamed and computed again.
     """
 
     cell: Folder
@@ -96,15 +97,15 @@ class RunResult:
 
 
 def prepare(decider: "Decider", work: Work) -> EvalJob:
-    """Lay out what a cell needs computed: its items, and the record of its settings.
+    """Return the job of a cell: its items, and the record of its settings.
 
     Raises:
-        InputError: The template does not render, the chat template refuses every prompt, the
-            correction's answers depend on the order in which items come, or states are to be kept
-            of conversations.
-        CertificateError: The tracer's certificate is for another template.
+        InputError: The template cannot be rendered, the chat template refuses every prompt, the
+            correction's answers depend on the order of items, or states of conversations are
+            requested.
+        CertificateError: The decider's certificate is for another template.
     """
-    from lastword.methods.correction import require_pure  # torch comes with it
+    from lastword.methods.correction import require_pure  # imports torch
 
     require_pure(decider.correction)
     if decider.certificate is not None:
@@ -136,9 +137,10 @@ def finished(
     extent: Extent,
     engine: dict[str, Any] | None = None,
 ) -> RunResult | None:
-    """Return the result of a start that has nothing to do; None where only the model can tell.
+    """Return the result of a start that has nothing to do, without loading the model.
 
-    `engine` is what the tracer's `describe` would say of another engine than transformers.
+    Returns None if there is work, or if only the model can show that there is none. `engine` is
+    the description of an engine other than transformers.
 
     Raises:
         RecordError: The cell is of another schema, or too many of its items failed.
@@ -169,7 +171,7 @@ def _conversation(decider: "Decider", items: Sequence[Item]) -> dict[str, Any]:
 
 
 def encode(decider: "Decider", job: EvalJob, places: Sequence[int]) -> "Batch":
-    """Items by place as tokens, or as why they have none."""
+    """Return encoded items, or their errors, by place."""
     return dict(zip(places, decider.encode([job.items[p] for p in places]), strict=True))
 
 
@@ -192,7 +194,7 @@ def compute(decider: "Decider", job: EvalJob, group: int, batch: "Batch") -> lis
 
 
 def part(decider: "Decider", job: EvalJob, group: int, batch: "Batch", pace: Pace) -> RecordPart:
-    """Return records of a group's first missing items, as many as the pace allows."""
+    """Return the records of a group's first missing items, as many as the pace allows."""
     rows = paced(batch, partial(compute, decider, job, group), pace)
     failed = sum(row["error"] is not None for row in rows)
     return RecordPart(group, serialise(rows), len(rows), failed)
@@ -205,13 +207,13 @@ def execute(
     extent: Extent = Extent(),  # noqa: B008 - frozen
     advance: Callable[[int], None] | None = None,
 ) -> RunResult:
-    """Do what the cell lacks and store it, part by part; started again, it continues.
+    """Compute and store the missing records of a cell, part by part; a restart continues.
 
-    `advance` gets the number of items done, at the start and after every part.
+    `advance` is called with the number of items done, at the start and after every part.
 
     Raises:
-        RecordError: The cell holds another run, the disk refuses, or too many items failed.
-        RunLockedError: Another process does the same.
+        RecordError: The cell has another run, the disk fails, or too many items failed.
+        RunLockedError: Another process runs the same cell.
     """
 
     def parts(run: Run) -> Iterator[RecordPart]:
@@ -221,7 +223,7 @@ def execute(
                 if not run.gaps:
                     run.extend(plan_groups(decider, ahead.window(run.plan_size)))
                     continue
-                group, places = next(iter(run.gaps.items()))  # stored items leave it
+                group, places = next(iter(run.gaps.items()))  # stored items are removed from it
                 yield part(decider, job, group, ahead.take(places), pace)
 
     return collect(job.info, out, parts, extent, advance)
@@ -234,10 +236,10 @@ def collect(
     extent: Extent = Extent(),  # noqa: B008 - frozen
     advance: Callable[[int], None] | None = None,
 ) -> RunResult:
-    """Store the parts that a cell lacks, as they come and in any order.
+    """Store the missing parts of a cell, in any order.
 
-    `parts` makes them one by one: the next is made after the one before is stored. The rest is as
-    for `execute`.
+    `parts` yields them; each is stored before the next one is computed. Other arguments and errors
+    are those of `execute`.
     """
     cell = cell_folder(out, info["model"], info["benchmark"])
     with Run(cell, info, extent.shard) as run:

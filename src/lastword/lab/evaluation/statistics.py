@@ -1,7 +1,7 @@
-"""Tests of differences against chance: intervals, exact tests, words (method, section 10).
+"""Intervals and exact tests of differences, and their results in words (method, section 10).
 
-Cells that share items or models are not independent: intervals and tests over cells say how stable
-a mean is over this grid, not how it would move on another.
+Cells that share items or models are not independent. Intervals and tests over cells describe how
+stable a mean is over this grid, not how it would differ on another one.
 """
 
 from collections.abc import Sequence
@@ -24,15 +24,15 @@ Finding = Literal["helps", "gains", "hurts", "unclear", "unlabelled"]
 LEVEL = 0.95
 ITEM_RESAMPLES = 10_000
 CELL_RESAMPLES = 200_000
-LEAST_CELLS = 5  # the interval of fewer is hardly more than the smallest and the largest of them
-_CHUNK = 4_000_000  # draws held in memory at once
-MOST_DRAWN = 20_000  # values that are drawn one by one; of more, like ones are drawn together
+LEAST_CELLS = 5  # an interval over fewer is little more than their minimum and maximum
+_CHUNK = 4_000_000  # maximum number of draws in memory
+MOST_DRAWN = 20_000  # maximum number of values drawn one by one; more are drawn in bins
 _BINS = 1000
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A confidence interval; nan at both ends where there is nothing to resample."""
+    """A confidence interval; both ends are nan without values."""
 
     low: float
     high: float
@@ -43,10 +43,10 @@ class GridStatistics:
     """The deltas of all cells together.
 
     Attributes:
-        cells: How many cells have a delta.
+        cells: Number of cells with a delta.
         interval: Bootstrap interval of the mean over cells; nan for fewer than `LEAST_CELLS`.
-        sign_p: Exact one-sided sign test against `as likely down as up`.
-        negative: How many cells regress.
+        sign_p: p-value of the exact one-sided sign test.
+        negative: Number of cells with a negative delta.
     """
 
     cells: int
@@ -58,19 +58,19 @@ class GridStatistics:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict on one cell, and how sure it is.
+    """The verdict on one cell, with its uncertainty.
 
     Attributes:
         delta_mc1: Mean corrected minus base MC1, in [-1, 1].
         interval_mc1: Its paired bootstrap interval over groups of items.
-        won: Groups of items in which more is fixed than broken: copies, and the two of a pair,
-            are one.
-        p: McNemar's exact test over groups, two-sided.
+        won: Number of groups of items with more fixed than broken; copies, and the two items of a
+            pair, form a group.
+        p: p-value of McNemar's exact test over groups, two-sided.
         p_holm: p after Holm's correction over the cells judged together.
-        finding: `hurts` or a gain where p after Holm's correction is below 0.05, else `unclear`; a
-            gain is `helps` only where it beats the cell's controls, else `gains`; `unlabelled`
-            without items that count.
-        objection: What speaks against calling a gain help; empty where nothing does.
+        finding: `unclear` unless p after Holm's correction is below 0.05. Then `hurts`, or
+            `helps` if the gain beats the cell's controls, or else `gains`. `unlabelled` if no item
+            counts.
+        objection: The reason not to count a gain as help; empty if there is none.
     """
 
     model: str
@@ -115,14 +115,11 @@ class Judgement:
 
 
 def bootstrap_mean(values: Values, resamples: int = ITEM_RESAMPLES) -> Interval:
-    """Percentile interval of the mean by the nonparametric bootstrap; the same each time.
-
-    Of more than `MOST_DRAWN` values those within a thousandth of their range of each other are
-    drawn together: how often each is in a sample has the same distribution, and costs no draw each.
+    """Return the percentile interval of the mean by the nonparametric bootstrap (fixed seed).
 
     Args:
-        values: One value an item or a cell; paired differences make it a paired bootstrap.
-        resamples: How many samples of the same size are drawn with replacement.
+        values: One value per item or cell; paired differences make it a paired bootstrap.
+        resamples: Number of samples of the same size that are drawn with replacement.
     """
     if not values.size:
         return Interval(float("nan"), float("nan"))
@@ -143,15 +140,15 @@ def _means(values: Values, resamples: int, rng: np.random.Generator) -> Means:
 
 
 def _binned_means(values: Values, resamples: int, rng: np.random.Generator) -> Means:
-    """Means of samples, values of a bin drawn together by their number, each as the bin's mean.
+    """Return the means of samples in which each value is replaced by the mean of its bin.
 
-    What is lost is the spread within a bin, a thousandth of the range.
+    A bin is a thousandth of the range, so the error is below that.
     """
     span = np.ptp(values) or 1.0
     bins = np.minimum((values - values.min()) / span * _BINS, _BINS - 1).astype(int)
     counts = np.bincount(bins, minlength=_BINS)
     sums = np.bincount(bins, weights=values, minlength=_BINS)
-    # How often each bin is drawn is one multinomial draw; a sample's mean is then counts @ centres.
+    # One multinomial draw gives how often each bin is in a sample; the mean is counts @ centres.
     filled = counts > 0
     counts, centres = counts[filled], sums[filled] / counts[filled]
     rows = max(1, _CHUNK // len(counts))
@@ -163,9 +160,9 @@ def _binned_means(values: Values, resamples: int, rng: np.random.Generator) -> M
 
 
 def sign_test(deltas: Values) -> float:
-    """Exact one-sided sign test: chance of so many positive deltas if signs were coin flips.
+    """Return the p-value of the exact one-sided sign test: at least this many positive deltas.
 
-    Deltas of exactly 0 carry no sign and leave the test; nan where none is left.
+    Deltas of exactly 0 are left out; nan if none is left.
     """
     signs = deltas[np.abs(deltas) > ROUNDING] > 0
     if not signs.size:
@@ -174,7 +171,7 @@ def sign_test(deltas: Values) -> float:
 
 
 def over_cells(deltas: Values) -> GridStatistics:
-    """Mean, interval, sign test and regressions over the deltas of cells; nan cells leave."""
+    """Return mean, interval and sign test over the deltas of cells, without those that are nan."""
     values = deltas[~np.isnan(deltas)]
     enough = values if values.size >= LEAST_CELLS else values[:0]
     return GridStatistics(
@@ -196,9 +193,9 @@ def judge(
 
     Args:
         cells: The cells.
-        objections: One reason per cell not to call its gain help; an empty text is no objection.
-            Without them no cell is said to help.
-        others: p-values of other tests that are shown beside these, and share Holm's correction.
+        objections: One reason per cell not to count its gain as help; an empty text for none.
+            Without this argument no cell gets `helps`.
+        others: p-values of other tests in the same report, which share Holm's correction.
     """
     gains = [cell.gains_mc1 for cell in cells]
     grouped = [
@@ -238,7 +235,7 @@ def judge(
 
 
 def verdict_lines(judgement: Judgement, controls: str) -> list[str]:
-    """Return the verdict on a cell for people, and below it its controls, if there are any."""
+    """Return the verdict on a cell as text lines, followed by its controls if there are any."""
     line = f"{judgement.model} on {judgement.benchmark}: {judgement.sentence}"
     return [line, f"  {controls}"] if controls else [line]
 
@@ -248,8 +245,8 @@ def verdict(gain: float, p: float, objection: str) -> Finding:
 
     Args:
         gain: Mean corrected minus base MC1; nan without items that count.
-        p: McNemar's, after Holm's correction over the cells that are judged together.
-        objection: What speaks against calling a gain help; empty where nothing does.
+        p: McNemar's p-value after Holm's correction over the cells judged together.
+        objection: The reason not to count a gain as help; empty if there is none.
     """
     if np.isnan(p):
         return "unlabelled"

@@ -1,4 +1,4 @@
-"""Work: what is run of a benchmark, and how much of it; both travel whole through every engine."""
+"""Work and extent: the settings of an evaluation, which are sent to every engine's workers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Work:
-    """One benchmark under one template, and what is read of its items.
+    """One benchmark with one template, and the readings of its items.
 
     Attributes:
-        blind: What is read with the question left out: `base` the question-blind baseline, `all`
-            every depth and T too, `none` nothing.
-        methods: TRACE's peers that score the items too, by name (`lastword.methods.resolve`).
+        blind: Readings after the blind prompt: `base` for depth L, `all` for every depth and T,
+            `none` for nothing.
+        methods: Other methods that score the items, by name (`lastword.methods.resolve`).
         record: Depths to read and record: `all` (with T), or only the ones that `decide`.
         states: True to store pooled states of every text, for probes.
     """
@@ -36,7 +36,7 @@ class Work:
 
     @property
     def name(self) -> str:
-        """The benchmark as records and folders name it: `truthfulqa`, `truthfulqa@own6`."""
+        """The benchmark's name in records and folders: `truthfulqa`, `truthfulqa@own6`."""
         benchmark = self.dataset.benchmark
         if self.template.name.startswith("user/"):
             return f"{benchmark.name}@user-{self.template.variant}"
@@ -61,18 +61,18 @@ class Work:
 
 @dataclass(frozen=True)
 class Extent:
-    """The share of a cell that one start does.
+    """The part of a cell that one start computes.
 
     Attributes:
-        shard: Which part of the plan; None for all.
-        max_failures: Stop where more items than this have failed; None for no limit.
+        shard: The part of the plan; None for all.
+        max_failures: Stop if more items than this have failed; None for no limit.
     """
 
     shard: Shard | None = None
     max_failures: int | None = None
 
     def require_few(self, failed: int, folder: Folder) -> None:
-        """Stop where too many items failed."""
+        """Raise RecordError if too many items failed."""
         if self.max_failures is not None and failed > self.max_failures:
             raise RecordError(
                 f"stopped: {failed} items failed, more than the {self.max_failures} of "

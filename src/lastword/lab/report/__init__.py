@@ -1,1 +1,1 @@
-"""Tables, figures and the page of a run: they read records, never a model."""
+"""Tables, figures and the page of a run, made from records without a model."""

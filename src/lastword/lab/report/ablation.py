@@ -1,7 +1,7 @@
-"""The ablations: components removed, constants swept, each item decided again from its record.
+"""Ablations: removes components and sweeps constants, and decides each item again from its record.
 
-An item's geometry is derived once (`readings`). A variant is then a `Variant`, and deciding a cell
-under it is a few array operations over all of its items (method, section 11).
+The readings of all items are computed once (`readings`). Deciding a cell with a `Variant` is then a
+few array operations over all of its items (method, section 11).
 """
 
 import math
@@ -36,11 +36,13 @@ GRIDS: Mapping[str, tuple[float, ...]] = MappingProxyType(
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """One variant over all cells.
+    """The results of one variant on all cells.
 
     Attributes:
-        deltas: Mean delta MC1 and delta MC2 of each cell, in [-1, 1]; nan where none counts.
-        value: What the constant was moved to; nan of a replacement.
+        label: Its name in tables.
+        deltas: Mean delta MC1 and delta MC2 of each cell, in [-1, 1] [2, cells]; nan if no item
+            counts.
+        value: Value of the swept constant; nan for a replaced component.
     """
 
     label: str
@@ -49,23 +51,23 @@ class Effect:
 
     @property
     def points(self) -> list[float]:
-        """Delta MC1 and delta MC2 in points, unweighted means over the cells that have one."""
+        """Delta MC1 and delta MC2 in points: unweighted means over the cells that are not nan."""
         return [100 * mean_known(delta) for delta in self.deltas]
 
     @property
     def negative(self) -> list[int]:
-        """The cells whose unrounded delta is below 0, of MC1 and of MC2."""
+        """The numbers of cells with an unrounded delta below 0, for MC1 and MC2."""
         counts: list[int] = (self.deltas < -ROUNDING).sum(axis=1).tolist()
         return counts
 
 
-Sweeps = Mapping[str, Sequence[Effect]]  # by constant, over its grid
+Sweeps = Mapping[str, Sequence[Effect]]  # effects over the grid of each constant
 
 
 def deltas(readings: Readings, variant: Variant) -> tuple[float, float]:
-    """Mean delta MC1 and delta MC2 of a cell under `variant`; nan where no item counts.
+    """Return the mean delta MC1 and delta MC2 of a cell with a variant; nan if no item counts.
 
-    The question gate has none where nothing was read blind.
+    The question gate also gives nan for cells without blind readings.
     """
     r = readings
     if variant.question_gate and not r.read_blind:
@@ -78,9 +80,9 @@ def deltas(readings: Readings, variant: Variant) -> tuple[float, float]:
 
 
 def necessity(cells: Sequence[Readings], theta: Theta) -> list[Effect]:
-    """Return the rule and the eight rows of the necessity table, in the paper's order.
+    """Return the effects of the rule and of the eight ablations, in the paper's order.
 
-    A ninth row, the question gate, follows for cells with blind readings. It is not in the paper.
+    The question gate, which is not in the paper, is added if a cell has blind readings.
     """
     rule = Variant(theta)
     variants = {
@@ -100,10 +102,10 @@ def necessity(cells: Sequence[Readings], theta: Theta) -> list[Effect]:
 
 
 def by_reading(cells: Sequence[Readings], theta: Theta) -> list[Effect]:
-    """Apply the rule under each reading of T and I(M) that the paper leaves open (section 11).
+    """Return the rule's effects with each reading of T and I(M) that the paper leaves open.
 
-    Those of T are of the records that have t by every reading, those of I(M) of the runs that have
-    its values; empty if none has.
+    Readings of T need records with t by every reading, readings of I(M) runs with its values; [] if
+    there are none (method, section 11).
     """
     rule = Variant(theta)
     scorers = dict.fromkeys(name for cell in cells for name in cell.t_readings)
@@ -126,7 +128,7 @@ def by_reading(cells: Sequence[Readings], theta: Theta) -> list[Effect]:
 
 
 def reading_table(effects: Sequence[Effect], theta: Theta) -> Table:
-    """Tabulate the readings, those of the runs marked."""
+    """Return the table of the readings, with those of the runs marked."""
     switches = theta.invariant
     marked = {
         f"T: {theta.scorer.reading}",
@@ -143,10 +145,10 @@ def reading_table(effects: Sequence[Effect], theta: Theta) -> Table:
 
 
 def sweeps(cells: Sequence[Readings], theta: Theta) -> Sweeps:
-    """Each constant of the outer rule moved alone over its grid (method, section 11).
+    """Return the effects of each constant of the outer rule, varied alone (method, section 11).
 
-    At tau_dim = 1 binary items are decided as at 1.0005: their d_eff is 1 exactly. The paper's
-    regressions at that point are rounding noise and are not reproduced (method, section 12).
+    At tau_dim = 1, binary items are decided as at 1.0005, because their d_eff is exactly 1. The
+    paper's regressions at that point are rounding noise and are not reproduced (section 12).
     """
     return {
         name: [
@@ -176,7 +178,7 @@ def necessity_table(effects: Sequence[Effect]) -> Table:
 
 
 def sweep_table(swept: Sweeps, theta: Theta) -> Table:
-    """Return the table of the outer rule's constants, each varied alone over its grid."""
+    """Return the table of the outer rule's constants, each varied alone."""
     body: list[tuple[Value, ...]] = []
     for effect in chain(*swept.values()):
         current = math.isclose(effect.value, getattr(theta, effect.label))
@@ -221,7 +223,7 @@ _SWEPT = {
 
 
 def ablation_figure(effects: Sequence[Effect], swept: Sweeps, theta: Theta) -> Figure:
-    """Components removed one at a time, and the constants of the outer rule swept."""
+    """Return the figure of single components removed, and of the outer rule's constants varied."""
     panels = [_components(effects)]
     for place, (name, moved) in zip("bcdef", swept.items(), strict=True):
         panels.append(_swept(f"({place}) {_SWEPT[name]}", moved, getattr(theta, name)))
@@ -247,7 +249,7 @@ def _components(effects: Sequence[Effect]) -> Panel:
 def _swept(title: str, effects: Sequence[Effect], published: float) -> Panel:
     grid = [effect.value for effect in effects]
     steps = np.diff(grid)
-    # A grid of uneven steps stands evenly, by name: its points would lie on each other.
+    # Values of an uneven grid are spaced evenly and labelled, or their points would overlap.
     even = bool(np.allclose(steps, steps[0]))
     x = tuple(grid) if even else numbers(map(float, range(len(grid))))
     first, second = zip(*(effect.points for effect in effects), strict=True)

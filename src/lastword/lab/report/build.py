@@ -1,4 +1,4 @@
-"""Build: a folder of records becomes tables, figures and one page."""
+"""Builds a report, with tables, figures and one page, from a folder of records."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -36,12 +36,12 @@ from lastword.rule.theta import Theta
 
 @dataclass(frozen=True)
 class ReportInput:
-    """Everything that a report is made from.
+    """The material of a report.
 
     Attributes:
-        item: What the worked example and the figure across models show, as BENCHMARK-ID; None
-            lets them choose.
-        beside: Tables of others that stand before the records'.
+        item: Item of the worked example and of the figure across models, as BENCHMARK-ID; None to
+            choose one.
+        beside: Other tables, which come before those of the records.
     """
 
     cells: Sequence[Cell]
@@ -72,12 +72,12 @@ def report(
     """Write `tables/`, `figures/` and `index.html` under `out`.
 
     Args:
-        runs: Folder of `lastword eval`, at any level.
+        runs: Results folder of `lastword eval`, at any level.
         out: Folder to write to.
-        bench: What `lastword bench --out` left, for the cost table and figure.
-        with_paper: True if the published grid is laid beside the cells.
-        item: What the worked example and the figure across models show, as BENCHMARK-ID.
-        beside: Tables that stand before those of the records.
+        bench: Output of `lastword bench --out`, for the cost table and figure.
+        with_paper: True to compare the cells with the published grid.
+        item: Item of the worked example and of the figure across models, as BENCHMARK-ID.
+        beside: Tables that come before those of the records.
 
     Raises:
         RecordError: No records, records of different settings, no such item, no timings, or a
@@ -89,7 +89,7 @@ def report(
 
 
 def _read(runs: Folder) -> ReportInput:
-    """Read the records in a folder, and the facts of their runs."""
+    """Return the material in a folder: its records, and the facts of their runs."""
     cells = read_cells(runs)
     infos = read_runs(runs).values()
     return ReportInput(
@@ -98,8 +98,8 @@ def _read(runs: Folder) -> ReportInput:
 
 
 def write(material: ReportInput, out: Path, *, with_paper: bool = False) -> Output:
-    """Write the report of records in memory, as `report` does."""
-    from lastword.lab.report import draw  # matplotlib, which the page alone does without
+    """Write the report of records in memory; see `report`."""
+    from lastword.lab.report import draw  # imports matplotlib
 
     views, made, pictures = _contents(material, with_paper=with_paper)
     index = out / "index.html"
@@ -117,7 +117,7 @@ def write(material: ReportInput, out: Path, *, with_paper: bool = False) -> Outp
 def _contents(
     material: ReportInput, *, with_paper: bool = False
 ) -> tuple[list[CellReport], list[Table], list[Figure | Diagram]]:
-    """Compute every statistic once; tables and figures in the paper's order."""
+    """Return cells, tables and figures in the paper's order; each statistic is computed once."""
     cells, theta = material.cells, material.theta
     worked, across = _chosen(material)
     readings = [read(cell, theta) for cell in cells]
@@ -176,7 +176,7 @@ def _contents(
 
 
 def _chosen(material: ReportInput) -> tuple[Figure | None, Figure | None]:
-    """Draw the item asked for, or the most telling one, end to end and on every model."""
+    """Return two figures of the chosen item, or the hardest one: on one model, and on all."""
     cells, theta = material.cells, material.theta
     if material.item is None:
         across = figures.hardest(cells)

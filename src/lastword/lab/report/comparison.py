@@ -1,10 +1,10 @@
-"""Comparison of corrections: every method's answers on the same items, judged one way.
+"""Comparison of corrections: tests every method's answers on the same items.
 
 It uses the records of runs with methods (`lastword compare`). A method is compared with the base of
-the same aggregation, so that a correction never gains by taking sums instead of means, and with
-TRACE on the same items.
+the same aggregation, so that using sums instead of means is not counted as a gain, and with TRACE
+on the same items.
 
-Records without the scores of a method raise `RecordError`.
+Records without a method's scores raise `RecordError`.
 """
 
 import math
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 TRACE = "trace"
 ORACLE = "any depth (oracle)"
 BLIND_ORACLE = "any depth, question unread (oracle)"
-_METHODS = {"question-blind"}  # rivals that are methods, and rows, themselves
+_METHODS = {"question-blind"}  # controls that have a row because they are methods too
 
 _CELL = columns("Model | Benchmark | Method")
 _STANDING = columns(
@@ -71,13 +71,13 @@ _CHECK_NOTES = (
 
 @dataclass(frozen=True)
 class Against:
-    """A method against another on the items that both answered.
+    """The comparison of a method with another on the items that both answered.
 
     Attributes:
-        won: Items that the other has wrong and the method right.
-        lost: Items that the other has right and the method wrong.
-        p: McNemar's exact test, two-sided, over groups of items; nan against itself.
-        p_holm: The same after Holm's correction over the methods of the cell.
+        won: Number of items that only the method has right.
+        lost: Number of items that only the other has right.
+        p: p-value of McNemar's exact test, two-sided, over groups of items; nan against itself.
+        p_holm: p after Holm's correction over the methods of the cell.
     """
 
     won: int
@@ -88,14 +88,14 @@ class Against:
 
 @dataclass(frozen=True)
 class MethodResult:
-    """One method on one cell. All shares lie in [0, 1]; nan where there is nothing to judge.
+    """One method on one cell. All shares lie in [0, 1]; nan without items to compare.
 
     Attributes:
-        items: How many items count for MC1 and have its scores.
+        items: Number of items that count for MC1 and have its scores.
         delta_mc1: Mean MC1 minus the base's, on the same items.
         mc2: Mean MC2 of its scores as published, by log-sum-exp.
-        mc2_normalised: Mean MC2 of the same scores as means over tokens.
-        base: The base that it is held against: `base-mean`, `base-sum` or `base-bytes`.
+        mc2_normalised: Mean MC2 of its scores as means over tokens.
+        base: The base that it is compared with: `base-mean`, `base-sum` or `base-bytes`.
     """
 
     method: str
@@ -115,10 +115,10 @@ class Comparison:
     """Every method on one model and one benchmark.
 
     Attributes:
-        standings: One a method, in the order of the request.
-        alone: Mean MC1 of what is no method, by name: of what never reads the question, and of the
-            oracles, which answer an item rightly if any depth ranks a truth first.
-        unprobed: Why probes and words are left out; empty where they are not.
+        standings: One result per method, in the order of the request.
+        alone: Mean MC1 by name of controls that never read the question, and of the oracles, which
+            are right if any depth ranks a truth first.
+        unprobed: The reason why probes and words are left out; empty if they are not.
     """
 
     model: str
@@ -131,7 +131,7 @@ class Comparison:
 def compare(
     cell: Cell, methods: "Mapping[str, Aggregation]", fitted: "Mapping[str, Method] | None" = None
 ) -> Comparison:
-    """Judge every method of a cell."""
+    """Return the results of every method on a cell."""
     scores = _Scores(cell, methods, fitted or {})
     words, unprobed = math.nan, ""
     try:
@@ -171,7 +171,7 @@ def compare(
 def _against(
     gains: Mapping[str, PerItem], groups: Groups, itself: Container[str]
 ) -> dict[str, Against]:
-    """Test each method's gains over another, with Holm's correction over the methods."""
+    """Return tests of the methods' gains over another, with Holm's correction over them."""
     tests = {name: paired(gain, groups) for name, gain in gains.items()}
     p = [math.nan if name in itself else raw for name, (*_, raw) in tests.items()]
     rows = zip(tests.items(), p, holm(np.array(p)).tolist(), strict=True)
@@ -190,7 +190,7 @@ def read_comparisons(runs: Folder, parted: Sequence[Cell]) -> list[Comparison]:
 
 
 class _Scores:
-    """The scores of every item of a cell, in one layout, by every method."""
+    """The scores of every item of a cell by every method, in one layout."""
 
     def __init__(self, cell: Cell, names: Iterable[str], fitted: "Mapping[str, Method]") -> None:
         read = []
@@ -217,11 +217,11 @@ class _Scores:
         self.add(derive(cell, fitted))
 
     def add(self, scores: "Mapping[str, Sequence[np.ndarray | None]]") -> None:
-        """Take in the scores of further methods, by item."""
+        """Add the scores of further methods, by item."""
         self._by |= {name: self._base.of_rows(rows) for name, rows in scores.items()}
 
     def first(self, method: str, how: "Aggregation") -> tuple[PerItem, ...]:
-        """MC1 of a method, of the base of its aggregation and of TRACE, of each item."""
+        """Return MC1 per item of a method, of the base with its aggregation, and of TRACE."""
         base = replace(self._base, values=self._aggregate(self._base.values, how))
         return tuple(
             of_items(mc1_rows, u, self._truthful, self._cell.mc1_places)
@@ -229,7 +229,7 @@ class _Scores:
         )
 
     def second(self, method: str, how: "Aggregation") -> dict[str, float]:
-        """MC2 of a method's scores, of the same as means over tokens, and MC3."""
+        """Return mean MC2 of a method's scores, MC2 of them as means over tokens, and MC3."""
         u = self._by[method]
         means = replace(u, values=u.values / self._aggregate(np.ones(len(u.values)), how))
         metrics = {"mc2": (mc2_rows, u), "mc2_normalised": (mc2_rows, means), "mc3": (mc3_rows, u)}
@@ -239,13 +239,13 @@ class _Scores:
         }
 
     def _aggregate(self, means: np.ndarray, how: "Aggregation") -> np.ndarray:
-        from lastword.methods.contract import aggregate  # torch comes with the methods
+        from lastword.methods.contract import aggregate  # imports torch
 
         return aggregate(means, how, self._tokens.values, self._sizes.values)
 
 
 def comparison_tables(comparisons: Sequence[Comparison]) -> list[Table]:
-    """Tabulate every method of every cell against its base, beside TRACE and its release."""
+    """Return tables of every method per cell: against its base, TRACE and its release."""
     if not comparisons:
         return []
     from lastword.methods import METHODS, check_of
@@ -282,7 +282,7 @@ def comparison_tables(comparisons: Sequence[Comparison]) -> list[Table]:
 
 
 def _probe_notes(comparisons: Sequence[Comparison]) -> list[str]:
-    """Return a note that explains the rows of probes, and why cells have none."""
+    """Return notes about the rows of probes, and about the cells without them."""
     there = any(not entry.unprobed for entry in comparisons)
     lines = [
         f"{entry.model} on {entry.benchmark} has no rows of {', '.join(PROBES)}: {entry.unprobed}."

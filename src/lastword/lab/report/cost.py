@@ -1,7 +1,7 @@
-"""The cost of TRACE beside plain scoring, from `lastword bench --out` (method, section 10).
+"""The cost of TRACE relative to plain scoring, from `lastword bench --out` (method, section 10).
 
-A file holds one object a cell, with `model`, `benchmark`, `depth` (L), `items`, `same_decisions`
-and `seconds`, the median seconds of each contender over all items, end to end and warm.
+A file has one object per cell, with `model`, `benchmark`, `depth` (L), `items`, `same_decisions`
+and `seconds`: the median seconds of each contender over all items, end to end, after a warm-up.
 """
 
 import json
@@ -20,20 +20,20 @@ from lastword.lab.report.table import Table
 from lastword.records.cells import mean_known
 from lastword.records.figure_parts import Bars, Figure, Panel
 
-# Contenders of the bench, as it names them.
+# Names of the bench's contenders.
 PLAIN, PACKED, STAGED = "plain base", "ours, base only", "ours, staged"
 PLAIN_TRACE = "plain trace"
 
 
 @dataclass(frozen=True)
 class Timing:
-    """A cell timed end to end, warm, in seconds an item.
+    """The timing of a cell, end to end after a warm-up, in seconds per item.
 
     Attributes:
-        plain: Plain scoring of the candidates, a pass a candidate.
-        packed: Scoring alone on the road that TRACE takes.
-        trace: TRACE, reading what the decision needs.
-        plain_trace: TRACE by a pass a candidate, every depth read; nan where it was not timed.
+        plain: Plain scoring with one pass per candidate.
+        packed: Scoring without correction on the code path of TRACE.
+        trace: TRACE, with only the readings that the decision needs.
+        plain_trace: TRACE with one pass per candidate and every depth read; nan if not timed.
     """
 
     model: str
@@ -46,7 +46,7 @@ class Timing:
 
 
 def cost_table(timings: Sequence[Timing]) -> Table:
-    """Seconds an item and ratios: a model's ratio is the mean of its cells' ratios."""
+    """Return the table of seconds per item and ratios, each the mean over a model's cells."""
     heads = (
         "Model | L | Benchmarks | Plain base s/item .4 | Packed base s/item .4 | TRACE s/item .4"
         " | Packed TRACE / packed base .2 | Plain TRACE / plain base .2"
@@ -75,7 +75,7 @@ def _order(timing: Timing) -> tuple[int, str]:
 
 
 def cost_figure(table: Table) -> Figure:
-    """Seconds an item, packed base and packed TRACE, of each model; models by depth."""
+    """Return the figure of seconds per item by model: packed base and packed TRACE."""
     models, depths, _, _, packed, trace, ratios, plain, _ = zip(*table.rows[:-1], strict=True)
     pairs = zip(models, depths, strict=True)
     names = tuple(f"{model_name(name)} (L = {depth})" for name, depth in pairs)
@@ -96,11 +96,11 @@ def cost_figure(table: Table) -> Figure:
 
 
 def read_timings(path: Path) -> list[Timing]:
-    """Read what `lastword bench --out` left in a file, or in every `*.json` of a folder.
+    """Return the timings of `lastword bench --out` in a file, or in every `*.json` of a folder.
 
     Raises:
-        RecordError: Nothing there, another kind of file, a contender missing, a bench whose
-            staged and complete decisions differ, or one of another correction than TRACE.
+        RecordError: Nothing was found, a file is of another kind or lacks a contender, a bench's
+            staged and complete decisions differ, or it timed another correction than TRACE.
     """
     paths = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not paths:

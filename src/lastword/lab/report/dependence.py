@@ -1,8 +1,8 @@
-"""Dependence on the question: the rule compared with itself, run blind (method, section 14).
+"""Dependence on the question: compares the rule with itself, run blind (method, section 14).
 
-A method can gain by preferring some wordings of candidates. The blind trajectory reads the same
-candidates at the same depths, with the question left out of the template. The gain of the same rule
-on this trajectory over the blind base therefore does not need the question.
+A method can gain by preferring some wordings of candidates. The blind trajectory has the scores of
+the same candidates at the same depths after the blind prompt. A gain of the rule on it, over the
+blind base, does not depend on the question.
 """
 
 from collections.abc import Iterable, Sequence
@@ -44,11 +44,11 @@ DEPTH_0 = (
 
 @dataclass(frozen=True)
 class Gain:
-    """The gain of the rule, or of one operator, in MC1 with the question and without.
+    """The gain of the rule, or of one operator, in MC1, with and without the question.
 
     Attributes:
-        name: `TRACE`, or the operator that answers.
-        sighted: Mean gain over the base, question read, in [-1, 1].
+        name: `TRACE`, or the operator.
+        sighted: Mean gain over the base with the question, in [-1, 1].
         blind: Mean gain of the same rule over the blind base, in [-1, 1].
         interval: Paired bootstrap interval over items of the gain that needs the question.
     """
@@ -60,19 +60,19 @@ class Gain:
 
     @property
     def needs(self) -> float:
-        """Gain that needs the question: what the blind rule does not gain too."""
+        """The gain that needs the question: `sighted` minus `blind`."""
         return self.sighted - self.blind
 
 
 @dataclass(frozen=True, eq=False)
 class Dependence:
-    """One cell with the question and without, over its MC1 items that were read both ways.
+    """One cell with and without the question, over its MC1 items that were read both ways.
 
     Attributes:
-        items: How many items were read both ways.
+        items: Number of items that were read both ways.
         sighted: MC1 of S at every depth, in [0, 1] [depths].
         blind: MC1 of the blind S at every depth, in [0, 1] [depths].
-        gains: TRACE first, then the operators that answer; these add up to it.
+        gains: The gain of TRACE, then those of the operators, which sum to it.
     """
 
     model: str
@@ -84,14 +84,12 @@ class Dependence:
 
     @property
     def depth(self) -> int:
-        """L, where the base is read."""
+        """L, the depth of the base."""
         return len(self.sighted) - 1
 
 
 def dependence(cell: Cell, theta: Theta, *, sighted: Readings | None = None) -> Dependence | None:
-    """Return the rule compared with itself without the question; None without blind readings.
-
-    The rule is run without a certificate.
+    """Return the comparison of a cell, without any certificate; None without blind readings.
 
     Raises:
         RecordError: The run did not read every depth and T.
@@ -114,7 +112,7 @@ def dependence(cell: Cell, theta: Theta, *, sighted: Readings | None = None) -> 
 
 
 def by_depth(cell: Cell, trajectory: str, items: Places) -> PerDepth:
-    """Mean MC1 of S at every depth, over some of the items that count for it."""
+    """Return mean MC1 of S at every depth, over some of the items that count for it."""
     which = np.zeros(len(cell.items), dtype=bool)
     which[items] = True
     truthful = Lists.of(cell.items["truthful"])
@@ -129,7 +127,7 @@ def by_depth(cell: Cell, trajectory: str, items: Places) -> PerDepth:
 
 
 def _added(readings: Readings, theta: Theta, items: Places) -> dict[str, PerItem]:
-    """Return the gain of each operator that answers, and of all, in the MC1 of some items."""
+    """Return the gain in MC1 of some items, by operator and for the whole rule."""
     operators = decide(readings, Variant(theta)).operators[items]
     added = {"TRACE": np.zeros(len(items))}
     for place in OVERRIDING:
@@ -148,7 +146,7 @@ def _paired(sighted: dict[str, PerItem], blind: dict[str, PerItem]) -> tuple[Gai
 
 
 def dependence_table(cells: Sequence[Dependence | None]) -> Table:
-    """Tabulate gains with and without the question: a row for TRACE and each operator of a cell."""
+    """Return the table of gains with and without the question, for TRACE and each operator."""
     heads = (
         "Model | Benchmark | Items | Gain of | MC1 base .2 | MC1 base, blind .2 | ΔMC1 +.2"
         " | ΔMC1, blind +.2 | Needs the question +.2 | 95% low +.2 | 95% high +.2"
@@ -160,7 +158,7 @@ def dependence_table(cells: Sequence[Dependence | None]) -> Table:
 
 
 def dependence_figure(cells: Sequence[Dependence | None]) -> Figure | None:
-    """Draw MC1 by depth and the gains; None if nothing was read without the question."""
+    """Return the figure of MC1 by depth and gains; None without blind readings."""
     readings = [one for one in cells if one is not None]
     if not readings:
         return None

@@ -1,6 +1,6 @@
-"""Accuracy by depth: of the model's head, and of a probe at that depth.
+"""Accuracy by depth, of the model's head and of a probe (method, section 19).
 
-Of cells whose records keep states (`lastword eval --states`); method, section 19.
+It needs cells with stored states (`lastword eval --states`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,11 +36,11 @@ class Depths:
     """One cell, over the texts that were fitted. Shares lie in [0, 1].
 
     Attributes:
-        head: Accuracy of the model's head at each depth, nan if it was not read.
-        probe: Of a cross-fitted probe of each depth.
-        chosen: Accuracy of a probe whose depth is chosen by its fit.
-        beside: Of what the curves are held against, by name.
-        interval: Bootstrap interval, over groups, of `chosen` less the probe of the last depth.
+        head: Accuracy of the model's head at each depth [depths]; nan if it was not read.
+        probe: Accuracy of a cross-fitted probe at each depth [depths].
+        chosen: Accuracy of a probe whose fit chooses the depth.
+        beside: Accuracies that the curves are compared with, by name.
+        interval: Bootstrap interval, over groups, of `chosen` minus the probe of the last depth.
     """
 
     model: str
@@ -54,7 +54,7 @@ class Depths:
 
 
 def depths(cell: Cell) -> Depths | str | None:
-    """Find what each depth of a cell knows; None without states, or why no probe can be fitted."""
+    """Return the accuracies of a cell, the reason if no probe can be fitted, or None."""
     if not cell.info.get("states"):
         return None
     try:
@@ -79,7 +79,7 @@ def depths(cell: Cell) -> Depths | str | None:
 
 
 def depths_table(cells: Sequence[Depths | str]) -> Table:
-    """Return a table with one row per cell of what the middle adds, and notes on cells left out."""
+    """Return the table of the gain from middle depths, one row per cell, and of skipped cells."""
     heads = (
         "Model | Benchmark | Texts | Chance .2 | The model .2 | Bag of words .2 | Depth 0 .2"
         " | Last depth .2 | Its depth .2 | The middle adds +.2 | 95% low +.2 | 95% high +.2"
@@ -110,7 +110,7 @@ def _row(entry: Depths) -> tuple[Value, ...]:
 
 
 def depths_figure(curves: Sequence[Depths | str]) -> Figure | None:
-    """Draw a panel a cell; None where there is none."""
+    """Return a figure with one panel per cell; None without cells."""
     cells = [entry for entry in curves if isinstance(entry, Depths)]
     if not cells:
         return None
@@ -128,7 +128,7 @@ def _panel(
     title: str, head: Sequence[float], probe: Sequence[float], beside: Mapping[str, float]
 ) -> Panel:
     x = tuple(map(float, range(len(probe))))
-    names = {name: "" if name == MODEL else name for name in beside}  # the head's line ends there
+    names = {name: "" if name == MODEL else name for name in beside}  # the curve has its name
     rules = [Rule(share, _ROLES[n], names[n], axis="y") for n, share in beside.items()]
     above = probe[-1] >= head[-1]
     lines = (

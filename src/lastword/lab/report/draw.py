@@ -1,6 +1,6 @@
-"""Figures on paper: figure data to PDF, SVG and PNG through matplotlib; nothing is computed here.
+"""Renders figure data as PDF, SVG and PNG with matplotlib; it computes nothing.
 
-Text stays text in PDF and SVG, and no text is read as mathematics or markup.
+Texts stay texts in PDF and SVG, and are never interpreted as mathematics or markup.
 """
 
 import warnings
@@ -19,7 +19,7 @@ from lastword.records.figure_parts import LOOKS, Diagram, Figure, Panel
 
 FORMATS = ("pdf", "svg", "png")
 _PANEL_INCHES = (3.4, 2.6)
-_KEY_INCHES, _KEY_POINTS = 0.13, 6.5  # of a line that says what a letter stands for
+_KEY_INCHES, _KEY_POINTS = 0.13, 6.5  # height and font size of a line in the key of letters
 _DPI = 200
 _DASHES = {"solid": "-", "dash": (0, (4, 2.5)), "dot": (0, (1, 1.6))}
 _STYLE: Any = {
@@ -47,16 +47,16 @@ _STYLE: Any = {
 
 
 def save(figure: Figure | Diagram, folder: Path, *, least_columns: int = 2) -> list[Path]:
-    """Write one figure as PDF, SVG and PNG into a folder; the same data gives the same bytes.
+    """Write one figure as PDF, SVG and PNG into a folder; equal data give equal bytes.
 
-    A figure is at least `least_columns` panels wide; with one it is legible on a phone.
+    A figure is at least `least_columns` panels wide; with 1 it is legible on a phone.
     """
     with matplotlib.rc_context(_STYLE), warnings.catch_warnings():
-        # A script that the font lacks is drawn as boxes: a blemish, not a reason to stop.
+        # Characters that the font lacks are drawn as boxes; the warning must not stop the report.
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
         canvas = _diagram(figure) if isinstance(figure, Diagram) else _figure(figure, least_columns)
         canvas.draw_without_rendering()
-        canvas.set_layout_engine("none")  # laid out once, not again for each format
+        canvas.set_layout_engine("none")  # so that it is not laid out again for each format
         paths = [folder / f"{figure.name}.{form}" for form in FORMATS]
         for path in paths:
             undated = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
@@ -89,7 +89,7 @@ def _figure(figure: Figure, least_columns: int) -> Canvas:
 
 
 def _rows(figure: Figure) -> list[list[Panel]]:
-    """Panels in rows of `columns`; a panel with names along its side fills a whole row."""
+    """Return panels in rows of `columns`; a panel with names along its side fills a row."""
     rows: list[list[Panel]] = [[]]
     for panel in figure.panels:
         if rows[-1] and (len(rows[-1]) == figure.columns or _is_wide(panel, rows[-1][-1])):
@@ -110,16 +110,16 @@ def _height(panel: Panel) -> float:
 
 
 class _Sparse(LogFormatter):
-    """Plain numbers at the minor ticks of an axis, unless it spans many decades."""
+    """Labels for the minor ticks of an axis, unless it spans many decades."""
 
     def __call__(self, x: float, pos: int | None = None) -> str:
-        """Return a tick's label such as `0.5`, or nothing if it would crowd its neighbours."""
+        """Return a tick's label such as `0.5`, or nothing if there is too little room."""
         return f"{x:g}" if super().__call__(x, pos) else ""
 
 
 def _panel(panel: Panel, axes: Any) -> None:
     has_name = any(isinstance(m, parts.Rule) and m.axis == "x" and m.label for m in panel.marks)
-    # A rule's name stands under the title.
+    # The name of a rule is placed under the title.
     axes.set_title(panel.title, pad=15 if has_name else None)
     axes.set_xlabel(panel.x_label)
     axes.set_ylabel(panel.y_label)
@@ -177,7 +177,7 @@ def _line(line: parts.Line, axes: Any) -> None:
 def _write(
     axes: Any, text: str, at: tuple[float, float], shift: tuple[int, int], **look: Any
 ) -> None:
-    """Write a text beside a place, so many points away."""
+    """Write a text beside a place, shifted by some points."""
     axes.annotate(text, at, shift, textcoords="offset points", **look)
 
 
@@ -212,7 +212,7 @@ def _points(points: parts.Points, axes: Any) -> None:
     axes.scatter(points.x, points.y, s=sizes, color=color, alpha=0.85, label=points.label or None)
     axes.margins(0.14, 0.12)
     order = sorted(range(len(points.x)), key=lambda i: points.x[i])
-    for turn, i in enumerate(order):  # neighbours are named above and below in turn
+    for turn, i in enumerate(order):  # labels of neighbours alternate above and below
         above = turn % 2 == 0
         place, va = (points.x[i], points.y[i]), "bottom" if above else "top"
         shift = (0, 6 if above else -6)
@@ -288,7 +288,7 @@ def _arrow(arrow: parts.Arrow, artists: dict[str, Any], axes: Any) -> None:
         )
     )
     (x0, y0), (x1, y1) = start.get_position(), end.get_position()
-    steep = abs(x1 - x0) < abs(y1 - y0)  # a steep arrow is named at its side
+    steep = abs(x1 - x0) < abs(y1 - y0)  # the label of a steep arrow is at its side
     dx, dy, side = (0.012, 0.0, "left") if steep else (0.0, 0.04, "center")
     place = (x0 + x1) / 2 + dx, (y0 + y1) / 2 + dy
     axes.text(*place, arrow.label, ha=side, color=look.light)

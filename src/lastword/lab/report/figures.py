@@ -1,6 +1,6 @@
-"""Figure data: what every figure shows, as pure functions of records and of their summaries.
+"""Figure data: pure functions of records and their summaries.
 
-Everything is computed here; `draw` and the page only draw the marks.
+Everything is computed here; `draw` and the page only render the marks.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SHARES = (0.0, 1.0)
-MOST_DRAWN = 12  # cells in one figure; its table has all
+MOST_DRAWN = 12  # maximum number of cells in a figure; its table has all
 _CLOSE = 5
-_LOOKED_THROUGH = 10_000  # names that a mistyped one is compared with
+_LOOKED_THROUGH = 10_000  # maximum number of names that a mistyped one is compared with
 
 OPERATOR_TITLES = {"mix": "Signed mixing", "early": "Earliest state", "decisive": "Decisive layer"}
 
@@ -56,7 +56,7 @@ _BEHIND: tuple[Role, ...] = ("other", "mix", "corrected", "winner", "truthful")
 
 
 def trajectory(record: Record, theta: Theta, title: str = "") -> Panel:
-    """Candidate probabilities over depth, with the depths that decided as lines."""
+    """Return a panel of candidate probabilities over depth, with lines at the deciding depths."""
     picture = portrait(record.decision, theta)
     depths = tuple(map(float, picture.depths))
     rules = [Rule(float(depth), label=picture.deciding_name) for depth in picture.deciding_depths]
@@ -66,7 +66,7 @@ def trajectory(record: Record, theta: Theta, title: str = "") -> Panel:
             candidate.shares,
             candidate.role,
             "" if candidate.role == "other" else candidate.letter,
-            above=place == picture.base_index,  # it ends above every other
+            above=place == picture.base_index,  # its curve ends highest
         )
         for place, candidate in enumerate(picture.candidates)
     ]
@@ -82,11 +82,7 @@ def _key(candidate: Candidate) -> Key:
 
 
 def regimes(cells: Sequence[Cell], theta: Theta) -> Figure | None:
-    """Return a representative correction per operator; None if nothing was corrected.
-
-    A rule chooses them: of all items that the operator repaired, the one whose gain of truthful
-    probability is the median.
-    """
+    """Return the figure of one representative correction per operator; None without corrections."""
     panels: list[Panel] = []
     idle = []
     for operator in ("mix", "early", "decisive"):
@@ -147,7 +143,7 @@ def _record(cell: Cell, item: int) -> Record:
 
 
 def worked_example(record: Record, theta: Theta) -> Figure:
-    """One item end to end: trajectory, D_l, gates, scores before and after."""
+    """Return the figure of one item: trajectory, D_l, gates, scores before and after."""
     answer = record.decision
     picture = portrait(answer, theta)
     path = trajectory(record, theta, f"(a) {subject(record, 40)}")
@@ -177,7 +173,7 @@ OPERATORS = {
 
 
 def _sharpness(picture: Portrait, theta: Theta) -> Panel:
-    """Decisiveness over depth, the sharpest depth marked where one was looked for."""
+    """Return a panel of decisiveness over depth, with l* marked if it was computed."""
     S = np.array([candidate.scores for candidate in picture.candidates])
     D = geometry.decisiveness(S[:, 1:], theta.eps_H)  # Eq. 7, depths 1..L
     depths = tuple(float(d) for d in range(1, S.shape[1]))
@@ -215,7 +211,7 @@ def _before_after(answer: Answer) -> Panel:
 
 
 def across_models(rows: Sequence[Record], theta: Theta) -> Figure | None:
-    """One item on every model, ordered by I(M); None where fewer than two models read it."""
+    """Return the figure of one item on every model, by I(M); None for fewer than two models."""
     if len(rows) < 2:
         return None
     rows = sorted(rows, key=lambda r: (_invariant(r), r.model))
@@ -238,9 +234,9 @@ def across_models(rows: Sequence[Record], theta: Theta) -> Figure | None:
 
 
 def hardest(cells: Sequence[Cell]) -> list[Record]:
-    """Return the records of the item that most models got wrong, and then most repaired.
+    """Return the records of the item that most models got wrong, and of these most corrected.
 
-    Return no records if no item was answered by several models.
+    [] if no item was answered by several models.
     """
     import pandas as pd
 
@@ -262,9 +258,9 @@ def named(cells: Sequence[Cell], name: str) -> "pd.DataFrame":
     """Return the answered records of one item, one per model.
 
     Args:
-        cells: Of all models and benchmarks.
-        name: BENCHMARK-ID as records name them, in any case; a question of TruthfulQA may be named
-            without the metric that its item is for (`truthfulqa-42` is `truthfulqa-42/mc1`).
+        cells: The cells of all models and benchmarks.
+        name: BENCHMARK-ID as in records, in upper or lower case. For TruthfulQA the metric may be
+            left out (`truthfulqa-42` is `truthfulqa-42/mc1`).
 
     Raises:
         RecordError: No such item, or no model answered it.
@@ -292,7 +288,7 @@ def named(cells: Sequence[Cell], name: str) -> "pd.DataFrame":
 
 
 def telling(rows: Sequence[Record]) -> Record:
-    """Return the first record that TRACE repaired, preferably by a decisive layer."""
+    """Return the first record that TRACE corrected, preferably with a decisive layer."""
 
     def rank(record: Record) -> tuple[bool, bool, bool]:
         answer = record.decision
@@ -302,7 +298,7 @@ def telling(rows: Sequence[Record]) -> Record:
 
 
 def _scores_of(place: int, cell: Cell) -> "pd.DataFrame":
-    """Return a cell's items that count for MC1, with columns for wrong and repaired."""
+    """Return a cell's items that count for MC1, with columns `wrong` and `repaired`."""
     items = cell.items.iloc[cell.mc1_places]
     return items[["id"]].assign(
         benchmark=cell.benchmark,
@@ -335,11 +331,11 @@ def _invariant_line(record: Record) -> str:
 
 
 def numbers(values: Iterable[float]) -> Numbers:
-    """Return numbers as marks have them."""
+    """Return numbers in the form of marks."""
     return tuple(float(v) for v in values)
 
 
-# Illustrative traces of log p over the feature depths, one a motif.
+# Illustrative traces of log p over the feature depths, one per motif.
 _MOTIFS = {
     "Sustained growth": (-6.0, -4.4, -2.8, -1.2),
     "Abrupt promotion": (-6.0, -5.8, -1.6, -1.4),
@@ -348,7 +344,7 @@ _MOTIFS = {
 
 
 def scorer_motifs(theta: Theta) -> Figure:
-    """Draw what T rewards across the feature depths, and the weight that this evidence sets."""
+    """Return the figure of T's evidence across the feature depths, and of its weight alpha."""
     import torch
 
     from lastword.rule.scorer import Scorer
@@ -379,7 +375,7 @@ def scorer_motifs(theta: Theta) -> Figure:
 
 
 def scorer_dataflow(theta: Theta) -> Diagram:
-    """Read, filter and measure, mix, emit: the scorer T as boxes and arrows."""
+    """Return the diagram of the scorer T: read, filter and measure, mix, emit."""
     s = theta.scorer
     anchors, features = _fractions(s.anchors), _fractions(s.features)
     boxes = (
@@ -416,12 +412,12 @@ def left_to_the_table(cells: int) -> str:
 
 
 def side_by_side(*bars: Bars) -> tuple[Bars, ...]:
-    """Set bars of the same names beside each other."""
+    """Return bars with the same names, placed side by side."""
     return tuple(replace(bar, group=place, groups=len(bars)) for place, bar in enumerate(bars))
 
 
 def per_model(table: Table) -> Figure:
-    """Draw who answers in each model, and its I(M) beside its mean gain."""
+    """Return the figure of the operators' shares per model, and of I(M) and mean gain."""
     rows = [dict(zip((c.name for c in table.columns), row, strict=True)) for row in table.rows]
     rows.sort(key=lambda row: (row["I(M)"], row["Model"]))
     caption = (

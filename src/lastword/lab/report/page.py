@@ -1,4 +1,4 @@
-"""The page: one offline HTML file with tables that sort, figures, and every item."""
+"""Builds the page: one offline HTML file with sortable tables, figures, and every item."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ _SCRIPTS = (
     *("data.js", "trajectory.js", "plots.js", "portrait.js"),
     *("tables.js", "items.js", "main.js"),
 )
-_FULL_HEAT = 0.15  # a change of 15 points has the strongest shade
+_FULL_HEAT = 0.15  # a change of 15 points gets the strongest shade
 _POINTS = Column("", digits=2, signed=True)
 _SHARE = Column("", digits=2)
 _PLAIN = Column("", digits=3)
@@ -40,14 +40,14 @@ _PLAIN = Column("", digits=3)
 
 @dataclass(frozen=True)
 class CellReport:
-    """One cell as the page shows it, beside its items."""
+    """The data of one cell on the page, besides its items."""
 
     summary: Summary
     judgement: Judgement
     controls: Controls
 
 
-Fact = tuple[str, str]  # a name and a value, both for reading
+Fact = tuple[str, str]  # name and value, as shown
 
 
 def render(
@@ -59,8 +59,8 @@ def render(
 ) -> str:
     """Return the whole page as one HTML text.
 
-    `blocks` are the packed records (`data_blocks`); `sample` says how many of them the list of
-    items has, and is empty if it has all.
+    `blocks` are the packed records (`data_blocks`). `sample` is a sentence about the number of
+    items in the list; empty if it has all.
     """
     plots = {figure.name: asdict(figure) for figure in figures}
     grid = over_cells(np.array([cell.summary.delta_mc1 for cell in cells], dtype=float))
@@ -84,7 +84,7 @@ def render(
 
 
 def headline_of(grid: GridStatistics, judgements: Sequence[Judgement]) -> str:
-    """Return the result in one sentence, which counts the verdicts of the cells."""
+    """Return the result in one sentence, with the counts of the cells' verdicts."""
     verdicts = [v for v in judgements if v.finding != "unlabelled"]
     if not verdicts:
         return "Corrected answers, without labels to judge them by"
@@ -106,7 +106,7 @@ _VERDICTS: dict[Finding, str] = {
 
 
 def _counts_in_words(findings: Mapping[Finding, int], cells: int) -> str:
-    """Return `helps in 3 of them, hurts in one, is not shown to help or to hurt in 2`."""
+    """Return text such as `helps in 3 of them, hurts in one, is not shown to help in 2`."""
     present = [name for name in _VERDICTS if findings.get(name)]
     if len(present) == 1:
         none = present == ["unclear"]
@@ -175,7 +175,7 @@ def _cell(view: CellReport, cells: Sequence[CellReport]) -> dict[str, Any]:
 
 
 def _names(cells: Sequence[CellReport]) -> tuple[list[str], list[str]]:
-    """Return the models and the benchmarks, each once."""
+    """Return the distinct models and benchmarks."""
     models, benchmarks = ([getattr(c.summary, n) for c in cells] for n in ("model", "benchmark"))
     return list(dict.fromkeys(models)), list(dict.fromkeys(benchmarks))
 
@@ -215,7 +215,7 @@ def _notes(s: Summary) -> list[str]:
 
 
 def _grid(cells: Sequence[CellReport]) -> dict[str, Any]:
-    """Return the squares of the overview: one row per model, one column per benchmark."""
+    """Return the squares of the overview, with one row per model and one column per benchmark."""
     places = {(c.summary.model, c.summary.benchmark): i for i, c in enumerate(cells)}
     models, benchmarks = _names(cells)
     rows = {m: [_square(places.get((m, b)), cells) for b in benchmarks] for m in models}
@@ -246,7 +246,7 @@ def _table(table: Table) -> dict[str, Any]:
 
 
 def _shown(row: Sequence[Value], heads: Sequence[Column]) -> list[tuple[str, str]]:
-    """Return every value of a row as it sorts and as it reads."""
+    """Return every value of a row as a sort key and as text."""
     return [_value(value, column) for value, column in zip(row, heads, strict=True)]
 
 

@@ -1,8 +1,8 @@
-"""Records packed for the page: an index of all items, each cell's items, and unique texts.
+"""Packs records for the page: an index of all items, each cell's items, and unique texts.
 
-Numbers are kept as whole steps from depth to depth, in thousandths: that is what a plot can show,
-and it compresses to about a byte a number. A block is gzip in base64, so that no text of a model or
-a benchmark stands in the page as it came.
+Numbers are stored as integers: differences between depths in thousandths, the finest step that a
+plot can show. They compress to about one byte per number. A block is gzip in base64, so that texts
+of models and benchmarks are never part of the page's markup.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,19 +21,19 @@ REGIMES = {"s": "scalar", "c": "candidate-space"}
 OPERATORS = {name[0]: name for name in ("base", "decisive", "mix", "early", "correction")}
 OUTCOMES = {"f": "fixed", "b": "broken", "c": "changed", "u": "unchanged", "e": "failed"}
 JUDGED = {"1": "MC1", "2": "MC2 alone", "n": "nothing: no labels", "e": "nothing: failed"}
-MOST_SHOWN = 30_000  # records of one page: what a browser opens in three seconds
-_AT_ONCE = 2000  # records that are in memory whole at once
+MOST_SHOWN = 30_000  # maximum records of a page, which a browser opens in three seconds
+_AT_ONCE = 2000  # maximum number of whole records in memory
 _QUESTION_LIMIT = 300
 
 
 def data_blocks(cells: Sequence[Cell], theta: Theta) -> dict[str, str]:
-    """Blocks by name: `items`, `cell-0` on, `texts-0` on (a block a benchmark).
+    """Return blocks by name: `items`, `cell-0` and so on, `texts-0` and so on (per benchmark).
 
     Every distinct text is stored once for all models.
     """
     models = list(dict.fromkeys(cell.model for cell in cells))
     benchmarks = list(dict.fromkeys(cell.benchmark for cell in cells))
-    places: dict[tuple[str, ...], int] = {}  # of texts
+    places: dict[tuple[str, ...], int] = {}  # place of each text in its block
     subjects: list[tuple[str, int, str]] = []
     texts: list[dict[int, Block]] = [{} for _ in benchmarks]
     index: list[Block] = []
@@ -55,7 +55,7 @@ def data_blocks(cells: Sequence[Cell], theta: Theta) -> dict[str, str]:
             {"model": model, "benchmark": benchmark, "text": text_places, "codes": letters}
         )
         blocks[f"cell-{c}"] = compress(shown)
-    corrected = any("c" in entry["codes"][1::4] for entry in index)  # not by TRACE
+    corrected = any("c" in entry["codes"][1::4] for entry in index)  # by another method
     names = {
         "benchmark": benchmarks,
         "model": models,
@@ -72,22 +72,23 @@ def data_blocks(cells: Sequence[Cell], theta: Theta) -> dict[str, str]:
 
 
 def _records(cell: Cell, places: Places) -> Iterator[Record]:
-    """Yield whole records of a cell, with a limited number in memory at once."""
+    """Yield whole records of a cell, reading a limited number at a time."""
     for at in range(0, len(places), _AT_ONCE):
         yield from Record.of(cell.whole(places[at : at + _AT_ONCE]))
 
 
 def sampled(cells: Sequence[Cell]) -> list[Places]:
-    """Places of the records that the page holds: all, or of very many a sample of each cell.
+    """Return the places of the records on the page: all, or a sample per cell if there are many.
 
-    Of a cell those come first whose answer changed.
+    A sample prefers records whose answer changed.
     """
     shares = even_shares([len(cell.records) for cell in cells], MOST_SHOWN)
     return [_sample(cell, share) for cell, share in zip(cells, shares, strict=True)]
 
 
 def even_shares(sizes: Sequence[int], most: int) -> list[int]:
-    """Return how many are taken of each group: of all the same number, or all it has."""
+    """Return the number taken from each group: an equal number, or all of a smaller group."""
+    # The smallest groups come first; what they do not use is left for the larger ones.
     shares = [0] * len(sizes)
     for nth, place in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):
         shares[place] = min(sizes[place], (most - sum(shares)) // (len(sizes) - nth))
@@ -102,7 +103,7 @@ def _sample(cell: Cell, most: int) -> Places:
 
 
 def codes(record: Record) -> str:
-    """Four letters: regime, operator, what became of the answer, and which metric counts it."""
+    """Return four letters: regime, operator, outcome of the answer, and metric that counts it."""
     if record.answer is None:
         return "--ee"
     answer = record.answer
@@ -111,7 +112,7 @@ def codes(record: Record) -> str:
 
 
 def outcome(record: Record) -> str:
-    """Return whether an answer failed, was fixed or broken by MC1, or was changed or not."""
+    """Return the outcome of an answer: failed, fixed or broken by MC1, changed, or unchanged."""
     if record.answer is None:
         return "failed"
     if record.gain:

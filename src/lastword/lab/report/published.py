@@ -1,8 +1,8 @@
-"""The paper's numbers as data, facts only, and a run's beside them.
+"""The paper's numbers as data, and comparisons of a run with them.
 
-`paper_grid.csv` is its Table 1, `paper_ablation.csv` Table 3, `paper_per_model.csv` Table 4, and
-`paper_models.csv` the checkpoints of its fifteen models, which are ours to name: the paper names no
-repository. Rows are paired by key: a model's name in the paper, or that of its checkpoint.
+`paper_grid.csv` is its Table 1, `paper_ablation.csv` Table 3 and `paper_per_model.csv` Table 4.
+`paper_models.csv` has checkpoints of its fifteen models, chosen by us, because the paper names no
+repositories. Rows are matched by a model's name in the paper, or by the name of its checkpoint.
 """
 
 import csv
@@ -22,13 +22,13 @@ from lastword.records.cells import Summary, benchmark_of
 from lastword.records.figure_parts import Figure, Key, Line, Mark, Panel, Points, Rule
 
 SOURCE = "T. S. Ranade, TRACE: Trajectory Correction from Cross-layer Evidence"
-# Rows of Table 3 that do not follow from the others (method, section 12).
+# Rows of Table 3 that are inconsistent with the others (method, section 12).
 _DOES_NOT_ADD_UP = ("Drop multi-directional arm", "Force fallback on every model")
 _METRICS = ("MC1", "MC2")
 
 
 class PaperCell(NamedTuple):
-    """The paper's numbers for one cell, in points, but for I(M) as it is printed."""
+    """The paper's numbers for one cell, in points, and I(M)."""
 
     model: str
     invariant: float
@@ -39,7 +39,7 @@ class PaperCell(NamedTuple):
 
 
 def against_paper(summaries: Sequence[Summary]) -> Table:
-    """Lay cells beside the published ones (Table 1); en dashes where the paper has none."""
+    """Return the table of cells and published ones (Table 1); en dashes for missing values."""
     heads = (
         "Model | Benchmark | Paper's model | I(M) .2 | I(M) paper .2"
         " | MC1 base .2 | MC1 base paper .2 | ΔMC1 +.2 | ΔMC1 paper +.2"
@@ -55,7 +55,7 @@ def against_paper(summaries: Sequence[Summary]) -> Table:
 
 
 def invariants_against_paper(invariants: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Lay I(M) of models beside the published values (Table 1)."""
+    """Return the table of models' I(M) and the published values (Table 1)."""
     theirs = {cell.model: cell.invariant for cell in read_published()["truthfulqa"]}
     rows = []
     for name, values in invariants.items():
@@ -80,7 +80,7 @@ def invariants_against_paper(invariants: Mapping[str, Mapping[str, Any]]) -> Tab
 
 
 def ablation_against_paper(effects: Sequence[Effect]) -> Table:
-    """Lay the ablation's rows beside the published ones (Table 3)."""
+    """Return the table of the ablation's rows and the published ones (Table 3)."""
     heads = (
         "Variant | ΔMC1 +.2 | ΔMC1 paper +.2 | ΔMC2 +.2 | ΔMC2 paper +.2"
         " | Negative MC1 cells | Negative MC1 cells, paper"
@@ -109,7 +109,7 @@ def ablation_against_paper(effects: Sequence[Effect]) -> Table:
 
 
 def per_model_against_paper(per_model: Table) -> Table:
-    """Lay the rows of the per-model table beside the published ones (Table 4)."""
+    """Return the table of per-model rows and the published ones (Table 4)."""
     names = [column.name for column in per_model.columns]
     shown = [name for name in names if name not in ("Model", "Scalar operator")]
     heads = "Model | Paper's model | " + " | ".join(f"{n} .1 | {n} paper .1" for n in shown)
@@ -129,7 +129,7 @@ def per_model_against_paper(per_model: Table) -> Table:
 def figure_against_paper(
     summaries: Sequence[Summary], judgements: Sequence[Judgement]
 ) -> Figure | None:
-    """Draw our changes over the published ones, with our intervals; None without a common cell."""
+    """Return the figure of our deltas over the published ones; None without a common cell."""
     pairs = [
         (judgement, cell)
         for summary, judgement in zip(summaries, judgements, strict=True)
@@ -165,7 +165,7 @@ def _scatter(metric: str, pairs: Sequence[tuple[Judgement, PaperCell]]) -> Panel
 
 def read_published() -> dict[str, list[PaperCell]]:
     """Return the paper's master grid by benchmark: 15 models each."""
-    # A row is the model, I(M), its branch, then four numbers of each benchmark.
+    # A row has the model, I(M), its branch, then four numbers per benchmark.
     rows = _rows("paper_grid.csv")
     return {
         name: [PaperCell(row[0], *map(float, (row[1], *row[at : at + 4]))) for row in rows]
@@ -181,7 +181,7 @@ def checkpoints() -> Mapping[str, Mapping[str, str]]:
 
 
 def paper_model(name: str) -> str | None:
-    """Return the paper's name of a model that is called so there or by its checkpoint."""
+    """Return the paper's name of a model, given that name or its checkpoint; None for others."""
     for paper, row in checkpoints().items():
         if name.casefold() in (paper.casefold(), row["model"].casefold()):
             return paper

@@ -1,8 +1,8 @@
 """Table: one table as data, and its writers to Markdown, CSV and LaTeX.
 
-Text in a table is untrusted (names of models and benchmarks): each writer makes it safe for its
-form. An undefined number is nan: an en dash where people read it, `nan` in CSV. CSV keeps numbers
-unrounded, in the unit of their column.
+Texts in a table are untrusted (names of models and benchmarks), so each writer escapes them for its
+format. An undefined number is nan: an en dash for readers, `nan` in CSV. CSV has unrounded numbers,
+in the unit of their column.
 """
 
 import math
@@ -35,7 +35,7 @@ _LATEX = (
         "<": r"\textless{}",
         ">": r"\textgreater{}",
         "|": r"\textbar{}",
-        "[": "{[}",  # after the end of a row LaTeX would read these as an option of the end
+        "[": "{[}",  # after \\ LaTeX would read a bracket as an option
         "*": "{*}",
         '"': "''",
         "†": r"\textdagger{}",
@@ -46,11 +46,11 @@ _LATEX = (
 
 @dataclass(frozen=True)
 class Column:
-    """One column and how its numbers read.
+    """One column, with the format of its numbers.
 
     Attributes:
         digits: Decimals of a number; None for text and counts.
-        signed: True if a number carries its sign.
+        signed: True to write positive numbers with a sign.
         significant: True if `digits` are significant digits (p-values).
     """
 
@@ -61,9 +61,9 @@ class Column:
 
 
 def columns(names: str) -> tuple[Column, ...]:
-    """Return columns of their names, parted by ` | `, each with the form of its numbers.
+    """Return columns from their names separated by ` | `, each with the format of its numbers.
 
-    `Items` holds text or counts, `MC1 .2` two decimals, `ΔMC1 +.2` a sign too, and `p .3g` three
+    `Items` has text or counts, `MC1 .2` two decimals, `ΔMC1 +.2` a sign too, and `p .3g` three
     significant digits.
     """
     return tuple(_column(name) for name in names.split(" | "))
@@ -95,9 +95,9 @@ class Table:
     """A table as data.
 
     Attributes:
-        name: File name without an ending.
-        rows: Values by column; nan is undefined.
-        notes: What a reader must know, one sentence each.
+        name: File name without suffix.
+        rows: Values by column; nan if undefined.
+        notes: Notes for the reader, one sentence each.
     """
 
     name: str
@@ -107,7 +107,7 @@ class Table:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Every row has a value for every column."""
+        """Check that every row has a value for every column."""
         assert all(len(row) == len(self.columns) for row in self.rows), self.name
 
     @classmethod
@@ -125,7 +125,7 @@ class Table:
 
 
 def to_markdown(table: Table) -> str:
-    """Write a table with its title and notes, for reading."""
+    """Return a table as Markdown, with its title and notes."""
     heads = [_escape(c.name, _MARKDOWN) for c in table.columns]
     body = [
         [_read(value, column, _MARKDOWN) for value, column in zip(row, table.columns, strict=True)]
@@ -142,7 +142,7 @@ def to_markdown(table: Table) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """Write heading and rows alone; text that a spreadsheet would run is quoted by `'`."""
+    """Return heading and rows as CSV; texts that a spreadsheet would execute get a leading `'`."""
     rows = [[c.name for c in table.columns], *table.rows]
     return "".join(csv_line(map(_plain_cell, row)) for row in rows)
 
@@ -153,7 +153,7 @@ def _plain_cell(value: Any) -> Any:
 
 
 def to_latex(table: Table) -> str:
-    """Write a `table` environment with booktabs rules."""
+    """Return a table as a LaTeX `table` environment with booktabs rules."""
     kinds = "".join("l" if is_text(table, i) else "r" for i in range(len(table.columns)))
     heads = " & ".join(_escape(c.name, _LATEX) for c in table.columns)
     body = [
@@ -200,17 +200,17 @@ def write_table(table: Table, folder: Path) -> list[Path]:
 
 
 def readable(value: Value, column: Column) -> str:
-    """Write a value as people read it, without the escapes of a form."""
+    """Return a value as text for readers, without escaping."""
     return _read(value, column, {})
 
 
 def is_text(table: Table, place: int) -> bool:
-    """Return True if some value of a column is text."""
+    """Return True if a value of the column is text."""
     return any(isinstance(row[place], str) for row in table.rows)
 
 
 def number(value: float, column: Column) -> str:
-    """Write a number as its column shows it; nan is an en dash."""
+    """Return a number in the format of its column; nan becomes an en dash."""
     if math.isnan(value):
         return EN_DASH
     if math.isinf(value):
@@ -219,7 +219,7 @@ def number(value: float, column: Column) -> str:
         return f"{value:g}"
     if column.significant:
         return f"{value:.{column.digits}g}"
-    rounded = round(value, column.digits) + 0.0  # -0.00 is 0.00
+    rounded = round(value, column.digits) + 0.0  # -0.00 becomes 0.00
     return f"{rounded:{'+' if column.signed else ''}.{column.digits}f}"
 
 

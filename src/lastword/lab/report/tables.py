@@ -1,8 +1,8 @@
-"""The tables of a run, from summaries of records (method, sections 10 to 12); shares in points.
+"""The tables of a run, from summaries of records (method, sections 10 to 12), in points.
 
 master, grid, per_model         the paper's main and per-model tables, and the means over cells
-verdict_table                   one verdict in words a cell
-controls_table                  what a gain has to beat
+verdict_table                   one verdict in words per cell
+controls_table                  the baselines that a gain has to beat
 calibrations                    MC3 and calibration
 scorer_constants                the constants of T, from Theta itself
 """
@@ -23,7 +23,7 @@ _OPERATORS = ("decisive", "mix", "early")
 
 
 def master(summaries: Sequence[Summary], theta: Theta) -> Table:
-    """Chance, base and delta of every cell: a row a model, five columns a benchmark."""
+    """Return chance, base and delta of every cell: one row per model, 5 columns per benchmark."""
     benchmarks = list(dict.fromkeys(s.benchmark for s in summaries))
     heads = columns("Model | I(M) .2 | Branch")
     for name in benchmarks:
@@ -53,7 +53,7 @@ _SHARED = (
 
 
 def grid(summaries: Sequence[Summary]) -> Table:
-    """Means over cells with their intervals, sign test and regressions."""
+    """Return the table of means over cells, with intervals, sign tests and regressions."""
     heads = "Metric | Cells | Mean +.2 | 95% low +.2 | 95% high +.2 | Sign test p .3g"
     rows: list[tuple[Value, ...]] = []
     for metric in ("mc1", "mc2"):
@@ -69,7 +69,7 @@ def grid(summaries: Sequence[Summary]) -> Table:
 
 
 def per_model(summaries: Sequence[Summary], theta: Theta) -> Table:
-    """Tabulate operators and gains of a model: means over its benchmarks (method, section 10)."""
+    """Return operators and gains per model: means over its benchmarks (method, section 10)."""
     heads = (
         "Model | I(M) .2 | Scalar operator | % scalar .1 | % decisive .1 | % mix .1 | % early .1"
         " | ΔMC1 +.1 | ΔMC2 +.1"
@@ -88,7 +88,7 @@ def per_model(summaries: Sequence[Summary], theta: Theta) -> Table:
 
 
 def verdict_table(judgements: Sequence[Judgement]) -> Table:
-    """Tabulate the verdicts: correction helps, hurts, or is not shown to, in each cell."""
+    """Return the table of verdicts: in each cell correction helps, hurts, or neither is shown."""
     heads = (
         "Model | Benchmark | Items | Failed"
         " | ΔMC1 +.2 | ΔMC1, 95% low +.2 | ΔMC1, 95% high +.2"
@@ -113,7 +113,7 @@ def verdict_table(judgements: Sequence[Judgement]) -> Table:
 
 
 def controls_table(summaries: Sequence[Summary], controls: Sequence[Controls]) -> Table:
-    """Return a row per cell: chance, base and TRACE, then the controls, then pairs."""
+    """Return one row per cell: chance, base and TRACE, then the controls, then pairs."""
     heads = (
         "Model | Benchmark | Chance .2 | MC1 base .2 | MC1 TRACE .2 | Flips | Flips gain +.2"
         " | P .3g | Shortest .2 | Longest .2 | Question-blind .2 | Anti-blind .2"
@@ -151,7 +151,7 @@ def _added(fit: Fit) -> list[float]:
 
 
 def calibrations(summaries: Sequence[Summary]) -> Table:
-    """MC3 and calibration, before and after."""
+    """Return the table of MC3 and calibration, before and after correction."""
     heads = "Model | Benchmark | MC3 base .2 | ΔMC3 +.2 | ECE base .2 | ΔECE +.2"
     rows: list[tuple[Value, ...]] = []
     for s in summaries:
@@ -162,11 +162,11 @@ def calibrations(summaries: Sequence[Summary]) -> Table:
 
 
 def scorer_constants(theta: Theta) -> Table:
-    """Every constant of T, as the paper's appendix has them, with its value in this Theta."""
+    """Return the table of T's constants, as in the paper's appendix, with their values in Theta."""
     from lastword.rule.scorer import Scorer
 
     s = theta.scorer
-    # So deep that no two fractions fall on one depth.
+    # Deep enough for all fractions to fall on different depths.
     quorum = Scorer(theta, depth=1000, vocabulary=1).quorum
     weights = _listed(s.weights, "()")
     rows = (

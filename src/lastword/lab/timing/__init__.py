@@ -1,1 +1,1 @@
-"""Measure how fast a model answers with and without correction, beside others and the floor."""
+"""Measures the speed of a model with and without correction, compared with other programs."""

@@ -1,7 +1,7 @@
-"""The contenders that are timed: plain base scoring, plain TRACE, lm-evaluation-harness, ours.
+"""The contenders of the bench: plain base scoring, plain TRACE, lm-evaluation-harness, ours.
 
-Every contender takes the same encoded items and gives the sum of log-probabilities of each
-candidate's tokens, so that agreement comes before speed.
+Every contender takes the same encoded items and returns the sum of log-probabilities of each
+candidate's tokens, so that their agreement is checked before their speed.
 """
 
 import inspect
@@ -26,7 +26,7 @@ LM_EVAL_BATCHES = (1, 4, 16, 64)
 
 
 def ours(decider: Decider, encoded: Sequence[EncodedItem], read: Read) -> list[Decision]:
-    """Plan and decide everything, as `correct_many` does once texts are tokens."""
+    """Return the decisions on encoded items, planned and computed as in `correct_many`."""
     return [*map(sound, decider.correct_encoded(encoded, decider.scope(read)))]
 
 
@@ -39,16 +39,16 @@ def sums_of(encoded: Sequence[EncodedItem], decisions: Sequence[Decision]) -> Su
 
 
 def plain_base(tracer: Tracer, encoded: Sequence[EncodedItem]) -> Sums:
-    """Score with one pass per candidate: logits, float32 log-softmax, gather, sum."""
+    """Return scores from one pass per candidate: logits, float32 log-softmax, gather, sum."""
     backbone = tracer.backbone
     return [[float(own_scores(backbone, b).sum()) for b in e.prompt.branches] for e in encoded]
 
 
 @torch.inference_mode()
 def padded_base(tracer: Tracer, encoded: Sequence[EncodedItem]) -> Sums:
-    """Score by one right-padded batch an item, as a single item is scored without correction.
+    """Return scores from one right-padded batch per item, the usual way to score one item.
 
-    Logits are made from the row on that predicts the first token of a candidate.
+    Logits are computed only from the row that predicts a candidate's first token.
     """
     model, device = tracer.backbone.model, tracer.backbone.device
     sums: Sums = []
@@ -71,7 +71,7 @@ def padded_base(tracer: Tracer, encoded: Sequence[EncodedItem]) -> Sums:
 
 @torch.inference_mode()
 def plain_trace(tracer: Tracer, encoded: Sequence[EncodedItem]) -> Sums:
-    """Run one pass a candidate with `output_hidden_states`, every depth through the head, and T."""
+    """Return scores from one pass per candidate, with every depth through the head, and T."""
     model, device, last = tracer.backbone.model, tracer.backbone.device, tracer.backbone.depth
     readout = Readout(model, tracer.backbone.parts, "model")  # the model's head, unchanged
 
@@ -82,7 +82,7 @@ def plain_trace(tracer: Tracer, encoded: Sequence[EncodedItem]) -> Sums:
         token = ids[0, boundary:]
         tile = Tile({}, {}, {}, torch.arange(len(token), device=device), token)
         for depth, states in enumerate(output.hidden_states):
-            # transformers hands the last state back normed already
+            # transformers returns the last state after the norm
             logits = readout.logits(states[0, boundary - 1 :], norm=depth < last)
             log_probs = F.log_softmax(logits, dim=-1)
             if depth in tracer.scorer.depths:
@@ -94,13 +94,13 @@ def plain_trace(tracer: Tracer, encoded: Sequence[EncodedItem]) -> Sums:
 
 
 def _only(model: Any, rows: int) -> dict[str, int]:
-    """Return the argument that limits logits to the last rows, if the model has it."""
+    """Return the argument that limits logits to the last rows, if the model supports it."""
     supports = "logits_to_keep" in inspect.signature(model.forward).parameters
     return {"logits_to_keep": rows} if supports else {}
 
 
 def lm_eval(tracer: Tracer, batch_size: int) -> Callable[[Sequence[EncodedItem]], Sums]:
-    """Return lm-evaluation-harness's `hf` on the same weights and token ids, mc1 requests."""
+    """Return a contender that runs lm-evaluation-harness's `hf` on the same weights and tokens."""
     try:
         from lm_eval.models.huggingface import HFLM
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Time the stages of a tracer while a block of code runs."""
+"""Measures the time of a tracer's stages while a block of code runs."""
 
 import contextlib
 import threading
@@ -12,7 +12,7 @@ import torch
 
 from lastword.decide.tracer import Tracer
 
-Clock = Callable[[], float]  # seconds: time.perf_counter, or time.process_time of a busy machine
+Clock = Callable[[], float]  # in seconds: time.perf_counter, or time.process_time on a busy machine
 
 
 @dataclass
@@ -20,9 +20,9 @@ class Meter:
     """Counts and seconds of one run.
 
     Attributes:
-        seconds: By stage: plan, trunk, readout, scorer; `rest` is what remains of the total.
-        tokens: Distinct tokens that went through the trunk.
-        reads: (row, depth) pairs that went through the head.
+        seconds: Seconds by stage: plan, trunk, readout, scorer.
+        tokens: Number of distinct tokens that went through the blocks.
+        reads: Number of (row, depth) pairs that went through the head.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
@@ -32,13 +32,13 @@ class Meter:
 
     @property
     def rest(self) -> float:
-        """Seconds that belong to no stage."""
+        """The seconds outside of all stages."""
         return self.total - sum(self.seconds.values())
 
 
 @contextlib.contextmanager
 def metered(tracer: Tracer, clock: Clock = time.perf_counter) -> Iterator[Meter]:
-    """Time the stages of a tracer; the tracer is as before when the block ends."""
+    """Measure the stages of a tracer during the block; the tracer is restored afterwards."""
     meter = Meter()
 
     def timed(stage: str, call: Callable[..., Any], count: Callable[..., Any]) -> Any:
@@ -79,14 +79,14 @@ def metered(tracer: Tracer, clock: Clock = time.perf_counter) -> Iterator[Meter]
 
 
 def synchronise() -> None:
-    """Wait for what GPUs still have to do, so that a clock can be read."""
+    """Wait until all GPUs are idle, so that a clock can be read."""
     if torch.cuda.is_available():
         for device in range(torch.cuda.device_count()):
             torch.cuda.synchronize(device)
 
 
 def peak_bytes(run: Callable[[], Any], device: torch.device) -> int:
-    """Measure the most memory that a call holds above what was held before, on GPUs or the CPU."""
+    """Return the peak memory of a call in bytes, above the memory before it, on GPUs or the CPU."""
     if device.type == "cuda":
         gpus = range(torch.cuda.device_count())
         before = sum(torch.cuda.memory_allocated(gpu) for gpu in gpus)

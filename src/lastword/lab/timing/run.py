@@ -1,6 +1,6 @@
-"""One bench: agreement first, then interleaved rounds of every contender.
+"""Runs a bench: checks agreement, then times interleaved rounds of every contender.
 
-Before the first round every contender answers one item in eight, untimed.
+To warm up, every contender first answers one item in eight, untimed.
 """
 
 import statistics
@@ -20,11 +20,11 @@ from lastword.model.check import rounding_dtype
 from lastword.text.tokens import EncodedItem
 
 AGAINST = ("lm-eval hf", "plain base", "plain trace")
-# Nats a candidate. Half-precision contenders round their logits, ours by default do not; a long
-# candidate's sum in float32 is itself rounded.
+# Nats per candidate. Contenders in half precision round their logits, ours does not by default. The
+# float32 sum of a long candidate is rounded too.
 TOLERANCE = {torch.float16: 0.125, torch.bfloat16: 1.0}
 LEAST_TOLERANCE, ROUNDINGS = 1e-4, 4
-# What correction costs, like over like, and then unlike: by words, the contenders over each other.
+# The cost of correction as ratios of contenders: first of the same kind, then of different kinds.
 COSTS = {
     "packed TRACE / packed base": ("ours, staged", "ours, base only"),
     "plain TRACE / plain base": ("plain trace", "plain base"),
@@ -39,14 +39,14 @@ NAMES: dict[Read, str] = {
 
 @dataclass(frozen=True)
 class Bench:
-    """The outcome of one bench.
+    """The result of one bench.
 
     Attributes:
-        seconds: Median seconds of each contender, over the rounds.
-        agreement: Largest difference of a candidate's log-likelihood sum from that of ours, base
-            only, in nats, by contender.
-        meters: Tokens, reads and seconds by stage, of ours in the last round.
-        peak_bytes: Most memory above the loaded model while ours ran.
+        seconds: Median seconds over the rounds, by contender.
+        agreement: Largest difference, in nats, of a candidate's log-likelihood sum from ours, by
+            contender.
+        meters: Tokens, reads and seconds by stage of ours in the last round.
+        peak_bytes: Peak memory of ours above the loaded model.
     """
 
     items: int
@@ -60,7 +60,7 @@ class Bench:
     def ratio(self, name: str, other: str) -> float | None:
         """Return one contender's seconds divided by another's; None if either one disagrees.
 
-        Both must agree with our sums, and the lazy reading must decide the same.
+        Both must agree with our sums, and staged reading must give the same decisions.
         """
         if not (self.agrees(name) and self.agrees(other)):
             return None
@@ -68,14 +68,14 @@ class Bench:
 
     @property
     def costs(self) -> dict[str, float | None]:
-        """Return the ratios of `COSTS`; None where a contender was not timed, or disagrees."""
+        """The ratios of `COSTS`; None if a contender was not timed, or disagrees."""
         return {
             words: self.ratio(*pair) if {*pair} <= {*self.seconds} else None
             for words, pair in COSTS.items()
         }
 
     def agrees(self, name: str) -> bool:
-        """Return True if a contender agrees closely enough for its speed to be reported."""
+        """Return True if a contender agrees well enough for its speed to be reported."""
         return self.same_decisions and self.agreement[name] <= self.tolerance
 
     def to_dict(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def bench(
     progress: Callable[[str], None] = lambda _: None,
     clock: Clock = time.perf_counter,
 ) -> Bench:
-    """Time the contenders on one set of items, in turn, `rounds` times over."""
+    """Time the contenders on one set of items, in turn, for `rounds` rounds."""
     device = decider.tracer.backbone.device
     peak = peak_bytes(lambda: contenders.ours(decider, encoded, "all"), device)
     sample = encoded[: max(1, len(encoded) // 8)]
@@ -114,7 +114,7 @@ def bench(
 
 @dataclass(frozen=True)
 class _Round:
-    """Holds every contender once: its seconds, its sums, and of ours the meter and decisions."""
+    """One round: seconds and sums of every contender, and the meter and decisions of ours."""
 
     seconds: dict[str, float]
     sums: dict[str, Sums]

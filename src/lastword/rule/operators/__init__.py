@@ -15,13 +15,13 @@ __all__ = ["OPERATORS", "OperatorScores", "Operator", "Step"]
 
 
 class Operator(Protocol):
-    """The contract of a module in this folder."""
+    """The interface of each module in this folder."""
 
     def needs(self, trajectory: Trajectory, theta: Theta) -> Step | None:
         """Return the reading that `correct` still needs, or None."""
 
     def correct(self, trajectory: Trajectory, theta: Theta) -> OperatorScores:
-        """Return gates and scores; the base's scores where a gate fails."""
+        """Return gates and scores; the base's scores if a gate fails."""
 
 
 OPERATORS: dict[str, Operator] = {

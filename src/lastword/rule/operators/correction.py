@@ -1,4 +1,4 @@
-"""The request of an operator, and its answer."""
+"""The interface between router and operators: the readings requested, the scores returned."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -9,15 +9,15 @@ from lastword.rule.geometry import Scores, Trajectory
 
 @dataclass(frozen=True)
 class Step:
-    """The depths, and the scorer, that are still to be read.
+    """A request for further readings of an item.
 
     Attributes:
         depths: Depths of S.
-        scorer: Whether T is needed.
-        peers: Whether the token scorers of peers are.
-        readings: Whether all readings of T are.
-        blind: Depths of S without the question.
-        content_free: Whether depth L after the content-free prompts is.
+        scorer: True for t, the scores by T.
+        peers: True for the token scores of other methods.
+        readings: True for t by every reading of the scorer.
+        blind: Depths of S after the blind prompt.
+        content_free: True for depth L after the content-free prompts.
     """
 
     depths: frozenset[int]
@@ -30,14 +30,14 @@ class Step:
 
 @dataclass(frozen=True)
 class OperatorScores:
-    """The scores that an operator settles on, with its gates in the order of the rule.
+    """The scores that an operator returns.
 
     Attributes:
-        operator: Whose scores they are; `base` where a gate failed.
-        scores: u [candidates].
-        gates: Every comparison that the operator made.
-        decisive_layer: l*, where the operator looked for it.
-        mixing: lambda, where the operator mixes.
+        operator: The operator that made them; `base` if a gate failed.
+        scores: u, in nats [candidates].
+        gates: The operator's comparisons, in the order of the rule.
+        decisive_layer: l*; None if it was not computed.
+        mixing: lambda; None unless the operator mixes.
     """
 
     operator: str

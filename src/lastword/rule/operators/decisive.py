@@ -1,7 +1,7 @@
-"""Decisive layer: the candidates' distribution where the ranking is sharpest.
+"""Decisive layer: the candidates' distribution at the depth with the sharpest ranking.
 
-Applies in the candidate-space regime, d_eff > tau_dim: several directions compete across depth.
-Overrides the base only where that changes the answer, some interior layer is sharper than the last,
+It applies in the candidate-space regime, d_eff > tau_dim: several directions compete across depth.
+It overrides the base only if this changes the answer, an interior layer is sharper than the last,
 and the last is uncertain (Eqs. 6-9; method, section 4).
 """
 
@@ -19,7 +19,7 @@ from lastword.rule.theta import Theta
 
 
 def needs(trajectory: Trajectory, theta: Theta) -> Step | None:
-    """Return depth L and the window; every depth from 1 on only where both numeric gates hold."""
+    """Return depth L and the window, then depths 1 to L if both numeric gates hold."""
     depth = trajectory.depth
     step = unread(trajectory, [*theta.window(depth), depth])
     if step is None and all(gate.holds for gate in _numeric_gates(trajectory, theta).values()):
@@ -28,7 +28,7 @@ def needs(trajectory: Trajectory, theta: Theta) -> Step | None:
 
 
 def correct(trajectory: Trajectory, theta: Theta) -> OperatorScores:
-    """Return q = log pi_l* where all three gates hold, else b."""
+    """Return q = log pi_l* if all three gates hold, else b."""
     depth, base = trajectory.depth, trajectory.base
     numeric = _numeric_gates(trajectory, theta)
     if not trajectory.has(range(1, depth + 1)):  # a numeric gate failed: l* was never needed

@@ -1,8 +1,8 @@
-"""Earliest state: S[:, 0], the candidates read at the input of block 0.
+"""Earliest state: S[:, 0], the candidates' scores at the input of block 0.
 
-Applies in the scalar regime of a model with I(M) <= tau_I, where the base is not confident. With
-rotary positions S[:, 0] depends on no token of the prompt but its last: it scores the candidate's
-own wording and is no evidence about the question (Eq. 19; method, section 6).
+It applies in the scalar regime of a model with I(M) <= tau_I, if the base is not confident. With
+rotary positions, S[:, 0] depends on only the last token of the prompt: it scores the wording of the
+candidate and is not evidence about the question (Eq. 19; method, section 6).
 """
 
 from lastword.rule.answer import Gate
@@ -12,7 +12,7 @@ from lastword.rule.theta import Theta
 
 
 def needs(trajectory: Trajectory, theta: Theta) -> Step | None:
-    """Return depth L, and depth 0 only where the confidence gate holds."""
+    """Return depth L, then depth 0 if the confidence gate holds."""
     step = unread(trajectory, [trajectory.depth])
     if step is None and _confidence(trajectory, theta).holds:
         step = unread(trajectory, [0])
@@ -20,7 +20,7 @@ def needs(trajectory: Trajectory, theta: Theta) -> Step | None:
 
 
 def correct(trajectory: Trajectory, theta: Theta) -> OperatorScores:
-    """Return S[:, 0] where max b < gamma, else b."""
+    """Return S[:, 0] if max b < gamma, else b."""
     gates = {"confidence": _confidence(trajectory, theta)}
     if gates["confidence"].holds:
         return OperatorScores("early", trajectory.scores[:, 0], gates)

@@ -1,7 +1,8 @@
-"""Signed mixing of the base with T's second reading.
+"""Signed mixing of the base with t, the scores by T.
 
-Applies in the scalar regime of a model with I(M) > tau_I. Trusts T where it is sharper than the
-base and backs the base's choice, reverses it where T pulls away (Eqs. 17-18; method, section 6).
+It applies in the scalar regime of a model with I(M) > tau_I, if T's margin is larger than the
+base's. The sign is positive if T scores the base's choice higher than the base does, and negative
+otherwise, so that the mix moves away from T (Eqs. 17-18; method, section 6).
 """
 
 from lastword.rule.answer import Gate
@@ -20,7 +21,7 @@ def needs(trajectory: Trajectory, theta: Theta) -> Step | None:
 
 
 def correct(trajectory: Trajectory, theta: Theta) -> OperatorScores:
-    """Return u = (1 - lambda) b + lambda t; the base where lambda = 0."""
+    """Return u = (1 - lambda) b + lambda t; the base if lambda = 0."""
     base, t = trajectory.base, trajectory.t
     assert t is not None
     sharper = margin(t) - margin(base)
