@@ -169,7 +169,7 @@ def in_readme(text: str, shown: Sequence[Shown]) -> str:
     """README with its table of jobs: by set and model the base, TRACE, and the best correction."""
     before, _, rest = text.partition("<!-- evidence -->\n")
     _, _, after = rest.partition("<!-- evidence -->\n")
-    columns = (Column("job"), level("by chance"), *map(Column, MODELS.values()))
+    columns = (Column("task"), level("chance"), *map(Column, MODELS.values()))
     by = {(one.title, one.model): one for one in shown}
     rows = tuple(
         (
@@ -424,7 +424,7 @@ _P = (Column("p", 2, significant=True), Column("Holm p", 2, significant=True))
 def labels_table(promised: dict[str, Any]) -> Table:
     """What 100 labels buy, a row a set and model; nothing is gained in a draw with nothing on."""
     columns = (
-        *(Column("Job"), Column("Model"), level("Model alone"), Column("Corrections, certified")),
+        *(Column("Task"), Column("Model"), level("Model alone"), Column("Corrections, certified")),
         *(Column("With a probe, certified"), Column("On"), Column("At least")),
         Column("Bag of words"),
     )
