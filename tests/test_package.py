@@ -7,14 +7,14 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from collections.abc import Sequence, Set
-from importlib.metadata import Distribution, distribution, packages_distributions
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 import yaml
+from installation import COMMAND, alone, environment, needed, required
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from typer.main import get_command
@@ -129,41 +129,6 @@ def test_the_index_shows_readme_with_links_that_lead_out_of_it():
     assert unknown["authors"] == [{"name": "The lastword contributors"}]
 
 
-def needed(requires: Sequence[str], extras: Set[str]) -> set[str]:
-    """Packages that an installation brings for these requirements, with extras of lastword."""
-    names: set[str] = set()
-    waiting = [(Requirement(line), extras) for line in requires]
-    while waiting:
-        line, chosen = waiting.pop()
-        name, marker = str(canonicalize_name(line.name)), line.marker
-        if marker is not None and not any(marker.evaluate({"extra": e}) for e in ("", *chosen)):
-            continue
-        if name == "lastword":
-            waiting += [(Requirement(more), line.extras) for more in requires]
-        elif name not in names:
-            names.add(name)
-            waiting += [(Requirement(more), set()) for more in distribution(name).requires or ()]
-    return names
-
-
-def required(installed: Path) -> Sequence[str]:
-    (info,) = installed.glob("*.dist-info")
-    return Distribution.at(info).requires or ()
-
-
-def environment(installed: Path, folder: Path, *extras: str) -> Path:
-    """Fill a folder with what `pip install "lastword[EXTRAS]"` brings."""
-    for name in needed(required(installed), set(extras)):
-        package = distribution(name)
-        tops = {file.parts[0] for file in package.files or () if file.parts[0] not in ("..", ".")}
-        for top in tops - {"__pycache__"}:
-            if not (folder / top).exists():
-                (folder / top).symlink_to(str(package.locate_file(top)))
-    for path in installed.iterdir():
-        (folder / path.name).symlink_to(path)
-    return folder
-
-
 @pytest.fixture(scope="module")
 def base(installed, tmp_path_factory) -> Path:
     return environment(installed, tmp_path_factory.mktemp("base"))
@@ -174,14 +139,6 @@ def core(installed, tmp_path_factory) -> Path:
     return environment(installed, tmp_path_factory.mktemp("core"), "model")
 
 
-def alone(folder: Path, place: Path, program: str, *arguments: object):
-    """Run a program with nothing but Python and what is in a folder."""
-    lines = f"import sys; sys.path.append({str(folder)!r}); sys.argv[0] = 'lastword'\n{program}"
-    command = [sys.executable, "-I", "-S", "-c", lines, *map(str, arguments)]
-    return subprocess.run(command, cwd=place, capture_output=True, text=True)
-
-
-COMMAND = "from lastword.__main__ import main; main()"
 ROWS = [
     {"prediction": "ab"[n % 2], "truth": "ab"[n % 2 and n % 9 > 0], "confidence": 1 - n % 9 / 9}
     for n in range(300)

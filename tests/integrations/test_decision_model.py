@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast, pipeline
 from lastword import Choice, Decider, Multi, Predicate, Score, Tracer
 from lastword.decide.decision_prompt import FILES, DecisionPrompt, request_of
 from lastword.decide.templates import TEMPLATES
-from lastword.errors import InputError
+from lastword.errors import InputError, ModelError
 from lastword.integrations.decision_model import export_decision_model
 from lastword.tryout.labels import read_labels
 from lastword.tryout.prompts import race
@@ -171,6 +171,29 @@ def test_a_template_that_cannot_be_read_is_left_out_by_name(theirs, template, re
     raced = race(tracer, read_labels(rows), TEMPLATES["decide/plain"], 60.0)
     (left,) = [name for name in raced.left_out if name.startswith("transformers decision")]
     assert re.search(reason, left)
+
+
+@pytest.mark.parametrize("part", ["head.safetensors", "adapter"])
+def test_a_trained_part_that_their_pipeline_adds_is_refused_by_name(theirs, part):
+    settings = json.loads((theirs / "decision.json").read_text())
+    if part == "adapter":
+        (theirs / "decision.json").write_text(json.dumps(settings | {"adapter": "adapter"}))
+    else:
+        (theirs / part).write_bytes(b"")
+    with pytest.raises(InputError, match="cannot read the (trained head|adapter in 'adapter')"):
+        DecisionPrompt.of(Tracer.from_pretrained(theirs))
+
+
+def test_a_model_with_a_trained_head_is_refused_by_name(folder, tmp_path):
+    from transformers import JevConfig, JevForDecision
+
+    text = build("qwen2").config
+    config = JevConfig(text_config=text.to_dict(), hidden_size=text.hidden_size)
+    JevForDecision(config).save_pretrained(tmp_path)
+    for file in folder.glob("tokenizer*"):
+        (tmp_path / file.name).symlink_to(file)
+    with pytest.raises(ModelError, match="cannot read a decision model's trained head"):
+        Tracer.from_pretrained(tmp_path)
 
 
 def test_the_command_writes_the_folder(folder, tmp_path, run):

@@ -1,5 +1,6 @@
 """What deploys the service says the same as the service, and the Space starts and answers."""
 
+import json
 import os
 import re
 import shutil
@@ -10,12 +11,15 @@ import sys
 import time
 import tomllib
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import yaml
+from installation import COMMAND, environment, isolated
 
 import lastword
 from lastword.service.ledger import Ledger
@@ -156,19 +160,17 @@ def test_the_image_is_built_from_the_files_that_it_copies(tmp_path):
     subprocess.run(command, cwd=copied, check=True, capture_output=True)
     (wheel,) = made.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(made / "site")
-    program = (
-        "import lastword, sys; from lastword import Decider; from lastword.service.app import "
-        "create_app; create_app(Decider.demo()); print(lastword.__file__)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=os.environ | {"PYTHONPATH": str(made / "site")},
-        cwd=made,
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.startswith(str(made / "site")), done.stderr
+        archive.extractall(made / "wheel")
+    (site := made / "site").mkdir()
+    (extras,) = re.findall(r"'\.\[(.+)\]'", read("Dockerfile"))
+    environment(made / "wheel", site, *extras.split(","))
+    words = re.findall(r"^(?:ENTRYPOINT|CMD) (.+)$", read("Dockerfile"), re.MULTILINE)
+    (program, *entry), command = map(json.loads, words)
+    assert program == "lastword"
+    with serving(isolated(site, COMMAND, *entry, *command), tmp_path, LASTWORD_TOKEN="a" * 32) as c:
+        assert c.get("/v1/models").status_code == 401
+        c.headers["authorization"] = f"Bearer {'a' * 32}"
+        assert c.post("/v1/correct", json=BODY).json()["answer"] == "pale cedar boats"
 
 
 def test_compose_lets_clients_reach_the_service_through_haproxy_alone():
@@ -255,28 +257,13 @@ def test_the_space_starts_and_answers_behind_its_proxy(tmp_path):
     package = tmp_path / "lastword"
     left = shutil.ignore_patterns("__pycache__")
     shutil.copytree(REPOSITORY / "src" / "lastword", package, ignore=left)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     here = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": ""}
-    process = subprocess.Popen(
-        [sys.executable, tmp_path / "app.py"],
-        env=os.environ | here | {"PORT": str(port), "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
     proxied = {"host": "me.hf.space", "origin": "https://me.hf.space"}
     proxied |= {"x-forwarded-proto": "https"}
-    try:
-        with httpx.Client(
-            base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False
-        ) as client:
-            wait_for(client, process)
-            client.headers.update(proxied)
-            page = client.get("/")
-            decision = client.post("/v1/correct", json=BODY).json()
-    finally:
-        process.kill()
-        process.wait()
+    with serving([sys.executable, str(tmp_path / "app.py")], tmp_path, **here) as client:
+        client.headers.update(proxied)
+        page = client.get("/")
+        decision = client.post("/v1/correct", json=BODY).json()
     assert page.status_code == 200 and "x-frame-options" not in page.headers
     assert (
         "frame-ancestors 'self' https://huggingface.co;"
@@ -284,6 +271,28 @@ def test_the_space_starts_and_answers_behind_its_proxy(tmp_path):
     )
     assert decision["answer"] == "pale cedar boats"
     assert (package / "__pycache__").is_dir()  # the copy beside it is what runs
+
+
+@contextmanager
+def serving(command: list[str], folder: Path, **variables: str) -> Iterator[httpx.Client]:
+    """Start a service in a folder on a free port, and yield a client of it."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    ports = {"PORT": port, "LASTWORD_SERVE_PORT": port, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=os.environ | ports | variables,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+            wait_for(client, process)
+            yield client
+    finally:
+        process.kill()
+        process.wait()
 
 
 def wait_for(client: httpx.Client, process: subprocess.Popen) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lastword.decide.tracer import Tracer
 
 FILES = ("decision.json", "decision_template.jinja")
+_HEADS = ("head.safetensors", "readout.safetensors")  # weights that their pipeline reads instead
 _SECONDS, _CHARACTERS = 2.0, 2**20  # limits of rendering one prompt
 
 
@@ -49,12 +50,13 @@ class DecisionPrompt:
         """Return the decision prompt in a model's folder, or None if the folder has none.
 
         Raises:
-            InputError: `decision.json` cannot be read, or its template does not terminate.
+            InputError: `decision.json` cannot be read, its template does not terminate, or the
+                answers are those of a trained head or adapter.
         """
         source = tracer.source
         name, revision = str(source.get("path", source["model"])), source.get("revision")
         folder = Path(name).expanduser()
-        if not any((folder / file).is_file() for file in FILES):
+        if not any((folder / file).is_file() for file in (*FILES, *_HEADS)):
             cached = None if revision is None else _downloaded(name, revision)
             if cached is None:
                 return None
@@ -67,6 +69,9 @@ class DecisionPrompt:
             raise InputError("a decision model needs transformers 5.23 or later") from error
         except (ValueError, TypeError, OSError) as error:
             raise InputError(f"cannot read {FILES[0]} of {name}: {_line(error)}") from error
+        if config.adapter or any((folder / file).is_file() for file in _HEADS):
+            part = f"adapter in {config.adapter!r}" if config.adapter else "trained head"
+            raise InputError(f"lastword cannot read the {part} that answers in transformers")
         prompt = cls.with_config(config, tracer)
         prompt._require_bounded()
         return prompt
@@ -167,7 +172,7 @@ def _downloaded(name: str, revision: str) -> Path | None:
     """Return the folder with the files from the hub; None if it has none or cannot be reached."""
     files = HubFiles(name, revision)
     try:
-        names = [file for file in FILES if files.read(file, 0, 1) is not None]
+        names = [file for file in (*FILES, *_HEADS) if files.read(file, 0, 1) is not None]
         paths = [download(name, file, revision)[0] for file in names]
     except CheckpointError:
         return None

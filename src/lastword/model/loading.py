@@ -544,6 +544,11 @@ def in_one_line(base: LoadOptions, what: str = "") -> Iterator[None]:
 
 def _auto(config: Any) -> Any:
     """Return the class to load by: a multimodal wrapper has no causal one."""
+    if config.model_type == "jev":
+        raise ModelError(
+            "lastword cannot read a decision model's trained head (jev): name the language model "
+            "that it was trained on"
+        )
     wrapper = config.model_type in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
     if wrapper and hasattr(config, "text_config"):
         return AutoModelForImageTextToText

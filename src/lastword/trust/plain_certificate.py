@@ -4,6 +4,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,7 @@ class PlainCertificate:
         """Lower bound of the accuracy."""
         return 1 - self.accuracy.at_most(self.level)
 
-    @property
+    @cached_property
     def gain_at_least(self) -> float | None:
         """Lower bound of the gain over the rival; None if no gain is certified."""
         if self.rival is None:
