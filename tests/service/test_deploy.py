@@ -287,7 +287,9 @@ def serving(command: list[str], folder: Path, **variables: str) -> Iterator[http
         stderr=subprocess.DEVNULL,
     )
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+        with httpx.Client(
+            base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False
+        ) as client:
             wait_for(client, process)
             yield client
     finally:
