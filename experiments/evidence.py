@@ -37,10 +37,10 @@ from lastword.lab.evaluation.runner import RecordPart, collect, execute, prepare
 from lastword.lab.evaluation.work import Work
 from lastword.methods import COMPARED, resolve
 from lastword.model.options import LoadOptions
+from lastword.records.columns import to_table
 from lastword.records.info import find_cells, read_run
 from lastword.records.parts import missing_places, part_paths, read_part
 from lastword.records.run import Run
-from lastword.records.schema import to_table
 from lastword.text.items import Blind, Item
 from lastword.text.question import Choice, Option
 from lastword.text.tokens import Chat

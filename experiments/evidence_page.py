@@ -27,12 +27,12 @@ from lastword.methods import resolve
 from lastword.model.embedded import EMBEDDED
 from lastword.probes.controls import Controls, controls
 from lastword.records.cells import Cell, Summary, cells, column, mean, summarise
-from lastword.records.columns import Lists
 from lastword.records.derived import derive, facts_of
-from lastword.records.figure_parts import Bars, Figure, Panel, Rule
 from lastword.records.frame import load_records
 from lastword.records.info import find_cells, read_run
+from lastword.records.marks import Bars, Figure, Panel, Rule
 from lastword.records.metrics import fixed_and_broken, mc1
+from lastword.records.ragged import Lists
 from lastword.rule.theta import Theta
 from lastword.trust.paired import mcnemar
 from lastword.trust.testing import holm

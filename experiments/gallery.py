@@ -25,8 +25,8 @@ from lastword.lab.report import draw
 from lastword.lab.report.build import ReportInput, write
 from lastword.lab.report.figures import trajectory
 from lastword.records.cells import cells
-from lastword.records.figure_parts import Figure, Panel, Rule
 from lastword.records.frame import load_records
+from lastword.records.marks import Figure, Panel, Rule
 from lastword.records.portrait import portrait
 from lastword.records.record import Record
 from lastword.rule.theta import Theta

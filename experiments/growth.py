@@ -55,8 +55,8 @@ def measure(model: str, count: int, budget: float) -> dict[str, dict[str, float]
     from lastword.trust.policy import CERTIFIABLE
     from lastword.trust.terms import Terms
     from lastword.tryout.labels import read_labels
-    from lastword.tryout.named import Named
     from lastword.tryout.run import ready
+    from lastword.tryout.table_options import Named
 
     stages: dict[str, dict[str, float]] = {}
     name, begun = "", 0.0

@@ -71,7 +71,7 @@ from lastword.model import embedded
 from lastword.model.readout import laid_out
 from lastword.probes import Probe, StateProbe
 from lastword.probes.unlike import Likeness
-from lastword.records.figure_parts import Figure, Line, Panel, Rule
+from lastword.records.marks import Figure, Line, Panel, Rule
 from lastword.text.branch import Branch
 from lastword.text.forest import build, plan
 from lastword.text.items import Item

@@ -115,7 +115,7 @@ def ours(model: str, folder: Path, keep: Path, sets: Sequence[str]) -> None:
     from lastword.decide.questionnaire import prepare
     from lastword.probes import bag_of_words, fit_state
     from lastword.probes.state import POOLINGS, few
-    from lastword.trust.certify import Claim, judge
+    from lastword.trust.claims import Claim, judge
     from lastword.trust.policy import OFF, family
     from lastword.trust.terms import Terms
 

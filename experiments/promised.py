@@ -38,7 +38,7 @@ from lastword.probes.linear import PENALTIES
 from lastword.probes.state import few
 from lastword.probes.trajectory import Options, fit_trajectory
 from lastword.trust.certification import Sample
-from lastword.trust.certify import Claim, judge
+from lastword.trust.claims import Claim, judge
 from lastword.trust.policy import OFF, Policy, Promise, family, is_probe
 from lastword.trust.terms import Terms
 

@@ -35,7 +35,7 @@ from lastword.decide.questionnaire import prepare
 from lastword.probes import fit_state
 from lastword.probes.state import StateProbe, kept
 from lastword.probes.threshold import answers_by_itself, choose_threshold, of_options
-from lastword.trust.certify import Claim, judge
+from lastword.trust.claims import Claim, judge
 from lastword.trust.policy import Policy
 from lastword.trust.second_round import DrawnRows, deal
 from lastword.trust.terms import Terms

@@ -15,7 +15,7 @@ import warnings
 import numpy as np
 from mapie.risk_control import BinaryClassificationController
 
-from lastword.trust.plain import LEVELS, certify_plain, plain_table
+from lastword.trust.predictions import LEVELS, certify_plain, plain_table
 
 ERROR, DELTA, FALLING = 0.05, 0.05, 0.2
 ROWS, METHODS = (200, 500, 1000), ("bonferroni", "bonferroni_holm", "fixed_sequence")

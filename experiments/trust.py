@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from populations import Kind, Population, at, log_wealth, of_counts
 from populations import chosen as choose
 
-from lastword.trust.certify import certify
+from lastword.trust.claims import certify
 from lastword.trust.deferral import THRESHOLDS, above, defer
 from lastword.trust.drift import Drift
 from lastword.trust.policy import BATCH, CERTIFIABLE, OFF, Policy, family

@@ -14,12 +14,12 @@ import pandas as pd
 from scipy.special import softmax
 
 from lastword.files.folder import Folder
+from lastword.records.columns import COLUMNS, to_table
 from lastword.records.frame import to_frame
 from lastword.records.info import SCHEMA, cell_folder, plan_lines
 from lastword.records.metrics import mc1, mc2, mc3
 from lastword.records.parts import serialise
 from lastword.records.run import Run
-from lastword.records.schema import COLUMNS, to_table
 from lastword.rule import geometry, router
 from lastword.rule.theta import Theta
 from lastword.text.items import Blind

@@ -20,7 +20,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline, make_union
 
 from lastword import Decider, ProbeClassifier, Tracer
-from lastword.decide.file import read_questions
+from lastword.decide.questions_file import read_questions
 from lastword.lab.demo import items
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from hypothesis.database import DirectoryBasedExampleDatabase
 from populations import certificate
 
-from lastword.decide.file import read_questions
+from lastword.decide.questions_file import read_questions
 from lastword.errors import TraceError
 from lastword.files.rows import read_rows
 from lastword.model import loading
@@ -42,8 +42,8 @@ from lastword.text.question import Choice
 from lastword.text.reading import read_items
 from lastword.text.tokens import require_settled
 from lastword.trust.certificate import Certificate, Subject
-from lastword.trust.plain import read_plain
 from lastword.trust.policy import Policy
+from lastword.trust.predictions import read_plain
 from lastword.trust.terms import Terms
 from lastword.tryout.labels import read_labels
 

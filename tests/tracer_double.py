@@ -23,7 +23,7 @@ from lastword.lab.benchmarks.benchmark import Dataset
 from lastword.lab.benchmarks.jsonl import jsonl
 from lastword.methods.contract import Facts
 from lastword.methods.trace import Trace
-from lastword.model.asked import digests
+from lastword.model.digest import digests
 from lastword.records.decision import Decision
 from lastword.rule.geometry import Trajectory
 from lastword.rule.router import Ruling, next_step

@@ -16,7 +16,7 @@ from lastword.records.stored import read_cells
 from lastword.rule.geometry import margin
 from lastword.trust.calibration import calibrate
 from lastword.trust.certificate import Certificate
-from lastword.trust.certify import certify
+from lastword.trust.claims import certify
 from lastword.trust.summary import summary
 from lastword.trust.terms import Terms
 

@@ -173,7 +173,7 @@ def test_invariant_of_a_folder_and_of_an_embedded_model(run, model, tracer, name
 
 
 def test_models_lists_every_family_with_its_road(run):
-    from lastword.model.tested import FAMILIES
+    from lastword.model.families import FAMILIES
 
     code, out, err = run("models")  # piped: no width cuts or folds it
     assert (code, err) == (0, "") and "…" not in out

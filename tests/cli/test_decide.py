@@ -10,7 +10,7 @@ import pytest
 from lastword import Decider
 from lastword.decide.answer import to_frame
 from lastword.decide.decider import read_states, subject_of
-from lastword.decide.file import read_questions
+from lastword.decide.questions_file import read_questions
 from lastword.probes import Probe, fit_state
 
 MODEL = ("--model", "lastword/demo-organism")

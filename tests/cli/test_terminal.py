@@ -144,7 +144,7 @@ def test_a_table_as_json_has_numbers(capsys):
 
 @pytest.mark.parametrize("width", [50, 120])
 def test_a_narrow_terminal_folds_the_families_and_loses_none(terminal, run, width):
-    from lastword.model.tested import FAMILIES
+    from lastword.model.families import FAMILIES
 
     terminal(width)
     out = bare(run("models")[1]).split("quantised: what was loaded")[0]

@@ -10,7 +10,7 @@ from clients import PYTHON, needs_clients
 from served import running
 
 from lastword import Choice, Decider, ProbeClassifier, Tracer
-from lastword.trust.plain import read_plain
+from lastword.trust.predictions import read_plain
 
 PAGE = (Path(__file__).parents[2] / "docs" / "decisions.md").read_text(encoding="utf-8")
 TEAMS, *PROGRAMS = re.findall(

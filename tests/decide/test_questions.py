@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from lastword.decide.file import named_probes, read_questions, write_questions
 from lastword.decide.item import item_of, text_of
+from lastword.decide.questions_file import named_probes, read_questions, write_questions
 from lastword.decide.templates import TEMPLATES, template_of
 from lastword.errors import InputError
 from lastword.probes.probe import Probe

@@ -21,8 +21,8 @@ from vllm_home import PYTHON, needs_vllm
 from lastword import Choice, Decider, Predicate, Tracer
 from lastword.decide.answer import row_of
 from lastword.decide.decider import read_states, subject_of
-from lastword.decide.file import write_questions
 from lastword.decide.options import DecideOptions
+from lastword.decide.questions_file import write_questions
 from lastword.engines import bulk
 from lastword.engines.ray import Cluster
 from lastword.errors import InputError, RecordError
@@ -126,7 +126,9 @@ def test_an_output_of_other_questions_is_refused(folder, tmp_path):
 
 def test_answers_of_vllm_are_not_those_of_transformers():
     asked = [
-        bulk.asked(Decider.from_pretrained, DecideOptions(MODEL), {"topic": TOPIC}, None, engine)
+        bulk.prepare_bulk(
+            Decider.from_pretrained, DecideOptions(MODEL), {"topic": TOPIC}, None, engine
+        )
         for engine in (None, {"name": "vllm"}, {"name": "vllm", "version": "0.32"})
     ]
     assert len({own.digest for own in asked}) == 3

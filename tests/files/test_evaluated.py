@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lastword.errors import InputError
-from lastword.trust.plain import read_plain
+from lastword.trust.predictions import read_plain
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

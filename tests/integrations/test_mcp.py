@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lastword import Choice, Decider, Predicate, ProbeClassifier, Tracer
-from lastword.decide.file import write_questions
+from lastword.decide.questions_file import write_questions
 from lastword.errors import InputError
 from lastword.probes import Probe
 

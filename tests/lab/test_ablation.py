@@ -20,7 +20,7 @@ from lastword.lab.report.ablation import (
 )
 from lastword.lab.report.table import Marked
 from lastword.records.cells import cells, summarise
-from lastword.records.figure_parts import Bars, Line, Note, Rule
+from lastword.records.marks import Bars, Line, Note, Rule
 from lastword.records.readings import read
 from lastword.records.variant import Variant, decide
 from lastword.rule import geometry, router

@@ -6,7 +6,7 @@ from synthetic import synthetic_cell, synthetic_grid
 
 from lastword.lab.report.dependence import dependence, dependence_figure
 from lastword.records.cells import cells, summarise
-from lastword.records.figure_parts import Bars, Line
+from lastword.records.marks import Bars, Line
 from lastword.records.metrics import mc1
 from lastword.rule import geometry, router
 from lastword.rule.theta import Theta

@@ -12,7 +12,7 @@ from lastword.errors import RecordError
 from lastword.lab.report import draw, figures, tables
 from lastword.lab.report.figures import named
 from lastword.records import cells
-from lastword.records.figure_parts import Band, Bars, Figure, Line, Note, Panel, Points, Rule
+from lastword.records.marks import Band, Bars, Figure, Line, Note, Panel, Points, Rule
 from lastword.records.portrait import short
 from lastword.records.record import Record
 from lastword.rule import geometry

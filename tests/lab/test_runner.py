@@ -16,7 +16,7 @@ from lastword.lab.benchmarks.benchmark import Dataset
 from lastword.lab.evaluation import runner
 from lastword.lab.evaluation.work import Extent, Work
 from lastword.model.weights.identity import folder_digest
-from lastword.records.schema import COLUMNS
+from lastword.records.columns import COLUMNS
 from lastword.rule.geometry import effective_dimension
 from lastword.rule.theta import Theta
 from lastword.text.items import Blind

@@ -39,7 +39,7 @@ from lastword.lab.report.tables import (
     scorer_constants,
 )
 from lastword.records.cells import CellCounts, Summary
-from lastword.records.figure_parts import Bars
+from lastword.records.marks import Bars
 from lastword.rule.theta import ScorerTheta, Theta
 
 HOSTILE = '=cmd|"/c"!A1 <script>&x</script> a_b$%#{}~^\\ *b* [l](u) `c`\x1b[31m\n| end'

@@ -30,10 +30,10 @@ from lastword.model.options import LoadOptions
 from lastword.model.weights import adapter as adapter_folder
 from lastword.model.weights.invariant import read_invariant
 from lastword.rule.theta import Theta
-from lastword.text import template as templates
+from lastword.text import chat_template as templates
+from lastword.text.chat_template import require_bounded
 from lastword.text.messages import Message, as_dicts
 from lastword.text.normaliser import require_whole_model
-from lastword.text.template import require_bounded
 from lastword.text.tokens import templated
 
 CODE = "open({!r}, 'w').close()\nclass Evil: pass\ndef generate(*_, **__): pass\n"
@@ -622,7 +622,8 @@ def test_an_answer_that_nobody_took_is_not_the_next_one_s(bomb):
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no alarm there")
 def test_who_writes_ends_by_itself_where_all_others_are_gone():
     program = (
-        "import sys, threading; from lastword.text.template import Renderer; own = Renderer()\n"
+        "import sys, threading; from lastword.text.chat_template import Renderer\n"
+        "own = Renderer()\n"
         "own.write([], 'yes', {}, most=9, seconds=9)\n"
         f"threading.Thread(target=own.write, args=([], {STEP!r}, {{}}), daemon=True,"
         " kwargs={'most': 9, 'seconds': 2}).start()\n"

@@ -7,7 +7,7 @@ import numpy as np
 from decided import decided
 
 from lastword import Theta
-from lastword.files.shorten import shorten
+from lastword.files.wording import shorten
 from lastword.records.explanation import explain, gist
 from lastword.records.record import Record
 from lastword.rule.answer import Gate

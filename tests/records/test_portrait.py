@@ -10,7 +10,7 @@ from rich.console import Console
 from test_explanation import decision, spatial
 
 from lastword import Theta
-from lastword.records.figure_parts import LOOKS
+from lastword.records.marks import LOOKS
 from lastword.records.portrait import portrait
 from lastword.records.table import terminal_table
 

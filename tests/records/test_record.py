@@ -6,11 +6,11 @@ from dataclasses import fields, replace
 import numpy as np
 from synthetic import synthetic_cell
 
+from lastword.records.columns import COLUMNS, to_table
 from lastword.records.decision import Decision
 from lastword.records.frame import to_frame
 from lastword.records.item_view import item
 from lastword.records.record import Record
-from lastword.records.schema import COLUMNS, to_table
 from lastword.rule.answer import Answer, Gate, Withheld
 from lastword.rule.theta import Theta
 from lastword.service.schema import DecisionAnswer

@@ -17,15 +17,15 @@ from lastword.lab.report.dependence import dependence
 from lastword.lab.report.figures import hardest, representative
 from lastword.probes.controls import controls
 from lastword.records import cells as parted
-from lastword.records import columns, metrics, stored
+from lastword.records import metrics, ragged, stored
 from lastword.records.cells import COUNT_COLUMNS, cells, summarise
-from lastword.records.columns import Lists
+from lastword.records.columns import to_table
 from lastword.records.frame import load_records, to_columns
 from lastword.records.info import find_cells
 from lastword.records.metrics import mc1, mc2, mc3
 from lastword.records.parts import part_folders
+from lastword.records.ragged import Lists
 from lastword.records.readings import read
-from lastword.records.schema import to_table
 from lastword.records.stored import read_cells
 from lastword.rule.theta import Theta
 
@@ -46,7 +46,7 @@ def test_metrics_of_many_are_those_of_each(items, at_once):
         for one, many in rows.items():
             slow = [np.nan if u is None else one(u, t) for u, t in zip(scores, truths, strict=True)]
             with pytest.MonkeyPatch.context() as patched:
-                patched.setattr(columns, "_STACKED", at_once)
+                patched.setattr(ragged, "_STACKED", at_once)
                 fast = metrics.of_items(
                     many, Lists.of(frame["scores"]), Lists.of(frame["truthful"])
                 )

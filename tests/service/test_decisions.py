@@ -25,9 +25,10 @@ from lastword.decide.answer import Answers
 from lastword.decide.questionnaire import Questionnaire
 from lastword.errors import InputError
 from lastword.probes import Probe
-from lastword.service import coding, deciding
+from lastword.service import content_coding
+from lastword.service import questions as questions_module
 from lastword.service.app import create_app
-from lastword.service.deciding import Answered
+from lastword.service.questions import Answered
 from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings
 from lastword.text.branch import Branch
@@ -372,14 +373,14 @@ def test_what_is_no_zstd_or_too_large_once_decompressed_is_refused(monkeypatch):
     large = zstd.compress(b" " * (limit + 1))
     for content in (b"{}", whole[:-1], whole + whole, wide, large):
         with pytest.raises(Refusal) as refused:
-            coding.decoded(content, "zstd", limit)
+            content_coding.decoded(content, "zstd", limit)
         code = "body_too_large" if content is large else "invalid_body"
         assert refused.value.code == code
     for package in ("backports", "compression"):  # that read zstd
         monkeypatch.setitem(sys.modules, package, None)
     for name in ("zstd", "zstd, gzip"):
         with pytest.raises(Refusal, match=f"'{name}'"):
-            coding.decoded(whole, name, limit)
+            content_coding.decoded(whole, name, limit)
 
 
 @needs_clients
@@ -580,7 +581,7 @@ def test_each_prompt_of_a_request_is_written_once(monkeypatch):
             (Item, "__post_init__"),
             (decider_module, "text_of"),
             (decider_module, "prepare"),
-            (deciding, "text_of"),
+            (questions_module, "text_of"),
         ):
             made = getattr(owner, name)
 

@@ -22,7 +22,7 @@ from lastword.service.server import Server
 from lastword.trust.certificate import Certificate
 from lastword.trust.terms import Terms
 from lastword.tryout.label_job import label_job
-from lastword.tryout.named import Named
+from lastword.tryout.table_options import Named
 
 ANIMALS = "the red fox runs home,a cat sleeps here,dogs bark loudly,birds sing in trees".split(",")
 MONEY = "pay the bill today,the invoice is late,send money to the bank,costs rise a lot".split(",")

@@ -9,7 +9,7 @@ from served import running
 from test_decisions import run
 
 from lastword import Choice, Decider, Option
-from lastword.decide.file import write_questions
+from lastword.decide.questions_file import write_questions
 from lastword.probes import Probe
 
 TEXT = "The folk of Baevwick send clay lamps over the lake."

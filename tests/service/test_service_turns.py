@@ -17,7 +17,7 @@ from families import random_items
 from served import BODY, PATIENCE_SECONDS, Held, as_body, code_of, running, together, tracer
 
 from lastword import Item
-from lastword.service.correction import characters
+from lastword.service.corrector import characters
 
 # What one request may take
 

@@ -23,9 +23,9 @@ from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from lastword.errors import InputError, ItemError
 from lastword.rule.theta import Theta, TokensTheta
+from lastword.text.chat_template import today
 from lastword.text.items import Item
 from lastword.text.passages import encode_passages
-from lastword.text.template import today
 from lastword.text.tokens import (
     Chat,
     EncodedItem,

@@ -15,7 +15,7 @@ from lastword.records.frame import load_records
 from lastword.records.info import RUN_FILE
 from lastword.rule.theta import Theta
 from lastword.trust.certification import Outcome, labelled, read_sample
-from lastword.trust.certify import Beside, certify, claims
+from lastword.trust.claims import Beside, certify, claims
 from lastword.trust.drift import statistics
 from lastword.trust.evidence import GroupEvidence
 from lastword.trust.terms import Terms

@@ -12,7 +12,7 @@ from populations import chosen as places_of
 from scipy.stats import beta, binom
 
 from lastword.errors import InputError
-from lastword.trust.certify import Claim, PolicyTrial, certify, gain_over, judge, needed
+from lastword.trust.claims import Claim, PolicyTrial, certify, gain_over, judge, needed
 from lastword.trust.deferral import THRESHOLDS, defer
 from lastword.trust.evidence import GroupEvidence
 from lastword.trust.labelled import Labelled, lets

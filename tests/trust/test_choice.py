@@ -18,8 +18,8 @@ from lastword.records.frame import load_records
 from lastword.text.items import Item
 from lastword.trust.certificate import Certificate
 from lastword.trust.certification import Outcome, read_sample
-from lastword.trust.certify import Beside, certify
-from lastword.trust.choice import beside
+from lastword.trust.claims import Beside, certify
+from lastword.trust.other_methods import beside
 from lastword.trust.summary import summary
 from lastword.trust.terms import Terms
 

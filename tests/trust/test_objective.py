@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 from lastword.errors import CertificateError, InputError
 from lastword.trust.certificate import Baseline, Certificate, CertifiedProbe, Counts, Subject, Tried
-from lastword.trust.certify import PolicyTrial, needed
+from lastword.trust.claims import PolicyTrial, needed
 from lastword.trust.evidence import GroupEvidence
 from lastword.trust.objective import Gains, Objective, objective_from
 from lastword.trust.policy import family

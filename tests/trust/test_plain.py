@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from lastword.cli import app
 from lastword.errors import CertificateError, InputError
-from lastword.trust.plain import certify_plain, next_rows, plain_table, read_plain
 from lastword.trust.plain_certificate import PlainCertificate
+from lastword.trust.predictions import certify_plain, next_rows, plain_table, read_plain
 
 LABELS = ("a", "b", "c")
 

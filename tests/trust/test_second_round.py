@@ -9,7 +9,7 @@ from scipy.stats import binomtest
 from lastword.errors import InputError
 from lastword.rule.theta import Theta
 from lastword.trust.certificate import Certificate, CertifiedProbe, Subject
-from lastword.trust.certify import Claim, judge
+from lastword.trust.claims import Claim, judge
 from lastword.trust.policy import Policy
 from lastword.trust.second_round import DrawnRows, chance_of_proof, deal
 from lastword.trust.terms import Terms

@@ -7,7 +7,7 @@ from scipy.stats import beta, binom
 
 from lastword.errors import InputError
 from lastword.trust.certification import slice_names
-from lastword.trust.certify import certify
+from lastword.trust.claims import certify
 from lastword.trust.slices import found_at_least, slices
 from lastword.trust.summary import sliced
 from lastword.trust.terms import Terms

@@ -14,7 +14,7 @@ from lastword.trust.terms import Terms
 from lastword.tryout.journal import FILE
 from lastword.tryout.label_job import LabelJob, label_job
 from lastword.tryout.labelling import Repeated
-from lastword.tryout.named import Named
+from lastword.tryout.table_options import Named
 
 NAMED = Named(choices="animal,money", instructions="Topic?")
 

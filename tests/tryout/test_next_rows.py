@@ -23,7 +23,6 @@ from lastword.text.prompt_template import template_name
 from lastword.trust.certificate import Certificate
 from lastword.trust.second_round import FIRST, DrawnRows
 from lastword.tryout.labels import read_labels
-from lastword.tryout.named import Named
 from lastword.tryout.second_round import (
     DifferingRow,
     SecondRound,
@@ -32,6 +31,7 @@ from lastword.tryout.second_round import (
     finish,
     read_round,
 )
+from lastword.tryout.table_options import Named
 
 ANIMALS = "the red fox runs home,a cat sleeps here,dogs bark loudly,birds sing in trees"
 MONEY = "pay the bill today,the invoice is late,send money to the bank,costs rise a lot"

@@ -18,7 +18,7 @@ from lastword.probes.probe import Probe
 from lastword.trust.certificate import Certificate
 from lastword.trust.terms import Terms
 from lastword.tryout.label_job import label_job
-from lastword.tryout.named import Named
+from lastword.tryout.table_options import Named
 
 MODEL = ["--model", "lastword/demo-organism"]
 

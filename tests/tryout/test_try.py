@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 from lastword import Choice, Decider, Tracer
 from lastword.cli import app
-from lastword.decide.file import read_questions
 from lastword.decide.item import item_of
+from lastword.decide.questions_file import read_questions
 from lastword.decide.templates import TEMPLATES
 from lastword.errors import CertificateError, InputError
 from lastword.lab.benchmarks import find
@@ -28,9 +28,9 @@ from lastword.probes import Probe
 from lastword.text.prompt_template import template_name
 from lastword.trust.certificate import Certificate
 from lastword.tryout.labels import read_labels
-from lastword.tryout.named import Named
 from lastword.tryout.run import try_labels
 from lastword.tryout.sets import Sets
+from lastword.tryout.table_options import Named
 from lastword.tryout.verdict import (
     Class,
     DepthAccuracy,

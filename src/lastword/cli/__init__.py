@@ -42,7 +42,7 @@ from lastword.cli.report import report
 from lastword.cli.serve import serve
 from lastword.cli.try_ import try_
 from lastword.errors import InputError, TraceError, missing_package
-from lastword.files.shorten import shorten
+from lastword.files.wording import shorten
 
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Try it": (demo, get, models, doctor),

@@ -14,8 +14,8 @@ from lastword.cli.output import check_writable, show, write_lines
 from lastword.cli.progress import waiting
 from lastword.cli.questions import read_questions
 from lastword.errors import InputError, ItemError
-from lastword.files.shorten import counted
 from lastword.files.strict_json import to_json
+from lastword.files.wording import counted
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -112,7 +112,7 @@ def certify(
     """Find which overrides may be applied, or what predictions prove, with a guarantee."""
     if Path(runs).is_file():
         from lastword.cli.certify_table import certify_table
-        from lastword.trust.plain import PlainColumns
+        from lastword.trust.predictions import PlainColumns
 
         columns = PlainColumns(prediction, truth, confidence, rival, group, text)
         shares = delta or 0.05, error or 0.05

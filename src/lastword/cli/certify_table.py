@@ -7,7 +7,7 @@ import typer
 
 from lastword.cli.output import printable, say, write_lines
 from lastword.files.strict_json import to_json
-from lastword.trust.plain import (
+from lastword.trust.predictions import (
     PlainColumns,
     PlainFinding,
     certify_plain,

@@ -17,8 +17,8 @@ from lastword.cli.output import check_writable, grid, say, show
 from lastword.cli.progress import tracked, waiting
 from lastword.errors import InputError, TraceError, reason
 from lastword.files.cells import csv_line, inert_cell
-from lastword.files.shorten import counted
 from lastword.files.strict_json import from_json, to_json
+from lastword.files.wording import counted
 
 if TYPE_CHECKING:
     from lastword.decide.answer import Answers, QuestionAnswer
@@ -89,8 +89,8 @@ def decide(
         raise typer.BadParameter("give --text or --input, not both")
     if input is None and (output or column or id or encoding):
         raise typer.BadParameter("--output, --column, --id and --encoding go with --input")
-    from lastword.decide.file import read_questions
     from lastword.decide.questionnaire import prepare
+    from lastword.decide.questions_file import read_questions
 
     options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
     options = with_answers(options, [questions], probe, certificate, correction, reader, unlike)
@@ -100,10 +100,10 @@ def decide(
     if cluster is not None:
         if input is None or output is None:
             raise typer.BadParameter("--engine ray takes --input and --output: Parquet")
-        from lastword.engines.bulk import asked
+        from lastword.engines.bulk import prepare_bulk
 
         version = None if vllm is None else vllm.describe()
-        bulk = asked(loader(vllm), options, questionnaire, template, version)
+        bulk = prepare_bulk(loader(vllm), options, questionnaire, template, version)
         _on_ray(bulk, cluster, input, output, column, id)
         return
     open_model = partial(loader(vllm), options)

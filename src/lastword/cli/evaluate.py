@@ -16,9 +16,9 @@ from lastword.cli.progress import counting, waiting
 from lastword.cli.questions import read_questions
 from lastword.decide.options import DecideOptions
 from lastword.errors import ItemError
-from lastword.files.shorten import counted
 from lastword.files.strict_json import to_json
-from lastword.model.asked import require_there
+from lastword.files.wording import counted
+from lastword.model.digest import require_there
 from lastword.rule.theta import Theta
 from lastword.text.items import Blind, Recorded
 from lastword.text.tokens import Chat

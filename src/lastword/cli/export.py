@@ -27,7 +27,7 @@ def export(
     load: opt.Load = None,
 ) -> None:
     """Write a folder that transformers' pipeline("decision") loads, with the same answers."""
-    from lastword.decide.file import read_questions
+    from lastword.decide.questions_file import read_questions
     from lastword.integrations.decision_model import export_decision_model
 
     questionnaire = read_questions(questions)

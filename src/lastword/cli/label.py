@@ -13,7 +13,7 @@ from lastword.cli.model import load_options, quiet
 from lastword.cli.output import printable
 from lastword.cli.progress import waiting
 from lastword.cli.try_ import load_readers
-from lastword.tryout.named import Named
+from lastword.tryout.table_options import Named
 
 if TYPE_CHECKING:
     from lastword.decide.tracer import Tracer

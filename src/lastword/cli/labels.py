@@ -17,7 +17,7 @@ def labels(
     """Export the labels that a service received as a table for `lastword try`."""
     from lastword.errors import InputError
     from lastword.files.cells import csv_line
-    from lastword.files.shorten import counted
+    from lastword.files.wording import counted
     from lastword.files.writing import open_whole
     from lastword.service.ledger import labelled_rows
 

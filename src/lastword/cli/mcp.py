@@ -36,7 +36,7 @@ def mcp(
     load: opt.Load = None,
 ) -> None:
     """Give an agent your questions as tools, by the Model Context Protocol."""
-    from lastword.decide.file import read_questions
+    from lastword.decide.questions_file import read_questions
     from lastword.integrations.mcp import mcp_server
 
     options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)

@@ -128,7 +128,7 @@ def with_answers(
     unlike: float,
 ) -> DecideOptions:
     """Return the options with probes (also those in the questions file) and certificate."""
-    from lastword.decide.file import named_probes
+    from lastword.decide.questions_file import named_probes
 
     named = [path for file in questions for path in named_probes(file)]
     return replace(

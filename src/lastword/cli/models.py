@@ -7,7 +7,7 @@ import typer
 from lastword.cli import options as opt
 from lastword.cli.output import grid, show
 from lastword.files.strict_json import to_json
-from lastword.model.tested import FAMILIES
+from lastword.model.families import FAMILIES
 
 _AFTER = """\
 quantised: what was loaded here and held to dense weights, on random small checkpoints and the CPU;

@@ -12,7 +12,7 @@ from lastword.cli.output import printable, say
 from lastword.cli.progress import counting, waiting
 from lastword.errors import InputError
 from lastword.files.strict_json import to_json
-from lastword.tryout.named import Named
+from lastword.tryout.table_options import Named
 
 if TYPE_CHECKING:
     from lastword.model.encoder import Encoder

@@ -18,9 +18,9 @@ from lastword.errors import CheckpointError, InputError, ItemError, NonFiniteErr
 from lastword.model.weights.hub import HubFiles, download
 from lastword.records.decision import Decision
 from lastword.text.branch import Branch
+from lastword.text.chat_template import RENDERER, UnboundedError
 from lastword.text.items import Item
 from lastword.text.question import Choice, Predicate, Single
-from lastword.text.template import RENDERER, UnboundedError
 from lastword.text.tokens import Encoded, EncodedItem
 
 if TYPE_CHECKING:

@@ -182,7 +182,7 @@ class Tracer:
     @cached_property
     def digests(self) -> dict[str, str]:
         """Digests by part of the model: of its files, or of its tensors if it was in memory."""
-        from lastword.model.asked import digests
+        from lastword.model.digest import digests
 
         if "asked" in self.source or not isinstance(self.backend, Local):
             return digests(self.source)

@@ -69,7 +69,7 @@ class Bulk:
         return pa.schema([*fields, (ERROR, pa.string())])
 
 
-def asked(
+def prepare_bulk(
     load: "Callable[[DecideOptions], Decider]",
     model: DecideOptions,
     questions: dict[str, Question],

@@ -3,7 +3,7 @@
 import codecs
 
 from lastword.errors import InputError
-from lastword.files.shorten import shorten
+from lastword.files.wording import shorten
 
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _SAMPLE = 2**16  # bytes by which an encoding is guessed

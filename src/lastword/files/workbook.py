@@ -7,7 +7,7 @@ from typing import IO, Any
 from zipfile import BadZipFile, ZipFile
 
 from lastword.files.cells import cell_text, unique_names
-from lastword.files.shorten import counted
+from lastword.files.wording import counted
 
 _BYTES = 2**28  # of all parts, unpacked; a million rows of short texts take half of that
 _COLUMNS, _LINES = 1024, 2**20

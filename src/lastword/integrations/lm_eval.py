@@ -34,9 +34,9 @@ from lastword.decide.options import DecideOptions
 from lastword.decide.tracer import Tracer, sound
 from lastword.errors import InputError, ItemError
 from lastword.methods import entry, resolve
+from lastword.methods.by_function import by_tokens
 from lastword.methods.contract import Fitted, Method
 from lastword.methods.correction import Correction, Learning
-from lastword.methods.plain import by_tokens
 from lastword.model.options import refuse_unknown
 from lastword.rule.geometry import Scores
 from lastword.rule.theta import Theta

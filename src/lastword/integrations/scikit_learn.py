@@ -30,7 +30,7 @@ from lastword.text.prompt_template import Template
 from lastword.text.question import Choice, Option, Question, question_digest
 from lastword.trust.certificate import Certificate
 from lastword.trust.certificate import CertifiedProbe as Mark
-from lastword.trust.certify import Claim, judge
+from lastword.trust.claims import Claim, judge
 from lastword.trust.drift import LIKENESS, rounded
 from lastword.trust.evidence import Groups
 from lastword.trust.groups import FRACTION, SEED, fit_part, marks, numbers

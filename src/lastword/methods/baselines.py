@@ -12,8 +12,8 @@ import numpy as np
 from scipy.special import log_softmax
 
 from lastword.errors import InputError
+from lastword.methods.by_function import Plain
 from lastword.methods.contract import Aggregation, Facts, Needs
-from lastword.methods.plain import Plain
 from lastword.rule.geometry import decisive_layer
 from lastword.rule.theta import depth_of
 

@@ -13,8 +13,8 @@ equal.
 import numpy as np
 from scipy.special import log_softmax, logsumexp
 
+from lastword.methods.by_function import Plain
 from lastword.methods.contract import Evidence, Facts, Needs
-from lastword.methods.plain import Plain
 from lastword.rule.geometry import Scores
 
 

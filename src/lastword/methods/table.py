@@ -20,13 +20,13 @@ from lastword.methods.baselines import (
     self_consistent,
 )
 from lastword.methods.batch_calibrated import BatchCalibrated, Means, Running
+from lastword.methods.by_function import by_tokens
 from lastword.methods.contextual import contextual
 from lastword.methods.contract import AGGREGATIONS, Facts, Method
 from lastword.methods.correction import Correction, Scored
 from lastword.methods.delta import Extrapolation
 from lastword.methods.dola import Contrast, Plausible, premature_depths
 from lastword.methods.gated import TraceGated
-from lastword.methods.plain import by_tokens
 from lastword.methods.pmi import Pmi
 from lastword.methods.sled import Evolution
 from lastword.methods.trace import Trace

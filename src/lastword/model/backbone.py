@@ -33,7 +33,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 from transformers import PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from lastword.model.families import (
+from lastword.model.parts import (
     WINDOWS,
     Parts,
     context_length,

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from lastword.errors import InputError, NonFiniteError, TraceError, UnsupportedModelError
 from lastword.model.backbone import Backbone, Road, shrunk_windows
-from lastword.model.families import OWN_WINDOWS
+from lastword.model.parts import OWN_WINDOWS
 from lastword.model.prefixes import Prefixes
 from lastword.model.readout import Readout
 from lastword.text.branch import Branch

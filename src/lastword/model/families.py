@@ -1,124 +1,106 @@
-"""Names of the parts of a transformers model, found by conventions and checked at load.
+"""The model families that tests hold to what is said of them here (`lastword models`).
 
-The trunk is what `get_decoder()` gives, its blocks the module list of the config's length, the head
-what `get_output_embeddings()` gives. Only names that no convention tells stand in tables here.
+Other decoder-only models of transformers are tried too: the check at load decides for each.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
-import torch
-from torch import nn
-from transformers import PretrainedConfig, PreTrainedModel
-
-from lastword.errors import UnsupportedModelError
-from lastword.model.weights.layouts import AFTER_NORM, FINAL_NORMS
-
-# Lengths in a config past which a block sees less than everything before it.
-WINDOWS = ("sliding_window", "attention_chunk_size")
-# Model types whose window is inside their attention, where the check cannot shrink it.
-OWN_WINDOWS = ("gpt_neo",)
-# Names under which configs keep the longest sequence.
-CONTEXTS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "n_ctx")
+ALL = ("fp8", "int8", "nf4")
+LOADING = ("int8", "nf4")
 
 
 @dataclass(frozen=True)
-class Parts:
-    """The modules between which states are read.
+class Family:
+    """A model type, and what random small checkpoints of it showed on the CPU.
 
     Attributes:
-        trunk: The text decoder, from ids to the last hidden state.
-        blocks: Its transformer blocks, L of them.
-        after_norm: What the trunk does after the norm, before the head; often nothing.
+        model_type: `config.model_type` in transformers.
+        head: transformers' class whose forward is the readout rule, run as it stands.
+        road: `packed` where the check at load takes the packed forest, else `plain`.
+        rule: What that class does to states beside its norm and its head's weights.
+        wrapper: The multimodal wrapper's model type whose text model this is, if any.
+        tried: Quantisations that were loaded and held to dense weights: `fp8` and `mxfp4` as
+            stored, `int8` and `nf4` by `--load quantize`.
+        note: What its positions or attention need beyond the common rule.
     """
 
-    trunk: nn.Module
-    blocks: nn.ModuleList
-    norm: nn.Module | None
-    after_norm: nn.Module | None
+    model_type: str
+    head: str
+    road: str = "packed"
+    rule: str = ""
+    wrapper: str | None = None
+    tried: tuple[str, ...] = ALL
+    note: str = ""
 
 
-def locate(model: PreTrainedModel) -> Parts:
-    """Find trunk, blocks and final norm of a decoder-only language model.
-
-    Raises:
-        UnsupportedModelError: Encoder-decoder, no output head, or no blocks where they should be.
-    """
-    config = text_config(model.config)
-    if model.config.is_encoder_decoder:
-        raise _refuse(
-            model, "it is an encoder-decoder; lastword reads decoder-only language models"
-        )
-    if model.get_output_embeddings() is None:
-        raise _refuse(model, "it has no output head; load it as a causal language model")
-    trunk = model.get_decoder()
-    if trunk is model:  # Llama 4's language model does not know its base model by name
-        trunk = next((c for c in model.children() if c is not model.get_output_embeddings()), model)
-    blocks = [
-        m
-        for m in trunk.children()
-        if isinstance(m, nn.ModuleList) and len(m) == config.num_hidden_layers
-    ]
-    if len(blocks) != 1:
-        raise _refuse(model, f"{len(blocks)} lists of {config.num_hidden_layers} blocks were found")
-    norm, after_norm = (first_module(trunk, names) for names in (FINAL_NORMS, AFTER_NORM))
-    return Parts(trunk, blocks[0], norm, after_norm)
-
-
-def text_config(config: PretrainedConfig) -> Any:
-    """Return the text model's config; of a plain language model, its config."""
-    return config.get_text_config(decoder=True)
-
-
-def context_length(config: PretrainedConfig) -> int | None:
-    """Return the longest sequence that the model takes, in tokens; None if not in its config."""
-    text = text_config(config)
-    for name in CONTEXTS:
-        length = getattr(text, name, None)
-        if length is not None:
-            dynamic = [r for r in _ropes(text) if r.get("rope_type") == "dynamic"]
-            return int(length * max((r.get("factor") or 1.0 for r in dynamic), default=1.0))
-    return None
-
-
-def rope_class(config: PretrainedConfig, length: int) -> int:
-    """Return a length's class: those of one class may share a batch (method, section 2).
-
-    Longrope and dynamic scaling choose their frequencies by the longest position in the batch.
-    """
-    text = text_config(config)
-    for rope in _ropes(text):
-        if rope.get("rope_type") == "longrope":
-            original = rope.get("original_max_position_embeddings") or getattr(
-                text, "original_max_position_embeddings", text.max_position_embeddings
-            )
-            return int(length > original)
-        if rope.get("rope_type") == "dynamic" and length > text.max_position_embeddings:
-            return length
-    return 0
-
-
-def device_of(module: nn.Module) -> torch.device:
-    """Return where a module computes: where its weights are or, offloaded, are brought."""
-    hook: Any = getattr(module, "_hf_hook", None)  # accelerate's
-    for inner in getattr(hook, "hooks", (hook,)):
-        device = getattr(inner, "execution_device", None)
-        if device is not None:
-            return torch.device(device)
-    return next(module.parameters()).device
-
-
-def _ropes(text: Any) -> list[dict[str, Any]]:
-    rope = getattr(text, "rope_parameters", None) or {}
-    nested = [r for r in rope.values() if isinstance(r, dict) and "rope_type" in r]
-    return nested or [rope]
-
-
-def first_module(trunk: nn.Module, names: tuple[str, ...]) -> nn.Module | None:
-    """Return the trunk's first module of these names; None if it has none of them."""
-    modules = (getattr(trunk, name, None) for name in names)
-    return next((module for module in modules if isinstance(module, nn.Module)), None)
-
-
-def _refuse(model: PreTrainedModel, why: str) -> UnsupportedModelError:
-    return UnsupportedModelError(f"cannot read {type(model).__name__}: {why}")
+FAMILIES = (
+    Family("bloom", "BloomForCausalLM", "plain", tried=LOADING, note="ALiBi positions"),
+    Family("cohere", "CohereForCausalLM", rule="logits x logit_scale"),
+    Family("deepseek_v2", "DeepseekV2ForCausalLM", tried=("fp8",), note="MLA"),
+    Family("deepseek_v3", "DeepseekV3ForCausalLM", tried=("fp8",), note="MLA"),
+    Family(
+        "falcon",
+        "FalconForCausalLM",
+        tried=(),
+        note="no attention interface: takes the forest as a 4-D mask",
+    ),
+    Family(
+        "gemma2",
+        "Gemma2ForCausalLM",
+        rule="soft-capped logits",
+        note="sliding window in every second block",
+    ),
+    Family(
+        "gemma3_text",
+        "Gemma3ForCausalLM",
+        wrapper="gemma3",
+        note="sliding window in five of six blocks",
+    ),
+    Family("glm4", "Glm4ForCausalLM"),
+    Family("gpt2", "GPT2LMHeadModel", tried=LOADING, note="learned positions"),
+    Family("gpt_neo", "GPTNeoForCausalLM", "plain", tried=LOADING, note="local attention"),
+    Family("gpt_neox", "GPTNeoXForCausalLM"),
+    Family(
+        "gpt_oss",
+        "GptOssForCausalLM",
+        tried=("mxfp4", *LOADING),
+        note="attention sinks, sliding window in every second block",
+    ),
+    Family("granite", "GraniteForCausalLM", rule="logits / logits_scaling"),
+    Family("lfm2", "Lfm2ForCausalLM", "plain", note="convolutions: I(M) must be given"),
+    Family(
+        "llama", "LlamaForCausalLM", note="dynamic rope: a sequence past the context runs alone"
+    ),
+    Family(
+        "llama4_text",
+        "Llama4ForCausalLM",
+        "plain",
+        wrapper="llama4",
+        tried=LOADING,
+        note="chunked attention",
+    ),
+    Family("mamba", "MambaForCausalLM", "plain", tried=(), note="state space: I(M) must be given"),
+    Family("ministral3", "Ministral3ForCausalLM", wrapper="mistral3"),
+    Family(
+        "mistral", "MistralForCausalLM", wrapper="mistral3", note="with and without sliding window"
+    ),
+    Family("mixtral", "MixtralForCausalLM"),
+    Family("olmo2", "Olmo2ForCausalLM"),
+    Family(
+        "opt",
+        "OPTForCausalLM",
+        rule="project_out, where embeddings are narrower",
+        note="learned positions",
+    ),
+    Family("phi", "PhiForCausalLM", rule="bias"),
+    Family(
+        "phi3",
+        "Phi3ForCausalLM",
+        note="longrope: sequences on either side of the boundary run apart",
+    ),
+    Family("qwen2", "Qwen2ForCausalLM"),
+    Family("qwen3", "Qwen3ForCausalLM"),
+    Family("qwen3_moe", "Qwen3MoeForCausalLM"),
+    Family("smollm3", "SmolLM3ForCausalLM"),
+    Family("stablelm", "StableLmForCausalLM"),
+)

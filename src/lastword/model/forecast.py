@@ -14,9 +14,9 @@ from transformers import AutoConfig
 
 from lastword.errors import TraceError
 from lastword.model import embedded, gguf, memory, quantisation
-from lastword.model.families import text_config
 from lastword.model.loading import device_of, dtype_of, parts_of, stored_dtype
 from lastword.model.options import LoadOptions
+from lastword.model.parts import text_config
 from lastword.model.weights import hub
 from lastword.model.weights.checkpoint import Checkpoint, SafetensorsCheckpoint, open_local
 from lastword.model.weights.gguf import GgufCheckpoint

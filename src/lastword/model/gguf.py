@@ -19,7 +19,7 @@ import torch
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from lastword.errors import CheckpointError, ModelError, UnsupportedModelError
-from lastword.files.shorten import counted
+from lastword.files.wording import counted
 from lastword.model import named
 from lastword.model.options import LoadOptions
 from lastword.model.splitters import require_merges, settle_splitter

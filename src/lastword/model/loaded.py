@@ -6,7 +6,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from lastword.model import embedded
-from lastword.model.asked import asked
+from lastword.model.digest import load_digest
 from lastword.model.options import LoadOptions
 from lastword.text.tokens import Tokenizer
 
@@ -29,5 +29,5 @@ class Loaded:
 def carried(options: LoadOptions) -> Loaded:
     """Load an embedded model."""
     assert options.embedded is not None
-    source = options.names(options.name) | {"asked": asked(options)}
+    source = options.names(options.name) | {"asked": load_digest(options)}
     return Loaded(*embedded.load(options.embedded), source)

@@ -36,12 +36,12 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from lastword.errors import ModelError, TraceError, UnsupportedModelError
-from lastword.files.shorten import counted, shorten
+from lastword.files.wording import counted, shorten
 from lastword.model import dequantised, embedded, gguf, memory, quantisation
-from lastword.model.asked import asked
-from lastword.model.families import text_config
+from lastword.model.digest import load_digest
 from lastword.model.loaded import Loaded, carried
 from lastword.model.options import LoadOptions
+from lastword.model.parts import text_config
 from lastword.model.weights import hub
 from lastword.model.weights.adapter import (
     BASE,
@@ -60,8 +60,8 @@ from lastword.model.weights.checkpoint import (
 from lastword.model.weights.gguf import GgufCheckpoint, open_file
 from lastword.model.weights.invariant import Factors, model_invariant, read_invariant
 from lastword.rule.theta import Theta
+from lastword.text.chat_template import require_bounded
 from lastword.text.normaliser import require_steady, require_whole_maps, require_whole_model
-from lastword.text.template import require_bounded
 from lastword.text.tokens import Tokenizer, as_errors
 
 _log = logging.getLogger("lastword")
@@ -124,7 +124,7 @@ def load(options: LoadOptions) -> Loaded:
     if options.embedded is not None:
         return carried(options)
     loaded = _load(options)
-    return replace(loaded, source=loaded.source | {"asked": asked(options)})
+    return replace(loaded, source=loaded.source | {"asked": load_digest(options)})
 
 
 def _load(options: LoadOptions) -> Loaded:

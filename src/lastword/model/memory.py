@@ -16,8 +16,8 @@ import torch
 
 from lastword.errors import TooLargeError
 from lastword.model.backend import default_batch_tokens, token_bytes
-from lastword.model.families import text_config
 from lastword.model.options import Quantize
+from lastword.model.parts import text_config
 from lastword.model.reading import TILE_LOGITS, TILE_LOGITS_CUDA
 from lastword.model.weights.checkpoint import Checkpoint, SafetensorsCheckpoint, TensorInfo
 from lastword.model.weights.gguf import GgufCheckpoint

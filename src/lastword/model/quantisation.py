@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from lastword.errors import ModelError
-from lastword.model.families import text_config
 from lastword.model.options import Quantize
+from lastword.model.parts import text_config
 
 # What transformers needs to load each method: module names, and what pip calls them.
 PACKAGES: dict[str, dict[str, str]] = {

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from lastword.model.families import Parts, device_of
 from lastword.model.options import HeadDtype
+from lastword.model.parts import Parts, device_of
 from lastword.model.reading import Reading, States, read, read_stacked, tile_rows
 from lastword.rule.tile import Logits, TokenScorer
 

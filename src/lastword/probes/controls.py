@@ -16,12 +16,12 @@ from lastword.errors import InputError
 from lastword.probes.logit import best_penalty, centred, root_mean_square
 from lastword.probes.trajectory import PENALTIES, Options, feature_places, features_from, padded
 from lastword.records.cells import Cell, column, mean
-from lastword.records.columns import Lists, Matrices, PerItem, Places
 from lastword.records.metrics import fixed_and_broken, mc1_by_depth, mc1_rows
+from lastword.records.ragged import Lists, Matrices, PerItem, Places
 from lastword.trust.crossfit import deal_folds
 from lastword.trust.evidence import GroupEvidence
-from lastword.trust.grouping import Groups, groups_at
 from lastword.trust.paired import mcnemar
+from lastword.trust.record_groups import Groups, groups_at
 
 ALPHA = 0.05
 DRAWS = 4000

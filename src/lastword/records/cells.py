@@ -16,8 +16,7 @@ from jaxtyping import Float
 from scipy.special import softmax
 
 from lastword.errors import RecordError
-from lastword.files.shorten import counted
-from lastword.records.columns import Lists, PerItem, Places
+from lastword.files.wording import counted
 from lastword.records.metrics import (
     PAIR_ENDS,
     Reliability,
@@ -28,6 +27,7 @@ from lastword.records.metrics import (
     pair_accuracy,
     reliability,
 )
+from lastword.records.ragged import Lists, PerItem, Places
 from lastword.rule.operators import OPERATORS
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
-from lastword.records.figure_parts import Role
+from lastword.records.marks import Role
 
 _ROLES: tuple[Role, ...] = ("corrected", "base", "mix")
 _WIDTH, _HEIGHT = 460, 300

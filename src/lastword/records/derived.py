@@ -12,7 +12,7 @@ import numpy as np
 
 from lastword.errors import RecordError
 from lastword.records.cells import Cell
-from lastword.records.columns import Lists, Matrices, Places
+from lastword.records.ragged import Lists, Matrices, Places
 from lastword.rule.theta import Theta
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from lastword.records.figure_parts import LOOKS
+from lastword.records.marks import LOOKS
 from lastword.version import __version__
 
 ASSETS = Path(__file__).parent / "assets"  # shared by every page

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 
-from lastword.files.shorten import counted, shorten
+from lastword.files.wording import counted, shorten
 from lastword.rule.answer import Answer, Gate
 from lastword.rule.theta import Theta
 

@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 
 from lastword.files.folder import Folder, locate
+from lastword.records.columns import COLUMNS
 from lastword.records.info import RunInfo, read_runs, run_name
 from lastword.records.parts import part_files, read_part
-from lastword.records.schema import COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,7 +74,7 @@ def _matrices(column: pa.ListArray) -> list[np.ndarray | None]:
 def load_records(path: str | Folder) -> "pd.DataFrame":
     """Return every record at or under a path, in the benchmark's order, one row per item.
 
-    The columns are `run`, `model` and `template`, then `lastword.records.schema.COLUMNS`. `run` is
+    The columns are `run`, `model` and `template`, then `lastword.records.columns.COLUMNS`. `run` is
     the folder of the run relative to the path (`first` for `first/MODEL/BENCHMARK`, empty for the
     path itself); it distinguishes runs of one model on one benchmark. `trajectory` and
     `blind_trajectory` are arrays [candidates, depths], other lists of numbers arrays [candidates],

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lastword.records.explanation import GATE_NAMES, explain, gist
-from lastword.records.figure_parts import Band, Rule
+from lastword.records.marks import Band, Rule
 from lastword.records.portrait import Portrait, letter, portrait
 from lastword.records.record import Record
 from lastword.rule.answer import Gate

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from lastword.errors import InputError
-from lastword.records.columns import Lists, PerItem, Places
+from lastword.records.ragged import Lists, PerItem, Places
 
 CALIBRATION_BINS = 15
 PAIR_ENDS = ("/a", "/b")  # suffixes of the ids of a pair's items

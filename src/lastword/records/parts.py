@@ -19,9 +19,9 @@ from upath import UPath
 
 from lastword.errors import RecordError
 from lastword.files.folder import Folder, failures, locate, reason
+from lastword.records.columns import ALL_COLUMNS, COLUMNS, STATES, to_table
 from lastword.records.info import read_run, read_runs
 from lastword.records.record import Row
-from lastword.records.schema import ALL_COLUMNS, COLUMNS, STATES, to_table
 
 _PART = re.compile(r"part-(\d{5,})\.parquet")
 _SHARD = re.compile(r"shard-\d+-of-\d+")

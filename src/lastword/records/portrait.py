@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import softmax
 
-from lastword.files.shorten import shorten
-from lastword.records.figure_parts import Role
+from lastword.files.wording import shorten
+from lastword.records.marks import Role
 from lastword.rule.answer import Answer
 from lastword.rule.theta import Theta
 

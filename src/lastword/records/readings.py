@@ -14,8 +14,8 @@ from scipy.special import log_softmax
 
 from lastword.errors import RecordError
 from lastword.records.cells import SLICE, Cell, column
-from lastword.records.columns import Lists, Matrices, PerItem, Places
 from lastword.records.metrics import mc1_rows, mc2_rows
+from lastword.records.ragged import Lists, Matrices, PerItem, Places
 from lastword.rule import geometry
 from lastword.rule.operators import OPERATORS
 from lastword.rule.theta import Theta

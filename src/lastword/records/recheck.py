@@ -13,8 +13,8 @@ import numpy as np
 
 from lastword.errors import RecordError
 from lastword.records.cells import Cell, column
-from lastword.records.columns import Lists, Matrices
 from lastword.records.metrics import mc1_rows
+from lastword.records.ragged import Lists, Matrices
 from lastword.records.readings import NAMES, Readings, read
 from lastword.records.variant import Variant, decide
 from lastword.rule.theta import Theta

@@ -15,12 +15,12 @@ from jaxtyping import Int
 
 from lastword.files.folder import Folder
 from lastword.records.cells import COUNT_COLUMNS, SLICE, Cell
-from lastword.records.columns import Places
+from lastword.records.columns import ALL_COLUMNS, COLUMNS, STATES, to_table
 from lastword.records.frame import to_columns, to_frame
 from lastword.records.info import RunInfo, read_runs
 from lastword.records.parts import part_files, read_part
+from lastword.records.ragged import Places
 from lastword.records.record import Row
-from lastword.records.schema import ALL_COLUMNS, COLUMNS, STATES, to_table
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeVar
 from scipy.special import softmax
 
 from lastword.errors import ItemError
-from lastword.files.shorten import shorten
 from lastword.files.strict_json import strict
+from lastword.files.wording import shorten
 from lastword.rule.geometry import Columns, Inputs, Scores, tied_first
 
 # These fields explain TRACE's decision; they are cleared if other scores decide.

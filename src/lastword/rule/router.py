@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from lastword.rule.answer import Form, Gate, Regime
 from lastword.rule.geometry import Columns, Scores, Trajectory, effective_dimension, tied_first
 from lastword.rule.operators import OPERATORS, OperatorScores, Step
-from lastword.rule.operators.correction import unread
+from lastword.rule.operators.step import unread
 from lastword.rule.theta import Theta
 
 T = TypeVar("T")

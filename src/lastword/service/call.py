@@ -14,7 +14,7 @@ from lastword.text.items import Item
 from lastword.text.tokens import EncodedItem
 
 if TYPE_CHECKING:
-    from lastword.service.correction import Corrector
+    from lastword.service.corrector import Corrector
     from lastword.service.running import Service
 
 JSON = "application/json"

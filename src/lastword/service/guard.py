@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lastword.service.coding import decoded
-from lastword.service.correction import late
+from lastword.service.content_coding import decoded
+from lastword.service.corrector import late
 from lastword.service.dialect import Paths
 from lastword.service.refusal import Refusal
 from lastword.service.traffic import Traffic

@@ -4,9 +4,9 @@ import time
 from dataclasses import asdict
 
 from lastword.decide.decider import Decider
-from lastword.decide.file import read_questions
+from lastword.decide.questions_file import read_questions
 from lastword.decide.templates import template_of
-from lastword.service.correction import Corrector
+from lastword.service.corrector import Corrector
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
 from lastword.service.settings import Settings

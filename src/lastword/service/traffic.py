@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
-from lastword.service.correction import LONG
+from lastword.service.corrector import LONG
 from lastword.service.metrics import Metrics
 from lastword.service.refusal import Refusal
 

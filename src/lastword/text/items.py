@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from lastword.errors import InputError, ItemError
 from lastword.files.cells import text_fault, unique_names
-from lastword.files.shorten import counted, shorten
+from lastword.files.wording import counted, shorten
 from lastword.text.messages import Message, read_messages
 
 # What is read of an item with its question left out: depth L, every depth and T, or nothing.

@@ -8,7 +8,7 @@ from typing import Any
 
 from lastword.errors import InputError
 from lastword.files.cells import text_fault
-from lastword.files.shorten import counted
+from lastword.files.wording import counted
 
 Value = str | bool
 

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from lastword.errors import InputError, ItemError, ModelError, TraceError, UntrainedError
 from lastword.files.cells import text_fault
-from lastword.files.shorten import shorten
+from lastword.files.wording import shorten
 from lastword.rule.theta import Theta
 from lastword.text.branch import Branch
 from lastword.text.items import Item
@@ -217,7 +217,7 @@ def templated(messages: Sequence[Message], tokenizer: Tokenizer, chat: Chat | No
     chat = chat or Chat()
     if chat.system is not None and messages[0].role != "system":
         messages = [Message("system", chat.system), *messages]
-    from lastword.text.template import written  # a process, for those who need it
+    from lastword.text.chat_template import written  # a process, for those who need it
 
     parts = _takes_parts(tokenizer, chat)
     return written(as_dicts(messages), tokenizer, _THINKING_OFF, day=chat.date, parts=parts)
@@ -229,7 +229,7 @@ def _takes_parts(tokenizer: Tokenizer, chat: Chat) -> bool:
     if key not in _PARTS:
         _PARTS[key] = _try_parts(tokenizer, chat)
         if _DATED in str(tokenizer.chat_template) and chat.date is None:
-            from lastword.text.template import today
+            from lastword.text.chat_template import today
 
             _log.warning(
                 "the chat template writes a date (%s): this run takes %s; --load date=%s (Chat's "
@@ -253,7 +253,7 @@ def _try_parts(tokenizer: Tokenizer, chat: Chat) -> bool:
 
 def _lost(tokenizer: Tokenizer, chat: Chat, parts: bool) -> str:
     """Return what a template does to a text or to the system message; empty if it writes both."""
-    from lastword.text.template import written
+    from lastword.text.chat_template import written
 
     system = [] if chat.system is None else [Message("system", chat.system)]
     for probe in _PROBES:
@@ -322,7 +322,7 @@ def describe_chat(tokenizer: Tokenizer, chat: Chat) -> dict[str, Any]:
     digest = hashlib.sha256(template.encode()).hexdigest()[:16]
     described = {"system": chat.system, "template": digest, "thinking": thinking}
     if _DATED in template:
-        from lastword.text.template import today
+        from lastword.text.chat_template import today
 
         described["date"] = chat.date or today()
     return described

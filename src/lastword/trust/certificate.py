@@ -20,7 +20,7 @@ from lastword.records.decision import Decision
 from lastword.rule.geometry import Scores, margin
 from lastword.rule.theta import Theta
 from lastword.trust.calibration import Calibration, calibrate
-from lastword.trust.certify import Finding, PolicyTrial, best_of, gain_over
+from lastword.trust.claims import Finding, PolicyTrial, best_of, gain_over
 from lastword.trust.evidence import GroupEvidence
 from lastword.trust.objective import Gains
 from lastword.trust.policy import BATCH, Policy, family, is_probe

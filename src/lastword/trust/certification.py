@@ -12,20 +12,19 @@ from lastword.errors import InputError, RecordError
 from lastword.files.folder import Folder
 from lastword.files.rows import read_objects
 from lastword.records.cells import Cell, confidence
-from lastword.records.columns import Lists, PerItem
 from lastword.records.info import RunInfo, find_cells, read_run
 from lastword.records.parts import missing_places
+from lastword.records.ragged import Lists, PerItem
 from lastword.records.recheck import recheck
 from lastword.records.stored import read_cells
 from lastword.rule.geometry import Scores, margins
 from lastword.text.prompt_template import template_name
 from lastword.trust.certificate import Baseline, Certificate, CertifiedProbe, Counts, Subject
-from lastword.trust.certify import Beside, Finding, certify, gain_over
-from lastword.trust.choice import Means, allowed, answers, beside, means, resolved, shown
+from lastword.trust.claims import Beside, Finding, certify, gain_over
 from lastword.trust.drift import LIKENESS, rounded, statistics
 from lastword.trust.evidence import GroupEvidence
-from lastword.trust.grouping import groups
 from lastword.trust.labelled import Labelled
+from lastword.trust.other_methods import Means, allowed, answers, beside, means, resolved, shown
 from lastword.trust.policy import (
     BATCH,
     CERTIFIABLE,
@@ -36,6 +35,7 @@ from lastword.trust.policy import (
     ScalarOperator,
     scalar_operator,
 )
+from lastword.trust.record_groups import groups
 from lastword.trust.terms import Terms
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import bdtr
 
-from lastword.records.columns import PerItem
 from lastword.records.metrics import fixed_and_broken
-from lastword.trust.grouping import Groups
+from lastword.records.ragged import PerItem
+from lastword.trust.record_groups import Groups
 
 Values = Float[np.ndarray, " values"]
 

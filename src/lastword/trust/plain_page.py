@@ -8,7 +8,7 @@ from markupsafe import Markup
 from lastword.files.writing import write_text
 from lastword.records.chart import line_chart
 from lastword.records.document import document
-from lastword.trust.plain import PlainFinding
+from lastword.trust.predictions import PlainFinding
 
 _ASSETS = Path(__file__).parent / "assets"
 

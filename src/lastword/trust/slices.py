@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lastword.trust.certify import Finding
+from lastword.trust.claims import Finding
 from lastword.trust.evidence import Groups, Which, group_means
 from lastword.trust.labelled import Labelled
 from lastword.trust.testing import at_least, holm, upper_bound

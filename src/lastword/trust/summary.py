@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from lastword.trust.certify import Beside, Finding, PolicyTrial
+from lastword.trust.claims import Beside, Finding, PolicyTrial
 from lastword.trust.deferral import Deferral
 from lastword.trust.policy import GATED, TRACE, Policy
 from lastword.trust.slices import Slice

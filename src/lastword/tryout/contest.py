@@ -50,9 +50,9 @@ from lastword.text.prompt_template import Template, template_name
 from lastword.text.question import Choice, question_digest
 from lastword.trust.certificate import CertifiedProbe as Mark
 from lastword.trust.crossfit import Folds, cross_fit, random_folds
-from lastword.trust.grouping import Groups
 from lastword.trust.groups import FRACTION, SEED, fit_part
 from lastword.trust.objective import Objective
+from lastword.trust.record_groups import Groups
 
 if TYPE_CHECKING:
     from sklearn.model_selection import GridSearchCV

@@ -14,12 +14,12 @@ from lastword.records.cells import Cell
 from lastword.records.derived import derive, facts_of
 from lastword.records.metrics import mc1
 from lastword.trust.certification import Outcome, Sample
-from lastword.trust.certify import needed
+from lastword.trust.claims import needed
 from lastword.trust.evidence import GroupEvidence, group_means
-from lastword.trust.grouping import Groups, groups
 from lastword.trust.objective import ACCURACY, Objective
 from lastword.trust.paired import paired
 from lastword.trust.policy import CERTIFIABLE, TRACE, is_probe
+from lastword.trust.record_groups import Groups, groups
 from lastword.trust.slices import found_at_least
 from lastword.trust.summary import in_words
 from lastword.trust.terms import Terms

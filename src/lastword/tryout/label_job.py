@@ -26,7 +26,6 @@ from lastword.tryout.ahead import ReadAhead
 from lastword.tryout.journal import FILE, Journal, text_digest
 from lastword.tryout.labelling import Labelling
 from lastword.tryout.labels import Labels, Row, question_of, read_labels, read_texts
-from lastword.tryout.named import Named
 from lastword.tryout.page import FILE as PAGE
 from lastword.tryout.run import PEERS, TryJob, ready, template_for
 from lastword.tryout.second_round import (
@@ -40,6 +39,7 @@ from lastword.tryout.second_round import (
     read_second_round,
     write_rows,
 )
+from lastword.tryout.table_options import Named
 from lastword.tryout.verdict import Verdict
 
 POOL = 500  # maximum number of texts that are read for the second round

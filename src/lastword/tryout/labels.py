@@ -18,13 +18,13 @@ from lastword.files.annotated import annotated_rows
 from lastword.files.cells import cell_text, spelling, text_fault, unique_names
 from lastword.files.delimited import SEPARATORS
 from lastword.files.rows import id_column, read_rows, require_rows
-from lastword.files.shorten import counted
+from lastword.files.wording import counted
 from lastword.text.items import Item, rows_of
 from lastword.text.prompt_template import Template
 from lastword.text.question import MOST_CHOICES, Choice, Option
 from lastword.trust.groups import marks, numbers
 from lastword.tryout.copies import near_copies
-from lastword.tryout.named import Named
+from lastword.tryout.table_options import Named
 
 Row = Mapping[str, Any]
 

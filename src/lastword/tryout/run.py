@@ -10,8 +10,8 @@ import numpy as np
 
 from lastword.decide.batch import Scope
 from lastword.decide.decider import Decider, read_states
-from lastword.decide.file import write_questions
 from lastword.decide.item import candidates_of, item_of
+from lastword.decide.questions_file import write_questions
 from lastword.decide.templates import CHAT, DEFAULT, TEMPLATES, template_of
 from lastword.errors import InputError, ItemError
 from lastword.files.annotated import Format
@@ -28,21 +28,21 @@ from lastword.text.prompt_template import Template
 from lastword.text.question import question_digest
 from lastword.text.tokens import EncodedItem
 from lastword.trust.certification import Outcome, Sample, outcome, sample_of
-from lastword.trust.certify import Beside, claims
-from lastword.trust.certify import judge as judge_claims
-from lastword.trust.choice import beside
+from lastword.trust.claims import Beside, claims
+from lastword.trust.claims import judge as judge_claims
 from lastword.trust.objective import ACCURACY, Objective, objective_from
+from lastword.trust.other_methods import beside
 from lastword.trust.policy import CERTIFIABLE, Promise, is_probe
 from lastword.trust.terms import Terms
 from lastword.tryout.answers import answer, describe
 from lastword.tryout.contest import Contest, Material, fitting, hold, policy_of
 from lastword.tryout.judge import judge
 from lastword.tryout.labels import Labels, read_labels
-from lastword.tryout.named import Named
 from lastword.tryout.page import write_page
 from lastword.tryout.prompts import BUDGET, Race, file_of, race
 from lastword.tryout.second_round import begin
 from lastword.tryout.sets import Sets, check_level, prediction_sets
+from lastword.tryout.table_options import Named
 from lastword.tryout.verdict import FILE, Verdict
 from lastword.tryout.words import advise
 

@@ -24,14 +24,14 @@ from lastword.errors import InputError
 from lastword.files.annotated import Format, annotation_file, read_annotated
 from lastword.files.cells import cell_text
 from lastword.files.rows import read_objects
-from lastword.files.shorten import counted
 from lastword.files.strict_json import from_json, to_json
+from lastword.files.wording import counted
 from lastword.files.writing import write_text
 from lastword.model.encoder import Encoder
 from lastword.probes.probe import SUFFIX, Probe
 from lastword.text.question import question_digest
 from lastword.trust.certificate import Certificate, CertifiedProbe
-from lastword.trust.certify import Finding, PolicyTrial
+from lastword.trust.claims import Finding, PolicyTrial
 from lastword.trust.drift import LIKENESS, rounded
 from lastword.trust.evidence import GroupEvidence
 from lastword.trust.groups import SEED
@@ -39,7 +39,7 @@ from lastword.trust.policy import Promise, family
 from lastword.trust.second_round import FIRST, LEAST_POOL, ROWS, DrawnRows, chance_of_proof, deal
 from lastword.trust.terms import Terms
 from lastword.tryout.labels import Labels, read_labels, texts_of, without_labels
-from lastword.tryout.named import Named
+from lastword.tryout.table_options import Named
 
 if TYPE_CHECKING:
     from lastword.decide.tracer import Tracer

@@ -7,7 +7,7 @@ import numpy as np
 
 from lastword.decide.decision_prompt import DecisionPrompt
 from lastword.decide.templates import TEMPLATES
-from lastword.files.shorten import counted, percent
+from lastword.files.wording import counted, percent
 from lastword.probes.trajectory import TrajectoryProbe
 from lastword.trust.objective import ACCURACY
 from lastword.trust.policy import CERTIFIABLE, is_probe

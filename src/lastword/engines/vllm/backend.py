@@ -23,10 +23,10 @@ from lastword.engines.vllm.process import Process, SideLostError
 from lastword.engines.vllm.settings import HOOKS_VERSION, VllmSettings
 from lastword.errors import ElsewhereError, ModelError
 from lastword.model import loading
-from lastword.model.asked import asked
 from lastword.model.backend import MOST_BATCH_TOKENS, Local, Pooled, Profile, default_batch_tokens
-from lastword.model.families import context_length, text_config
+from lastword.model.digest import load_digest
 from lastword.model.options import LoadOptions
+from lastword.model.parts import context_length, text_config
 from lastword.model.reading import Reading, States
 from lastword.rule.theta import Theta
 from lastword.rule.tile import TokenScorer
@@ -91,7 +91,7 @@ class Vllm:
             **{"revision": checkpoint.revision, "quantisation": self.facts["quantisation"]},
             **checkpoint.source,
             **{"dtype": self.facts["dtype"], "device": self.facts["device"]},
-            **{"asked": asked(options), "engine": engine},
+            **{"asked": load_digest(options), "engine": engine},
         }
 
     @property

@@ -11,8 +11,8 @@ from transformers import AutoConfig
 from lastword.engines.vllm.settings import VllmSettings
 from lastword.errors import InputError
 from lastword.model import gguf, loading, memory
-from lastword.model.families import context_length
 from lastword.model.options import LoadOptions
+from lastword.model.parts import context_length
 from lastword.model.weights.invariant import Factors, read_invariant
 from lastword.rule.theta import Theta
 from lastword.text.tokens import Tokenizer

@@ -15,7 +15,7 @@ from lastword.records.metrics import fixed_and_broken
 from lastword.records.record import Record
 from lastword.rule.geometry import margin
 from lastword.text.items import Item
-from lastword.trust.certify import Finding, certify
+from lastword.trust.claims import Finding, certify
 from lastword.trust.groups import marks, numbers
 from lastword.trust.labelled import Labelled
 from lastword.trust.policy import scalar_operator

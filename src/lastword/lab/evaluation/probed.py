@@ -20,10 +20,10 @@ from lastword.errors import RecordError
 from lastword.probes.state import LEAST, POOLINGS, StateFit, States, fit_state, kept
 from lastword.probes.words import bag_of_words
 from lastword.records.cells import Cell
-from lastword.records.columns import Places
-from lastword.records.schema import STATES
+from lastword.records.columns import STATES
+from lastword.records.ragged import Places
 from lastword.trust.crossfit import Folds, cross_fit, deal_folds
-from lastword.trust.grouping import Groups, groups_at
+from lastword.trust.record_groups import Groups, groups_at
 
 PROBE, LAST, WORDS = "probe", "probe-last", "words"
 PROBES: Mapping[str, str] = {

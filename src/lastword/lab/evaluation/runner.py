@@ -21,9 +21,10 @@ from lastword.files.folder import Folder
 from lastword.files.strict_json import strict
 from lastword.lab.evaluation.ahead import Ahead
 from lastword.lab.evaluation.work import Extent, Work
-from lastword.model.asked import asked
+from lastword.model.digest import load_digest
 from lastword.model.options import LoadOptions
 from lastword.model.weights.identity import model_name
+from lastword.records.columns import STATES
 from lastword.records.info import (
     RUN_FILE,
     RunInfo,
@@ -36,7 +37,6 @@ from lastword.records.info import (
 from lastword.records.parts import serialise
 from lastword.records.record import Place, Row, failure
 from lastword.records.run import Run
-from lastword.records.schema import STATES
 from lastword.text.items import Item
 from lastword.text.prompt_template import template_name
 
@@ -152,7 +152,7 @@ def finished(
     info = read_run(cell)
     settings = {"record": None, "states": None} | _settings(work) | {"engine": engine}
     same = not differences({name: info.get(name) for name in settings}, settings)
-    if not same or info.get("asked") is None or info["asked"] != asked(options):
+    if not same or info.get("asked") is None or info["asked"] != load_digest(options):
         return None
     run = Run(cell, info, extent.shard)
     if run.look() or not run.whole:

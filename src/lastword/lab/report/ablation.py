@@ -16,7 +16,7 @@ from jaxtyping import Float
 from lastword.lab.report.figures import numbers, side_by_side
 from lastword.lab.report.table import Marked, Table, Value
 from lastword.records.cells import mean, mean_known
-from lastword.records.figure_parts import Bars, Figure, Line, Mark, Note, Panel, Rule
+from lastword.records.marks import Bars, Figure, Line, Mark, Note, Panel, Rule
 from lastword.records.readings import OVERRIDING, Readings
 from lastword.records.variant import Variant, decide, operators_of
 from lastword.rule.theta import Theta

@@ -26,8 +26,8 @@ from lastword.lab.report.page import CellReport, render
 from lastword.lab.report.table import Table, write_table
 from lastword.probes.controls import controls
 from lastword.records.cells import Cell, summarise
-from lastword.records.figure_parts import Diagram, Figure
 from lastword.records.info import one_theta, read_runs
+from lastword.records.marks import Diagram, Figure
 from lastword.records.readings import read
 from lastword.records.record import Record
 from lastword.records.stored import read_cells

@@ -20,12 +20,12 @@ from lastword.lab.evaluation.probed import FOLDS, LAST, MOST, PROBE, PROBES, WOR
 from lastword.lab.report.table import Table, Value, columns
 from lastword.probes.controls import controls
 from lastword.records.cells import Cell, mean, mean_known
-from lastword.records.columns import Lists, PerItem
 from lastword.records.derived import derive, fitted_methods
 from lastword.records.info import find_cells, read_run
 from lastword.records.metrics import mc1_rows, mc2_rows, mc3_rows, of_items
-from lastword.trust.grouping import Groups, changed_groups
+from lastword.records.ragged import Lists, PerItem
 from lastword.trust.paired import paired
+from lastword.trust.record_groups import Groups, changed_groups
 from lastword.trust.testing import holm
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from lastword.errors import RecordError
 from lastword.lab.report.figures import model_name, side_by_side
 from lastword.lab.report.table import Table
 from lastword.records.cells import mean_known
-from lastword.records.figure_parts import Bars, Figure, Panel
+from lastword.records.marks import Bars, Figure, Panel
 
 # Names of the bench's contenders.
 PLAIN, PACKED, STAGED = "plain base", "ours, base only", "ours, staged"

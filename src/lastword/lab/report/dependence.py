@@ -21,9 +21,9 @@ from lastword.lab.report.figures import (
 )
 from lastword.lab.report.table import Table, Value
 from lastword.records.cells import Cell, mean
-from lastword.records.columns import Lists, Matrices, PerItem, Places
-from lastword.records.figure_parts import Bars, Figure, Line, Panel, Rule
+from lastword.records.marks import Bars, Figure, Line, Panel, Rule
 from lastword.records.metrics import mc1_by_depth
+from lastword.records.ragged import Lists, Matrices, PerItem, Places
 from lastword.records.readings import NAMES, OVERRIDING, Readings, read
 from lastword.records.variant import Variant, decide
 from lastword.rule.theta import Theta

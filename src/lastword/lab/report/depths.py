@@ -15,7 +15,7 @@ from lastword.lab.report.dependence import by_depth
 from lastword.lab.report.figures import MOST_DRAWN, left_to_the_table, model_name
 from lastword.lab.report.table import Table, Value
 from lastword.records.cells import Cell, column, mean
-from lastword.records.figure_parts import Figure, Line, Panel, Role, Rule
+from lastword.records.marks import Figure, Line, Panel, Role, Rule
 from lastword.trust.paired import folded
 
 MODEL = "the model"

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.ticker import LogFormatter, StrMethodFormatter
 
-from lastword.records import figure_parts as parts
-from lastword.records.figure_parts import LOOKS, Diagram, Figure, Panel
+from lastword.records import marks as parts
+from lastword.records.marks import LOOKS, Diagram, Figure, Panel
 
 FORMATS = ("pdf", "svg", "png")
 _PANEL_INCHES = (3.4, 2.6)

@@ -13,12 +13,12 @@ from jaxtyping import Bool
 from scipy.special import softmax
 
 from lastword.errors import RecordError
-from lastword.files.shorten import counted
+from lastword.files.wording import counted
 from lastword.lab.report.table import Table
 from lastword.records.cells import Cell, column
-from lastword.records.columns import Lists, PerItem, Places
 from lastword.records.explanation import gate_lines
-from lastword.records.figure_parts import (
+from lastword.records.item_view import band
+from lastword.records.marks import (
     Arrow,
     Bars,
     Box,
@@ -34,8 +34,8 @@ from lastword.records.figure_parts import (
     Role,
     Rule,
 )
-from lastword.records.item_view import band
 from lastword.records.portrait import Candidate, Portrait, portrait, short
+from lastword.records.ragged import Lists, PerItem, Places
 from lastword.records.record import Record
 from lastword.rule import geometry
 from lastword.rule.answer import Answer

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from lastword.files.shorten import counted
 from lastword.files.strict_json import strict
+from lastword.files.wording import counted
 from lastword.lab.evaluation.statistics import Finding, GridStatistics, Judgement, over_cells
 from lastword.lab.report.table import (
     EN_DASH,
@@ -24,7 +24,7 @@ from lastword.lab.report.table import (
 from lastword.probes.controls import Controls
 from lastword.records.cells import CellCounts, Summary, benchmark_of
 from lastword.records.document import compress, document
-from lastword.records.figure_parts import Diagram, Figure
+from lastword.records.marks import Diagram, Figure
 from lastword.rule.operators import OPERATORS
 
 _ASSETS = Path(__file__).parent / "assets"

@@ -11,9 +11,9 @@ import numpy as np
 
 from lastword.lab.report.figures import subject
 from lastword.records.cells import Cell
-from lastword.records.columns import Places
 from lastword.records.document import compress
 from lastword.records.item_view import Block, item, text
+from lastword.records.ragged import Places
 from lastword.records.record import Record
 from lastword.rule.theta import Theta
 

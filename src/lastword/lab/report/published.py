@@ -19,7 +19,7 @@ from lastword.lab.report.ablation import Effect
 from lastword.lab.report.figures import numbers
 from lastword.lab.report.table import EN_DASH, Marked, Table, Value
 from lastword.records.cells import Summary, benchmark_of
-from lastword.records.figure_parts import Figure, Key, Line, Mark, Panel, Points, Rule
+from lastword.records.marks import Figure, Key, Line, Mark, Panel, Points, Rule
 
 SOURCE = "T. S. Ranade, TRACE: Trajectory Correction from Cross-layer Evidence"
 # Rows of Table 3 that are inconsistent with the others (method, section 12).

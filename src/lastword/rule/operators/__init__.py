@@ -8,7 +8,7 @@ from typing import Protocol
 
 from lastword.rule.geometry import Trajectory
 from lastword.rule.operators import base, decisive, early, mix
-from lastword.rule.operators.correction import OperatorScores, Step
+from lastword.rule.operators.step import OperatorScores, Step
 from lastword.rule.theta import Theta
 
 __all__ = ["OPERATORS", "OperatorScores", "Operator", "Step"]

@@ -1,7 +1,7 @@
 """The model's answer: b = S[:, L]. It always applies and is the fallback if any gate fails."""
 
 from lastword.rule.geometry import Trajectory
-from lastword.rule.operators.correction import OperatorScores, Step, unread
+from lastword.rule.operators.step import OperatorScores, Step, unread
 from lastword.rule.theta import Theta
 
 

@@ -14,7 +14,7 @@ from lastword.rule.geometry import (
     log_margin_ratio,
     normalised_entropy,
 )
-from lastword.rule.operators.correction import OperatorScores, Step, unread
+from lastword.rule.operators.step import OperatorScores, Step, unread
 from lastword.rule.theta import Theta
 
 

@@ -7,7 +7,7 @@ candidate and is not evidence about the question (Eq. 19; method, section 6).
 
 from lastword.rule.answer import Gate
 from lastword.rule.geometry import Trajectory
-from lastword.rule.operators.correction import OperatorScores, Step, unread
+from lastword.rule.operators.step import OperatorScores, Step, unread
 from lastword.rule.theta import Theta
 
 

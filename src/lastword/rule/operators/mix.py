@@ -7,7 +7,7 @@ otherwise, so that the mix moves away from T (Eqs. 17-18; method, section 6).
 
 from lastword.rule.answer import Gate
 from lastword.rule.geometry import Trajectory, margin
-from lastword.rule.operators.correction import OperatorScores, Step
+from lastword.rule.operators.step import OperatorScores, Step
 from lastword.rule.theta import Theta
 
 

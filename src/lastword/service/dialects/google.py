@@ -14,8 +14,8 @@ from lastword.decide.answer import PredicateAnswer, SingleAnswer
 from lastword.decide.served import Served
 from lastword.errors import InputError
 from lastword.service.call import Call, plain_answer
-from lastword.service.deciding import answer, keyed, one_named, questions_of
 from lastword.service.dialect import Dialect
+from lastword.service.questions import answer, keyed, one_named, questions_of
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
 from lastword.text.question import Choice, Option, Predicate, Question, Score, Single

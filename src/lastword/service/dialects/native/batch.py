@@ -8,7 +8,7 @@ from lastword.decide.batch import Scope
 from lastword.errors import ItemError, TraceError
 from lastword.files.strict_json import from_json
 from lastword.service.call import JSON, Call
-from lastword.service.correction import characters, leave
+from lastword.service.corrector import characters, leave
 from lastword.service.passes import ItemOrder
 from lastword.service.refusal import Refusal
 from lastword.service.schema import parse_item, problem, to_bytes

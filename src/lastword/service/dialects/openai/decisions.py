@@ -15,8 +15,8 @@ from lastword.decide.item import text_of
 from lastword.decide.served import Served
 from lastword.errors import InputError
 from lastword.service.call import ThisCall, plain_answer
-from lastword.service.deciding import Answered, answer, one_named, questions_of
 from lastword.service.dialects.google import GoogleBody, google_decisions
+from lastword.service.questions import Answered, answer, one_named, questions_of
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
 from lastword.text.question import Choice, Option, Predicate, Question, Score, Single

@@ -13,12 +13,12 @@ from scipy.special import log_softmax
 from lastword.decide.answer import ChoiceAnswer, MultiAnswer, PredicateAnswer, answered_by
 from lastword.files.strict_json import to_json
 from lastword.service.call import Call, ThisCall, plain_answer
-from lastword.service.deciding import answer
 from lastword.service.dialect import Dialect, Route
 from lastword.service.dialects.google import GOOGLE
 from lastword.service.dialects.openai.bodies import ChatBody, CompletionBody, CompletionOptions
 from lastword.service.dialects.openai.choices import Choices
 from lastword.service.dialects.openai.decisions import DecisionsAnswer, decisions
+from lastword.service.questions import answer
 from lastword.service.refusal import Refusal
 from lastword.text.items import Item
 from lastword.text.question import Choice, Question, question_to

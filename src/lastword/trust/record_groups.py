@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Int
 
 from lastword.records.cells import Cell
-from lastword.records.columns import PerItem, Places
+from lastword.records.ragged import PerItem, Places
 from lastword.trust.groups import marks, numbers
 
 _SHARED = ("id", "prompt", "candidates", "shared")

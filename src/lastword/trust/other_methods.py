@@ -15,12 +15,12 @@ from scipy.special import softmax
 
 from lastword.errors import RecordError
 from lastword.records.cells import Cell
-from lastword.records.columns import Lists
 from lastword.records.derived import evidence, facts_of
 from lastword.records.metrics import mc1_rows
+from lastword.records.ragged import Lists
 from lastword.rule.geometry import Scores
 from lastword.rule.theta import Theta
-from lastword.trust.certify import Beside, Finding, PolicyTrial, claims, judge
+from lastword.trust.claims import Beside, Finding, PolicyTrial, claims, judge
 from lastword.trust.labelled import Labelled
 from lastword.trust.policy import BATCH, GATED, TRACE, Policy, ScalarOperator
 

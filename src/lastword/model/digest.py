@@ -1,4 +1,4 @@
-"""Asked: what names a model and how it is read, as one digest, told before anything is loaded."""
+"""One digest of a model's files and load options, known before anything is loaded."""
 
 import hashlib
 from collections.abc import Mapping
@@ -11,14 +11,14 @@ from lastword.model import embedded
 from lastword.model.options import LoadOptions
 
 
-def asked(options: LoadOptions) -> str | None:
+def load_digest(options: LoadOptions) -> str | None:
     """Return the digest of a model's files and of the options that records depend on.
 
-    Two starts of one digest would load the same. Of a hub's model the commit that was downloaded
-    last counts; whether its branch has moved since is not asked.
+    Two starts with one digest load the same model. For a model of the hub the commit that was
+    downloaded last counts; the hub is not asked for a newer one.
 
     Returns:
-        None where nothing tells but loading: a model that is not here yet, an adapter.
+        None if only loading can tell: a model that was not downloaded yet, or an adapter.
     """
     files = _files(options)
     if files is None:

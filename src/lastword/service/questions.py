@@ -17,7 +17,7 @@ from lastword.errors import InputError, ItemError
 from lastword.files.strict_json import strict
 from lastword.records.decision import Decision
 from lastword.service.call import Call
-from lastword.service.correction import LONG, Corrector
+from lastword.service.corrector import LONG, Corrector
 from lastword.service.refusal import Refusal
 from lastword.text.question import Question, Single
 from lastword.text.tokens import EncodedItem, count_tokens, token_counts

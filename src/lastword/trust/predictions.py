@@ -22,7 +22,7 @@ from lastword.errors import InputError
 from lastword.files.cells import cell_text, spelling
 from lastword.files.evaluated import harness_rows, promptfoo_rows
 from lastword.files.rows import read_rows, require_rows
-from lastword.files.shorten import counted, percent
+from lastword.files.wording import counted, percent
 from lastword.trust.certificate import Counts
 from lastword.trust.evidence import GroupEvidence
 from lastword.trust.groups import SEED, normal, numbers
