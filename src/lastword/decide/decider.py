@@ -64,7 +64,7 @@ class Decider:
         certificate: A certificate or its file; it limits the overrides that are applied.
         probes: Probes, or their files. Each answers its question.
         readers: Sentence encoders that probes read: an `Encoder`, or what it takes. `minilm` and
-            `mpnet` are found without being named.
+            `mpnet` need not be listed.
         unlike: A probe's answer is deferred if the p-value of the text being like the labelled
             texts is below this; in [0, 1].
         template: Prompt template of questions; by default the certificate and `chat` choose it.

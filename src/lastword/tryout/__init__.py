@@ -1,1 +1,1 @@
-"""Runs `try`: tests on a table of labelled examples what improves a model's answers."""
+"""Runs `try`: tests ways to improve a model's answers on a table of labelled examples."""

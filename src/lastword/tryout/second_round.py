@@ -212,7 +212,7 @@ class SecondRound:
         # A skipped row counts as broken: otherwise skipping the hard rows would help the policy.
         base = np.array([row.model == truth for row, truth in pairs]) | skipped
         every = np.ones(len(rows), dtype=bool)
-        # The pool has one text per group, so each row is a group of its own.
+        # The pool has one text per group, so all rows are independent.
         evidence = GroupEvidence.of(base, right, np.arange(len(rows)), changed=every)
         drawn = DrawnRows(
             self.pool,
