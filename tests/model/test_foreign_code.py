@@ -241,6 +241,13 @@ def test_the_invariant_of_an_adapter_is_that_of_the_merged_model(base, adapter, 
         read_invariant(adapter, theta=Theta())
 
 
+@pytest.mark.parametrize(
+    ("revision", "words"), [("../x", "../x names no revision of org/m"), (["v2"], "get it whole")]
+)
+def test_an_adapters_revision_leads_nowhere_else(spoiled, revision, words):
+    assert words in refusal(spoiled(base_model_name_or_path="org/m", revision=revision))
+
+
 def test_an_adapters_pickle_is_not_opened(spoiled, ran):
     folder = spoiled()
     (folder / "adapter_model.safetensors").unlink()

@@ -14,9 +14,11 @@ import pytest
 import torch
 from planted import EXACT, LAYOUTS
 
+from lastword.errors import CheckpointError
 from lastword.model.forecast import forecast
+from lastword.model.loading import load, load_tokenizer
 from lastword.model.options import LoadOptions
-from lastword.model.weights.hub import HubFiles, UnreachableError, find_commit
+from lastword.model.weights.hub import HubFiles, UnreachableError, find_commit, open_gguf
 from lastword.model.weights.invariant import Factors, read_invariant
 from lastword.rule.theta import Theta
 
@@ -194,6 +196,20 @@ def test_refusals_say_what_to_do(state, asked, words, login, hub, monkeypatch):
     message = refusal(**{name: own for name, own in asked.items() if name != "HF_TOKEN"})
     assert words in message and ("log in" in message) == login
     assert len(hub.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["..", "../../x", "a/../b", "/etc", "a//b", "a\\b", "v\n2", "\x1b[1m", "\ud800", "", "x" * 300],
+)
+def test_a_revision_or_a_file_that_leads_elsewhere_is_not_asked_for(text, hub):
+    assert "names no revision of org/model" in refusal(revision=text)
+    for read in (load, load_tokenizer):
+        with pytest.raises(CheckpointError, match="names no revision of org/model"):
+            read(LoadOptions("org/model", revision=text))
+    with pytest.raises(CheckpointError, match="names no file of org/model"):
+        open_gguf("org/model", text)
+    assert not hub.requests
 
 
 def test_a_model_without_safetensors_is_to_be_downloaded(hub, tmp_path):

@@ -268,6 +268,32 @@ def test_context_counts_what_is_fed():
         one(item, tokenizer, context=need - 1)
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"prompt": "sun " * 40_000, "candidates": ("a star", "paris")},
+        {"prompt": "the", "candidates": ("a star", "sun " * 40_000)},
+    ],
+    ids=["prompt", "candidate"],
+)
+def test_a_text_far_beyond_the_context_is_not_read_to_its_end(fields):
+    lengths: list[int] = []
+
+    class Counting(PreTrainedTokenizerFast):
+        def __call__(self, texts, **options):
+            lengths.extend(map(len, texts))
+            return super().__call__(texts, **options)
+
+    tokenizer = Counting(tokenizer_object=bos().backend_tokenizer, bos_token="<s>")
+    (result,) = encode([Item(**fields)], tokenizer, theta=Theta(), context=64)
+    (passage,) = encode_passages(["sun " * 40_000], None, tokenizer, context=64)
+    assert max(lengths) == 4096 and sum(lengths) < 20_000
+    for refused in (result, passage):
+        assert isinstance(refused, ItemError) and "context of 64; shorten it" in str(refused)
+    whole = one(Item("sun " * 40_000, ("paris",)), tokenizer, context=64, overflow="truncate")
+    assert whole.prompt.truncated > 10_000
+
+
 def test_truncation_without_bos_keeps_a_prompt_token():
     item = Item("the capital of", ("paris", "star"))
     tokenizer = make(eos_token="</s>")

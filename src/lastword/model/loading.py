@@ -236,7 +236,18 @@ def load_tokenizer(options: LoadOptions) -> Tokenizer:
 
 
 def parts_of(options: LoadOptions) -> tuple[LoadOptions, Path | None]:
-    """Return the named model, its path in full, and the adapter's folder, if one is named."""
+    """Return the named model, its path in full, and the adapter's folder, if one is named.
+
+    Raises:
+        ModelError: There is no such folder, or no model of that name and revision can be on a hub.
+    """
+    base, adapter = _parts(options)
+    if not Path(base.name).is_dir():
+        hub.require_name(base.name, base.revision)
+    return base, adapter
+
+
+def _parts(options: LoadOptions) -> tuple[LoadOptions, Path | None]:
     if not options.name.startswith((".", "/", "~")):
         return options, None
     folder = Path(options.name).expanduser()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from lastword.errors import ItemError
 from lastword.files.cells import text_fault
 from lastword.text.tokens import (
+    SHORTEN,
     Chat,
     Ids,
     Overflow,
@@ -15,6 +16,7 @@ from lastword.text.tokens import (
     chat_prompt,
     check_ids,
     common_length,
+    exceeds,
     has_control,
 )
 
@@ -53,7 +55,8 @@ def encode_passages(
     """
     owns: Sequence[str | None] = [None] * len(prompts) if inputs is None else inputs
     pairs = zip(prompts, owns, strict=True)
-    parts = [_passage_texts(prompt, subject, tokenizer, chat) for prompt, subject in pairs]
+    most = context if overflow == "error" else None
+    parts = [_passage_texts(prompt, subject, tokenizer, chat, most) for prompt, subject in pairs]
     texts = (text for part in parts if not isinstance(part, ItemError) for text in part)
     reader = Reader(tokenizer, texts, chat is None)
     results: list[Passage | ItemError] = []
@@ -68,11 +71,13 @@ def encode_passages(
 
 
 def _passage_texts(
-    prompt: str, subject: str | None, tokenizer: Tokenizer, chat: Chat | None
+    prompt: str, subject: str | None, tokenizer: Tokenizer, chat: Chat | None, most: int | None
 ) -> tuple[Text, ...] | ItemError:
     """Return the text that is read, and where the input is pooled the text before it."""
     if (fault := text_fault(prompt)) is not None:
         return ItemError(f"the text {fault}")
+    if most is not None and exceeds(prompt, tokenizer, most):
+        return ItemError(f"the text has more tokens than the model's context of {most}; {SHORTEN}")
     head = prompt.rstrip() if chat is None else chat_prompt(prompt, tokenizer, chat)
     start = 0 if chat is None else head.rfind(prompt.strip())
     within = 0 if subject is None else prompt.strip().find(subject.strip())
@@ -103,8 +108,7 @@ def _passage(
         return Passage(ids, start)
     if overflow == "error":
         raise ItemError(
-            f"the text needs {len(ids)} tokens and the model's context is {context}; shorten it or "
-            "allow truncation: overflow=truncate (in a command --load overflow=truncate)"
+            f"the text needs {len(ids)} tokens and the model's context is {context}; {SHORTEN}"
         )
     first = reader.count_special(ids)
     drop = len(ids) - context

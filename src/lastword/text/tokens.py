@@ -29,12 +29,16 @@ Overflow = Literal["error", "truncate"]
 # Texts of one call, and their characters but for a single long one: what a fast tokenizer answers
 # with takes hundreds of bytes a token.
 _CALL, _CALL_CHARACTERS = 512, 2**17
+_SLICE = 2**12  # characters of a longer one that are tokenised at a time, to see whether it fits
 _ONE = threading.Lock()  # a call may set how the tokenizer takes the next one
 
 # Names under which chat templates keep the switch of a reasoning model; others ignore them.
 _THINKING_OFF = {"enable_thinking": False, "thinking": False}
 _DATED = "strftime_now"  # what a template asks for today by
 _TRIES = 8  # of one text by a tokenizer
+SHORTEN = (  # what to do with a text that does not fit
+    "shorten it or allow truncation: overflow=truncate (in a command --load overflow=truncate)"
+)
 _PROBES = ("Where is the lake of Oru 71?", "Who wrote the letter of Baev 52?")
 _WORD = "a\n"  # to which nothing that follows is joined
 _PARTS: dict[tuple[type, str, str | None], bool] = {}  # by tokenizer, template, system message
@@ -178,7 +182,8 @@ def encode(
     Raises:
         InputError: The chat template that `chat` asks for is missing or refuses the prompt.
     """
-    texts = [_texts(item, tokenizer, chat, theta.tokens.join) for item in items]
+    most = context if overflow == "error" else None
+    texts = [_texts(item, tokenizer, chat, theta.tokens.join, most) for item in items]
     parts = [t for prompts in texts if not isinstance(prompts, ItemError) for t in prompts]
     reader = Reader(tokenizer, (s for t in parts for s in t.all), any(t.special for t in parts))
     results: list[EncodedItem | ItemError] = []
@@ -364,8 +369,18 @@ class _Texts:
 
 
 def _texts(
-    item: Item, tokenizer: Tokenizer, chat: Chat | None, join: Literal["text", "ids"]
+    item: Item,
+    tokenizer: Tokenizer,
+    chat: Chat | None,
+    join: Literal["text", "ids"],
+    most: int | None,
 ) -> list[_Texts] | ItemError:
+    each = (item.prompt, item.blind_prompt or "", *item.content_free, *item.candidates)
+    if most is not None and any(exceeds(text, tokenizer, most) for text in each):
+        return ItemError(
+            "the prompt or a candidate has more tokens than the model's context of "
+            f"{most}; {SHORTEN}"
+        )
     if item.messages is not None:
         try:
             heads = [templated(item.messages, tokenizer, chat)]
@@ -383,6 +398,19 @@ def _texts(
             return [_plain(prompt, item, join) for prompt in prompts]
         heads = [chat_prompt(prompt, tokenizer, chat) for prompt in prompts]
     return [_joined(head, "", item.candidates, join, special=False) for head in heads]
+
+
+def exceeds(text: str, tokenizer: Tokenizer, most: int) -> bool:
+    """Return True if a very long text has too many tokens, without reading all of it.
+
+    A slice may cut a token, so it may have a quarter more.
+    """
+    count = 0
+    for start in range(0, len(text) if len(text) > _CALL_CHARACTERS else 0, _SLICE):
+        count += count_tokens(text[start : start + _SLICE], tokenizer)
+        if count > most + most // 4:
+            return True
+    return False
 
 
 def has_control(texts: Iterable[str], tokenizer: Tokenizer) -> bool:
@@ -667,8 +695,7 @@ def _fit(encoded: Encoded, reader: Reader, context: int | None, overflow: Overfl
     if overflow == "error":
         raise ItemError(
             f"candidate {longest} needs {length} tokens with its prompt and the model's context is "
-            f"{context}; shorten it or allow truncation: overflow=truncate (in a command --load "
-            "overflow=truncate)"
+            f"{context}; {SHORTEN}"
         )
     if drop > shared - max(special, 1):
         raise ItemError(

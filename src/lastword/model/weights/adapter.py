@@ -42,10 +42,11 @@ def read_config(folder: Path) -> Config:
     """Return the config of the adapter in a folder, which names its base.
 
     Raises:
-        CheckpointError: It names none.
+        CheckpointError: It names none, or a revision that is no text.
     """
     options: Config = read_json(LocalFiles(folder), CONFIG) or {}
-    if not isinstance(options.get(BASE), str):
+    named = isinstance(options.get(BASE), str)
+    if not named or not isinstance(options.get("revision"), str | None):
         raise _not_whole(folder)
     return options
 

@@ -330,7 +330,7 @@ def _weight_map(index: Config, files: Files, file: str) -> dict[str, str]:
         raise CheckpointError(f"{files.label}/{file} has no weight_map")
     for shard in shards.values():
         # An index is someone else's file: it names files beside itself, nothing above.
-        if not isinstance(shard, str) or Path(shard).name != shard:
+        if not isinstance(shard, str) or Path(shard).name != shard or shard == "..":
             raise CheckpointError(f"{files.label}/{file} names {shard!r}, no file beside itself")
     return shards
 

@@ -32,6 +32,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import build_hf_headers, get_session, validate_repo_id
 
 from lastword.errors import CheckpointError
+from lastword.files.shorten import shorten
 from lastword.model.weights.checkpoint import (
     Checkpoint,
     Files,
@@ -50,6 +51,8 @@ except ImportError:  # pragma: no cover
 REFUSALS = (HfHubHTTPError, HFValidationError, OSError, httpx.RequestError)
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+# A revision or a file's name whose parts lead nowhere else, as `..` and an absolute path do.
+_INSIDE = re.compile(r"(?!.*((^|/)\.{0,2}(/|$)|\\)).{1,255}")
 _BUSY = frozenset({429, 500, 502, 503, 504})
 _FAILURES = 6  # in a row and without a byte gained
 _UNANSWERED = 3  # where nobody is there at all: no network, no such name, nothing that listens
@@ -217,7 +220,7 @@ def open_model(name: str, revision: str | None = None) -> Checkpoint:
         CheckpointError: The name is none, the model or its revision is not there, or not open to
             this user, or it has no safetensors.
     """
-    _refuse_no_name(name)
+    require_name(name, revision)
     if is_commit(revision) and (download := _downloaded(name, revision)) is not None:
         return download
     files = HubFiles(name, revision)
@@ -241,13 +244,26 @@ def open_model(name: str, revision: str | None = None) -> Checkpoint:
     return checkpoint
 
 
-def _refuse_no_name(name: str) -> None:
+def require_name(name: str, revision: str | None, file: str | None = None) -> None:
+    """Refuse what names no model, revision or file on a hub: the cache has folders of these names.
+
+    Raises:
+        CheckpointError: One of them does not.
+    """
     try:
         validate_repo_id(name)
     except HFValidationError as error:
         raise CheckpointError(
-            f"{name} is no checkpoint folder or file here, nor a name on a hub"
+            f"{_shown(name)} is no checkpoint folder or file here, nor a name on a hub"
         ) from error
+    for what, text in (("revision", revision), ("file", file)):
+        if text is not None and not (text.isprintable() and _INSIDE.fullmatch(text)):
+            raise CheckpointError(f"{_shown(text)} names no {what} of {name} on a hub")
+
+
+def _shown(text: str) -> str:
+    """Return a stranger's text as messages have it: in one line, and not all of it."""
+    return shorten(text if text.isprintable() and text else repr(text), 80)
 
 
 def open_gguf(name: str, file: str, revision: str | None = None) -> GgufCheckpoint:
@@ -256,7 +272,7 @@ def open_gguf(name: str, file: str, revision: str | None = None) -> GgufCheckpoi
     Raises:
         CheckpointError: As `open_model`, or the file is not there or cannot be used.
     """
-    _refuse_no_name(name)
+    require_name(name, revision, file)
     files = HubFiles(name, revision)
     try:
         files.read(file, 0, 4)  # an answer tells the commit
@@ -287,13 +303,12 @@ def find_commit(name: str, revision: str | None) -> str | None:
     if is_commit(revision):
         return revision
     try:
-        validate_repo_id(name)
         HubFiles(name, revision).read("config.json", 0, 1)
     except UnreachableError:
         if (path := find_downloaded(name, "config.json", revision)) is None:
             raise
         return _commit_of(path)
-    except (CheckpointError, HFValidationError):
+    except CheckpointError:
         return None
     try:  # this also keeps, for a start without a network, what the revision named
         return download(name, "config.json", revision)[1]
