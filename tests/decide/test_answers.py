@@ -258,7 +258,7 @@ def test_several_may_apply_each_by_its_own_predicate(plain):
 def test_an_answer_that_is_deferred_is_none_of_these_where_the_question_abstains(monkeypatch):
     tracer = Decider.demo()
     asked = {name: Choice(WHICH, GOODS, abstain=name == "may") for name in ("may", "must")}
-    with pytest.raises(InputError, match="'may' may abstain, and nothing says when"):
+    with pytest.raises(InputError, match="'may' may abstain, but no threshold is set"):
         tracer.decide(TEXT, asked)
     for deferred, choices in ((True, (None, GOODS)), (False, (GOODS, GOODS))):
         obey = partial(replace, deferred=deferred)

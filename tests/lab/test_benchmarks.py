@@ -185,7 +185,7 @@ def _spoil(field: str, value: Any) -> Callable[[Rows], None]:
         ("truthfulqa", lambda rows: rows[0]["mc1_targets"].update(x=0), "42 two-candidate items"),
         ("truthfulqa", _spoil("mc1_targets", {"a": 1, "b": 1}), "row 5: .* 2 truths"),
         ("truthfulqa", _spoil("mc2_targets", {"a": "yes", "b": 0}), "row 5: .* labels 0 or 1"),
-        ("truthfulqa", _spoil("mc2_targets", {"choices": ["a"], "labels": []}), "one label a"),
+        ("truthfulqa", _spoil("mc2_targets", {"choices": ["a"], "labels": []}), "one label per"),
         ("truthfulqa", _spoil("mc2_targets", None), 'expected an object "mc2_targets"'),
         ("truthfulqa", _spoil("question", 3), 'row 5: .* "question", the row is int'),
         ("halueval-qa", lambda rows: rows.pop(), "expected 500 rows, got 499"),

@@ -127,7 +127,7 @@ def test_statistics_are_of_what_trace_wanted(tmp_path):
 @pytest.mark.parametrize(
     ("name", "edit", "said"),
     [
-        ("trajectory", lambda S: np.where(S == S[0, 2], np.nan, S), "no number"),
+        ("trajectory", lambda S: np.where(S == S[0, 2], np.nan, S), "not finite"),
         ("trajectory", lambda S: np.delete(S, 3, axis=1), "depths of its run"),
         ("trajectory", lambda S: S[:, ::-1], "not the last depth|not the trajectory's"),
         ("index", lambda index: 1 - index, "the answer is not the rule's"),

@@ -56,7 +56,7 @@ def bench(
 ) -> None:
     """Time scoring with and without correction against plain implementations, in one run.
 
-    TRACE's cost is told three ways: packed over packed, plain over plain, and packed over plain.
+    Prints TRACE's cost as three ratios: packed over packed, plain over plain, packed over plain.
     """
     options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
     options = replace(options, correction=correction)

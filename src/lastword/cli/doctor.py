@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def doctor(json: opt.Json = False) -> None:
-    """Show what this machine has, what would run on it, and what is missing."""
+    """Show the hardware and packages of this machine, what runs on it, and what is missing."""
     from lastword.files.strict_json import to_json
 
     with waiting("looking around"):

@@ -360,8 +360,8 @@ class Decider:
             for name, question in ready.questions.items():
                 if isinstance(question, Choice) and question.abstain:
                     raise InputError(
-                        f"question {name!r} may abstain, and nothing says when: give a certificate "
-                        "with a threshold (`lastword certify --error 0.1`), or a probe and "
+                        f"question {name!r} may abstain, but no threshold is set: give a "
+                        "certificate with one (`lastword certify --error 0.1`), or a probe and "
                         "--unlike 0.01"
                     )
         if ready is questions:

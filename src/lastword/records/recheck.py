@@ -64,13 +64,17 @@ def _check_stored(cell: Cell, theta: Theta, invariant: float, depth: int) -> Non
         numbers, rows = S.numbers, np.maximum(S.rows, 1)
         _require(cell, (S.rows > 0) & (numbers.lengths % rows == 0), "no trajectory", items)
         widths = numbers.lengths // rows
-        _require(cell, widths == depth + 1, f"it has not the {depth + 1} depths of its run", items)
+        _require(
+            cell, widths == depth + 1, f"its trajectory does not have {depth + 1} depths", items
+        )
         _require(cell, t.lengths == S.rows, "the scores of T are missing", items)
         # Prefix sums count the finite numbers of all trajectories without a loop over items.
         finite = np.append(0, np.isfinite(numbers.values).cumsum())
         whole = finite[numbers.starts + numbers.lengths] - finite[numbers.starts] == numbers.lengths
-        _require(cell, whole, "a depth of its trajectory is no number", items)
-        _require(cell, np.isfinite(t.each(lambda u: u.sum(axis=1))), "T is no number", items)
+        _require(cell, whole, "its trajectory has a value that is not finite", items)
+        _require(
+            cell, np.isfinite(t.each(lambda u: u.sum(axis=1))), "a score of T is not finite", items
+        )
         holds = [_follows(json.loads(gates), thresholds, invariant) for gates in frame["gates"]]
         _require(cell, np.array(holds), "its gates have other constants than the run", items)
 

@@ -93,7 +93,7 @@ def _targets(row: Row, name: str, place: int) -> tuple[tuple[str, ...], tuple[bo
     else:
         texts, labels = list(value), list(value.values())
     if not isinstance(labels, list) or len(labels) != len(texts):
-        raise InputError(f"row {place}: {name} needs one label a choice")
+        raise InputError(f"row {place}: {name} needs one label per choice")
     numbers = all(isinstance(v, int) and v in (0, 1) for v in labels)
     if not (numbers and all(isinstance(t, str) for t in texts)):
         raise InputError(f"row {place}: {name} needs texts with labels 0 or 1")

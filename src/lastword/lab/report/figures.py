@@ -93,7 +93,7 @@ def regimes(cells: Sequence[Cell], theta: Theta) -> Figure | None:
             title = f"({'abc'[len(panels)]}) {OPERATOR_TITLES[operator]}\n{subject(record, 40)}"
             panels.append(trajectory(record, theta, title))
     caption = (
-        "Representative corrections, one an operator: the repaired item whose gain of truthful"
+        "Representative corrections, one per operator: the repaired item whose gain of truthful"
         " probability is the median. Green: truthful; red: the false answer of the last depth;"
         " dashed grey: other candidates. Dotted lines: the depths whose scores decide (for mixing"
         " the anchors of T). Depth 0 has read nothing of the question."
