@@ -128,7 +128,7 @@ def test_statistics_are_of_what_trace_wanted(tmp_path):
     ("name", "edit", "said"),
     [
         ("trajectory", lambda S: np.where(S == S[0, 2], np.nan, S), "not finite"),
-        ("trajectory", lambda S: np.delete(S, 3, axis=1), "depths of its run"),
+        ("trajectory", lambda S: np.delete(S, 3, axis=1), "does not have"),
         ("trajectory", lambda S: S[:, ::-1], "not the last depth|not the trajectory's"),
         ("index", lambda index: 1 - index, "the answer is not the rule's"),
         ("d_eff", lambda d_eff: d_eff + 0.1, "d_eff is not the trajectory's"),
@@ -184,7 +184,7 @@ def test_depths_that_are_dropped_everywhere_are_refused(tmp_path):
     write_cells(records, tmp_path)
     read_sample(tmp_path)
     rewrite(tmp_path, depth=12)
-    with pytest.raises(RecordError, match="depths of its run"):
+    with pytest.raises(RecordError, match="does not have"):
         read_sample(tmp_path)
 
 
