@@ -32,7 +32,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import build_hf_headers, get_session, validate_repo_id
 
 from lastword.errors import CheckpointError
-from lastword.files.shorten import shorten
+from lastword.files.wording import shorten
 from lastword.model.weights.checkpoint import (
     Checkpoint,
     Files,
