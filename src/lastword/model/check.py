@@ -11,7 +11,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import compress
 
@@ -22,11 +22,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lastword.errors import InputError, NonFiniteError, TraceError, UnsupportedModelError
-from lastword.model.backbone import Backbone, Road, shrunk_windows
+from lastword.model.backbone import Backbone, Road, shrunk_windows, watching
 from lastword.model.families import OWN_WINDOWS
 from lastword.model.prefixes import Prefixes
+from lastword.model.reading import States
 from lastword.model.readout import Readout
 from lastword.text.branch import Branch
+from lastword.text.forest import Reads, lay_out
 
 ROADS: tuple[Road, ...] = ("packed", "masked")
 NOISE = 1.0  # nats; most that a batch may move a score in any dtype
@@ -184,22 +186,49 @@ def _check_plain(
 
 
 def _plain(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tuple[_Plain, LogProbs]:
-    alone = np.concatenate([_scores(backbone, readout, [b]) for b in branches])
+    runs = cache(partial(_model_run, backbone))  # candidates of one prompt share its run
+
+    def rows(branch: Branch) -> Tensor:
+        return runs(branch.fed, branch.boundary)[1]
+
+    scores = np.concatenate([_predicted(rows(b), b) for b in branches])
+    states = [States(runs(b.fed, b.boundary)[0], _own_rows(b)) for b in branches]
+    alone = np.concatenate([_read(backbone, readout, each) for each in states])
     noise = _difference(_scores(backbone, readout, branches), alone)
-    rows = cache(partial(_model_rows, backbone))  # candidates of one prompt share its rows
-    scores = np.concatenate([_predicted(rows(b.fed, b.boundary), b) for b in branches])
-    ahead = _ahead_difference(rows, branches, scores)
-    return _Plain(alone, noise, _difference(alone, scores), ahead), scores
+    return _Plain(
+        alone, noise, _difference(alone, scores), _ahead_difference(rows, branches, scores)
+    ), scores
+
+
+@torch.inference_mode()
+def _model_run(
+    backbone: Backbone, fed: tuple[int, ...], boundary: int
+) -> tuple[dict[int, Tensor], Tensor]:
+    """Return the last state and the model's log-probabilities of the same rows, of one run."""
+    hidden: dict[int, Tensor] = {}
+
+    def see(depth: int, state: Tensor) -> None:
+        hidden[depth] = state.flatten(0, 1)[boundary - 1 :].clone()
+
+    with watching(backbone.parts, [backbone.depth], see):
+        rows = _model_rows(backbone, fed, boundary)
+    return hidden, rows
+
+
+def _own_rows(branch: Branch) -> Reads:
+    """Return the reads of a branch whose states are those of its rows, in order."""
+    reads = lay_out([branch])[1]
+    return replace(reads, rows=np.arange(len(reads.rows)))
 
 
 def _ahead_difference(
-    rows: Callable[[tuple[int, ...], int], Tensor], branches: list[Branch], scores: LogProbs
+    rows: Callable[[Branch], Tensor], branches: list[Branch], scores: LogProbs
 ) -> float:
     """Measure how far first tokens' scores move where the tokens after them are not fed."""
     sizes = np.array([len(b.tokens) - b.boundary for b in branches])
     firsts = scores[np.cumsum(sizes) - sizes][sizes > 1]  # nothing is after a token alone
     cut = [Branch(b.tokens[: b.boundary + 1], b.boundary) for b in compress(branches, sizes > 1)]
-    alone = np.concatenate([_predicted(rows(b.fed, b.boundary), b) for b in cut])
+    alone = np.concatenate([_predicted(rows(b), b) for b in cut])
     return _difference(alone, firsts)
 
 
@@ -224,7 +253,10 @@ def _kept_difference(backbone: Backbone, readout: Readout, alone: LogProbs) -> f
 
 
 def _scores(backbone: Backbone, readout: Readout, branches: list[Branch]) -> LogProbs:
-    states = backbone.states(branches, [backbone.depth])
+    return _read(backbone, readout, backbone.states(branches, [backbone.depth]))
+
+
+def _read(backbone: Backbone, readout: Readout, states: States) -> LogProbs:
     every = np.arange(len(states.reads.token))
     reading = readout.read(states, every, [backbone.depth])
     if (reading.faults >= 0).any():
