@@ -39,8 +39,9 @@ def main() -> None:
         part(f"import {package}")
 
     from lastword import Choice, Decider
-    from lastword.model import backend, loading
 
+    backend: Any = import_module("lastword.model.backend")
+    loading: Any = import_module("lastword.model.loading")
     load, check = loading.load, backend.check
 
     def loaded(*arguments: Any) -> Any:
