@@ -12,8 +12,9 @@ Writes the seconds and draws them; prints each law's exponent: the slope of its 
 last two points on logarithmic axes, 1 where twice the work takes twice the time.
 
 --decisions has requests of `decide` instead: CPU seconds by options, questions and length of the
-input, for a new input to questions that came before and for one that comes back. It goes on where
-it was stopped.
+input, for a new input to questions that came before and for one that comes back. The floor of the
+last over the first is the ratio of the tokens that go through the trunk. It goes on where it was
+stopped.
 
 --probes has answers of mean-pooled probes over the model's own answers to the same questions:
 ratios of CPU seconds in one run, each the least of five rounds in turns, every text new, the
@@ -246,7 +247,8 @@ def cpu_seconds(work: Callable[..., Any], *arguments: Any) -> float:
 def request_seconds(tracer: Decider, request: Request, rounds: int, law: str) -> dict[str, float]:
     """The least CPU seconds of a request whose questions came before, by what else is known.
 
-    An input begins by the law's name: two laws have a request in common.
+    With the tokens that go through the trunk for a new input. An input begins by the law's name:
+    two laws have a request in common.
     """
     ready = tracer.prepare(made_up(random.Random(0), request.questions, request.options))
 
@@ -256,7 +258,9 @@ def request_seconds(tracer: Decider, request: Request, rounds: int, law: str) ->
     tracer.decide(text(0), ready)
     news = [cpu_seconds(tracer.decide, text(n), ready) for n in range(1, rounds + 1)]
     agains = [cpu_seconds(tracer.decide, text(rounds), ready) for _ in range(rounds)]
-    return {"new": min(news), "again": min(agains)}
+    with metered(tracer.tracer) as meter:
+        tracer.decide(text(rounds + 1), ready)
+    return {"new": min(news), "again": min(agains), "tokens": meter.tokens}
 
 
 def decisions(model: str, rounds: int, out: Path, only: Sequence[str]) -> dict[str, Any]:
@@ -271,7 +275,9 @@ def decisions(model: str, rounds: int, out: Path, only: Sequence[str]) -> dict[s
         timed = [request_seconds(tracer, shape, rounds, name) for shape in shapes]
         seconds = {curve: [one[curve] for one in timed] for curve in CURVES}
         over = seconds["new"][-1] / seconds["new"][0]
+        tokens = [one["tokens"] for one in timed]
         results[name] = {"x": values, "seconds": seconds, "last_over_first": over, "goal": goal}
+        results[name] |= {"tokens": tokens, "floor": tokens[-1] / tokens[0]}
         print(title, json.dumps(results[name]), flush=True)
         out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     return results
