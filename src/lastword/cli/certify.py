@@ -117,7 +117,7 @@ def certify(
         from lastword.trust.plain import PlainColumns
 
         columns = PlainColumns(prediction, truth, confidence, rival, group, text)
-        shares = [0.05 if share is None else share for share in (delta, error)]
+        shares = (0.05 if delta is None else delta, 0.05 if error is None else error)
         certify_table(path, columns, name, encoding, *shares, by, out, json=json)
         return
     from lastword.trust.terms import Terms
