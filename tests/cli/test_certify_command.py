@@ -133,6 +133,15 @@ WORDS = [
 ]
 
 
+def test_a_table_that_is_not_there_and_a_share_of_zero_are_refused(tmp_path):
+    with pytest.raises(TraceError, match=r"cannot read .*\.csv: No such file"):
+        run(tmp_path / "table.csv")
+    (tmp_path / "table.csv").write_text("prediction,truth\na,a\n", encoding="utf-8")
+    for share in ("--error", "--delta"):
+        with pytest.raises(TraceError, match="a share between 0 and 1, not 0"):
+            run(tmp_path / "table.csv", share, 0)
+
+
 def test_certificates_and_refusals_in_words(golden):
     told = []
     for kinds, terms, failed in WORDS:

@@ -164,7 +164,7 @@ def test_boundaries_that_joining_moves_are_counted_and_said(run, model, tmp_path
 # Other commands
 
 
-@pytest.mark.parametrize("name", ["", "lastword/demo-organism", "lastword/demo-control"])
+@pytest.mark.parametrize("name", ["", "lastword/demo-organism"])
 def test_invariant_of_a_folder_and_of_an_embedded_model(run, model, tracer, name):
     value = json.loads(run("invariant", name or model, "--json")[1])
     opened = Tracer.demo(name.removeprefix("lastword/demo-")) if name else tracer

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -383,15 +384,27 @@ def test_what_is_no_zstd_or_too_large_once_decompressed_is_refused(monkeypatch):
             content_coding.decoded(whole, name, limit)
 
 
+CONFORMANCE = (
+    "import runpy, sys\n"
+    "sys.argv = ['jevcompat', 'test', URL, '--timeout', '240']\n"
+    "try:\n    runpy.run_module('jevcompat.cli', run_name='__main__')\n"
+    "except SystemExit:\n    pass\n"
+)
+
+
 @needs_clients
 def test_the_conformance_suite(wide):
-    program = (
-        "import runpy, sys\n"
-        "sys.argv = ['jevcompat', 'test', URL, '--timeout', '240']\n"
-        "runpy.run_module('jevcompat.cli', run_name='__main__')\n"
-    )
-    told = run(program, wide).upper()
+    told = run(CONFORMANCE, wide).upper()
     assert "CONFORMANT" in told and "NOT CONFORMANT" not in told
+
+
+@needs_clients
+def test_the_demo_model_fails_only_the_check_in_a_script_that_its_vocabulary_lacks():
+    decider = Decider.from_pretrained("lastword/demo-organism", overflow="truncate")
+    with running(decider) as served:
+        told = run(CONFORMANCE, served)
+    assert re.findall(r"✗ \w+ +(\S+)", told) == ["request.unicode"]
+    assert "candidates 0 and 1 have the same tokens" in told
 
 
 # What is served

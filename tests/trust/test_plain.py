@@ -167,7 +167,7 @@ def test_a_monitor_lets_through_counts_and_ends_with_3(table, tmp_path):
     (file := tmp_path / "stream.jsonl").write_bytes(json.dumps(lines[0]).encode() + b"\n\xe9\n")
     for given in (run("monitor", out, file), run("monitor", out, input=file.read_bytes())):
         assert isinstance(given.exception, InputError)
-        assert "line 2 is not an object in UTF-8" in str(given.exception)
+        assert "line 2 is not a JSON object in UTF-8" in str(given.exception)
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,8 @@ def certify(
     by: Annotated[
         str | None,
         typer.Option(
-            help="Report slices by truth, answer, group, benchmark or a field of --items."
+            help="Report slices by truth, answer, group, benchmark or a field of --items; for a "
+            "table of predictions, by one of its columns."
         ),
     ] = None,
     items: Annotated[
@@ -110,13 +111,14 @@ def certify(
     ] = None,
 ) -> None:
     """Find which overrides may be applied, or what predictions prove, with a guarantee."""
-    if Path(runs).is_file():
+    path = Path(runs)
+    if path.is_file() or (path.suffix and "://" not in runs and not path.exists()):
         from lastword.cli.certify_table import certify_table
         from lastword.trust.predictions import PlainColumns
 
         columns = PlainColumns(prediction, truth, confidence, rival, group, text)
-        shares = delta or 0.05, error or 0.05
-        certify_table(Path(runs), columns, name, encoding, *shares, by, out, json=json)
+        shares = (0.05 if delta is None else delta, 0.05 if error is None else error)
+        certify_table(path, columns, name, encoding, *shares, by, out, json=json)
         return
     from lastword.trust.terms import Terms
 

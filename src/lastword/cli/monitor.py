@@ -75,5 +75,5 @@ def _entry(line: bytes, place: int) -> tuple[str, float | None, str | None]:
         truth = value.get("truth")
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         form = '{"prediction": "a", "confidence": 0.9, "truth": "a"}'
-        raise InputError(f"line {place} is not an object in UTF-8 such as {form}") from error
+        raise InputError(f"line {place} is not a JSON object in UTF-8 such as {form}") from error
     return str(prediction), confidence, None if truth in (None, "") else str(truth)

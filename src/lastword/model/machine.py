@@ -49,10 +49,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def missing(extra: str) -> list[str]:
-    """List requirements of an extra that are not met here, with the version that is there.
-
-    An extra that it includes is one entry.
-    """
+    """List requirements of an extra that are not met here, with the version that is there."""
     from packaging.requirements import Requirement
 
     unmet: list[str] = []
@@ -62,13 +59,11 @@ def missing(extra: str) -> list[str]:
         if marker is None or "extra" not in str(marker) or not marker.evaluate({"extra": extra}):
             continue
         there = _version(requirement.name)
-        if requirement.name == "lastword":
-            unmet += [f"lastword[{name}]" for name in sorted(requirement.extras) if missing(name)]
-        elif there is None:
+        if there is None:
             unmet.append(requirement.name)
         elif not requirement.specifier.contains(there, prereleases=True):
             unmet.append(f"{requirement.name}{requirement.specifier} (there is {there})")
-    return unmet
+    return list(dict.fromkeys(unmet))  # of an extra that it includes, too
 
 
 def _versions() -> dict[str, str | None]:
