@@ -126,6 +126,13 @@ def test_doubts_about_a_table_name_their_rows_and_tidy_joins_labels() -> None:
     assert not any("`tidy`" in line for line in tidy.notes)
 
 
+def test_a_first_row_that_is_read_as_names_is_noted(tmp_path: Path) -> None:
+    (path := tmp_path / "t.csv").write_text("".join(f"text {n},{'ab'[n % 2]}\n" for n in range(9)))
+    assert any("`a` is a label too: if the table has no line" in n for n in read_labels(path).notes)
+    path.write_text("text,label\n" + path.read_text())
+    assert not any("no line of names" in note for note in read_labels(path).notes)
+
+
 TWELVE = [f"parcel {letter} is not here" for letter in "abcdefghijkl"]
 
 
