@@ -206,6 +206,15 @@ def test_texts_of_which_none_can_be_read_are_an_error() -> None:
         try_labels(rows, Tracer.demo())
 
 
+def test_rows_that_the_model_cannot_read_are_noted(caplog: pytest.LogCaptureFixture) -> None:
+    texts = [f"{'word ' * (5000 if n == 3 else 1)}{n}" for n in range(12)]
+    rows = [{"text": text, "label": "ab"[n % 2]} for n, text in enumerate(texts)]
+    with caplog.at_level("WARNING"):
+        verdict = try_labels(rows, Tracer.demo(), budget=1.0)
+    note = "left out 1 row that the model cannot read; the first: "
+    assert any(line.startswith(note) for line in verdict.table.notes) and note in caplog.text
+
+
 def test_near_copies_are_counted_and_named_where_no_group_says_that_they_belong_together() -> None:
     letters = ["my parcel has not come for nine days and i want my money back now please"]
     letters += [letters[0].replace("nine", "ten"), "Where is it?", "where is it"]
