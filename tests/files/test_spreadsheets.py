@@ -106,6 +106,12 @@ def test_a_file_of_another_kind_is_refused_with_the_kinds_that_are_read(tmp_path
         require_rows(read_rows(path), path)
 
 
+def test_a_cell_beyond_the_limit_of_the_csv_library_is_read(tmp_path: Path) -> None:
+    csv.field_size_limit(131_072)
+    (path := tmp_path / "t.csv").write_text(f"text,team\n{'x' * 200_000},a\nb,c\n")
+    assert [len(row.value["text"]) for row in read_rows(path)] == [200_000, 1]
+
+
 def test_many_columns_are_read_in_linear_time_and_a_workbook_of_them_is_refused(
     tmp_path: Path,
 ) -> None:
