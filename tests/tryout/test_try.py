@@ -126,6 +126,13 @@ def test_doubts_about_a_table_name_their_rows_and_tidy_joins_labels() -> None:
     assert not any("`tidy`" in line for line in tidy.notes)
 
 
+def test_a_first_row_that_is_read_as_names_is_noted(tmp_path: Path) -> None:
+    (path := tmp_path / "t.csv").write_text("".join(f"text {n},{'ab'[n % 2]}\n" for n in range(9)))
+    assert any("`a` is a label too: if the table has no line" in n for n in read_labels(path).notes)
+    path.write_text("text,label\n" + path.read_text())
+    assert not any("no line of names" in note for note in read_labels(path).notes)
+
+
 TWELVE = [f"parcel {letter} is not here" for letter in "abcdefghijkl"]
 
 
@@ -197,6 +204,15 @@ def test_texts_of_which_none_can_be_read_are_an_error() -> None:
     rows = [{"text": f"{'word ' * 5000}{n}", "label": "ab"[n % 2]} for n in range(12)]
     with pytest.raises(InputError, match="no example can be read; the first one: "):
         try_labels(rows, Tracer.demo())
+
+
+def test_rows_that_the_model_cannot_read_are_noted(caplog: pytest.LogCaptureFixture) -> None:
+    texts = [f"{'word ' * (5000 if n == 3 else 1)}{n}" for n in range(12)]
+    rows = [{"text": text, "label": "ab"[n % 2]} for n, text in enumerate(texts)]
+    with caplog.at_level("WARNING"):
+        verdict = try_labels(rows, Tracer.demo(), budget=1.0)
+    note = "left out 1 row that the model cannot read; the first: "
+    assert any(line.startswith(note) for line in verdict.table.notes) and note in caplog.text
 
 
 def test_near_copies_are_counted_and_named_where_no_group_says_that_they_belong_together() -> None:

@@ -7,6 +7,9 @@ from lastword.files.wording import shorten
 
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _SAMPLE = 2**16  # bytes by which an encoding is guessed
+# What tables are saved in; of all encodings that Python has, a guess names unheard-of ones.
+_USUAL = [f"cp{page}" for page in (*range(1250, 1259), 932, 949)]
+_USUAL += ["gb18030", "big5", "euc_jp", "koi8_r", "mac_roman"]
 
 
 def decode(raw: bytes, encoding: str | None = None) -> tuple[str, str]:
@@ -52,7 +55,7 @@ def _advice(raw: bytes, error: UnicodeDecodeError) -> str:
         return f"{where}, while other lines are. Correct it, and save the file as UTF-8"
     from charset_normalizer import from_bytes
 
-    best = from_bytes(raw[:_SAMPLE]).best()
+    best = from_bytes(raw[:_SAMPLE], cp_isolation=_USUAL).best()
     if best is None:
         return f"{where}. Save the file as UTF-8, or pass its encoding: --encoding cp1252"
     end = raw.find(b"\n", error.start)

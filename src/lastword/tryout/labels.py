@@ -388,6 +388,11 @@ def _rows(
     shared = None
     if columns.choices is None or not any(columns.choices in row for row in rows.values()):
         options = None if columns.choices is None else _read_choices(columns.choices)
+        if columns.label in truths.values():
+            notes.append(
+                f"the first line is read as names, and `{columns.label}` is a label too: if the "
+                "table has no line of names, add one"
+            )
         truths = _spelt(truths, options or [], notes, tidy=columns.tidy)
         notes += [*_single(truths), *_contradictions(texts, truths)]
         first = next(iter(rows.values()))

@@ -1,5 +1,6 @@
 """Run a trial: answer labelled items, fit probes, certify, and write the verdict."""
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from lastword.files.annotated import Format
 from lastword.files.cells import csv_line
 from lastword.files.folder import locate
 from lastword.files.strict_json import to_json
+from lastword.files.wording import counted
 from lastword.files.writing import write_text
 from lastword.methods import resolve
 from lastword.methods.contract import Method
@@ -48,6 +50,8 @@ from lastword.tryout.words import advise
 
 if TYPE_CHECKING:
     from lastword.decide.tracer import Tracer
+
+_log = logging.getLogger("lastword")
 
 PEERS = ("contextual",)  # methods whose prompts are read besides the model's
 _SAMPLE = 4  # number of items from which the time of all is estimated
@@ -165,9 +169,14 @@ class TryJob:
         info = describe(decider, self.labels, self.template, self.methods)
         items = self.labels.items(self.template)
         cell = answer(decider, items, info, self.methods, root, advance)
+        notes, errors = self.labels.notes, cell.records["error"].dropna()
         if not len(cell.mc1_places):
-            errors = cell.records["error"].dropna()
             raise InputError(f"no example can be read; the first one: {errors.iloc[0]}")
+        if len(errors):
+            rows = counted(len(errors), "row")
+            unread = f"left out {rows} that the model cannot read; the first: {errors.iloc[0]}"
+            _log.warning("%s. A certificate counts such a row as broken", unread)
+            notes = (*notes, unread)
         sample = sample_of([cell], [info])
         stage("fitting probes to the labels")
         material = self._material(sample)
@@ -184,7 +193,6 @@ class TryJob:
         stage("trying other prompts")
         raced = race(self.tracer, self.labels, self.template, self.budget)
         sets = None if self.sets is None else _sets(sample, contest, self.sets)
-        notes = self.labels.notes
         every = None if self.objective is None else self.objective(material.truths)
         verdict = judge(
             sample, certified, terms, contest, raced, notes=notes, sets=sets, objective=every
