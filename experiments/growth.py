@@ -56,7 +56,7 @@ def measure(model: str, count: int, budget: float) -> dict[str, dict[str, float]
     from lastword.trust.terms import Terms
     from lastword.tryout.labels import read_labels
     from lastword.tryout.run import ready
-    from lastword.tryout.table_options import Named
+    from lastword.tryout.table_options import TableOptions
 
     stages: dict[str, dict[str, float]] = {}
     name, begun = "", 0.0
@@ -77,7 +77,7 @@ def measure(model: str, count: int, budget: float) -> dict[str, dict[str, float]
         stage("loading the model")
         tracer = Tracer.from_pretrained(model)
         stage("reading the table")
-        labels = read_labels(table, Named(instructions="Which team?"))
+        labels = read_labels(table, TableOptions(instructions="Which team?"))
         stage("making ready")
         job = ready(tracer, labels, Terms(methods=CERTIFIABLE, promise="gain"), budget=budget)
         job.plan()

@@ -22,7 +22,7 @@ from lastword.service.server import Server
 from lastword.trust.certificate import Certificate
 from lastword.trust.terms import Terms
 from lastword.tryout.label_job import label_job
-from lastword.tryout.table_options import Named
+from lastword.tryout.table_options import TableOptions
 
 ANIMALS = "the red fox runs home,a cat sleeps here,dogs bark loudly,birds sing in trees".split(",")
 MONEY = "pay the bill today,the invoice is late,send money to the bank,costs rise a lot".split(",")
@@ -50,7 +50,7 @@ def write(folder: Path, count: int) -> Path:
 
 
 @contextmanager
-def labelling(folder: Path, named: Named, load: Any = Tracer.demo) -> Iterator[httpx.Client]:
+def labelling(folder: Path, named: TableOptions, load: Any = Tracer.demo) -> Iterator[httpx.Client]:
     """A client of the page's routes, while the page is served from this process."""
     address = list[str]()
     source = str(write(folder, 170))
@@ -83,7 +83,7 @@ def test_the_routes_give_a_tab_its_text_and_refuse_what_is_not_for_it(tmp_path: 
         go_on.wait(PATIENCE_SECONDS)
         return Tracer.demo()
 
-    named = Named(choices="animal,money", instructions="Topic?")
+    named = TableOptions(choices="animal,money", instructions="Topic?")
     with labelling(tmp_path, named, waits) as client:
         one = client.post("next", json={"tab": "1"}).json()
         two = client.post("next", json={"tab": "2"}).json()
@@ -123,7 +123,7 @@ def test_the_routes_give_a_tab_its_text_and_refuse_what_is_not_for_it(tmp_path: 
 def test_a_full_disk_is_told_and_the_text_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with labelling(tmp_path, Named(choices="animal,money")) as client:
+    with labelling(tmp_path, TableOptions(choices="animal,money")) as client:
         shown = client.post("next", json={"tab": "1"}).json()["shown"]
         body = {"tab": "1", "row": shown["row"], "label": "animal"}
 
@@ -140,7 +140,7 @@ def test_a_full_disk_is_told_and_the_text_stays(
 @pytest.mark.slow
 def test_more_than_nine_options_are_searched_and_texts_are_only_text(tmp_path, chromium):
     options = ",".join(f"option {i}" for i in range(12))
-    with labelling(tmp_path, Named(choices=options)) as client, chromium.empty() as watched:
+    with labelling(tmp_path, TableOptions(choices=options)) as client, chromium.empty() as watched:
         page = watched.page
         page.goto(str(client.base_url))
         page.wait_for_selector("html[data-ready]")

@@ -14,9 +14,9 @@ from lastword.trust.terms import Terms
 from lastword.tryout.journal import FILE
 from lastword.tryout.label_job import LabelJob, label_job
 from lastword.tryout.labelling import Repeated
-from lastword.tryout.table_options import Named
+from lastword.tryout.table_options import TableOptions
 
-NAMED = Named(choices="animal,money", instructions="Topic?")
+NAMED = TableOptions(choices="animal,money", instructions="Topic?")
 
 
 def write(folder: Path, texts: list[str]) -> Path:
@@ -25,7 +25,7 @@ def write(folder: Path, texts: list[str]) -> Path:
     return path
 
 
-def opened(folder: Path, texts: list[str], named: Named = NAMED) -> LabelJob:
+def opened(folder: Path, texts: list[str], named: TableOptions = NAMED) -> LabelJob:
     source = write(folder, texts)
     return label_job(str(source), named, folder / "out", Tracer.demo, Terms(promise="gain"))
 
@@ -126,7 +126,7 @@ def test_an_edited_table_and_other_questions_are_refused_by_name(tmp_path: Path)
         opened(tmp_path, edited)
     with pytest.raises(InputError, match="the row is gone"):
         opened(tmp_path, TEXTS[:5])
-    other = Named(choices="animal,money,else", instructions="Topic?")
+    other = TableOptions(choices="animal,money,else", instructions="Topic?")
     with pytest.raises(InputError, match="labels of another question"):
         opened(tmp_path, TEXTS, other)
     longer = opened(tmp_path, [*TEXTS, "one more"])

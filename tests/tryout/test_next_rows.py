@@ -31,7 +31,7 @@ from lastword.tryout.second_round import (
     finish,
     read_round,
 )
-from lastword.tryout.table_options import Named
+from lastword.tryout.table_options import TableOptions
 
 ANIMALS = "the red fox runs home,a cat sleeps here,dogs bark loudly,birds sing in trees"
 MONEY = "pay the bill today,the invoice is late,send money to the bank,costs rise a lot"
@@ -146,7 +146,7 @@ def test_a_table_without_labels_gets_its_first_rows_and_takes_their_labels(tmp_p
     bare = [{"text": row["text"], "note": row["note"]} for row in rows]
     truths = {row["text"]: row["label"] for row in rows}
     path, out = write(tmp_path / "texts.csv", bare), tmp_path / "out"
-    named = Named(choices="animal,money")
+    named = TableOptions(choices="animal,money")
     said = draw_first(str(path), named, out)
     assert said is not None and f"--next {out / 'first.csv'}" in said
     first = read_objects(out / "first.csv")
@@ -171,7 +171,7 @@ def test_rows_that_cannot_be_read_are_named_before_and_after_the_first_labels(
 ) -> None:
     lines = [json.dumps({"text": f"red fox {n}"}) for n in range(100)]
     (path := tmp_path / "texts.jsonl").write_text("\n".join([*lines, "{broken"]))
-    named, out = Named(choices="animal,money"), tmp_path / "out"
+    named, out = TableOptions(choices="animal,money"), tmp_path / "out"
     said = draw_first(str(path), named, out)
     assert said is not None and "left out 1 row: line 101" in said
     rows = [row | {"label": "money"} for row in read_objects(out / "first.csv")]
@@ -219,7 +219,7 @@ def test_both_rounds_can_be_labelled_in_an_annotation_tool(form: Format, tmp_pat
     bare = [{"text": row["text"], "note": row["note"]} for row in rows]
     truths = {row["text"]: row["label"] for row in rows}
     path, out = write(tmp_path / "texts.csv", bare), tmp_path / "out"
-    named = Named(choices="animal,money")
+    named = TableOptions(choices="animal,money")
     said = draw_first(str(path), named, out, form)
     drawn = out / f"first.{form}.json"
     assert said is not None and str(drawn) in said and "--next EXPORTED.json" in said
@@ -230,7 +230,7 @@ def test_both_rounds_can_be_labelled_in_an_annotation_tool(form: Format, tmp_pat
         read_round(str(path), named, renamed(exported), out)
     for folder in (out, new):
         with pytest.raises(InputError, match="'money' is not one of"):
-            read_round(str(path), Named(choices="animal,food"), exported, folder)
+            read_round(str(path), TableOptions(choices="animal,food"), exported, folder)
     assert (out / "first.csv").read_bytes() == before and not new.exists()
     labels = read_round(str(path), named, exported, new)
     assert read_round(str(path), named, exported, out).rows == labels.rows
@@ -278,7 +278,7 @@ def test_round_one_takes_tables_of_every_kind(kind: str, tmp_path: Path) -> None
         for i, text in enumerate(texts)
     ]
     write_as(kind, path := tmp_path / f"texts.{kind}", rows)
-    named, out = Named(choices="animal,money"), tmp_path / "out"
+    named, out = TableOptions(choices="animal,money"), tmp_path / "out"
     assert draw_first(str(path), named, out, "argilla") is not None
     truths = {row["text"]: row["label"] for row in table(FIRST)}
     exported = labelled_in_argilla(out / "first.argilla.json", truths)
@@ -292,7 +292,7 @@ def test_round_one_reads_the_table_in_its_encoding(tmp_path: Path) -> None:
     (path := tmp_path / "texts.csv").write_text(
         "text\n" + "\n".join(r["text"] for r in rows), "cp1252"
     )
-    named, out = Named(choices="animal,money", encoding="cp1252"), tmp_path / "out"
+    named, out = TableOptions(choices="animal,money", encoding="cp1252"), tmp_path / "out"
     assert draw_first(str(path), named, out) is not None
     first = [row | {"label": "animal"} for row in read_objects(out / "first.csv")]
     labels = read_round(str(path), named, write(out / "first.csv", first), out)
@@ -302,14 +302,16 @@ def test_round_one_reads_the_table_in_its_encoding(tmp_path: Path) -> None:
 def test_a_file_of_labels_without_a_second_round_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "topics.csv", hidden(table(20), 10))
     with pytest.raises(InputError, match="no second round was begun"):
-        read_round(str(path), Named(), tmp_path / "next.csv", tmp_path)
+        read_round(str(path), TableOptions(), tmp_path / "next.csv", tmp_path)
 
 
 def test_the_pool_has_one_text_of_a_group_and_none_of_a_labelled_one() -> None:
     rows = [row | {"author": str(i // 4)} for i, row in enumerate(hidden(table(40), 10))]
     assert len(read_labels(rows).pool) == 30
-    assert [*read_labels(rows, Named(group="author")).pool] == [
+    assert [*read_labels(rows, TableOptions(group="author")).pool] == [
         str(4 * i + 1) for i in range(3, 10)
     ]
     assert any("--group" in note for note in read_labels(rows).notes)
-    assert not any("--group" in note for note in read_labels(rows, Named(group="author")).notes)
+    assert not any(
+        "--group" in note for note in read_labels(rows, TableOptions(group="author")).notes
+    )

@@ -18,7 +18,7 @@ from lastword.probes.probe import Probe
 from lastword.trust.certificate import Certificate
 from lastword.trust.terms import Terms
 from lastword.tryout.label_job import label_job
-from lastword.tryout.table_options import Named
+from lastword.tryout.table_options import TableOptions
 
 MODEL = ["--model", "lastword/demo-organism"]
 
@@ -71,7 +71,7 @@ def test_a_reader_takes_part_while_texts_are_labelled(tmp_path: Path) -> None:
     path, *_ = told_by(reader, tmp_path / "t.csv", 170)
     truths = {row["text"]: row["label"] for row in read_objects(path)}
     path.write_text("\n".join(["text", *truths]))
-    named, out = Named(choices="high,low"), tmp_path / "out"
+    named, out = TableOptions(choices="high,low"), tmp_path / "out"
     terms = Terms(promise="gain")
     job = label_job(str(path), named, out, Tracer.demo, terms, load_readers=lambda: [reader])
 

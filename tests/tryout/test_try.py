@@ -30,7 +30,7 @@ from lastword.trust.certificate import Certificate
 from lastword.tryout.labels import read_labels
 from lastword.tryout.run import try_labels
 from lastword.tryout.sets import Sets
-from lastword.tryout.table_options import Named
+from lastword.tryout.table_options import TableOptions
 from lastword.tryout.verdict import (
     Class,
     DepthAccuracy,
@@ -89,11 +89,11 @@ def test_columns_are_guessed_where_it_is_plain_and_the_guess_is_said(tmp_path: P
         InputError, match="several columns repeat few values. Choose one with --label"
     ):
         read_labels(two)
-    assert read_labels(two, Named(label="kind")).rows == rows
+    assert read_labels(two, TableOptions(label="kind")).rows == rows
     with pytest.raises(InputError, match="no column 'colour'; the table has body, tone, n"):
-        read_labels(COLOURS, Named(label="colour"))
+        read_labels(COLOURS, TableOptions(label="colour"))
     without = [*COLOURS, {"body": "nobody knows", "tone": None, "n": 5}]
-    said = read_labels(without, Named("body", "tone", instructions="Which?")).notes
+    said = read_labels(without, TableOptions("body", "tone", instructions="Which?")).notes
     assert said[0] == "1 row without a label" and len(said) == 2  # and that no row has a group
     with pytest.raises(InputError, match="one column, 'text:team'.*separated by commas"):
         read_labels([{"text:team": "late:shipping"}])
@@ -119,7 +119,7 @@ def test_doubts_about_a_table_name_their_rows_and_tidy_joins_labels() -> None:
     assert any("`LAGER` (1 row)" in line and "`tidy`" in line for line in doubts)
     assert any("`Hof` (row T13 (row 15))" in line for line in doubts)
     assert any("row T4 (`Lager`) and row T12 (` Kasse`)" in line for line in doubts)
-    tidy = read_labels(MESSY, Named(tidy=True))
+    tidy = read_labels(MESSY, TableOptions(tidy=True))
     assert tidy.question is not None
     assert [o.text for o in tidy.question.options] == ["Hof", "Kasse", "Lager"]
     assert sum(line.startswith("joined: ") for line in tidy.notes) == 2
@@ -152,7 +152,7 @@ TWELVE = [f"parcel {letter} is not here" for letter in "abcdefghijkl"]
 )
 def test_labels_that_look_alike_are_joined_and_no_kind_of_cell_ends_a_run(labels, apart, joined):
     rows = [{0: text, 1: labels[i % 3], "other": labels[i % 3]} for i, text in enumerate(TWELVE)]
-    named = Named(text="0", label="1")
+    named = TableOptions(text="0", label="1")
     read = read_labels(rows, named)
     assert read.question is not None and len(read.question.options) == apart
     assert any("one class?" in note for note in read.notes) == (apart > 2)
@@ -188,7 +188,7 @@ def test_a_row_that_no_model_can_read_is_left_out_and_named(tmp_path: Path) -> N
 )
 def test_a_row_whose_label_or_options_cannot_be_read_is_named(row, message) -> None:
     rows = [{"text": text} | row for text in TWELVE]
-    named = Named(text="text", label="label", choices="options")
+    named = TableOptions(text="text", label="label", choices="options")
     with pytest.raises(InputError, match=message):
         read_labels(rows, named)
 
@@ -247,18 +247,20 @@ def test_options_come_from_a_file_a_column_or_the_labels(tmp_path: Path) -> None
     options.write_text("blue\n01\ngreen\n")
     described = tmp_path / "labels.toml"
     described.write_text('blue = "as the sky"\n')
-    labels = read_labels(COLOURS, Named(choices=str(options), describe=described, instructions="?"))
+    labels = read_labels(
+        COLOURS, TableOptions(choices=str(options), describe=described, instructions="?")
+    )
     question = labels.question
     assert question is not None and question.instructions == "?"
     described_as = {o.text: o.description for o in question.options}
     assert described_as == {"blue": "as the sky", "01": None, "green": None}
     own = [row | {"may": "blue|01|x" if row["n"] % 2 else '["01", "blue"]'} for row in COLOURS]
-    labels = read_labels(own, Named(choices="may"))
+    labels = read_labels(own, TableOptions(choices="may"))
     assert labels.question is None and len(labels.rows[1][1].options) == 3
     with pytest.raises(InputError, match="row 2: the label 'blue' is not one of its choices"):
-        read_labels([row | {"may": "01|x"} for row in COLOURS], Named(choices="may"))
+        read_labels([row | {"may": "01|x"} for row in COLOURS], TableOptions(choices="may"))
     options.write_text("kasse\nLager\nHof\n")
-    labels = read_labels(MESSY, Named(choices=str(options), tidy=True))
+    labels = read_labels(MESSY, TableOptions(choices=str(options), tidy=True))
     assert {row[2] for row in labels.rows} == {"kasse", "Lager", "Hof"}
 
 

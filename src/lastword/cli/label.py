@@ -13,7 +13,7 @@ from lastword.cli.model import load_options, quiet
 from lastword.cli.output import printable
 from lastword.cli.progress import waiting
 from lastword.cli.try_ import load_readers
-from lastword.tryout.table_options import Named
+from lastword.tryout.table_options import TableOptions
 
 if TYPE_CHECKING:
     from lastword.decide.tracer import Tracer
@@ -61,7 +61,7 @@ def label(
 ) -> None:
     """Label texts on a local page; about 100 labels train a probe and prove its gain."""
     options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
-    named = Named(text, label, choices, describe, instructions, id, False, encoding, group)
+    named = TableOptions(text, label, choices, describe, instructions, id, False, encoding, group)
     with waiting("reading the table"):
         from lastword.service.labelling import Labels, create_label_app
         from lastword.service.server import run

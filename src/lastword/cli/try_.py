@@ -12,7 +12,7 @@ from lastword.cli.output import printable, say
 from lastword.cli.progress import counting, waiting
 from lastword.errors import InputError
 from lastword.files.strict_json import to_json
-from lastword.tryout.table_options import Named
+from lastword.tryout.table_options import TableOptions
 
 if TYPE_CHECKING:
     from lastword.model.encoder import Encoder
@@ -94,7 +94,7 @@ def try_(
 ) -> None:
     """Test a model on labelled examples, and report what to run and how much it gains."""
     options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
-    table = Named(text, label, choices, describe, instructions, id, tidy, encoding, group)
+    table = TableOptions(text, label, choices, describe, instructions, id, tidy, encoding, group)
     with waiting("reading the table"):
         from lastword.tryout.second_round import draw_first, finish, is_first, read_round
 

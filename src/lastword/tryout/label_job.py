@@ -39,7 +39,7 @@ from lastword.tryout.second_round import (
     read_second_round,
     write_rows,
 )
-from lastword.tryout.table_options import Named
+from lastword.tryout.table_options import TableOptions
 from lastword.tryout.verdict import Verdict
 
 POOL = 500  # maximum number of texts that are read for the second round
@@ -94,7 +94,7 @@ class LabelJob:
 
     name: str
     table: Mapping[str, Row]
-    columns: Named
+    columns: TableOptions
     question: Choice
     out: Path
     terms: Terms
@@ -286,7 +286,7 @@ class _Closed(Exception):  # noqa: N818 - not an error: ends the thread
 
 def label_job(
     source: str,
-    named: Named,
+    named: TableOptions,
     out: Path,
     load: Callable[[], Tracer],
     terms: Terms,

@@ -24,7 +24,7 @@ from lastword.text.prompt_template import Template
 from lastword.text.question import MOST_CHOICES, Choice, Option
 from lastword.trust.groups import marks, numbers
 from lastword.tryout.copies import near_copies
-from lastword.tryout.table_options import Named
+from lastword.tryout.table_options import TableOptions
 
 Row = Mapping[str, Any]
 
@@ -52,7 +52,7 @@ class Labels:
     rows: tuple[tuple[str, Choice, str, str, str | None], ...]
     notes: tuple[str, ...]
     table: Mapping[str, Row] = field(default_factory=dict, repr=False)
-    columns: Named = Named()
+    columns: TableOptions = TableOptions()
 
     @property
     def question(self) -> Choice | None:
@@ -142,7 +142,7 @@ class Labels:
         return [_item(*row, template) for row in self.rows]
 
 
-def read_labels(source: Any, named: Named = Named()) -> Labels:  # noqa: B008 - frozen
+def read_labels(source: Any, named: TableOptions = TableOptions()) -> Labels:  # noqa: B008 - frozen
     """Read the labelled examples of a file or a data frame.
 
     Args:
@@ -179,7 +179,7 @@ def read_labels(source: Any, named: Named = Named()) -> Labels:  # noqa: B008 - 
     return Labels(name, questions, tuple(notes), table, columns)
 
 
-def read_texts(source: str, named: Named) -> tuple[dict[str, Row], Named]:
+def read_texts(source: str, named: TableOptions) -> tuple[dict[str, Row], TableOptions]:
     """Read a table in which nothing is labelled yet.
 
     Returns:
@@ -193,8 +193,8 @@ def read_texts(source: str, named: Named) -> tuple[dict[str, Row], Named]:
 
 
 def texts_of(
-    rows: Sequence[Mapping[str, Any]], source: str, named: Named
-) -> tuple[dict[str, Row], Named]:
+    rows: Sequence[Mapping[str, Any]], source: str, named: TableOptions
+) -> tuple[dict[str, Row], TableOptions]:
     """Return the result of `read_texts` for rows that `without_labels` has read."""
     column = named.label or _LABELS[0]
     if not rows or any(cell_text(row.get(column)) for row in rows):
@@ -207,7 +207,7 @@ def texts_of(
     return dict(zip(_names(texts, columns.id), texts, strict=True)), columns
 
 
-def without_labels(source: str, named: Named, notes: list[str]) -> list[dict[str, Any]]:
+def without_labels(source: str, named: TableOptions, notes: list[str]) -> list[dict[str, Any]]:
     """Return the rows of a table in which nothing is labelled, or [] if a row has a label.
 
     The options must be given as a file or as `a,b,c`, not as a column of the table. Rows that
@@ -228,7 +228,7 @@ def without_labels(source: str, named: Named, notes: list[str]) -> list[dict[str
     return rows
 
 
-def _file(path: Path, named: Named, notes: list[str]) -> list[Row]:
+def _file(path: Path, named: TableOptions, notes: list[str]) -> list[Row]:
     """Return the readable rows of a file; add a note about the others."""
     rows = annotated_rows(require_rows(read_rows(path, notes.append, named.encoding), path))
     bad = [f"{row.place}: {row.error}" for row in rows if row.error is not None]
@@ -265,7 +265,7 @@ def _as_text(rows: Sequence[Row], notes: list[str]) -> list[Row]:
     return texts
 
 
-def _readable(rows: Mapping[str, Row], columns: Named, notes: list[str]) -> dict[str, Row]:
+def _readable(rows: Mapping[str, Row], columns: TableOptions, notes: list[str]) -> dict[str, Row]:
     """Return the rows by id whose text and label a model can read; add a note about the others."""
     read = [name for name in (columns.text, columns.label) if name is not None]
     faults = {
@@ -303,7 +303,7 @@ def _item(
     return replace(item, truthful=truthful, group=group, question=None)
 
 
-def _guess(rows: Sequence[Row], named: Named) -> tuple[Named, list[str]]:
+def _guess(rows: Sequence[Row], named: TableOptions) -> tuple[TableOptions, list[str]]:
     """Return the columns, and notes about those that were guessed."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     for name in (named.text, named.label, named.id, named.group):
@@ -377,7 +377,7 @@ def _longest(rows: Sequence[Row], columns: Sequence[str]) -> str:
 
 
 def _rows(
-    rows: Mapping[str, Row], columns: Named, notes: list[str]
+    rows: Mapping[str, Row], columns: TableOptions, notes: list[str]
 ) -> tuple[tuple[str, Choice, str, str, str | None], ...]:
     texts = {name: cell_text(row.get(columns.text or "")) for name, row in rows.items()}
     labels = {name: row[columns.label or ""] for name, row in rows.items()}
@@ -414,7 +414,7 @@ def _rows(
     return tuple(questions)
 
 
-def _offered(name: str, row: Row, descriptions: Mapping[str, str], columns: Named) -> Choice:
+def _offered(name: str, row: Row, descriptions: Mapping[str, str], columns: TableOptions) -> Choice:
     """Return the question of a row whose options are in a column."""
     try:
         return _question(_listed(row.get(columns.choices or "", "")), descriptions, columns, row)
@@ -498,7 +498,7 @@ def _some(things: Sequence[str]) -> str:
 
 
 def _question(
-    options: Sequence[Option], descriptions: Mapping[str, str], columns: Named, row: Row
+    options: Sequence[Option], descriptions: Mapping[str, str], columns: TableOptions, row: Row
 ) -> Choice:
     instructions = columns.instructions
     if instructions is None:
@@ -507,7 +507,7 @@ def _question(
     return Choice(instructions, described)
 
 
-def question_of(columns: Named, row: Row) -> Choice:
+def question_of(columns: TableOptions, row: Row) -> Choice:
     """Return the question about every text of a table, with options from the user.
 
     Raises:

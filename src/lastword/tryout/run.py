@@ -44,7 +44,7 @@ from lastword.tryout.page import write_page
 from lastword.tryout.prompts import BUDGET, Race, file_of, race
 from lastword.tryout.second_round import begin
 from lastword.tryout.sets import Sets, check_level, prediction_sets
-from lastword.tryout.table_options import Named
+from lastword.tryout.table_options import TableOptions
 from lastword.tryout.verdict import FILE, Verdict
 from lastword.tryout.words import advise
 
@@ -484,7 +484,7 @@ def try_labels(
         InputError: The table cannot be read, or a column cannot be guessed.
     """
     described = None if describe is None else Path(describe)
-    columns = Named(text, label, choices, described, instructions, id, tidy, encoding, group)
+    columns = TableOptions(text, label, choices, described, instructions, id, tidy, encoding, group)
     terms = Terms(alpha, delta, methods=CERTIFIABLE, promise=promise)
     read = read_labels(source, columns)
     encoders = [one if isinstance(one, Encoder) else Encoder(one) for one in readers]

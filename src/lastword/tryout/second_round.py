@@ -39,7 +39,7 @@ from lastword.trust.policy import Promise, family
 from lastword.trust.second_round import FIRST, LEAST_POOL, ROWS, DrawnRows, chance_of_proof, deal
 from lastword.trust.terms import Terms
 from lastword.tryout.labels import Labels, read_labels, texts_of, without_labels
-from lastword.tryout.table_options import Named
+from lastword.tryout.table_options import TableOptions
 
 if TYPE_CHECKING:
     from lastword.decide.tracer import Tracer
@@ -472,7 +472,9 @@ def _require_table(second: SecondRound, labels: Labels) -> None:
             raise InputError(f"row {row.id} of the table is not what it was when it was drawn")
 
 
-def draw_first(source: str, named: Named, out: Path, form: Format | None = None) -> str | None:
+def draw_first(
+    source: str, named: TableOptions, out: Path, form: Format | None = None
+) -> str | None:
     """Write the first rows to label of a table without labels.
 
     Returns:
@@ -507,7 +509,7 @@ def random_order(count: int) -> list[int]:
     return order
 
 
-def read_round(source: str, named: Named, path: Path | None, out: Path | None) -> Labels:
+def read_round(source: str, named: TableOptions, path: Path | None, out: Path | None) -> Labels:
     """Return the labels of round one, from the table or from a separate file of its first rows.
 
     Args:
@@ -533,7 +535,7 @@ def read_round(source: str, named: Named, path: Path | None, out: Path | None) -
 
 
 def with_first(
-    source: str, rows: Sequence[Mapping[str, Any]], named: Named, path: Path, out: Path
+    source: str, rows: Sequence[Mapping[str, Any]], named: TableOptions, path: Path, out: Path
 ) -> Labels:
     """Return the labels of a table whose first labels are in a separate file.
 
@@ -553,7 +555,7 @@ def with_first(
         if same is None:
             raise InputError(f"{path}, row {place}: no row of {source} is like it; was it edited?")
         same[column] = row.get(column)
-    named = Named(**vars(named) | {"label": column})
+    named = TableOptions(**vars(named) | {"label": column})
     labels = Labels(**vars(read_labels(table, named)) | {"name": Path(source).stem})
     if path.name != FIRST_ROWS:
         out.mkdir(parents=True, exist_ok=True)

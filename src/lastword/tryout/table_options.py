@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Named:
+class TableOptions:
     """The columns of a table, and the task.
 
     Attributes:
