@@ -96,7 +96,7 @@ def test_operators_ask_for_what_they_lack_and_no_more():
     assert early.needs(unread(0), FROZEN) == Step(frozenset([0]))
     assert early.needs(unread(0), replace(FROZEN, gamma=-2.0)) is None  # it takes a lower maximum
     own = {*FROZEN.anchor_depths(DEPTH), *FROZEN.feature_depths(DEPTH), DEPTH}
-    assert mix.needs(unread(), FROZEN) == Step(frozenset(own), scorer=True)
+    assert mix.needs(unread(), FROZEN) == Step(frozenset(own), t=True)
     assert mix.needs(Trajectory(unread().scores, np.zeros(3)), FROZEN) is None
     window = FROZEN.window(DEPTH)
     assert decisive.needs(unread(window[0], DEPTH), FROZEN) == Step(frozenset([window[0], DEPTH]))

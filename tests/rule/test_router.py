@@ -27,9 +27,9 @@ def test_staged_reading_decides_as_reading_everything_does_and_reads_nothing_twi
             reads.append(step)
             for i in items:
                 depths = sorted(step.depths)
-                assert step.scorer or np.isnan(seen[i][:, depths]).all(), "read twice"
+                assert step.t or np.isnan(seen[i][:, depths]).all(), "read twice"
                 seen[i][:, depths] = full[i][:, depths]
-                t[i] = full[i][:, -1] if step.scorer else t[i]
+                t[i] = full[i][:, -1] if step.t else t[i]
 
         verdicts = settle(len(full), ask, read)
         assert any(np.isnan(s).any() for s in seen), "something was left unread"

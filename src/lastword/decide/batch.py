@@ -72,7 +72,7 @@ class ReadPlan:
         read = frozenset(scorer.depths if t else ()).union(*(n.normed for n in needs))
         return cls(
             depths=read.union(blind, *(n.raw for n in needs)),
-            main=Step(read, scorer=t, peers=any(n.scorer is not None for n in needs)),
+            main=Step(read, t=t, peers=any(n.token_scorer is not None for n in needs)),
             blind=Step(blind) if blind else None,
             content_free=any(n.content_free for n in needs),
             peers=methods,
@@ -91,12 +91,10 @@ class ReadPlan:
         # them: running the blocks again would cost more than the memory.
         return cls(
             depths=base.depths.union(last if few else every, correction.blind),
-            main=replace(base.main, depths=every, scorer=True, readings=scope.readings)
+            main=replace(base.main, depths=every, t=True, readings=scope.readings)
             if whole
             else base.main,
-            blind=Step(every if whole_blind else blind, scorer=whole_blind)
-            if reads_blind
-            else None,
+            blind=Step(every if whole_blind else blind, t=whole_blind) if reads_blind else None,
             content_free=base.content_free or correction.content_free,
             reuse=not (whole or whole_blind) and blind | correction.blind == last,
             peers=scope.methods,
@@ -138,7 +136,7 @@ class Batch:
         depth = scorer.last
         self.states, self.scorer, self.depth = states, scorer, depth
         self._head, self._plan = read, plan
-        peers = {name: method.needs.scorer for name, method in plan.peers.items()}
+        peers = {name: method.needs.token_scorer for name, method in plan.peers.items()}
         self.peers = {name: scorer for name, scorer in peers.items() if scorer is not None}
         self._encoded = encoded
         spans = _spans(encoded)
@@ -187,7 +185,7 @@ class Batch:
             candidates=encoded.item.candidates,
             tokens=np.array(encoded.prompt.candidate_tokens),
             trajectory=self.trajectory(item),
-            own=None if of_method is None else of_method[self._main[item]],
+            token_scores=None if of_method is None else of_method[self._main[item]],
             blind=blind,
             blind_tokens=None if without is None else np.array(without.candidate_tokens),
             content_free=self.content_free(item),
@@ -208,7 +206,7 @@ class Batch:
 
     def read(self, items: Sequence[int], step: Step) -> None:
         """Read a step for some items."""
-        if step.depths or step.scorer or step.peers:
+        if step.depths or step.t or step.peers:
             self._read([self._main[i] for i in items], step)
         if step.blind:
             self._read([span for i in items if (span := self._blind[i])], Step(step.blind))
@@ -223,7 +221,7 @@ class Batch:
         if any(self._free):
             self._read([span for spans in self._free for span in spans], self._last)
         main = self._plan.main
-        if main.depths or main.scorer or main.peers:
+        if main.depths or main.t or main.peers:
             self.read(range(len(self._main)), main)
 
     def scores(self, item: int) -> dict[str, Scores | None]:
@@ -249,7 +247,7 @@ class Batch:
         # Scores taken from the cache have no states, so the branch numbers of the states skip them.
         branch = np.flatnonzero(self._computed)[self.states.reads.branch]
         targets = np.flatnonzero(mask[branch])
-        into: list[tuple[TokenScorer, Scores]] = [(self.scorer, self._t)] if step.scorer else []
+        into: list[tuple[TokenScorer, Scores]] = [(self.scorer, self._t)] if step.t else []
         into += self._by_reading.values() if step.readings else ()
         into += [(s, self._peers[name]) for name, s in self.peers.items() if step.peers]
         scorers = [scorer for scorer, _ in into]

@@ -384,7 +384,7 @@ class Tracer:
     def _require_vocabularies(self, methods: Mapping[str, Method]) -> None:
         """Refuse methods that need whole vocabularies if the backend does not return them."""
         for name, method in methods.items():
-            if method.needs.scorer is not None and not self.backend.vocabularies:
+            if method.needs.token_scorer is not None and not self.backend.vocabularies:
                 self.backend.local(f"method {name} reads whole vocabularies and so")
 
     def __sklearn_clone__(self) -> "Tracer":
@@ -455,7 +455,7 @@ class Tracer:
         trajectory = evidence.trajectory
         every = range(trajectory.depth + 1)
         if read == "all" and (trajectory.t is None or not trajectory.has(every)):
-            return Step(frozenset(every), scorer=True)
+            return Step(frozenset(every), t=True)
         if read == "base":
             base = OPERATORS["base"]
             return base.needs(trajectory, self.theta) or Ruling(

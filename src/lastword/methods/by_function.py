@@ -28,4 +28,4 @@ class Plain:
 
 def by_tokens(scorer: TokenScorer, aggregation: Aggregation = "sum") -> Plain:
     """Return the method of a token scorer."""
-    return Plain(Needs(scorer=scorer), lambda evidence: evidence.own, aggregation)
+    return Plain(Needs(token_scorer=scorer), lambda evidence: evidence.token_scores, aggregation)

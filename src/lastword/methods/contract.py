@@ -43,24 +43,26 @@ class Needs:
         t: True if it needs t, the scores by T.
         blind: Depths of the trajectory after the blind prompt.
         content_free: True if it needs depth L after the content-free prompts.
-        scorer: The method's token scorer, which is computed on the tiles of the readout.
+        token_scorer: The method's token scorer, which is computed on the tiles of the readout.
     """
 
     depths: frozenset[int] = frozenset()
     t: bool = False
     blind: frozenset[int] = frozenset()
     content_free: bool = False
-    scorer: TokenScorer | None = None
+    token_scorer: TokenScorer | None = None
 
     @property
     def normed(self) -> frozenset[int]:
         """The depths to read with the final norm, except those that T reads."""
-        return self.depths | frozenset(() if self.scorer is None else self.scorer.depths)
+        return self.depths | frozenset(
+            () if self.token_scorer is None else self.token_scorer.depths
+        )
 
     @property
     def raw(self) -> frozenset[int]:
         """The depths to read without the final norm."""
-        return frozenset(() if self.scorer is None else self.scorer.raw_depths)
+        return frozenset(() if self.token_scorer is None else self.token_scorer.raw_depths)
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class Evidence:
     Attributes:
         tokens: Number of tokens of each candidate [candidates].
         trajectory: S and t; nan if unread.
-        own: Mean over tokens by the method's token scorer [candidates]; None without one.
+        token_scores: Mean over tokens by the method's token scorer [candidates]; None without one.
         blind: The trajectory after the blind prompt; None without a blind prompt.
         blind_tokens: Number of tokens of each candidate after the blind prompt [candidates].
         content_free: b after each content-free prompt [inputs, candidates]; nan if unread, None
@@ -80,7 +82,7 @@ class Evidence:
     candidates: tuple[str, ...]
     tokens: Int[np.ndarray, " candidates"]
     trajectory: Trajectory
-    own: Scores | None = None
+    token_scores: Scores | None = None
     blind: Trajectory | None = None
     blind_tokens: Int[np.ndarray, " candidates"] | None = None
     content_free: Inputs | None = None

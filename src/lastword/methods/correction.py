@@ -79,7 +79,7 @@ class Scored:
         if missing or unseen or lacks_t or free:
             t_depths = self._t_depths() if lacks_t else ()
             missing = missing.union(t_depths)
-            return Step(missing, scorer=lacks_t, blind=unseen, content_free=free)
+            return Step(missing, t=lacks_t, blind=unseen, content_free=free)
         scores = self.method.scores(evidence)
         if scores is None:
             raise ItemError(f"{self.name} does not apply to the item")

@@ -282,7 +282,7 @@ def correction_of(name: str, facts: Facts) -> Correction:
         return correction(name, facts)
     if isinstance(method, Correction):
         return method
-    if method.needs.scorer is not None:
+    if method.needs.token_scorer is not None:
         raise InputError(
             f"{name} scores by whole vocabularies and is no correction: name it as a method"
         )

@@ -64,7 +64,7 @@ def derive(cell: Cell, methods: "Mapping[str, Method]") -> "dict[str, list[Score
         RecordError: A method needs whole vocabularies, which records do not have.
     """
     for name, method in methods.items():
-        if method.needs.scorer is not None:
+        if method.needs.token_scorer is not None:
             raise RecordError(f"records hold no scores of {name}; write them with `compare`")
     if not methods:
         return {}

@@ -17,7 +17,7 @@ def needs(trajectory: Trajectory, theta: Theta) -> Step | None:
         return None
     depth = trajectory.depth
     read = {*theta.anchor_depths(depth), *theta.feature_depths(depth), depth}
-    return Step(frozenset(read), scorer=True)
+    return Step(frozenset(read), t=True)
 
 
 def correct(trajectory: Trajectory, theta: Theta) -> OperatorScores:

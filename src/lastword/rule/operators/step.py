@@ -13,15 +13,15 @@ class Step:
 
     Attributes:
         depths: Depths of S.
-        scorer: True for t, the scores by T.
-        peers: True for the token scores of other methods.
+        t: True for t, the scores by T.
+        peers: True for the token scores of other methods on the same rows.
         readings: True for t by every reading of the scorer.
         blind: Depths of S after the blind prompt.
         content_free: True for depth L after the content-free prompts.
     """
 
     depths: frozenset[int]
-    scorer: bool = False
+    t: bool = False
     peers: bool = False
     readings: bool = False
     blind: frozenset[int] = frozenset()
