@@ -64,6 +64,7 @@ LEFT_OUT = {
     "import lm_eval": "as the command",
     "inspect eval": "Inspect wants older packages than the pins; tests/integrations runs it",
     "python examples/polygraph/": "lm-polygraph wants an environment of its own; so does its test",
+    "OMP_NUM_THREADS=1 RAY_worker_niceness=0 python experiments/": "as the next lines",
     "OMP_NUM_THREADS=1 python experiments/": "as the next line",
     "python experiments/": "an hour and more; what it makes is in the repository and held by tests",
 }
