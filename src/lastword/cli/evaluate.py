@@ -212,7 +212,7 @@ def evaluate(
     if rest := left():
         attempt(rest, load_and_execute)
     done = [results[work.name] for work in works if work.name in results]
-    warn_of_branches([result.cell for result in done if result.items])
+    warn_of_branches([result.cell for result in done if result.items > result.resumed])
     return done
 
 
