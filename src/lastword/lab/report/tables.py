@@ -145,7 +145,7 @@ def controls_table(summaries: Sequence[Summary], controls: Sequence[Controls]) -
     return Table.of("controls", "What a gain has to beat", heads, rows, notes)
 
 
-def _added(fit: Fit) -> list[float]:
+def _added(fit: Fit) -> list[Value]:
     steps = ((100 * r.mc1, r.fixed, r.broken, r.p) for r in (fit.reading, fit.middle))
     return [100 * fit.wording, *chain(*steps)]
 
