@@ -76,7 +76,7 @@ def _passage_texts(
     """Return the text that is read, and where the input is pooled the text before it."""
     if (fault := text_fault(prompt)) is not None:
         return ItemError(f"the text {fault}")
-    if most is not None and exceeds(prompt, tokenizer, most):
+    if exceeds(prompt, tokenizer, most):
         return ItemError(f"the text has more tokens than the model's context of {most}; {SHORTEN}")
     head = prompt.rstrip() if chat is None else chat_prompt(prompt, tokenizer, chat)
     start = 0 if chat is None else head.rfind(prompt.strip())

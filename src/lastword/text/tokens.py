@@ -376,7 +376,7 @@ def _texts(
     most: int | None,
 ) -> list[_Texts] | ItemError:
     each = (item.prompt, item.blind_prompt or "", *item.content_free, *item.candidates)
-    if most is not None and any(exceeds(text, tokenizer, most) for text in each):
+    if any(exceeds(text, tokenizer, most) for text in each):
         return ItemError(
             "the prompt or a candidate has more tokens than the model's context of "
             f"{most}; {SHORTEN}"
@@ -400,13 +400,15 @@ def _texts(
     return [_joined(head, "", item.candidates, join, special=False) for head in heads]
 
 
-def exceeds(text: str, tokenizer: Tokenizer, most: int) -> bool:
+def exceeds(text: str, tokenizer: Tokenizer, most: int | None) -> bool:
     """Return True if a very long text has too many tokens, without reading all of it.
 
-    A slice may cut a token, so it may have a quarter more.
+    A slice may cut a token, so a quarter more is allowed. None is no limit.
     """
+    if most is None or len(text) <= _CALL_CHARACTERS:
+        return False
     count = 0
-    for start in range(0, len(text) if len(text) > _CALL_CHARACTERS else 0, _SLICE):
+    for start in range(0, len(text), _SLICE):
         count += count_tokens(text[start : start + _SLICE], tokenizer)
         if count > most + most // 4:
             return True

@@ -555,8 +555,8 @@ def with_first(
         if same is None:
             raise InputError(f"{path}, row {place}: no row of {source} is like it; was it edited?")
         same[column] = row.get(column)
-    named = TableOptions(**vars(named) | {"label": column})
-    labels = Labels(**vars(read_labels(table, named)) | {"name": Path(source).stem})
+    labels = read_labels(table, replace(named, label=column))
+    labels = replace(labels, name=Path(source).stem)
     if path.name != FIRST_ROWS:
         out.mkdir(parents=True, exist_ok=True)
         values = [cell_text(row.get(column)) for row in first]
