@@ -110,8 +110,11 @@ def paired_p(fixed: Counts, broken: Counts, size: int, gain: float = 0.0) -> Val
         share = np.sin(np.linspace(start, stop, _SHARES)) ** 2
         rows = fixed + broken == discordant
         of_changed = np.clip((1 + gain / share) / 2, 0.0, 1.0)  # P(fixed) of a changed answer
-        enough = bdtrc(least[rows, :, None] - 1.0, changes[:, None], of_changed)
-        mass = binom.pmf(changes[:, None], size, share)
+        # Counts of changed answers whose probability is too small to move p cost no time.
+        likely = binom.pmf(changes, size, np.clip(changes / size, low, high)) > 1e-30
+        counts = changes[likely, None]
+        enough = bdtrc(least[rows][:, likely, None] - 1.0, counts, of_changed)
+        mass = binom.pmf(counts, size, share)
         p[rows] = np.einsum("rcs,cs->rs", enough, mass).max(axis=1)
     return np.minimum(p + _OUTSIDE, 1.0)
 
