@@ -205,6 +205,7 @@ def render(kept: Path, shown: Sequence[Shown], bounds: Sequence[Shown]) -> str:
     promised = json.loads(PROMISED.read_text(encoding="utf-8"))
     tables = [
         labels_table(promised),
+        encoders_table(),
         verdicts_table(shown),
     ]
     return _template("evidence.md.jinja").render(
@@ -457,6 +458,42 @@ def _words(drawn: dict[str, Any] | None) -> str:
     if drawn is None:
         return "–"
     return f"{100 * mean(np.array([own['words'] for own in drawn[LABELS]])):.1f}"
+
+
+def encoders_table() -> Table:
+    """Return accuracy with 100 labels beside sentence encoders and SetFit, from encoders.py."""
+    path = PROBES / "encoders-smollm2-135m.json"
+    encoders = json.loads(path.read_text(encoding="utf-8"))
+    setfit = json.loads((PROBES / "setfit.json").read_text(encoding="utf-8"))
+    names = {
+        "words": "Bag of words",
+        "probe": "Probe",
+        "minilm": "MiniLM",
+        "mpnet": "mpnet",
+        "probe and mpnet, side": "Probe and mpnet",
+        "chosen": "Chosen",
+    }
+    rows = []
+    for task, draws in encoders.items():
+        shared = min(len(draws), len(setfit.get(task, [])))
+        same = mean(100 * np.array([draw["chosen"] for draw in draws[:shared]])) if shared else "–"
+        by_setfit = [draw["right"] for draw in setfit.get(task, [])[:shared]]
+        rows.append(
+            (
+                TITLES[f"jsonl:{task}"],
+                *(mean(100 * np.array([draw[name] for draw in draws])) for name in names),
+                mean(100 * np.array(by_setfit)) if shared else "–",
+                same,
+                shared,
+            )
+        )
+    columns = (
+        Column("Task"),
+        *(Column(name, digits=1) for name in names.values()),
+        *(Column("SetFit", digits=1), Column("Chosen, same draws", digits=1)),
+        Column("Draws of SetFit"),
+    )
+    return Table("encoders", "Beside sentence encoders", columns, tuple(rows))
 
 
 def verdicts_table(shown: Sequence[Shown]) -> Table:
