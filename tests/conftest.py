@@ -25,7 +25,7 @@ def _checked_with_shapes(*, typechecker: Any) -> Callable[[Any], Any]:
     """Check calls of functions and dataclasses with arrays alone: a checked call takes 50 µs."""
 
     def decorated(made: Any) -> Any:
-        function = made.__init__ if isinstance(made, type) else made
+        function = vars(made).get("__init__") if isinstance(made, type) else made
         if "jaxtyping" not in repr(getattr(function, "__annotations__", None)):
             return made
         return _checked(made, typechecker=typechecker)
@@ -33,7 +33,7 @@ def _checked_with_shapes(*, typechecker: Any) -> Callable[[Any], Any]:
     return decorated
 
 
-jaxtyping.jaxtyped = _checked_with_shapes
+jaxtyping.jaxtyped = _checked_with_shapes  # type: ignore[assignment]
 jaxtyping.install_import_hook("lastword", "beartype.beartype")
 
 import browser

@@ -50,7 +50,7 @@ def test_a_threshold_lets_more_errors_through_in_at_most_delta_of_draws():
 def test_a_gain_and_an_accuracy_are_at_least_what_is_said_in_most_draws():
     gains, accuracies = [], []
     for seed in range(100):
-        finding = certify_plain(plain_table(drawn(200, seed)), delta=0.3).certificate
+        finding = certify_plain(plain_table(drawn(80, seed)), delta=0.3).certificate
         gains.append((finding.gain_at_least or 0.0) > 0.15)  # the true gain
         accuracies.append(finding.accuracy_at_least > 0.85)  # the true accuracy
     for failures in (gains, accuracies):
