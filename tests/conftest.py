@@ -15,21 +15,40 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from jaxtyping import install_import_hook
+import jaxtyping
 
 assert "lastword" not in sys.modules, "shapes are checked only where the hook comes first"
-install_import_hook("lastword", "beartype.beartype")
+_checked = jaxtyping.jaxtyped
+
+
+def _checked_with_shapes(*, typechecker: Any) -> Callable[[Any], Any]:
+    """Check calls of functions and dataclasses with arrays alone: a checked call takes 50 µs."""
+
+    def decorated(made: Any) -> Any:
+        function = vars(made).get("__init__") if isinstance(made, type) else made
+        if "jaxtyping" not in repr(getattr(function, "__annotations__", None)):
+            return made
+        return _checked(made, typechecker=typechecker)
+
+    return decorated
+
+
+jaxtyping.jaxtyped = _checked_with_shapes  # type: ignore[assignment]
+jaxtyping.install_import_hook("lastword", "beartype.beartype")
 
 import browser
 import forked
 import pytest
 import torch
-from filelock import FileLock
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
-# Files whose tests open it, by their ends.
-REAL = ("test_pages.py", "test_smollm2.py", "test_demo_tables.py")
+# Files that one process runs, one after the other, by the ends of their names.
+TOGETHER = {
+    "the real model's": ("test_pages.py", "test_smollm2.py", "test_demo_tables.py"),
+    # A node that starts beside another file's runs out of time.
+    "Ray's": ("test_engines.py", "test_nodes.py", "test_bulk.py"),
+}
 
 torch.set_num_threads(1)
 # An example's time tells of the machine's other work; CI's machines have some.
@@ -67,11 +86,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class Files(LoadFileScheduling):
-    """A file to a process, those that open the real model to one: it is opened there once."""
+    """Give each process a file at a time, or the files of a group."""
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
-        return "the real model's" if file.endswith(REAL) else file
+        return next((name for name, ends in TOGETHER.items() if file.endswith(ends)), file)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -92,13 +111,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(told, yellow=True)
 
 
-@pytest.fixture(scope="module")
-def ray_alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Ray of one file at a time: a node that starts beside others' runs out of its time."""
-    with FileLock(tmp_path_factory.getbasetemp().parent / "ray.lock"):
-        yield
-
-
 @pytest.fixture
 def own_datasets(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache of `datasets` that is this run's own."""
@@ -106,6 +118,12 @@ def own_datasets(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
 
     folder = tmp_path_factory.getbasetemp() / "datasets"
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(folder))
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the files of a report's figures: they are slow, and tests/lab saves them."""
+    monkeypatch.setattr("lastword.lab.report.draw.save", lambda figure, folder: [])
 
 
 @pytest.fixture

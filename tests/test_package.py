@@ -17,6 +17,7 @@ import yaml
 from installation import COMMAND, alone, environment, needed, required
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from tiers import by_night
 from typer.main import get_command
 
 import lastword
@@ -79,7 +80,7 @@ def test_the_wheel_runs_outside_the_tree(installed, tmp_path):
     )
 
 
-@pytest.mark.parametrize("name", ["mix", "control"])
+@pytest.mark.parametrize("name", by_night(["mix", "control"], ["mix"]))
 def test_a_model_of_a_checkout_is_refused_with_advice_outside_the_tree(name, installed, tmp_path):
     (tmp_path / "items.jsonl").write_text('{"prompt": "The", "candidates": ["fox", "cat"]}\n')
     command = [
@@ -236,7 +237,7 @@ def test_what_asks_no_model_works_without_any_extra(base, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["lastword/demo-organism", "folder"])
+@pytest.mark.parametrize("model", by_night(["lastword/demo-organism", "folder"], ["folder"]))
 def test_the_extra_of_a_model_alone_corrects(model, core, tmp_path):
     if model == "folder":  # of safetensors, as the hub has them
         model = str(SOURCE / "model" / "embedded" / "organism")

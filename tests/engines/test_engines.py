@@ -25,8 +25,6 @@ from lastword.records.merge import merge
 from lastword.records.parts import missing_places, part_paths, read_part
 from lastword.records.run import Run, Shard
 
-pytestmark = pytest.mark.usefixtures("ray_alone")
-
 ITEMS = 40
 
 try:

@@ -10,7 +10,7 @@ from tracer_double import TracerDouble, dataset
 
 from lastword.engines.local import LocalEngine
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("ray_alone")]
+pytestmark = pytest.mark.slow
 ray = pytest.importorskip("ray", reason='no Ray here: pip install "lastword[ray]"')
 
 ITEMS = 40

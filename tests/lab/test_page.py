@@ -161,12 +161,6 @@ def test_no_text_of_a_record_is_markup(index, records):
     assert all(re.fullmatch(r"[A-Za-z0-9+/=]+", text) for text in data)
 
 
-@pytest.fixture
-def undrawn(monkeypatch):
-    """No figure files: they are slow, and another test has them."""
-    monkeypatch.setattr("lastword.lab.report.draw.save", lambda figure, folder: [])
-
-
 @pytest.mark.usefixtures("undrawn")
 def test_a_model_name_that_is_markup_stays_a_name(records, tmp_path):
     name = '<img src=x onerror="alert(1)">'

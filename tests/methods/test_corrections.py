@@ -242,11 +242,9 @@ def test_every_way_in_takes_it():
     assert "The scores of pmi@0.5 decide." in CliRunner().invoke(app, command).stdout
 
 
-def test_a_run_is_decided_by_it_and_says_so(tmp_path, monkeypatch):
+@pytest.mark.usefixtures("undrawn")
+def test_a_run_is_decided_by_it_and_says_so(tmp_path):
     """Records, their verdict, the page; what certifies TRACE's own answers refuses them."""
-    monkeypatch.setattr(
-        "lastword.lab.report.draw.FORMATS", ("svg",)
-    )  # tests/report has every format
     runs, out = tmp_path / "runs", tmp_path / "out"
     asked = ["--benchmark", "demo", "--limit", "12", "--out", str(runs), "--blind", "none"]
     command = ["eval", *ORGANISM, "contextual", *asked, "--json"]

@@ -107,8 +107,8 @@ def test_the_lock_of_a_killed_writer_is_taken_over(forks, tmp_path, url):
 
 
 @pytest.mark.slow
-def test_reports_and_ablations_are_made_of_it(tmp_path, url, run, monkeypatch):
-    monkeypatch.setattr("lastword.lab.report.draw.FORMATS", ("svg",))
+@pytest.mark.usefixtures("undrawn")
+def test_reports_and_ablations_are_made_of_it(tmp_path, url, run):
     cell = synthetic_cell(items=40)
     write_cells(cell, locate(url))
     write_cells(cell, tmp_path / "local")

@@ -8,6 +8,7 @@ import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from jaxtyping import TypeCheckError
 
 from lastword.errors import UnsupportedModelError
 from lastword.rule.geometry import (
@@ -35,6 +36,14 @@ coarse = st.integers(-3, 0).map(float)
 def trajectories(values=scores, least: int = 1, most: int = 7):
     shape = st.tuples(st.integers(least, most), st.integers(1, 9))
     return shape.flatmap(lambda s: arrays(np.float64, s, elements=values))
+
+
+def test_a_wrong_shape_or_type_is_found_wherever_tests_run():
+    for wrong in (np.zeros((2, 2)), np.zeros(2, dtype=int), [0.0, 1.0]):
+        with pytest.raises(TypeCheckError):
+            margin(wrong)
+    with pytest.raises(TypeCheckError):
+        Trajectory(np.zeros(3), np.zeros(3))
 
 
 def centred(window: np.ndarray) -> np.ndarray:

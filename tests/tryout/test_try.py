@@ -210,7 +210,7 @@ def test_rows_that_the_model_cannot_read_are_noted(caplog: pytest.LogCaptureFixt
     texts = [f"{'word ' * (5000 if n == 3 else 1)}{n}" for n in range(12)]
     rows = [{"text": text, "label": "ab"[n % 2]} for n, text in enumerate(texts)]
     with caplog.at_level("WARNING"):
-        verdict = try_labels(rows, Tracer.demo(), budget=1.0)
+        verdict = try_labels(rows, Tracer.demo(), budget=0.0)
     note = "left out 1 row that the model cannot read; the first: "
     assert any(line.startswith(note) for line in verdict.table.notes) and note in caplog.text
 
@@ -268,7 +268,7 @@ def test_a_table_becomes_a_verdict_with_every_figure(tmp_path: Path) -> None:
     rows = table(40)
     out = tmp_path / "out"
     path = written(tmp_path / "facts.csv", rows)
-    verdict = try_labels(path, Tracer.demo(), out=out, promise="breaks")
+    verdict = try_labels(path, Tracer.demo(), out=out, promise="breaks", budget=0.0)
     names = ["chance", "without the text", "the model", "trace"]
     assert [line.name for line in verdict.contest.lines[:4]] == names
     choices = [json.loads(row["options"]) for row in rows]
@@ -303,18 +303,18 @@ def test_a_table_that_has_grown_is_read_anew_beside_its_former_records(tmp_path:
     for count in (16, 20):
         written(path, rows[:count])
         command = ["try", str(path), "--model", "lastword/demo-organism", "--out", str(out)]
-        assert CliRunner().invoke(app, command).exit_code == 0
+        assert CliRunner().invoke(app, [*command, "--budget", "0s"]).exit_code == 0
     runs = sorted(tmp_path.glob("out/*/*/run.json"), key=lambda path: path.stat().st_mtime)
     assert [json.loads(run.read_text())["items"] for run in runs] == [16, 20]
     assert "<dt>Labelled rows</dt><dd>20</dd>" in (out / "index.html").read_text()
     written_at = runs[1].stat().st_mtime_ns
-    again = try_labels(path, Tracer.demo(), out=out)
+    again = try_labels(path, Tracer.demo(), out=out, budget=0.0)
     assert again.table.items == 20 and runs[1].stat().st_mtime_ns == written_at
 
 
 def test_rows_that_are_there_twice_count_once_in_a_verdicts_tests() -> None:
     rows = table(30)
-    once, twice = (try_labels(own, Tracer.demo()) for own in (rows, [*rows, *rows]))
+    once, twice = (try_labels(own, Tracer.demo(), budget=0.0) for own in (rows, [*rows, *rows]))
     own, doubled = once.contest.line("pmi@0.5"), twice.contest.line("pmi@0.5")
     assert own.fixed and own.broken is not None
     assert (doubled.fixed, doubled.broken) == (2 * own.fixed, 2 * own.broken)
@@ -322,8 +322,9 @@ def test_rows_that_are_there_twice_count_once_in_a_verdicts_tests() -> None:
 
 
 def test_enough_labels_are_certified_and_the_command_to_serve_is_told(tmp_path: Path) -> None:
-    path, out = written(tmp_path / "facts.csv", table(300)), tmp_path / "out"
+    path, out = written(tmp_path / "facts.csv", table(200)), tmp_path / "out"
     command = ["try", str(path), "--model", "lastword/demo-organism", "--out", str(out)]
+    command += ["--budget", "0s"]
     done = CliRunner().invoke(app, [*command, "--promise", "breaks", "--alpha", "0.1"])
     assert done.exit_code == 0, done.output
     told = done.stdout
@@ -488,7 +489,7 @@ def test_the_words_of_verdicts(golden: Callable[[str, str], None]) -> None:
 
 def test_options_that_differ_by_row_have_a_probe_of_all_depths(tmp_path: Path) -> None:
     rows, out = table(120), tmp_path / "out"
-    verdict = try_labels(rows, Tracer.demo(), out=out, sets=0.8)
+    verdict = try_labels(rows, Tracer.demo(), out=out, sets=0.8, budget=0.0)
     probe = Probe.read(out / "answer.probe.safetensors")
     sets, contest = verdict.certificate.sets, verdict.contest
     assert sets is not None and sets.method == probe.name
@@ -534,7 +535,7 @@ def test_a_probe_is_fitted_tested_on_other_labels_and_left_beside_the_certificat
     rows = topics(300)
     path, out = written(tmp_path / "topics.csv", rows), tmp_path / "out"
     command = ["try", str(path), "--model", "lastword/demo-organism", "--out", str(out), "--json"]
-    done = CliRunner().invoke(app, command)
+    done = CliRunner().invoke(app, [*command, "--budget", "0s"])
     assert done.exit_code == 0, done.output
     figures = json.loads(done.stdout)
     contest, promised = figures["contest"], figures["certificate"]
