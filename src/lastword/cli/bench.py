@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 def bench(
+    *,
     model: opt.Model,
     benchmark: Annotated[
         str, typer.Option(help="Benchmark whose items are timed, as in eval.")
@@ -47,18 +48,13 @@ def bench(
     out: Annotated[Path | None, typer.Option(help="JSON file for the figures.")] = None,
     json: opt.Json = False,
     correction: opt.Correction = None,
-    device: opt.Device = "auto",
-    dtype: opt.DataType = "auto",
-    chat_template: opt.ChatTemplate = False,
-    system: opt.System = None,
-    trust_remote_code: opt.RemoteCode = False,
-    load: opt.Load = None,
+    loading: opt.Loading,
 ) -> None:
     """Time scoring with and without correction against plain implementations, in one run.
 
     Prints TRACE's cost as three ratios: packed over packed, plain over plain, packed over plain.
     """
-    options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
+    options = load_options(model, loading)
     options = replace(options, correction=correction)
     if out is not None:
         check_writable(out)

@@ -41,6 +41,7 @@ def _list(context: Any, option: Any, value: bool) -> bool:
 
 
 def compare(
+    *,
     model: opt.Model,
     benchmark: Annotated[str, typer.Option(help="Benchmark, as in eval.")],
     method: Annotated[
@@ -64,15 +65,10 @@ def compare(
         bool,
         typer.Option("--json", callback=_list, is_eager=True, help="Print the result as JSON."),
     ] = False,
-    device: opt.Device = "auto",
-    dtype: opt.DataType = "auto",
-    chat_template: opt.ChatTemplate = False,
-    system: opt.System = None,
-    trust_remote_code: opt.RemoteCode = False,
-    load: opt.Load = None,
+    loading: opt.Loading,
 ) -> None:
     """Compare every correction on one model and one benchmark, and record each one's scores."""
-    options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
+    options = load_options(model, loading)
     with waiting("reading the data"):
         from lastword.files.folder import locate
         from lastword.lab.evaluation.probed import PROBES, obstacle

@@ -64,6 +64,7 @@ class Answering:
 
 
 def correct(
+    *,
     model: opt.Model,
     prompt: Annotated[str | None, typer.Option(help="Text before the answer.")] = None,
     messages: Annotated[
@@ -97,12 +98,7 @@ def correct(
     json: opt.Json = False,
     certificate: opt.Certificate = None,
     correction: opt.Correction = None,
-    device: opt.Device = "auto",
-    dtype: opt.DataType = "auto",
-    chat_template: opt.ChatTemplate = False,
-    system: opt.System = None,
-    trust_remote_code: opt.RemoteCode = False,
-    load: opt.Load = None,
+    loading: opt.Loading,
     engine: opt.Engine = "local",
     engine_options: opt.EngineOptions = None,
 ) -> None:
@@ -112,7 +108,7 @@ def correct(
         raise typer.BadParameter(f"--certificate does not go with --method {method}")
     if method != "trace" and correction not in (None, "trace"):
         raise typer.BadParameter("--correction does not go with --method: leave one out")
-    options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
+    options = load_options(model, loading)
     options = replace(options, certificate=certificate, correction=correction)
     _, vllm = read_engine(engine, engine_options)
     open_model = partial(loader(vllm), options)

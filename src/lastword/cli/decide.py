@@ -33,6 +33,7 @@ _COLUMNS = ("input", "text")  # default names for --column
 
 
 def decide(
+    *,
     model: opt.Model,
     questions: Annotated[
         Path, typer.Option(help="YAML or JSON file of questions by name (docs/decisions.md).")
@@ -70,17 +71,8 @@ def decide(
     encoding: opt.Encoding = None,
     template: opt.Template = None,
     json: opt.Json = False,
-    probe: opt.Probes = None,
-    reader: opt.Readers = None,
-    correction: opt.Correction = None,
-    certificate: opt.Certificate = None,
-    unlike: opt.Unlike = 0.0,
-    device: opt.Device = "auto",
-    dtype: opt.DataType = "auto",
-    chat_template: opt.ChatTemplate = False,
-    system: opt.System = None,
-    trust_remote_code: opt.RemoteCode = False,
-    load: opt.Load = None,
+    answers: opt.Answers,
+    loading: opt.Loading,
     engine: opt.EngineOrRay = "local",
     engine_options: opt.EngineOptions = None,
 ) -> None:
@@ -92,8 +84,8 @@ def decide(
     from lastword.decide.questionnaire import prepare
     from lastword.decide.questions_file import read_questions
 
-    options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
-    options = with_answers(options, [questions], probe, certificate, correction, reader, unlike)
+    options = load_options(model, loading)
+    options = with_answers(options, answers, [questions])
     questionnaire = read_questions(questions)
     prepare(questionnaire, template, chat=True)  # refuses a bad template before the model loads
     cluster, vllm = read_engine(engine, engine_options)
@@ -119,11 +111,11 @@ def decide(
     decider = open_model()
     ready = _ready(decider, questionnaire, template)
     with waiting("deciding"):
-        answers = decider.decide(source, ready)
+        result = decider.decide(source, ready)
     if json:
-        typer.echo(to_json(answers.to_dict()))
+        typer.echo(to_json(result.to_dict()))
     else:
-        _show(answers)
+        _show(result)
 
 
 def _ready(

@@ -1,8 +1,8 @@
 """`lastword eval`: runs models on benchmarks and writes the records that other commands read."""
 
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -75,6 +75,7 @@ class Where:
 
 
 def eval_(
+    *,
     model: opt.Models,
     benchmark: Annotated[
         list[str],
@@ -131,19 +132,13 @@ def eval_(
     json: opt.Json = False,
     certificate: opt.Certificate = None,
     correction: opt.Correction = None,
-    device: opt.Device = "auto",
-    dtype: opt.DataType = "auto",
-    chat_template: opt.ChatTemplate = False,
-    system: opt.System = None,
-    trust_remote_code: opt.RemoteCode = False,
-    load: opt.Load = None,
+    loading: opt.Loading,
     engine: opt.EngineOrRay = "local",
     engine_options: opt.EngineOptions = None,
 ) -> None:
     """Run models on benchmarks and record every item; a second start continues the first."""
-    shared = device, dtype, chat_template, system, trust_remote_code, load
     models = [
-        replace(load_options(name, *shared), certificate=certificate, correction=correction)
+        replace(load_options(name, loading), certificate=certificate, correction=correction)
         for name in model
     ]
     if len(models) > 1 and models[0].alias is not None:
@@ -185,32 +180,30 @@ def evaluate(
     it and the other cells run; without it, the first error is raised.
     """
     results: dict[str, RunResult] = {}
-    failed: set[str] = set()
+    incomplete: list[Work] = []
 
-    def attempt(some: "Sequence[Work]", run: "Callable[[], RunResult | None]") -> None:
+    @contextmanager
+    def attempt(*attempted: "Work") -> Iterator[None]:
         try:
-            if (result := run()) is not None:
-                results[some[0].name] = result
+            yield
         except Exception as error:
             if on_error is None:
                 raise
-            for work in some:
-                failed.add(work.name)
+            for work in attempted:
                 on_error(work, error)
 
-    def left() -> "list[Work]":
-        return [work for work in works if work.name not in {*results, *failed}]
-
-    def load_and_execute() -> None:
-        # Ray prints lost workers to stdout, which is for results.
-        with redirect_stdout(sys.stderr), where.engine(model) as engine:
-            for work in left():
-                attempt([work], partial(_execute, engine, work, out, extent))
-
     for work in works:
-        attempt([work], partial(_finished, model, where, work, out, extent))
-    if rest := left():
-        attempt(rest, load_and_execute)
+        with attempt(work):
+            if (result := _finished(model, where, work, out, extent)) is None:
+                incomplete.append(work)
+            else:
+                results[work.name] = result
+    if incomplete:
+        # Ray prints lost workers to stdout, which is for results.
+        with attempt(*incomplete), redirect_stdout(sys.stderr), where.engine(model) as engine:
+            for work in incomplete:
+                with attempt(work):
+                    results[work.name] = _execute(engine, work, out, extent)
     done = [results[work.name] for work in works if work.name in results]
     warn_of_branches([result.cell for result in done if result.items > result.resumed])
     return done

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 def label(
+    *,
     file: Annotated[
         str,
         typer.Argument(
@@ -52,15 +53,10 @@ def label(
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")
     ] = True,
-    device: opt.Device = "auto",
-    dtype: opt.DataType = "auto",
-    chat_template: opt.ChatTemplate = False,
-    system: opt.System = None,
-    trust_remote_code: opt.RemoteCode = False,
-    load: opt.Load = None,
+    loading: opt.Loading,
 ) -> None:
     """Label texts on a local page; about 100 labels train a probe and prove its gain."""
-    options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
+    options = load_options(model, loading)
     named = TableOptions(text, label, choices, describe, instructions, id, False, encoding, group)
     with waiting("reading the table"):
         from lastword.service.labelling import Labels, create_label_app
@@ -76,7 +72,7 @@ def label(
             return Tracer.from_pretrained(options)
 
         terms = Terms(alpha=alpha, delta=delta, methods=CERTIFIABLE, promise=promise)
-        readers = partial(load_readers, reader, device)
+        readers = partial(load_readers, reader, loading.device)
         job = label_job(file, named, out, load_model, terms, template, readers)
 
     def started(address: str) -> None:
