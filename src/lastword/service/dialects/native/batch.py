@@ -9,7 +9,7 @@ from lastword.errors import ItemError, TraceError
 from lastword.files.strict_json import from_json
 from lastword.service.call import JSON, Call
 from lastword.service.corrector import characters, leave
-from lastword.service.passes import ItemOrder
+from lastword.service.passes import ModelOrder
 from lastword.service.refusal import Refusal
 from lastword.service.schema import parse_item, problem, to_bytes
 from lastword.text.items import Item
@@ -19,7 +19,7 @@ _NO_BATCH = f'expected {{"items": [...]}} as {JSON}, or one item a line as {NDJS
 _WINDOW = 64  # items of one batch that are queued at a time, and their characters,
 _WINDOW_CHARACTERS = 2**17  # so that the last of them has its answer within its own deadline
 Entry = tuple[Item, Scope] | ItemError
-Started = list[ItemOrder | TraceError]
+Started = list[ModelOrder | TraceError]
 
 
 def read_batch(body: bytes, kind: str, limit: int) -> list[Entry]:
@@ -112,7 +112,7 @@ async def window_of(call: Call, entries: Sequence[Entry], place: int) -> Started
         return [e if isinstance(e, ItemError) else refusal for e in window]
 
 
-async def _line(call: Call, entry: Entry, place: int, order: ItemOrder | TraceError) -> bytes:
+async def _line(call: Call, entry: Entry, place: int, order: ModelOrder | TraceError) -> bytes:
     corrector = call.corrector
     try:
         decision = await corrector.result(order)

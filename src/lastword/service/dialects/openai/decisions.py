@@ -4,7 +4,6 @@ Where its documents leave something open, docs/decisions.md says what is done he
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import Response
@@ -16,7 +15,7 @@ from lastword.decide.served import Served
 from lastword.errors import InputError
 from lastword.service.call import ThisCall, plain_answer
 from lastword.service.dialects.google import GoogleBody, google_decisions
-from lastword.service.questions import Answered, answer, one_named, questions_of
+from lastword.service.questions import Answered, ask
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
 from lastword.text.question import Choice, Option, Predicate, Question, Score, Single
@@ -185,13 +184,8 @@ async def decisions(body: AnyBody, call: ThisCall) -> Response:
     """
     if isinstance(body, GoogleBody):
         return await google_decisions(body, call)
-    named = one_named(call.corrector.require_model(body.model), len(body.questions))
-    text, served = _input(body.input), call.corrector.decider.served
-    makers = {
-        str(i): partial(question.resolve, served, named)
-        for i, question in enumerate(body.questions)
-    }
-    answered = await answer(call, text, lambda: questions_of(makers), include=body.include)
+    resolvers = {str(i): question.resolve for i, question in enumerate(body.questions)}
+    answered = await ask(call, body.model, _input(body.input), resolvers, include=body.include)
     answers = [
         _answer(answered.answers[str(i)], question.name, answered.reasons[str(i)], body.on_deferred)
         for i, question in enumerate(body.questions)
