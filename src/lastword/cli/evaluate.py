@@ -271,9 +271,9 @@ def _summary(cells: "Sequence[Folder]", as_json: bool) -> None:
         from lastword.records.stored import read_cells
 
         records = [record for cell in dict.fromkeys(cells) for record in read_cells(cell)]
-        beside = [controls(cell) for cell in records]
-        verdicts = judge(records, [each.objection for each in beside])
-        rows = list(zip(records, verdicts, beside, strict=True))
+        tests = [controls(cell) for cell in records]
+        verdicts = judge(records, [test.objection for test in tests])
+        rows = list(zip(records, verdicts, tests, strict=True))
     for text in (text for cell in records for text in cell.records["error"].dropna().head(1)):
         say(f"lastword: the first that failed: {text}")
     if as_json:

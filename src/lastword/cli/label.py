@@ -57,7 +57,7 @@ def label(
 ) -> None:
     """Label texts on a local page; about 100 labels train a probe and prove its gain."""
     options = load_options(model, loading)
-    named = TableOptions(text, label, choices, describe, instructions, id, False, encoding, group)
+    table = TableOptions(text, label, choices, describe, instructions, id, False, encoding, group)
     with waiting("reading the table"):
         from lastword.service.labelling import Labels, create_label_app
         from lastword.service.server import run
@@ -73,7 +73,7 @@ def label(
 
         terms = Terms(alpha=alpha, delta=delta, methods=CERTIFIABLE, promise=promise)
         readers = partial(load_readers, reader, loading.device)
-        job = label_job(file, named, out, load_model, terms, template, readers)
+        job = label_job(file, table, out, load_model, terms, template, readers)
 
     def started(address: str) -> None:
         typer.echo(f"Label at {address}\nCtrl+C stops; the same command continues.")

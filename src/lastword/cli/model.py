@@ -154,8 +154,9 @@ def read_engine(
     if engine == "ray":
         with waiting("loading Ray"):
             from lastword.engines.ray import Cluster
-        given = {key: values[key] for key in _RAY if key in values}
-        cluster = Cluster(**{"address": os.environ.get("RAY_ADDRESS") or "local", **given})
+        address = os.environ.get("RAY_ADDRESS") or "local"
+        settings_of_ray = {key: values[key] for key in _RAY if key in values}
+        cluster = Cluster(**{"address": address} | settings_of_ray)
     if with_vllm:
         from lastword.engines.vllm.settings import VllmSettings
 

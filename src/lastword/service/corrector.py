@@ -268,10 +268,6 @@ class Corrector:
         what = f"the item has {encoded.tokens} tokens, the service takes {limit} an item"
         return Refusal("too_many_tokens", f"{what}; shorten it")
 
-    def count_refusal(self, error: Exception) -> None:
-        """Count the refusal of one item of a batch; the guard counts those of whole requests."""
-        self._metrics.refusals.labels(Refusal.of(error).code).inc()
-
     def require_model(self, name: str | None, *aliases: str) -> str | None:
         """Return the question's name in a model name such as `MODEL:QUESTION`, or None.
 

@@ -118,8 +118,8 @@ class Guard:
     def _check_sender(self, headers: Headers, labels: bool) -> None:
         """Refuse other hosts (DNS rebinding), other sites' pages, and senders without the token."""
         host, origin = headers.get("host", ""), headers.get("origin")
-        name = match[1].strip("[]").lower() if (match := _HOST.fullmatch(host)) else None
-        if self._settings.loopback and name not in _HOSTS | {self._settings.host}:
+        host_name = match[1].strip("[]").lower() if (match := _HOST.fullmatch(host)) else None
+        if self._settings.loopback and host_name not in _HOSTS | {self._settings.host}:
             raise Refusal("forbidden", "this host name is not the service's; use 127.0.0.1")
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             raise Refusal("forbidden", "requests of other sites' pages are not answered")

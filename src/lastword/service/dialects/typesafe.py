@@ -1,6 +1,6 @@
 """TypeSafe's System One: nouls, choices and scores about a state, for its unchanged client.
 
-Where its documents leave something open, docs/decisions.md says what is done here.
+docs/decisions.md has the details that TypeSafe's documents leave open.
 """
 
 import json
@@ -46,7 +46,7 @@ class SystemOneBody(
     assets: dict[str, Any] | None = Field(None, description="Refused: the model reads text alone.")
     include: list[Text] = Field([], description="`trajectory`: every depth, beside the answers.")
     on_deferred: Literal["answer", "refusal"] = Field(
-        "answer", description="What comes where the certificate defers: the answer, or an error."
+        "answer", description="What to return if the certificate defers: the answer, or an error."
     )
 
 
