@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lastword.cli import options as opt
+from lastword.cli.benchmarks import read_benchmarks
 from lastword.cli.model import load_decider, load_options
 from lastword.cli.output import check_writable, show, write_lines
 from lastword.cli.progress import waiting
-from lastword.cli.questions import read_questions
 from lastword.errors import InputError, ItemError
 from lastword.files.strict_json import to_json
 from lastword.files.wording import counted
@@ -63,7 +63,7 @@ def bench(
         from lastword.methods.correction import require_pure
 
         templates = [] if template is None else [template]
-        dataset, first = read_questions([benchmark], templates, data, limit)[0]
+        dataset, first = read_benchmarks([benchmark], templates, data, limit)[0]
     by_trace = correction in (None, "trace")
     plain = AGAINST if by_trace else AGAINST[:-1]
     names = tuple(against or plain)

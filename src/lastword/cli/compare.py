@@ -5,11 +5,11 @@ from typing import Annotated, Any
 import typer
 
 from lastword.cli import options as opt
+from lastword.cli.benchmarks import read_benchmarks
 from lastword.cli.evaluate import counted_down, warn_of_branches
 from lastword.cli.model import load_decider, load_options
 from lastword.cli.output import printable, say, show_tables
 from lastword.cli.progress import waiting
-from lastword.cli.questions import read_questions
 from lastword.files.strict_json import to_json
 
 
@@ -81,7 +81,7 @@ def compare(
         names = [name for name in method or COMPARED if name not in PROBES] or ["base-mean"]
         for name in names:
             entry(name)  # raises for an unknown method before the model is loaded
-        (pair,) = read_questions(
+        (pair,) = read_benchmarks(
             [benchmark], [] if template is None else [template], data, limit, seed, columns
         )
         root = locate(out)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastword.cli import options as opt
+from lastword.cli.benchmarks import read_benchmarks
 from lastword.cli.model import load_options, load_tokenizer, loader, read_engine
 from lastword.cli.output import printable, say
 from lastword.cli.progress import counting, waiting
-from lastword.cli.questions import read_questions
 from lastword.decide.options import DecideOptions
 from lastword.errors import ItemError
 from lastword.files.strict_json import to_json
@@ -46,7 +46,7 @@ _EDGE = 4  # number of tokens shown on each side of a candidate's start
 
 
 @dataclass(frozen=True)
-class Where:
+class Runtime:
     """The place where the models run.
 
     Attributes:
@@ -58,7 +58,7 @@ class Where:
     vllm: "VllmSettings | None"
 
     @cached_property
-    def described(self) -> dict[str, Any] | None:
+    def description(self) -> dict[str, Any] | None:
         """The description of vLLM in `run.json`; None without vLLM."""
         return None if self.vllm is None else self.vllm.describe()
 
@@ -143,8 +143,8 @@ def eval_(
     ]
     if len(models) > 1 and models[0].alias is not None:
         raise typer.BadParameter("--load alias names one model: give one --model with it")
-    where = Where(*read_engine(engine, engine_options))
-    if where.cluster is None:  # paths on other machines are not checked here
+    runtime = Runtime(*read_engine(engine, engine_options))
+    if runtime.cluster is None:  # paths on other machines are not checked here
         for options in models:
             require_there(options)
     with waiting("reading the data"):
@@ -153,14 +153,14 @@ def eval_(
         from lastword.records.run import Shard
 
         extent = Extent(None if shard is None else Shard.parse(shard), max_failures)
-        pairs = read_questions(benchmark, template or [], data, limit, seed, columns, id or ())
+        pairs = read_benchmarks(benchmark, template or [], data, limit, seed, columns, id or ())
         works = [Work(*pair, blind, record=record, states=states) for pair in pairs]
     if show_prompt:
         for work in works:
             _show_prompt(models[0], work)
         return
     root = locate(out)  # checks access before a model is loaded
-    results = [r for options in models for r in evaluate(options, where, works, root, extent)]
+    results = [r for options in models for r in evaluate(options, runtime, works, root, extent)]
     _summary([result.cell for result in results], json)
     if any(result.items and result.failed == result.items for result in results):
         raise typer.Exit(1)
@@ -168,7 +168,7 @@ def eval_(
 
 def evaluate(
     model: DecideOptions,
-    where: Where,
+    runtime: Runtime,
     works: "Sequence[Work]",
     out: "Folder",
     extent: "Extent",
@@ -194,13 +194,13 @@ def evaluate(
 
     for work in works:
         with attempt(work):
-            if (result := _finished(model, where, work, out, extent)) is None:
+            if (result := _finished(model, runtime, work, out, extent)) is None:
                 incomplete.append(work)
             else:
                 results[work.name] = result
     if incomplete:
         # Ray prints lost workers to stdout, which is for results.
-        with attempt(*incomplete), redirect_stdout(sys.stderr), where.engine(model) as engine:
+        with attempt(*incomplete), redirect_stdout(sys.stderr), runtime.engine(model) as engine:
             for work in incomplete:
                 with attempt(work):
                     results[work.name] = _execute(engine, work, out, extent)
@@ -218,13 +218,13 @@ def warn_of_branches(cells: "Sequence[Folder]") -> None:
 
 
 def _finished(
-    model: DecideOptions, where: Where, work: "Work", out: "Folder", extent: "Extent"
+    model: DecideOptions, runtime: Runtime, work: "Work", out: "Folder", extent: "Extent"
 ) -> "RunResult | None":
     """Return the result of a complete cell without importing torch; None if it is incomplete."""
     with waiting("reading records"):
         from lastword.lab.evaluation.runner import finished
 
-        result = finished(model, work, out, extent, where.described)
+        result = finished(model, work, out, extent, runtime.description)
     if result is not None:
         _warn_of(result)
     return result

@@ -34,7 +34,7 @@ _PRAGMAS = (
 )
 
 
-class Unkept(Exception):
+class DatabaseError(Exception):
     """A database cannot be read or written; the message is the database's."""
 
 
@@ -76,10 +76,10 @@ class Database:
         psycopg has no time limit for a server that hangs, so a timer shuts the socket down.
 
         Raises:
-            Unkept: The transaction failed, and nothing was changed.
+            DatabaseError: The transaction failed, and nothing was changed.
         """
         if time.monotonic() < self._retry_time:
-            raise Unkept(f"{self.name} is away, and is tried again in {PAUSE_SECONDS} s")
+            raise DatabaseError(f"{self.name} is away, and is tried again in {PAUSE_SECONDS} s")
         limit, alone = Timer(2 * _ATTEMPT_SECONDS, self._cut), alone and self.shared
         if alone:
             limit.start()
@@ -95,7 +95,7 @@ class Database:
             if self.shared:
                 self.close()
                 self._retry_time = time.monotonic() + PAUSE_SECONDS
-            raise Unkept(str(error).partition("\n")[0]) from error
+            raise DatabaseError(str(error).partition("\n")[0]) from error
         finally:
             limit.cancel()
 

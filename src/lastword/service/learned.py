@@ -6,7 +6,7 @@ from pathlib import Path
 from lastword.decide.decider import Decider
 from lastword.errors import InputError
 from lastword.methods.correction import Learning
-from lastword.service.database import Database, Unkept, is_shared
+from lastword.service.database import Database, DatabaseError, is_shared
 from lastword.service.log import Log
 from lastword.service.settings import Settings
 
@@ -33,7 +33,7 @@ class Learned:
                 if values.pop(_OWNER, owner) != owner:
                     raise InputError(f"{path} keeps what others have learned; name another file")
                 self._database.execute(_SAVE, (_OWNER, owner))
-        except Unkept as error:
+        except DatabaseError as error:
             raise InputError(f"cannot keep what is learned in {path}: {error}") from error
         correction.restore({name: json.loads(value) for name, value in values.items()})
 
@@ -45,7 +45,7 @@ class Learned:
                     self._database.execute("DELETE FROM learned WHERE name = ?", (name,))
                     if value is not None:
                         self._database.execute(_SAVE, (name, json.dumps(value)))
-        except Unkept as error:
+        except DatabaseError as error:
             self._log.failure(error, at="state", reason=str(error))
 
 

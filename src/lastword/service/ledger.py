@@ -16,7 +16,7 @@ from typing import Any
 from lastword.errors import InputError
 from lastword.records.decision import Decision
 from lastword.rule.geometry import tied_first
-from lastword.service.database import Database, Unkept
+from lastword.service.database import Database, DatabaseError
 from lastword.service.refusal import Refusal
 
 _TABLES = (
@@ -113,7 +113,7 @@ class Ledger:
         InputError: The state cannot be used, is in use, or belongs to another certificate.
     """
 
-    fault: Unkept | None = None
+    fault: DatabaseError | None = None
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class Ledger:
                 if (owner := self.state("certificate")) in (None, certificate):
                     # The time makes SQLite write, which shows if the disk is full.
                     self.save(certificate=certificate, opened=clock())
-        except Unkept as error:
+        except DatabaseError as error:
             if owner != certificate:
                 raise InputError(f"cannot keep state in {database.name}: {error}") from error
             self.fault = error
@@ -275,7 +275,7 @@ def labelled_rows(state: str) -> tuple[list[dict[str, str]], int]:
     try:
         with database.event(alone=False):
             read = dict(database.execute("SELECT id, content FROM labels ORDER BY rowid"))
-    except Unkept as error:
+    except DatabaseError as error:
         what = "" if database.shared else "; stop the service first"
         raise InputError(f"cannot read labels in {database.name}: {error}{what}") from error
     finally:

@@ -23,7 +23,7 @@ from lastword.decide.plan import Part
 from lastword.errors import InputError
 from lastword.files.strict_json import strict
 from lastword.records.decision import Decision
-from lastword.service.database import PAUSE_SECONDS, Unkept
+from lastword.service.database import PAUSE_SECONDS, DatabaseError
 from lastword.service.ledger import Entry, Ledger
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
@@ -109,7 +109,7 @@ class Oversight:
                 seen = seen if is_first else {}
                 warned = self.drift.see(seen)
                 self._ledger.remember(name, entry, seen, self.drift.state(), text, words)
-        except Unkept as error:
+        except DatabaseError as error:
             self._log_unkept(error)
             return None
         self._measure()
@@ -141,7 +141,7 @@ class Oversight:
                 counts = _counts(after)
                 state = counts | {"slip": after.slip, "wealth": after.wealth}
                 self._ledger.label(name, group, right, monitor=state)
-        except Unkept as error:  # a label that a restart would forget is not counted
+        except DatabaseError as error:  # a label that a restart would forget is not counted
             self._log_unkept(error)
             what = "the label cannot be kept, and the service's log says why; send it again"
             raise Refusal("unkept", what, retry_after=PAUSE_SECONDS) from error
@@ -157,7 +157,7 @@ class Oversight:
     def describe(self) -> dict[str, Any]:
         """Return the state of the tests as JSON; `remembered` is None if it cannot be read."""
         remembered = None
-        with suppress(Unkept), self._ledger.event():
+        with suppress(DatabaseError), self._ledger.event():
             self._catch_up()
             remembered = self._ledger.counts()
         drift = {name: test.log_wealth for name, test in self.drift.tests.items()}
@@ -188,7 +188,7 @@ class Oversight:
         if after.slipping and not before.slipping:
             self._log.event("slipping", **_counts(after), log_slip=round(after.log_slip, 3))
 
-    def _log_unkept(self, error: Unkept) -> None:
+    def _log_unkept(self, error: DatabaseError) -> None:
         self._metrics.unkept.inc()
         self._log.failure(error, at="state", reason=str(error))  # it quotes no text of a request
 
@@ -215,7 +215,7 @@ def oversee(
     if certificate is not None:
         try:
             return Oversight(certificate, settings, metrics, log)
-        except Unkept as error:
+        except DatabaseError as error:
             raise InputError(f"cannot read the state: {error}") from error
     if settings.state is not None or settings.on_alarm != "log":
         raise InputError(
