@@ -156,19 +156,21 @@ class Corrector:
                 checked.append(await self._checked(*entry, client))
             except TraceError as error:
                 checked.append(error)
-        items = [entry[0] for entry in checked if not isinstance(entry, TraceError)]
+        items = [pair[0] for pair in checked if not isinstance(pair, TraceError)]
         encoded = iter(
             await self.read(client, sum(map(characters, items)), lambda: self._encoded(items))
         )
         orders: list[ModelOrder | TraceError] = []
-        for entry in checked:
-            if isinstance(entry, TraceError):
-                orders.append(entry)
+        for pair in checked:
+            if isinstance(pair, TraceError):
+                orders.append(pair)
                 continue
-            result, scope = next(encoded), replace(entry[1], correction=self.decider.correction)
-            if isinstance(result, EncodedItem):
-                result = ModelOrder(client=client, batch=batch, encoded=result, scope=scope)
-            orders.append(result)
+            result, scope = next(encoded), replace(pair[1], correction=self.decider.correction)
+            if isinstance(result, TraceError):
+                orders.append(result)
+            else:
+                order = ModelOrder(client=client, batch=batch, encoded=result, scope=scope)
+                orders.append(order)
         self.model.add([order for order in orders if isinstance(order, ModelOrder)])
         return orders
 
