@@ -33,17 +33,8 @@ def command(forks: Forks) -> Callable[..., CompletedProcess[str]]:
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
 def test_an_answer_that_cannot_be_written_is_one_line(command, form):
-    asked = (
-        "correct",
-        "--model",
-        "lastword/demo-organism",
-        "--prompt",
-        "Q:",
-        "--candidate",
-        "a",
-        "--candidate",
-        "b",
-    )
+    candidates = ("--candidate", "a", "--candidate", "b")
+    asked = ("correct", "--model", "lastword/demo-organism", "--prompt", "Q:", *candidates)
     done = command(*asked, *form, stdout="/dev/full")
     assert done.returncode == 1
     told = "lastword: No space left on device: make room, and run it again\n"

@@ -1,18 +1,14 @@
 """A decision for the eye: its roles, what tables show of it, and hostile text in each."""
 
-import io
-import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from rich.console import Console
 from test_explanation import decision, spatial
 
 from lastword import Theta
 from lastword.records.marks import LOOKS
 from lastword.records.portrait import portrait
-from lastword.records.table import terminal_table
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -42,15 +38,6 @@ def test_the_chosen_depths_are_those_whose_scores_decide(operator, chosen, name)
     unread = read | {"operator": "base", "decisive_layer": None}
     stands = portrait(replace(spatial("base", 2), **unread))
     assert (stands.deciding_depths, stands.window, stands.sharpest) == ((), None, None)
-
-
-def test_a_terminal_shows_texts_as_text_and_counts_at_the_right():
-    seen = portrait(decision())
-    table = terminal_table(seen, {"answer": ["[red]x", "it is blue"], "sampled": (10, 2)})
-    said = io.StringIO()
-    Console(file=said, width=60).print(table)
-    first = next(line for line in said.getvalue().splitlines() if "[red]x" in line)
-    assert re.search(r"10 +0\.550 +0\.269$", first.rstrip())
 
 
 def test_a_notebook_shows_answers_numbers_and_reasons():

@@ -7,7 +7,7 @@ import pytest
 from fastapi import Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
-from served import running, tracer
+from served import running
 
 from lastword import Item
 from lastword.service import dialects
@@ -80,15 +80,6 @@ def test_the_schema_says_what_every_route_answers(served):
     assert answer["$ref"].endswith("/Verdict")
     assert all(own.keys() == {"200", "default"} for own in told.values())
     assert "text/event-stream" in told["/v1/chat/completions"]["200"]["content"]
-
-
-def test_two_dialects_do_not_share_a_path():
-    with pytest.raises(AssertionError, match="two dialects have"):
-        with running(tracer(), dialects=(*TABLE, VOTES)):
-            pass
-
-
-# The table
 
 
 def test_a_number_that_json_has_not_is_null_in_an_answer():

@@ -17,7 +17,7 @@ from lastword import Decider
 from lastword.errors import InputError
 from lastword.lab.benchmarks.demo import items
 from lastword.service.app import create_app
-from lastword.service.database import Database, Unkept
+from lastword.service.database import Database, DatabaseError
 from lastword.service.log import Log
 from lastword.service.settings import Settings
 
@@ -142,7 +142,7 @@ def test_a_server_that_hangs_costs_no_answer(server, pair, database):
 def test_whoever_keeps_the_lock_holds_nobody_up(pair, database, monkeypatch):
     monkeypatch.setattr("lastword.service.database.PAUSE_SECONDS", 0)
     hung = Database(database)
-    with pytest.raises(Unkept), hung.event():
+    with pytest.raises(DatabaseError), hung.event():
         begin = time.monotonic()
         ask(pair[0], ASKED[0])
         assert time.monotonic() - begin > 1

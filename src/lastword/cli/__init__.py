@@ -36,6 +36,7 @@ from lastword.cli.mcp import mcp
 from lastword.cli.merge import merge
 from lastword.cli.models import models
 from lastword.cli.monitor import monitor
+from lastword.cli.options import with_groups
 from lastword.cli.output import printable
 from lastword.cli.paper import paper
 from lastword.cli.report import report
@@ -65,7 +66,9 @@ for _panel, _commands in COMMANDS.items():
     for _command in _commands:
         _name = _command.__name__.strip("_").replace("_", "-")
         _settings = PASSED_ON if _command is lm_eval else None
-        app.command(_name, rich_help_panel=_panel, context_settings=_settings)(_command)
+        app.command(_name, rich_help_panel=_panel, context_settings=_settings)(
+            with_groups(_command)
+        )
 
 
 def _print_version(wanted: bool) -> bool:

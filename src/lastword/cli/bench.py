@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lastword.cli import options as opt
+from lastword.cli.benchmarks import read_benchmarks
 from lastword.cli.model import load_decider, load_options
 from lastword.cli.output import check_writable, show, write_lines
 from lastword.cli.progress import waiting
-from lastword.cli.questions import read_questions
 from lastword.errors import InputError, ItemError
 from lastword.files.strict_json import to_json
 from lastword.files.wording import counted
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 def bench(
+    *,
     model: opt.Model,
     benchmark: Annotated[
         str, typer.Option(help="Benchmark whose items are timed, as in eval.")
@@ -47,18 +48,13 @@ def bench(
     out: Annotated[Path | None, typer.Option(help="JSON file for the figures.")] = None,
     json: opt.Json = False,
     correction: opt.Correction = None,
-    device: opt.Device = "auto",
-    dtype: opt.DataType = "auto",
-    chat_template: opt.ChatTemplate = False,
-    system: opt.System = None,
-    trust_remote_code: opt.RemoteCode = False,
-    load: opt.Load = None,
+    loading: opt.Loading,
 ) -> None:
     """Time scoring with and without correction against plain implementations, in one run.
 
     Prints TRACE's cost as three ratios: packed over packed, plain over plain, packed over plain.
     """
-    options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
+    options = load_options(model, loading)
     options = replace(options, correction=correction)
     if out is not None:
         check_writable(out)
@@ -67,7 +63,7 @@ def bench(
         from lastword.methods.correction import require_pure
 
         templates = [] if template is None else [template]
-        dataset, first = read_questions([benchmark], templates, data, limit)[0]
+        dataset, first = read_benchmarks([benchmark], templates, data, limit)[0]
     by_trace = correction in (None, "trace")
     plain = AGAINST if by_trace else AGAINST[:-1]
     names = tuple(against or plain)

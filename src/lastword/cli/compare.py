@@ -5,11 +5,11 @@ from typing import Annotated, Any
 import typer
 
 from lastword.cli import options as opt
+from lastword.cli.benchmarks import read_benchmarks
 from lastword.cli.evaluate import counted_down, warn_of_branches
 from lastword.cli.model import load_decider, load_options
 from lastword.cli.output import printable, say, show_tables
 from lastword.cli.progress import waiting
-from lastword.cli.questions import read_questions
 from lastword.files.strict_json import to_json
 
 
@@ -41,6 +41,7 @@ def _list(context: Any, option: Any, value: bool) -> bool:
 
 
 def compare(
+    *,
     model: opt.Model,
     benchmark: Annotated[str, typer.Option(help="Benchmark, as in eval.")],
     method: Annotated[
@@ -64,15 +65,10 @@ def compare(
         bool,
         typer.Option("--json", callback=_list, is_eager=True, help="Print the result as JSON."),
     ] = False,
-    device: opt.Device = "auto",
-    dtype: opt.DataType = "auto",
-    chat_template: opt.ChatTemplate = False,
-    system: opt.System = None,
-    trust_remote_code: opt.RemoteCode = False,
-    load: opt.Load = None,
+    loading: opt.Loading,
 ) -> None:
     """Compare every correction on one model and one benchmark, and record each one's scores."""
-    options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
+    options = load_options(model, loading)
     with waiting("reading the data"):
         from lastword.files.folder import locate
         from lastword.lab.evaluation.probed import PROBES, obstacle
@@ -85,7 +81,7 @@ def compare(
         names = [name for name in method or COMPARED if name not in PROBES] or ["base-mean"]
         for name in names:
             entry(name)  # raises for an unknown method before the model is loaded
-        (pair,) = read_questions(
+        (pair,) = read_benchmarks(
             [benchmark], [] if template is None else [template], data, limit, seed, columns
         )
         root = locate(out)

@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +12,7 @@ import typer
 
 from lastword.cli import options as opt
 from lastword.cli.model import load_options, loader, read_engine
-from lastword.cli.output import check_writable, printable, say, show, write_lines
+from lastword.cli.output import check_writable, grid, printable, say, show, write_lines
 from lastword.cli.progress import tracked, waiting
 from lastword.errors import InputError, ItemError, NonFiniteError, UntrainedError
 from lastword.files.strict_json import to_json
@@ -24,46 +24,9 @@ if TYPE_CHECKING:
     from lastword.text.items import Item
     from lastword.text.tokens import EncodedItem
 
-Load = Callable[[], "Decider"]
-
-
-@dataclass(frozen=True)
-class Answering:
-    """The method that answers, and the depths that are read.
-
-    Attributes:
-        method: `trace`, or the name of a method.
-        full: True to read and print every depth and T.
-    """
-
-    method: str
-    full: bool
-
-    def check(self) -> None:
-        """Raise InputError for an unknown method, before the model is loaded."""
-        if self.method != "trace":
-            from lastword.methods import entry
-
-            entry(self.method)
-
-    def decide(
-        self, decider: "Decider", encoded: "Sequence[EncodedItem]"
-    ) -> "Iterator[Decision | NonFiniteError]":
-        """Yield the method's decisions or errors, in order."""
-        scope = decider.scope("all", "all") if self.full else decider.scope()
-        if self.method != "trace":
-            from lastword.methods import resolve
-
-            methods = resolve([self.method], decider.tracer.facts)
-            scope = replace(scope, read=scope.read if self.full else "base", methods=methods)
-        for decision in decider.correct_encoded(encoded, scope):
-            if isinstance(decision, NonFiniteError) or self.method == "trace":
-                yield decision
-            else:
-                yield decision.by(self.method)
-
 
 def correct(
+    *,
     model: opt.Model,
     prompt: Annotated[str | None, typer.Option(help="Text before the answer.")] = None,
     messages: Annotated[
@@ -97,47 +60,43 @@ def correct(
     json: opt.Json = False,
     certificate: opt.Certificate = None,
     correction: opt.Correction = None,
-    device: opt.Device = "auto",
-    dtype: opt.DataType = "auto",
-    chat_template: opt.ChatTemplate = False,
-    system: opt.System = None,
-    trust_remote_code: opt.RemoteCode = False,
-    load: opt.Load = None,
+    loading: opt.Loading,
     engine: opt.Engine = "local",
     engine_options: opt.EngineOptions = None,
 ) -> None:
     """Correct a model's choice among candidate answers."""
-    answer = Answering(method, full)
     if method != "trace" and certificate is not None:
         raise typer.BadParameter(f"--certificate does not go with --method {method}")
     if method != "trace" and correction not in (None, "trace"):
         raise typer.BadParameter("--correction does not go with --method: leave one out")
-    options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
-    options = replace(options, certificate=certificate, correction=correction)
+    options = replace(load_options(model, loading), certificate=certificate, correction=correction)
     _, vllm = read_engine(engine, engine_options)
     open_model = partial(loader(vllm), options)
     if input is not None:
         if not (prompt is messages is blind_prompt is None) or candidate:
             raise typer.BadParameter("give --input, or --prompt with --candidate, not both")
-        from lastword.text.reading import read_items
-
-        answer.check()
-        parsed = read_items(input, separator=separator, say=say, encoding=encoding)
-        _many(open_model, input, parsed, output, skip_invalid, answer)
-        return
-    if (prompt is None) == (messages is None) or not candidate:
+    elif (prompt is None) == (messages is None) or not candidate:
         raise typer.BadParameter(
             "give --prompt or --messages, and at least one --candidate; or --input"
         )
-    if output is not None or skip_invalid or encoding is not None:
+    elif output is not None or skip_invalid or encoding is not None:
         raise typer.BadParameter("--output, --skip-invalid and --encoding go with --input")
+    # Unknown methods and invalid text are refused before the model is loaded.
+    if method != "trace":
+        from lastword.methods import entry
+
+        entry(method)
+    if input is not None:
+        from lastword.text.reading import read_items
+
+        parsed = read_items(input, separator=separator, say=say, encoding=encoding)
+        _many(open_model, input, parsed, output, skip_invalid, method, full)
+        return
     from lastword.text.items import Item
 
-    answer.check()
-    # Invalid text is refused before the model is loaded.
     text = prompt if messages is None else _conversation(messages)
     content = {"prompt": text, "candidates": candidate, "separator": separator}
-    _one(open_model, Item.from_dict(content | {"blind_prompt": blind_prompt}), answer, json)
+    _one(open_model, Item.from_dict(content | {"blind_prompt": blind_prompt}), method, full, json)
 
 
 def _conversation(text: str) -> Any:
@@ -147,30 +106,33 @@ def _conversation(text: str) -> Any:
         raise InputError(f"--messages is no JSON: {error}") from error
 
 
-def _one(load: Load, item: "Item", answer: Answering, as_json: bool) -> None:
-    decider = load()
+def _one(
+    open_model: "Callable[[], Decider]", item: "Item", method: str, full: bool, as_json: bool
+) -> None:
+    decider = open_model()
     with waiting("correcting"):
         (encoded,) = decider.encode([item])
         if isinstance(encoded, ItemError):
             raise encoded
-        (decision,) = answer.decide(decider, [encoded])
+        (decision,) = _decisions(decider, [encoded], method, full)
         if isinstance(decision, NonFiniteError):
             raise decision
     _say_merges([encoded])
-    if as_json or answer.full:
-        typer.echo(_line(decision, answer.full, _overrides(decider.tracer.theta)))
+    if as_json or full:
+        typer.echo(_line(decision, full, _overrides(decider.tracer.theta)))
     else:
         _show(decision, decider.tracer.theta)
     _warn_early(int(decision.operator == "early"), 1)
 
 
 def _many(
-    load: Load,
+    open_model: "Callable[[], Decider]",
     path: Path,
     parsed: "Sequence[Item | ItemError]",
     output: Path | None,
     skip_invalid: bool,
-    answer: Answering,
+    method: str,
+    full: bool,
 ) -> None:
     from lastword.text.reading import require_items
 
@@ -178,7 +140,7 @@ def _many(
         require_items(parsed, path)
     if output is not None:
         check_writable(output)
-    decider = load()
+    decider = open_model()
     encoded = _encode(decider, parsed)
     if not skip_invalid:  # errors that only this model's tokenizer finds
         read = [e for e in encoded if not isinstance(e, UntrainedError)]
@@ -187,7 +149,7 @@ def _many(
     _say_merges(encoded)
     _say_skipped(encoded)
     tally = Counter[str]()
-    lines = tracked(_lines(decider, encoded, answer, tally), "correcting", len(encoded))
+    lines = tracked(_lines(decider, encoded, method, full, tally), "correcting", len(encoded))
     if output is not None:
         write_lines(output, lines)
         counts = f"{tally['answered']} answered, {tally['corrected']} of them corrected"
@@ -238,23 +200,41 @@ def _warn_early(early: int, decisions: int) -> None:
 def _lines(
     decider: "Decider",
     encoded: Sequence["EncodedItem | ItemError"],
-    answer: Answering,
+    method: str,
+    full: bool,
     tally: Counter[str],
 ) -> Iterator[str]:
     overrides = _overrides(decider.tracer.theta)
     good = [e for e in encoded if not isinstance(e, ItemError)]
-    decisions = answer.decide(decider, good)
+    decisions = _decisions(decider, good, method, full)
     for entry in encoded:
         if isinstance(entry, ItemError):
             yield to_json({"id": entry.item, "error": str(entry)})
+            continue
+        decision = next(decisions)
+        if isinstance(decision, NonFiniteError):
+            yield to_json({"id": entry.item.id, "error": str(decision)})
+            continue
+        early = decision.operator == "early"
+        tally.update(answered=1, corrected=decision.corrected, early=early)
+        yield _line(decision, full, overrides)
+
+
+def _decisions(
+    decider: "Decider", encoded: "Sequence[EncodedItem]", method: str, full: bool
+) -> "Iterator[Decision | NonFiniteError]":
+    """Yield the method's decisions or errors, in order; `full` reads every depth and T."""
+    scope = decider.scope("all", "all") if full else decider.scope()
+    if method != "trace":
+        from lastword.methods import resolve
+
+        methods = resolve([method], decider.tracer.facts)
+        scope = replace(scope, read=scope.read if full else "base", methods=methods)
+    for decision in decider.correct_encoded(encoded, scope):
+        if method == "trace" or isinstance(decision, NonFiniteError):
+            yield decision
         else:
-            decision = next(decisions)
-            if isinstance(decision, NonFiniteError):
-                yield to_json({"id": entry.item.id, "error": str(decision)})
-                continue
-            early = decision.operator == "early"
-            tally.update(answered=1, corrected=decision.corrected, early=early)
-            yield _line(decision, answer.full, overrides)
+            yield decision.by(method)
 
 
 def _line(decision: "Decision", full: bool, overrides: dict[str, Any]) -> str:
@@ -284,16 +264,16 @@ def _differences(
 def _show(decision: "Decision", theta: "Theta") -> None:
     from lastword.records.explanation import explain
     from lastword.records.portrait import portrait
-    from lastword.records.table import correction, terminal_table
+    from lastword.records.table import correction
 
-    names = [printable(text) for text in decision.candidates]
     show(correction(printable(decision.base_answer), printable(decision.answer)))
     if (override := decision.withheld) is not None:
         answer = printable(decision.candidates[override.index])
         typer.echo(f"withheld: {answer}  (by {override.operator}; {override.rule})")
     if decision.deferred:
         typer.echo("deferred: too unsure for the certificate")
-    show(terminal_table(portrait(decision), {"candidate": names}))
+    rows = [(c.text, f"{c.before:.3f}", f"{c.after:.3f}") for c in portrait(decision).candidates]
+    show(grid(("candidate", "base", "corrected"), rows, {"base", "corrected"}))
     typer.echo(printable(explain(decision, theta)))
     if overrides := _overrides(theta):
         typer.echo("theta: " + ", ".join(f"{k} = {v}" for k, v in overrides.items()))

@@ -5,7 +5,6 @@ import hashlib
 import io
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,12 +26,12 @@ if TYPE_CHECKING:
     from lastword.engines.bulk import Bulk
     from lastword.engines.ray import Cluster
     from lastword.files.rows import Row
-    from lastword.text.question import Question
 
 _COLUMNS = ("input", "text")  # default names for --column
 
 
 def decide(
+    *,
     model: opt.Model,
     questions: Annotated[
         Path, typer.Option(help="YAML or JSON file of questions by name (docs/decisions.md).")
@@ -70,17 +69,8 @@ def decide(
     encoding: opt.Encoding = None,
     template: opt.Template = None,
     json: opt.Json = False,
-    probe: opt.Probes = None,
-    reader: opt.Readers = None,
-    correction: opt.Correction = None,
-    certificate: opt.Certificate = None,
-    unlike: opt.Unlike = 0.0,
-    device: opt.Device = "auto",
-    dtype: opt.DataType = "auto",
-    chat_template: opt.ChatTemplate = False,
-    system: opt.System = None,
-    trust_remote_code: opt.RemoteCode = False,
-    load: opt.Load = None,
+    answers: opt.Answers,
+    loading: opt.Loading,
     engine: opt.EngineOrRay = "local",
     engine_options: opt.EngineOptions = None,
 ) -> None:
@@ -92,8 +82,8 @@ def decide(
     from lastword.decide.questionnaire import prepare
     from lastword.decide.questions_file import read_questions
 
-    options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
-    options = with_answers(options, [questions], probe, certificate, correction, reader, unlike)
+    options = load_options(model, loading)
+    options = with_answers(options, answers, [questions])
     questionnaire = read_questions(questions)
     prepare(questionnaire, template, chat=True)  # refuses a bad template before the model loads
     cluster, vllm = read_engine(engine, engine_options)
@@ -106,34 +96,26 @@ def decide(
         bulk = prepare_bulk(loader(vllm), options, questionnaire, template, version)
         _on_ray(bulk, cluster, input, output, column, id)
         return
-    open_model = partial(loader(vllm), options)
-    if input is not None:
-        texts = _texts(Path(input), column, id, encoding)
-        path = None if output is None else Path(output)
-        if path is not None:
-            check_writable(path)
-        decider = open_model()
-        _many(decider, _ready(decider, questionnaire, template), texts, path)
-        return
-    source = sys.stdin.read().rstrip("\n") if text is None else text
-    decider = open_model()
-    ready = _ready(decider, questionnaire, template)
-    with waiting("deciding"):
-        answers = decider.decide(source, ready)
-    if json:
-        typer.echo(to_json(answers.to_dict()))
-    else:
-        _show(answers)
-
-
-def _ready(
-    decider: "Decider", questions: "Mapping[str, Question]", template: str | None
-) -> "Questionnaire":
-    """Prepare questions, and print which of them almost match a probe's question."""
-    ready = decider.prepare(questions, template=template, warn=False)
+    texts = None if input is None else _texts(Path(input), column, id, encoding)
+    path = None if output is None else Path(output)
+    if path is not None:
+        check_writable(path)
+    if texts is None and text is None:
+        text = sys.stdin.read().rstrip("\n")
+    decider = loader(vllm)(options)
+    ready = decider.prepare(questionnaire, template=template, warn=False)
     for name, miss in ready.near.items():
         say(f"lastword: question {name!r} is {miss}")
-    return ready
+    if texts is not None:
+        _many(decider, ready, texts, path)
+        return
+    assert text is not None
+    with waiting("deciding"):
+        result = decider.decide(text, ready)
+    if json:
+        typer.echo(to_json(result.to_dict()))
+    else:
+        _show(result)
 
 
 def _on_ray(
@@ -144,15 +126,15 @@ def _on_ray(
     source, target = (
         path if "://" in path else str(Path(path).resolve()) for path in (input, output)
     )
-    count, bad = decide_files(bulk, source, target, cluster, text=column, id=id)
+    count, failures = decide_files(bulk, source, target, cluster, text=column, id=id)
     say(f"lastword: {output} has {counted(count, 'text')}")
-    _count_bad(bad)
+    _report_failures(failures)
 
 
 def _texts(
     path: Path, column: str | None, id: str | None, encoding: str | None
 ) -> list[tuple[str, Any]]:
-    """Return the texts of a file with their names; the error instead of a bad text."""
+    """Return the texts of a file with their names, and errors in the places of invalid texts."""
     from lastword.files.rows import read_rows
 
     texts = [_text(row, column, id) for row in read_rows(path, say, encoding)]
@@ -201,16 +183,16 @@ def _many(
     from lastword.decide.answer import ERROR, columns_of, row_of
 
     if output is None:
-        bad = 0
+        failures = 0
         for name, answer in _answers(decider, ready, texts):
             typer.echo(_json_line(name, answer))
-            bad += isinstance(answer, str)
-        _count_bad(bad)
+            failures += isinstance(answer, str)
+        _report_failures(failures)
         return
     work = _digest(decider, ready)
     table = output.suffix.lower() == ".csv"
     columns = (*columns_of(ready.questions), ERROR)
-    count, bad = _done(output, work, [name for name, _ in texts], table=table)
+    count, failures = _resume(output, work, [name for name, _ in texts], table=table)
     try:
         with output.open("ab") as file:
             if table and file.tell() == 0:
@@ -223,12 +205,12 @@ def _many(
                     line = _json_line(name, answer, work=work) + "\n"
                 file.write(line.encode())
                 file.flush()
-                bad += isinstance(answer, str)
+                failures += isinstance(answer, str)
     except OSError as error:
         raise InputError(f"cannot write {output}: {error.strerror or error}") from error
     before = f", {count} of them before" if count else ""
     say(f"lastword: wrote {output}: {counted(len(texts), 'text')}{before}")
-    _count_bad(bad)
+    _report_failures(failures)
 
 
 def _json_line(name: str, answer: "Answers | str", **more: str) -> str:
@@ -260,10 +242,10 @@ def _answers(
         yield name, reason(answer) if isinstance(answer, TraceError) else answer
 
 
-def _count_bad(bad: int) -> None:
+def _report_failures(failures: int) -> None:
     """Print the number of texts that could not be read, and exit with 1 unless it is 0."""
-    if bad:
-        say(f"lastword: {counted(bad, 'text')} could not be read; `error` says why")
+    if failures:
+        say(f"lastword: {counted(failures, 'text')} could not be read; `error` says why")
         raise typer.Exit(1)
 
 
@@ -282,8 +264,8 @@ def _digest(decider: "Decider", ready: "Questionnaire") -> str:
     return hashlib.sha256(to_json(facts).encode()).hexdigest()[:12]
 
 
-def _done(path: Path, work: str, names: Sequence[str], *, table: bool) -> tuple[int, int]:
-    """Return the numbers of texts and of bad texts in a file of answers; drop a partial line."""
+def _resume(path: Path, work: str, names: Sequence[str], *, table: bool) -> tuple[int, int]:
+    """Return the numbers of texts and of failures in a file of answers; drop a partial line."""
     if not path.exists() or path.stat().st_size == 0:
         return 0, 0
     raw = path.read_bytes()
@@ -299,9 +281,8 @@ def _done(path: Path, work: str, names: Sequence[str], *, table: bool) -> tuple[
             rows = [(value["id"], value["work"], "error" in value) for value in values]
     except (ValueError, KeyError, TypeError, csv.Error) as error:
         raise InputError(f"{path} is no file of answers: give another --output") from error
-    if any(before != work for _, before, _ in rows) or [name for name, _, _ in rows] != [
-        *names[: len(rows)]
-    ]:
+    expected = [(name, work) for name in names[: len(rows)]]
+    if [(name, digest) for name, digest, _ in rows] != expected:
         raise InputError(
             f"{path} has answers to other questions or texts, or of another model: give another "
             "--output, or remove it"
@@ -309,7 +290,7 @@ def _done(path: Path, work: str, names: Sequence[str], *, table: bool) -> tuple[
     if len(whole) < len(raw):
         with path.open("r+b") as file:
             file.truncate(len(whole))
-    return len(rows), sum(bad for _, _, bad in rows)
+    return len(rows), sum(failed for _, _, failed in rows)
 
 
 # Output to a terminal
@@ -333,12 +314,12 @@ def _cells(answer: "QuestionAnswer") -> tuple[str, float, list[tuple[str, float]
     """Return an answer as text, its probability, and the other options with theirs."""
     from lastword.decide.answer import MultiAnswer, PredicateAnswer, ScoreAnswer, words_of
 
-    said, sure, shares = words_of(answer), answer.probability, answer.probabilities.tolist()
+    words, shares = words_of(answer), answer.probabilities.tolist()
     if isinstance(answer, PredicateAnswer):
-        return said, max(shares), []
+        return words, max(shares), []
     if isinstance(answer, ScoreAnswer):
-        names, said = answer.labels, f"{said} ({answer.labels[answer.level]})"
+        names, words = answer.labels, f"{words} ({answer.labels[answer.level]})"
     else:
         names = tuple(map(str, answer.values))
     ranked = sorted(zip(names, shares, strict=True), key=lambda pair: -pair[1])
-    return said, sure, ranked if isinstance(answer, MultiAnswer) else ranked[1:4]
+    return words, answer.probability, ranked if isinstance(answer, MultiAnswer) else ranked[1:4]

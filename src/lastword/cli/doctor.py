@@ -51,8 +51,8 @@ def _devices(facts: dict[str, Any]) -> dict[str, str]:
 def _extra(name: str, extra: dict[str, Any]) -> str:
     if not extra["missing"]:
         return f"here: {extra['for']}"
-    lacks = ", ".join(extra["missing"])
-    return f'missing {lacks}: pip install "lastword[{name}]" for {extra["for"]}'
+    packages = ", ".join(extra["missing"])
+    return f'missing {packages}: pip install "lastword[{name}]" for {extra["for"]}'
 
 
 def _models(facts: dict[str, Any]) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """`lastword eval`: runs models on benchmarks and writes the records that other commands read."""
 
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastword.cli import options as opt
+from lastword.cli.benchmarks import read_benchmarks
 from lastword.cli.model import load_options, load_tokenizer, loader, read_engine
 from lastword.cli.output import printable, say
 from lastword.cli.progress import counting, waiting
-from lastword.cli.questions import read_questions
 from lastword.decide.options import DecideOptions
 from lastword.errors import ItemError
 from lastword.files.strict_json import to_json
@@ -46,7 +46,7 @@ _EDGE = 4  # number of tokens shown on each side of a candidate's start
 
 
 @dataclass(frozen=True)
-class Where:
+class Runtime:
     """The place where the models run.
 
     Attributes:
@@ -58,7 +58,7 @@ class Where:
     vllm: "VllmSettings | None"
 
     @cached_property
-    def described(self) -> dict[str, Any] | None:
+    def description(self) -> dict[str, Any] | None:
         """The description of vLLM in `run.json`; None without vLLM."""
         return None if self.vllm is None else self.vllm.describe()
 
@@ -75,6 +75,7 @@ class Where:
 
 
 def eval_(
+    *,
     model: opt.Models,
     benchmark: Annotated[
         list[str],
@@ -131,25 +132,19 @@ def eval_(
     json: opt.Json = False,
     certificate: opt.Certificate = None,
     correction: opt.Correction = None,
-    device: opt.Device = "auto",
-    dtype: opt.DataType = "auto",
-    chat_template: opt.ChatTemplate = False,
-    system: opt.System = None,
-    trust_remote_code: opt.RemoteCode = False,
-    load: opt.Load = None,
+    loading: opt.Loading,
     engine: opt.EngineOrRay = "local",
     engine_options: opt.EngineOptions = None,
 ) -> None:
     """Run models on benchmarks and record every item; a second start continues the first."""
-    shared = device, dtype, chat_template, system, trust_remote_code, load
     models = [
-        replace(load_options(name, *shared), certificate=certificate, correction=correction)
+        replace(load_options(name, loading), certificate=certificate, correction=correction)
         for name in model
     ]
     if len(models) > 1 and models[0].alias is not None:
         raise typer.BadParameter("--load alias names one model: give one --model with it")
-    where = Where(*read_engine(engine, engine_options))
-    if where.cluster is None:  # paths on other machines are not checked here
+    runtime = Runtime(*read_engine(engine, engine_options))
+    if runtime.cluster is None:  # paths on other machines are not checked here
         for options in models:
             require_there(options)
     with waiting("reading the data"):
@@ -158,14 +153,14 @@ def eval_(
         from lastword.records.run import Shard
 
         extent = Extent(None if shard is None else Shard.parse(shard), max_failures)
-        pairs = read_questions(benchmark, template or [], data, limit, seed, columns, id or ())
+        pairs = read_benchmarks(benchmark, template or [], data, limit, seed, columns, id or ())
         works = [Work(*pair, blind, record=record, states=states) for pair in pairs]
     if show_prompt:
         for work in works:
             _show_prompt(models[0], work)
         return
     root = locate(out)  # checks access before a model is loaded
-    results = [r for options in models for r in evaluate(options, where, works, root, extent)]
+    results = [r for options in models for r in evaluate(options, runtime, works, root, extent)]
     _summary([result.cell for result in results], json)
     if any(result.items and result.failed == result.items for result in results):
         raise typer.Exit(1)
@@ -173,7 +168,7 @@ def eval_(
 
 def evaluate(
     model: DecideOptions,
-    where: Where,
+    runtime: Runtime,
     works: "Sequence[Work]",
     out: "Folder",
     extent: "Extent",
@@ -185,32 +180,30 @@ def evaluate(
     it and the other cells run; without it, the first error is raised.
     """
     results: dict[str, RunResult] = {}
-    failed: set[str] = set()
+    incomplete: list[Work] = []
 
-    def attempt(some: "Sequence[Work]", run: "Callable[[], RunResult | None]") -> None:
+    @contextmanager
+    def attempt(*attempted: "Work") -> Iterator[None]:
         try:
-            if (result := run()) is not None:
-                results[some[0].name] = result
+            yield
         except Exception as error:
             if on_error is None:
                 raise
-            for work in some:
-                failed.add(work.name)
+            for work in attempted:
                 on_error(work, error)
 
-    def left() -> "list[Work]":
-        return [work for work in works if work.name not in {*results, *failed}]
-
-    def load_and_execute() -> None:
-        # Ray prints lost workers to stdout, which is for results.
-        with redirect_stdout(sys.stderr), where.engine(model) as engine:
-            for work in left():
-                attempt([work], partial(_execute, engine, work, out, extent))
-
     for work in works:
-        attempt([work], partial(_finished, model, where, work, out, extent))
-    if rest := left():
-        attempt(rest, load_and_execute)
+        with attempt(work):
+            if (result := _finished(model, runtime, work, out, extent)) is None:
+                incomplete.append(work)
+            else:
+                results[work.name] = result
+    if incomplete:
+        # Ray prints lost workers to stdout, which is for results.
+        with attempt(*incomplete), redirect_stdout(sys.stderr), runtime.engine(model) as engine:
+            for work in incomplete:
+                with attempt(work):
+                    results[work.name] = _execute(engine, work, out, extent)
     done = [results[work.name] for work in works if work.name in results]
     warn_of_branches([result.cell for result in done if result.items > result.resumed])
     return done
@@ -225,13 +218,13 @@ def warn_of_branches(cells: "Sequence[Folder]") -> None:
 
 
 def _finished(
-    model: DecideOptions, where: Where, work: "Work", out: "Folder", extent: "Extent"
+    model: DecideOptions, runtime: Runtime, work: "Work", out: "Folder", extent: "Extent"
 ) -> "RunResult | None":
     """Return the result of a complete cell without importing torch; None if it is incomplete."""
     with waiting("reading records"):
         from lastword.lab.evaluation.runner import finished
 
-        result = finished(model, work, out, extent, where.described)
+        result = finished(model, work, out, extent, runtime.description)
     if result is not None:
         _warn_of(result)
     return result
@@ -278,9 +271,9 @@ def _summary(cells: "Sequence[Folder]", as_json: bool) -> None:
         from lastword.records.stored import read_cells
 
         records = [record for cell in dict.fromkeys(cells) for record in read_cells(cell)]
-        beside = [controls(cell) for cell in records]
-        verdicts = judge(records, [each.objection for each in beside])
-        rows = list(zip(records, verdicts, beside, strict=True))
+        tests = [controls(cell) for cell in records]
+        verdicts = judge(records, [test.objection for test in tests])
+        rows = list(zip(records, verdicts, tests, strict=True))
     for text in (text for cell in records for text in cell.records["error"].dropna().head(1)):
         say(f"lastword: the first that failed: {text}")
     if as_json:

@@ -31,7 +31,10 @@ def export(
     from lastword.integrations.decision_model import export_decision_model
 
     questionnaire = read_questions(questions)
-    options = load_options(model, device, dtype, False, None, trust_remote_code, load)
+    loading = opt.Loading(
+        device=device, dtype=dtype, trust_remote_code=trust_remote_code, load=load
+    )
+    options = load_options(model, loading)
     decider = load_decider(options)
     export_decision_model(decider.tracer, questionnaire, folder, template=template)
     typer.echo(printable(f'{folder}: pipeline("decision", {str(folder)!r}) loads it'))

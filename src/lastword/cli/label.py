@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 def label(
+    *,
     file: Annotated[
         str,
         typer.Argument(
@@ -52,16 +53,11 @@ def label(
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")
     ] = True,
-    device: opt.Device = "auto",
-    dtype: opt.DataType = "auto",
-    chat_template: opt.ChatTemplate = False,
-    system: opt.System = None,
-    trust_remote_code: opt.RemoteCode = False,
-    load: opt.Load = None,
+    loading: opt.Loading,
 ) -> None:
     """Label texts on a local page; about 100 labels train a probe and prove its gain."""
-    options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
-    named = TableOptions(text, label, choices, describe, instructions, id, False, encoding, group)
+    options = load_options(model, loading)
+    table = TableOptions(text, label, choices, describe, instructions, id, False, encoding, group)
     with waiting("reading the table"):
         from lastword.service.labelling import Labels, create_label_app
         from lastword.service.server import run
@@ -76,8 +72,8 @@ def label(
             return Tracer.from_pretrained(options)
 
         terms = Terms(alpha=alpha, delta=delta, methods=CERTIFIABLE, promise=promise)
-        readers = partial(load_readers, reader, device)
-        job = label_job(file, named, out, load_model, terms, template, readers)
+        readers = partial(load_readers, reader, loading.device)
+        job = label_job(file, table, out, load_model, terms, template, readers)
 
     def started(address: str) -> None:
         typer.echo(f"Label at {address}\nCtrl+C stops; the same command continues.")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from lastword.cli.output import say
+from lastword.cli.output import say, write_lines
 
 
 def labels(
@@ -18,16 +18,13 @@ def labels(
     from lastword.errors import InputError
     from lastword.files.cells import csv_line
     from lastword.files.wording import counted
-    from lastword.files.writing import open_whole
     from lastword.service.ledger import labelled_rows
 
     rows, several = labelled_rows(state)
     if several:
-        left = counted(several, "answer")
-        say(f"lastword: left out {left} with several right options")
+        say(f"lastword: left out {counted(several, 'answer')} with several right options")
     if not rows:
         raise InputError(f"{state} has no labels with their texts: serve with --keep-texts")
-    with open_whole(out) as file:
-        for cells in (rows[0], *(row.values() for row in rows)):
-            file.write(csv_line(cells).encode())
+    lines = (csv_line(cells).rstrip("\n") for cells in (rows[0], *(row.values() for row in rows)))
+    write_lines(out, lines)
     typer.echo(f"{out}: {counted(len(rows), 'label')}")

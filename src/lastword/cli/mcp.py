@@ -10,6 +10,7 @@ from lastword.cli.model import load_decider, load_options, with_answers
 
 
 def mcp(
+    *,
     model: opt.Model,
     questions: Annotated[
         list[Path],
@@ -23,24 +24,15 @@ def mcp(
             help="Streamable HTTP on 127.0.0.1:PORT/mcp. Default: standard input and output.",
         ),
     ] = None,
-    probe: opt.Probes = None,
-    reader: opt.Readers = None,
-    correction: opt.Correction = None,
-    certificate: opt.Certificate = None,
-    unlike: opt.Unlike = 0.0,
-    device: opt.Device = "auto",
-    dtype: opt.DataType = "auto",
-    chat_template: opt.ChatTemplate = False,
-    system: opt.System = None,
-    trust_remote_code: opt.RemoteCode = False,
-    load: opt.Load = None,
+    answers: opt.Answers,
+    loading: opt.Loading,
 ) -> None:
     """Give an agent your questions as tools, by the Model Context Protocol."""
     from lastword.decide.questions_file import read_questions
     from lastword.integrations.mcp import mcp_server
 
-    options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
-    options = with_answers(options, questions, probe, certificate, correction, reader, unlike)
+    options = load_options(model, loading)
+    options = with_answers(options, answers, questions)
     sets = [read_questions(path) for path in questions]
     decider = load_decider(options)
     names = (path.stem for path in questions)

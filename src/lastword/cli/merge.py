@@ -36,6 +36,6 @@ def merge(
         typer.echo(to_json([asdict(cell) | {"folder": str(cell.folder)} for cell in joined]))
         return
     for cell in joined:
-        lacks = f", {cell.missing} missing" if cell.missing else ""
-        there = cell.items - cell.missing
-        typer.echo(printable(f"{cell.folder}: {there} of {cell.items} records{lacks}"))
+        missing = f", {cell.missing} missing" if cell.missing else ""
+        count = cell.items - cell.missing
+        typer.echo(printable(f"{cell.folder}: {count} of {cell.items} records{missing}"))

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import typer
 
-from lastword.cli.options import at_least, one_of, read_pairs
+from lastword.cli.options import Answers, Loading, at_least, one_of, read_pairs
 from lastword.cli.output import say
 from lastword.cli.progress import waiting
 from lastword.decide.options import DecideOptions
 from lastword.errors import InputError
-from lastword.model.options import Dtype, HeadDtype, Quantize
+from lastword.model.options import HeadDtype, Quantize
 from lastword.rule.theta import Theta
 from lastword.text.tokens import Chat, Overflow
 
@@ -88,30 +88,21 @@ _LOAD: dict[str, Callable[[str], Any]] = {
 }
 
 
-def load_options(
-    model: str,
-    device: str,
-    dtype: Dtype,
-    chat_template: bool,
-    system: str | None,
-    trust_remote_code: bool,
-    load: list[str] | None,
-) -> DecideOptions:
+def load_options(model: str, loading: Loading) -> DecideOptions:
     """Return the options of a command's model."""
-    if system is not None and not chat_template:
+    if loading.system is not None and not loading.chat_template:
         raise typer.BadParameter("--system needs --chat-template")
-    others = read_pairs("--load", load, _LOAD)
+    others = read_pairs("--load", loading.load, _LOAD)
     day = others.pop("date", None)
-    if day is not None and not chat_template:
+    if day is not None and not loading.chat_template:
         raise typer.BadParameter("--load date needs --chat-template")
     try:
-        chat = Chat(system, day) if chat_template else None
         return DecideOptions(
             model,
-            device=device,
-            dtype=dtype,
-            chat=chat,
-            trust_remote_code=trust_remote_code,
+            device=loading.device,
+            dtype=loading.dtype,
+            chat=Chat(loading.system, day) if loading.chat_template else None,
+            trust_remote_code=loading.trust_remote_code,
             **others,
         )
     except InputError as error:
@@ -119,25 +110,19 @@ def load_options(
 
 
 def with_answers(
-    options: DecideOptions,
-    questions: Sequence[str | Path],
-    probes: Sequence[str | Path] | None,
-    certificate: Any,
-    correction: str | None,
-    readers: Sequence[str] | None,
-    unlike: float,
+    options: DecideOptions, answers: Answers, questions: Sequence[Path]
 ) -> DecideOptions:
-    """Return the options with probes (also those in the questions file) and certificate."""
+    """Return the options with certificate and probes, including those of the questions files."""
     from lastword.decide.questions_file import named_probes
 
-    named = [path for file in questions for path in named_probes(file)]
+    probes = [path for file in questions for path in named_probes(file)]
     return replace(
         options,
-        certificate=certificate,
-        correction=correction,
-        probes=(*(probes or ()), *named),
-        readers=readers or (),
-        unlike=unlike,
+        certificate=answers.certificate,
+        correction=answers.correction,
+        probes=(*(answers.probe or ()), *probes),
+        readers=answers.reader or (),
+        unlike=answers.unlike,
     )
 
 
@@ -169,8 +154,9 @@ def read_engine(
     if engine == "ray":
         with waiting("loading Ray"):
             from lastword.engines.ray import Cluster
-        given = {key: values[key] for key in _RAY if key in values}
-        cluster = Cluster(**{"address": os.environ.get("RAY_ADDRESS") or "local", **given})
+        address = os.environ.get("RAY_ADDRESS") or "local"
+        settings_of_ray = {key: values[key] for key in _RAY if key in values}
+        cluster = Cluster(**{"address": address} | settings_of_ray)
     if with_vllm:
         from lastword.engines.vllm.settings import VllmSettings
 

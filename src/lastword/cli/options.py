@@ -1,11 +1,14 @@
 """The options that several commands share, each declared once.
 
-A command lists them as plain parameters. A parameter has the name of its long flag, because the
-name of its environment variable is made from it (`LASTWORD_EVAL_LIMIT` for `eval --limit`).
+A command lists them as parameters. A parameter has the name of its long flag, because the name of
+its environment variable is made from it (`LASTWORD_EVAL_LIMIT` for `eval --limit`). Options that go
+together are the fields of a dataclass, and a command has one parameter for all of them.
 """
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -31,10 +34,6 @@ DataType = Annotated[
         "float16 on the CPU."
     ),
 ]
-ChatTemplate = Annotated[
-    bool, _model("--chat-template", help="Put prompts into the model's chat template.")
-]
-System = Annotated[str | None, _model(help="System message for --chat-template.")]
 RemoteCode = Annotated[
     bool,
     _model(
@@ -64,6 +63,21 @@ Load = Annotated[
     ),
 ]
 
+
+@dataclass(frozen=True)
+class Loading:
+    """Options of loading a model."""
+
+    device: Device = "auto"
+    dtype: DataType = "auto"
+    chat_template: Annotated[
+        bool, _model("--chat-template", help="Put prompts into the model's chat template.")
+    ] = False
+    system: Annotated[str | None, _model(help="System message for --chat-template.")] = None
+    trust_remote_code: RemoteCode = False
+    load: Load = None
+
+
 Certificate = Annotated[
     Path | None,
     _answers(
@@ -78,32 +92,42 @@ Correction = Annotated[
         "pmi@0.5. By default items are corrected by trace, and questions get the model's answers."
     ),
 ]
-Probes = Annotated[
-    list[Path] | None,
-    _answers(help="Probe file of `lastword try`; it answers its question. Repeatable."),
-]
-Readers = Annotated[
-    list[str] | None,
-    _answers(
-        metavar="MODEL",
-        help="Sentence encoder: hub name, folder, minilm or mpnet. Repeatable.",
-    ),
-]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Options of what answers questions."""
+
+    probe: Annotated[
+        list[Path] | None,
+        _answers(help="Probe file of `lastword try`; it answers its question. Repeatable."),
+    ] = None
+    reader: Annotated[
+        list[str] | None,
+        _answers(
+            metavar="MODEL",
+            help="Sentence encoder: hub name, folder, minilm or mpnet. Repeatable.",
+        ),
+    ] = None
+    correction: Correction = None
+    certificate: Certificate = None
+    unlike: Annotated[
+        float,
+        _answers(
+            min=0,
+            max=1,
+            help="Defer a probe's answer if the text is unlike the labelled ones: its p-value is "
+            "below this.",
+        ),
+    ] = 0.0
+
+
 Contestants = Annotated[
     list[str] | None,
     typer.Option(
         metavar="MODEL",
         help="Sentence encoder that takes part: hub name, folder, minilm or mpnet. Repeatable. "
         "Default: minilm, if `lastword get minilm` has fetched it.",
-    ),
-]
-Unlike = Annotated[
-    float,
-    _answers(
-        min=0,
-        max=1,
-        help="Defer a probe's answer if the text is unlike the labelled ones: its p-value is below "
-        "this.",
     ),
 ]
 Encoding = Annotated[
@@ -178,6 +202,32 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Runs = Annotated[
     str, typer.Argument(metavar="PATH", help="Results folder from `lastword eval`, at any level.")
 ]
+
+
+def with_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command as typer takes it: a parameter of a dataclass becomes its fields."""
+    signature = inspect.signature(command)
+    groups: dict[str, Any] = {
+        name: parameter.annotation
+        for name, parameter in signature.parameters.items()
+        if is_dataclass(parameter.annotation)
+    }
+    options: list[inspect.Parameter] = []
+    for name, parameter in signature.parameters.items():
+        group = groups.get(name)
+        parts = [parameter] if group is None else inspect.signature(group).parameters.values()
+        # By keyword, so that an option with a default may stand before one without.
+        options += [part.replace(kind=inspect.Parameter.KEYWORD_ONLY) for part in parts]
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        command(**values)
+
+    run.__signature__ = signature.replace(parameters=options)  # type: ignore[attr-defined]
+    run.__annotations__ = {option.name: option.annotation for option in options}
+    return run
 
 
 def read_pairs(

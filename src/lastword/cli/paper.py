@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastword.cli import options as opt
-from lastword.cli.evaluate import Where, evaluate
+from lastword.cli.benchmarks import read_benchmarks
+from lastword.cli.evaluate import Runtime, evaluate
 from lastword.cli.invariant import read_factors
 from lastword.cli.model import read_engine
 from lastword.cli.output import say, show_tables
 from lastword.cli.progress import tracked, waiting
-from lastword.cli.questions import read_questions
 from lastword.cli.report import write_report
 from lastword.errors import InputError, RecordError, TraceError
 from lastword.files.strict_json import strict
@@ -88,7 +88,7 @@ def _works(
     for name in names:
         try:
             with waiting(f"reading {name}"):
-                works += [Work(*pair) for pair in read_questions([name], [], data, limit)]
+                works += [Work(*pair) for pair in read_benchmarks([name], [], data, limit)]
         except InputError as error:
             absent.append(f"{name}: {error}")
     return works, absent
@@ -149,9 +149,9 @@ def _cells(
         problems.append(f"{name} on {work.name}: {kind}{error}")
 
     for model in grid:
-        where = Where(*read_engine(model.engine, None))
+        runtime = Runtime(*read_engine(model.engine, None))
         for result in evaluate(
-            model.options(device), where, works, runs, Extent(), partial(failed, model.name)
+            model.options(device), runtime, works, runs, Extent(), partial(failed, model.name)
         ):
             if result.items and result.failed == result.items:
                 name = read_run(result.cell)["benchmark"]

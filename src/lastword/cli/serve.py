@@ -16,6 +16,7 @@ _labels = partial(typer.Option, rich_help_panel="Labels")
 
 
 def serve(
+    *,
     model: opt.Model,
     questions: Annotated[
         Path | None,
@@ -32,11 +33,7 @@ def serve(
         ),
     ] = False,
     template: opt.Template = None,
-    probe: opt.Probes = None,
-    reader: opt.Readers = None,
-    correction: opt.Correction = None,
-    certificate: opt.Certificate = None,
-    unlike: opt.Unlike = 0.0,
+    answers: opt.Answers,
     host: Annotated[
         str, _service(help="Address to listen on; other than loopback needs a token.")
     ] = "127.0.0.1",
@@ -105,12 +102,7 @@ def serve(
         bool,
         _labels("--keep-texts", help="Keep texts and options in --state, for `lastword labels`."),
     ] = False,
-    device: opt.Device = "auto",
-    dtype: opt.DataType = "auto",
-    chat_template: opt.ChatTemplate = False,
-    system: opt.System = None,
-    trust_remote_code: opt.RemoteCode = False,
-    load: opt.Load = None,
+    loading: opt.Loading,
     engine: opt.Engine = "local",
     engine_options: opt.EngineOptions = None,
 ) -> None:
@@ -138,9 +130,8 @@ def serve(
         template=template,
         **read_pairs("--limits", limits, readers),
     )
-    options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
-    files = [] if questions is None else [questions]
-    options = with_answers(options, files, probe, certificate, correction, reader, unlike)
+    options = load_options(model, loading)
+    options = with_answers(options, answers, [] if questions is None else [questions])
     _, vllm = read_engine(engine, engine_options)
     with waiting("loading the server"):
         from lastword.service.app import create_app

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 def try_(
+    *,
     file: Annotated[
         str,
         typer.Argument(
@@ -85,15 +86,10 @@ def try_(
         bool, typer.Option("--verbose", help="Print every contestant and every detail.")
     ] = False,
     json: opt.Json = False,
-    device: opt.Device = "auto",
-    dtype: opt.DataType = "auto",
-    chat_template: opt.ChatTemplate = False,
-    system: opt.System = None,
-    trust_remote_code: opt.RemoteCode = False,
-    load: opt.Load = None,
+    loading: opt.Loading,
 ) -> None:
     """Test a model on labelled examples, and report what to run and how much it gains."""
-    options = load_options(model, device, dtype, chat_template, system, trust_remote_code, load)
+    options = load_options(model, loading)
     table = TableOptions(text, label, choices, describe, instructions, id, tidy, encoding, group)
     with waiting("reading the table"):
         from lastword.tryout.second_round import draw_first, finish, is_first, read_round
@@ -123,7 +119,7 @@ def try_(
         from lastword.tryout.run import ready
 
         terms = Terms(alpha=alpha, delta=delta, methods=CERTIFIABLE, promise=promise)
-        readers = [] if labels.question is None else load_readers(reader, device)
+        readers = [] if labels.question is None else load_readers(reader, loading.device)
         job = ready(
             decider.tracer,
             labels,

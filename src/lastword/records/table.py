@@ -1,10 +1,7 @@
-"""Shows a portrait as a table of candidates, in a terminal or as HTML without scripts or links."""
+"""Shows a correction in a terminal, and a portrait as HTML without scripts or links."""
 
-from collections.abc import Mapping, Sequence
 from html import escape
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 from rich.text import Text
 
 from lastword.records.explanation import explain
@@ -17,20 +14,6 @@ def correction(base: str, answer: str) -> Text:
     if base == answer:
         return Text(f"{answer}  (unchanged)")
     return Text.assemble((base, "strike dim"), " → ", (answer, "bold"))
-
-
-def terminal_table(portrait: Portrait, columns: Mapping[str, Sequence[object]]) -> Table:
-    """Return a table with one row per candidate: the given columns, then probabilities."""
-    table = Table(box=SIMPLE_HEAD)
-    for heading, values in columns.items():
-        counts = all(isinstance(value, int) for value in values)
-        table.add_column(heading, justify="right" if counts else "left", overflow="fold")
-    for heading in ("base", "corrected"):
-        table.add_column(heading, justify="right")
-    for candidate, *values in zip(portrait.candidates, *columns.values(), strict=True):
-        texts = [Text(str(value)) for value in values]
-        table.add_row(*texts, f"{candidate.before:.3f}", f"{candidate.after:.3f}")
-    return table
 
 
 def notebook(answer: Answer) -> str:

@@ -33,9 +33,9 @@ def create_app(
 
     Args:
         decider: Answers; only the application's thread calls it from now on.
-        settings: Limits and manners.
-        log: Where events go; stderr if not given.
-        dialects: The forms in which it speaks with clients.
+        settings: Limits and behaviour.
+        log: The log; on stderr by default.
+        dialects: The wire formats of the routes.
     """
     service = Service(decider, settings or Settings(), log)
     app = FastAPI(
@@ -45,8 +45,8 @@ def create_app(
         "only if the service has a correction or a certificate, or at /v1/correct.",
         docs_url=None,
         redoc_url=None,
-        lifespan=_lifespan,
-        # For the schema: the guard has looked at the token.
+        lifespan=lifespan,
+        # Only for the schema: the guard checks the token.
         dependencies=[Depends(HTTPBearer(auto_error=False))] if service.settings.token else [],
     )
     app.state.service = service
@@ -54,20 +54,21 @@ def create_app(
     for dialect in (*dialects, PROBES):
         dialect.add_to(app)
     add_pages(app, explorer=service.settings.explorer)
-    paths = Paths(app, (*dialects, PROBES))
-    add_refusals(app, paths)
-    app.add_middleware(Guard, service=service, paths=paths)
+    add_guard(app, (*dialects, PROBES))
     return app
 
 
 @asynccontextmanager
-async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Close the application's service at its end."""
     yield
     app.state.service.close()
 
 
-def add_refusals(app: FastAPI, paths: Paths) -> None:
-    """Let an application answer every error as a refusal in the form of its route's dialect."""
+def add_guard(app: FastAPI, dialects: Sequence[Dialect]) -> None:
+    """Put the guard around an application, and give errors the form of their route's dialect."""
+    paths = Paths(app, dialects)
+    app.add_middleware(Guard, service=app.state.service, paths=paths)
 
     async def refuse(request: Request, error: Exception) -> Response:
         refusal = Refusal.of(error)
@@ -83,7 +84,7 @@ def add_refusals(app: FastAPI, paths: Paths) -> None:
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        if isinstance(error.__cause__, Refusal):  # of what read the body
+        if isinstance(error.__cause__, Refusal):  # raised while FastAPI read the body
             return await refuse(request, error.__cause__)
         code = "not_found" if error.status_code == 404 else "invalid_body"
         return await refuse(request, Refusal(code, str(error.detail)))

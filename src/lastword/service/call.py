@@ -1,4 +1,4 @@
-"""Call: one request, as the handlers of all dialects receive it."""
+"""Call: one request, as the handlers of all dialects get it."""
 
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
@@ -48,21 +48,21 @@ class Call:
         return self.request.client
 
     def warn(self, event: str, warnings: list[str]) -> None:
-        """Write warnings to the log and to a header of the answer: ASCII, without client texts."""
+        """Write warnings, in ASCII and without texts of clients, to the log and a header."""
         self.service.log.event(event, request=self.id, told=warnings)
         self.request.scope["state"]["warnings"] = "; ".join(warnings)
 
     async def answer(
         self, item: Item, *, full: bool = False, view: bool = False, correct: bool = True
     ) -> tuple[dict[str, Any], EncodedItem]:
-        """Return the JSON of an item's decision, and the tokens that it was made of.
+        """Return the JSON of an item's decision, and the item's tokens.
 
         Args:
             item: The item.
             full: True to read every depth and T.
-            view: True for what the pages draw, too.
-            correct: False if the request does not ask for a correction: the model then answers,
-                unless the service has a correction or a certificate.
+            view: True to add the content that the pages draw.
+            correct: False to give the model's answer, unless the service has a correction or a
+                certificate.
 
         Raises:
             Refusal: As `Corrector.decide`.
@@ -80,7 +80,7 @@ class Call:
 
 
 async def _call(request: Request) -> Call:
-    """Return the call of a request; async, since FastAPI runs other functions in a thread."""
+    """Return the call of a request; async, because FastAPI runs other functions in a thread."""
     return Call(request, request.app.state.service)
 
 
@@ -93,7 +93,7 @@ def kind_of(request: Request) -> str:
 
 
 def takes(*kinds: str) -> Callable[[Request], Awaitable[None]]:
-    """Return a check that refuses bodies of other media types."""
+    """Return a dependency that refuses bodies of other media types."""
 
     async def check(request: Request) -> None:
         if (kind := kind_of(request)) not in kinds:
@@ -104,7 +104,7 @@ def takes(*kinds: str) -> Callable[[Request], Awaitable[None]]:
 
 
 def plain_answer(value: dict[str, Any]) -> Response:
-    """Return an answer in a client's form; FastAPI's response takes ten times as long."""
+    """Return a response in a client's form, in a tenth of the time of FastAPI's."""
     return Response(pydantic_core.to_json(value, inf_nan_mode="null"), media_type=JSON)
 
 

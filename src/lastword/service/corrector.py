@@ -19,7 +19,7 @@ from lastword.service.learned import learned
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
 from lastword.service.oversight import oversee
-from lastword.service.passes import ItemOrder, ModelOrder, Passes, PlanOrder, ProbeOrder
+from lastword.service.passes import ModelOrder, Passes
 from lastword.service.queue import Order
 from lastword.service.refusal import Refusal
 from lastword.service.settings import MOST_CHARACTERS, Settings
@@ -27,37 +27,39 @@ from lastword.service.worker import ReadJob, Worker, work_off
 from lastword.text.items import Item
 from lastword.text.tokens import EncodedItem, count_tokens
 
-Read_ = TypeVar("Read_")
-LONG = 2**15  # characters that take a tokenizer a tenth of a second: they wait behind short ones
-_LEAST_TOKEN = 16  # characters of the longest token, of small vocabularies
-_SLICE = 2**12  # characters of a long text that are tokenised at a time, so that others have turns
-_CPU_TOKENS = 1024  # of one pass, for which all others wait
-_LAST_SECONDS = 2.0  # for what hangs when all that is waited for has had its deadline
+Result = TypeVar("Result")
+# Characters that take a tokenizer a tenth of a second; longer texts wait behind shorter ones.
+LONG = 2**15
+_MIN_TOKEN = 16  # assumed characters of the longest token, if the vocabulary is small
+_SLICE = 2**12  # characters of a long text that are tokenised in one turn
+_CPU_TOKENS = 1024  # tokens per pass on a CPU, because all other requests wait for it
+_CLOSE_SECONDS = 2.0  # time for a thread to end, after the deadline of all requests
 
 
 class Corrector:
     """A decider behind a queue, with the service's limits.
 
     Attributes:
-        reader: The thread that reads text.
-        model: The thread that owns the model.
+        oversight: The tests of the certificate; None without one.
+        reader: The thread that tokenises text.
+        model: The thread that runs the model.
     """
 
     def __init__(self, decider: Decider, settings: Settings, metrics: Metrics, log: Log) -> None:
         tracer = decider.tracer
-        unasked = tracer.batch_tokens == tracer.backend.batch_tokens
-        if unasked and tracer.profile.device.type == "cpu":
+        is_default = tracer.batch_tokens == tracer.backend.batch_tokens
+        if is_default and tracer.profile.device.type == "cpu":
             tracer.batch_tokens = min(tracer.batch_tokens, _CPU_TOKENS)
         self.decider, self.settings = decider, settings
         self._metrics, self._log = metrics, log
-        self._branch = settings.characters or _most_characters(tracer)
+        self._longest_text = settings.characters or _most_characters(tracer)
         self._learned = learned(decider, settings, log)
         watched = settings if self._learned is None else replace(settings, state=None)
         self.oversight = oversee(decider.certificate, watched, metrics, log)
         self.reader = Worker[ReadJob]("lastword-text", work_off, log)
-        passes, most = Passes(decider, metrics, log), settings.batch_items
+        passes = Passes(decider, metrics, log)
         self.model = Worker[ModelOrder](
-            "lastword-model", passes.run, log, most=most, choose=passes.choose
+            "lastword-model", passes.run, log, most=settings.batch_items, choose=passes.choose
         )
 
     @property
@@ -78,7 +80,7 @@ class Corrector:
 
     def close(self) -> bool:
         """Finish waiting orders, end the threads and close the state; False if a thread hangs."""
-        ended = [worker.close(_LAST_SECONDS) for worker in (self.reader, self.model)]
+        ended = [worker.close(_CLOSE_SECONDS) for worker in (self.reader, self.model)]
         if not all(ended):
             self._log.event("abandoned", waiting=self.model.waiting)
         if self.oversight is not None:
@@ -87,43 +89,46 @@ class Corrector:
             self._learned.close()
         return all(ended)
 
-    async def read(self, client: Hashable, size: int, work: Callable[[], Read_]) -> Read_:
-        """Return the result of a function of text, called on the reader's thread in turn.
+    async def read(self, client: Hashable, size: int, work: Callable[[], Result]) -> Result:
+        """Call a function in the reader's thread and return its result.
 
-        Many characters (`size`) go to the lane of batches.
+        Args:
+            client: The client, for its turn in the queue.
+            size: Characters to read; many go to the lane of batches.
+            work: The function.
 
         Raises:
             Refusal: The service is stopping.
         """
         job = ReadJob(client=client, batch=size > LONG, work=work)
         self.reader.add([job])
-        value: Read_ = await asyncio.wrap_future(job.future)
-        return value
+        result: Result = await asyncio.wrap_future(job.future)
+        return result
 
     async def require_short(self, client: Hashable, texts: Iterable[str]) -> None:
-        """Refuse a text that the model cannot read, before the whole of it is tokenised.
+        """Refuse texts that are too long for the model, without tokenising all of them.
 
-        Long texts are tokenised slice by slice, and other clients have their turns in between. A
-        slice may cut a token, so a text may have a quarter more tokens than the limit.
+        Long texts are tokenised in slices, so that other clients have turns in between. A slice
+        may cut a token, so a text may have a quarter more tokens than the limit.
 
         Raises:
             Refusal: A text has too many characters or tokens, or the service is stopping.
         """
-        tracer, most = self.decider.tracer, self.settings.tokens
+        tracer, limit = self.decider.tracer, self.settings.tokens
         if tracer.overflow == "error":
-            most = min(most, tracer.profile.context or most)
+            limit = min(limit, tracer.profile.context or limit)
         for text in texts:
             if len(text) <= LONG:
                 continue
-            if len(text) > self._branch:
-                what = f"a text has {len(text)} characters, the model reads {self._branch}"
+            if len(text) > self._longest_text:
+                what = f"a text has {len(text)} characters, the model reads {self._longest_text}"
                 raise Refusal("too_many_characters", f"{what}; shorten it")
             count = 0
             for start in range(0, len(text), _SLICE):
                 part = partial(count_tokens, text[start : start + _SLICE], tracer.tokenizer)
                 count += await self.read(client, LONG + 1, part)
-                if count > most + most // 4:
-                    what = f"a text has more than {most} tokens, which is too long"
+                if count > limit + limit // 4:
+                    what = f"a text has more than {limit} tokens, which is too long"
                     raise Refusal("too_many_tokens", f"{what}; shorten it")
 
     async def start(
@@ -132,43 +137,45 @@ class Corrector:
         client: Hashable,
         *,
         batch: bool = False,
-    ) -> "list[ItemOrder | TraceError]":
-        """Queue items with their scopes, in order; an item that cannot be asked gives its error.
+    ) -> "list[ModelOrder | TraceError]":
+        """Queue items with their scopes, and return their orders or errors, in the same order.
 
-        Blind prompts stay where they are read whole. `batch` is the lane.
+        Args:
+            entries: Items, and the errors of rows that are none.
+            client: The client, for its turn in the queue.
+            batch: True for the lane of batches.
 
         Raises:
             Refusal: The service is stopping.
         """
-        checked: list[tuple[Item, Scope] | TraceError] = [
-            one if isinstance(one, ItemError) else self._checked(*one) for one in entries
-        ]
-        for place, one in enumerate(checked):
-            if not isinstance(one, TraceError) and characters(one[0]) > LONG:
-                try:
-                    await self.require_short(client, _texts(one[0]))
-                except Refusal as refusal:
-                    checked[place] = refusal
-        readable = [one for one in checked if not isinstance(one, TraceError)]
-        items = [item for item, _ in readable]
-        encoded = await self.read(client, sum(map(characters, items)), lambda: self._encoded(items))
-        scopes = [replace(scope, correction=self.decider.correction) for _, scope in readable]
-        pairs = zip(encoded, scopes, strict=True)
-        orders: list[ItemOrder | TraceError] = []
-        for one in checked:
-            if isinstance(one, TraceError):
-                orders.append(one)
+        checked: list[tuple[Item, Scope] | TraceError] = []
+        for entry in entries:
+            try:
+                if isinstance(entry, ItemError):
+                    raise entry
+                checked.append(await self._checked(*entry, client))
+            except TraceError as error:
+                checked.append(error)
+        items = [pair[0] for pair in checked if not isinstance(pair, TraceError)]
+        encoded = iter(
+            await self.read(client, sum(map(characters, items)), lambda: self._encoded(items))
+        )
+        orders: list[ModelOrder | TraceError] = []
+        for pair in checked:
+            if isinstance(pair, TraceError):
+                orders.append(pair)
                 continue
-            result, scope = next(pairs)
-            if isinstance(result, EncodedItem):
-                orders.append(ItemOrder(client=client, batch=batch, encoded=result, scope=scope))
-            else:
+            result, scope = next(encoded), replace(pair[1], correction=self.decider.correction)
+            if isinstance(result, TraceError):
                 orders.append(result)
-        self.model.add([order for order in orders if isinstance(order, ItemOrder)])
+            else:
+                order = ModelOrder(client=client, batch=batch, encoded=result, scope=scope)
+                orders.append(order)
+        self.model.add([order for order in orders if isinstance(order, ModelOrder)])
         return orders
 
-    async def result(self, order: "ItemOrder | TraceError") -> Decision:
-        """Return the decision of a queued item, within the deadline.
+    async def result(self, order: "ModelOrder | TraceError") -> Decision:
+        """Wait for the decision of a queued item, at most until its deadline.
 
         Raises:
             Refusal: The deadline passed.
@@ -190,19 +197,19 @@ class Corrector:
         (order,) = await self.start([(item, scope)], client)
         try:
             decision = await self.result(order)
-            assert isinstance(order, ItemOrder)
+            assert isinstance(order, ModelOrder) and order.encoded is not None
             return decision, order.encoded
         finally:
             leave([order])
 
     async def answer(self, plan: Plan, client: Hashable, *, batch: bool) -> Answers:
-        """Return the answers to a plan's questions, within the deadline.
+        """Return the answers to a plan's questions, at the latest at the deadline.
 
         Raises:
             Refusal: The deadline passed, or the service is stopping.
             TraceError: What the model raised.
         """
-        orders = [_plan_order(part, client, batch=batch) for part in plan.split()]
+        orders = [_plan_order(part, client, batch) for part in plan.split()]
         self.model.add(orders)
         answers = Answers()
         try:
@@ -213,28 +220,35 @@ class Corrector:
         return answers
 
     async def _within(self, order: Order) -> Any:
-        """Return the result of an order within the deadline; a client that leaves cancels it."""
+        """Wait for an order's result until its deadline; a client that leaves cancels the wait."""
         try:
             async with asyncio.timeout_at(order.since + self.settings.deadline_seconds):
                 return await asyncio.wrap_future(order.future)
         except TimeoutError as error:
             raise late(self.settings) from error
 
-    def _checked(self, item: Item, scope: Scope) -> "tuple[Item, Scope] | Refusal":
-        """Return an item as it is read, or the refusal of one that is too large."""
+    async def _checked(self, item: Item, scope: Scope, client: Hashable) -> tuple[Item, Scope]:
+        """Return an item without the prompts that its scope does not read.
+
+        Raises:
+            Refusal: The item is too large.
+        """
         limits, count = self.settings, len(item.candidates)
-        if scope.blind != "all":  # prompts that the correction does not read
+        if scope.blind != "all":
             needs = self.decider.correction.needs
             blind = item.blind_prompt if needs.blind else None
             free = item.content_free if needs.content_free else ()
             item = replace(item, blind_prompt=blind, content_free=free)
         if count > limits.candidates:
             what = f"the item has {count} candidates, the service takes {limits.candidates}"
-            return Refusal("too_many_candidates", what)
-        most = limits.characters or min(MOST_CHARACTERS, count * self._branch)
-        if (size := characters(item)) > most:
+            raise Refusal("too_many_candidates", what)
+        limit = limits.characters or min(MOST_CHARACTERS, count * self._longest_text)
+        if (size := characters(item)) > limit:
             what = f"{size} characters, the prompt counted with every candidate"
-            return Refusal("too_many_characters", f"{what}: the service takes {most}")
+            raise Refusal("too_many_characters", f"{what}: the service takes {limit}")
+        if size > LONG:
+            texts = (item.prompt, item.blind_prompt or "", *item.content_free, *item.candidates)
+            await self.require_short(client, texts)
         return item, scope
 
     def _encoded(self, items: Sequence[Item]) -> "list[EncodedItem | TraceError]":
@@ -245,28 +259,22 @@ class Corrector:
             return [*map(self._within_limit, self.decider.encode(items))]
         except Exception as error:
             if len(items) > 1:
-                return [one for item in items for one in self._encoded([item])]
+                return [result for item in items for result in self._encoded([item])]
             self._log.failure(error, at="tokens")
             return [Refusal.of(error)]
 
     def _within_limit(self, encoded: "EncodedItem | TraceError") -> "EncodedItem | TraceError":
-        if isinstance(encoded, TraceError):
+        limit = self.settings.tokens
+        if isinstance(encoded, TraceError) or encoded.tokens <= limit:
             return encoded
-        tokens = encoded.tokens
-        if tokens <= (most := self.settings.tokens):
-            return encoded
-        what = f"the item has {tokens} tokens, the service takes {most} an item; shorten it"
-        return Refusal("too_many_tokens", what)
-
-    def count_refusal(self, error: Exception) -> None:
-        """Count an item of a batch that has no answer; whole requests are counted at the guard."""
-        self._metrics.refusals.labels(Refusal.of(error).code).inc()
+        what = f"the item has {encoded.tokens} tokens, the service takes {limit} an item"
+        return Refusal("too_many_tokens", f"{what}; shorten it")
 
     def require_model(self, name: str | None, *aliases: str) -> str | None:
-        """Return the served question that a model's name ends with, as `MODEL:QUESTION`.
+        """Return the question's name in a model name such as `MODEL:QUESTION`, or None.
 
         Raises:
-            Refusal: It names another model than the one that is served, or no question of it.
+            Refusal: The model or the question is not served.
         """
         if name is None or name in (names := (self.name, *aliases)):
             return None
@@ -283,13 +291,21 @@ class Corrector:
     def write(
         self, decision: Decision, item: Item, *, full: bool, request: str, value: str | None = None
     ) -> dict[str, Any]:
-        """Return the JSON of a decision; under shadow the model's, with the difference logged."""
+        """Return the JSON of a decision, and log it; under shadow, of the model's answer.
+
+        Args:
+            decision: The decision.
+            item: Its item.
+            full: True to add the trajectory and T.
+            request: The request's id, for the log.
+            value: The input as text, if the item's prompt was made from one.
+        """
         if self._learned is not None:
             self._learned.keep()
         label, content = {}, decision.to_dict(full=full)
         if self.oversight is not None:
             label["feedback_id"] = self.oversight.answered(decision, item, content, value)
-        self._log_decision(decision, item, request)  # now it is known whether the alarm stands
+        self._log_decision(decision, item, request)  # after oversight, which may raise the alarm
         if self.shadow:
             if decision.corrected:
                 self._metrics.shadow.labels(decision.operator).inc()
@@ -297,8 +313,8 @@ class Corrector:
         return content | label
 
     def view(self, decision: Decision, item: Item) -> dict[str, Any]:
-        """Return a decision as the pages draw it: words, and the scores at every depth."""
-        # Here: it brings the report's figures.
+        """Return a decision as the pages draw it: in words, and with scores at every depth."""
+        # Imported here, because it imports the figures of reports.
         from lastword.records import item_view
         from lastword.records.record import Record
 
@@ -331,45 +347,40 @@ class Corrector:
 
 
 def _most_characters(tracer: Tracer) -> int:
-    """Return how many characters the context can hold, if every token is the longest.
+    """Return the maximum number of characters in the context, if every token is the longest.
 
-    A tokenizer that drops blanks may take more; `--limits characters` then says how many.
+    A tokenizer that drops blanks can read more; `--limits characters` then sets the limit.
     """
     context = tracer.profile.context
     vocabulary: Iterable[str] = getattr(tracer.tokenizer, "get_vocab", dict)()
     if context is None or tracer.overflow != "error":
         return MOST_CHARACTERS
     longest = max(map(len, vocabulary), default=0)
-    longest = max(longest, _LEAST_TOKEN)
+    longest = max(longest, _MIN_TOKEN)
     return min(MOST_CHARACTERS, (context + 1) * longest)
 
 
-def _texts(item: Item) -> tuple[str, ...]:
-    return (item.prompt, item.blind_prompt or "", *item.content_free, *item.candidates)
-
-
 def leave(orders: "Sequence[Order | TraceError]") -> None:
-    """Remove orders from the queue that no request waits for."""
+    """Cancel orders, which removes them from the queue."""
     for order in orders:
         if isinstance(order, Order):
             order.future.cancel()
 
 
 def late(settings: Settings) -> Refusal:
-    """Return the refusal of a request without an answer at its deadline."""
+    """Return the refusal of a request that has no answer at its deadline."""
     return Refusal("deadline", f"no answer within {settings.deadline_seconds:g} s")
 
 
 def characters(item: Item) -> int:
-    """Count an item's characters: the prompts once per candidate, and the candidates."""
+    """Count an item's characters: its prompts once per candidate, and the candidates."""
     free = sum(len(prompt) for prompt in item.content_free)
     before = len(item.prompt) + len(item.separator) + len(item.blind_prompt or "") + free
     return sum(before + len(candidate) for candidate in item.candidates)
 
 
-def _plan_order(plan: Plan, client: Hashable, *, batch: bool) -> PlanOrder | ProbeOrder:
-    first = plan.parts[0]
-    if first.probe is not None:
-        return ProbeOrder(client=client, batch=batch, plan=plan)
-    assert first.item is not None and first.scope is not None
-    return PlanOrder(client=client, batch=batch, plan=plan, encoded=first.item, scope=first.scope)
+def _plan_order(plan: Plan, client: Hashable, batch: bool) -> ModelOrder:
+    part = plan.parts[0]
+    if part.probe is not None:
+        return ModelOrder(client=client, batch=batch, plan=plan)
+    return ModelOrder(client=client, batch=batch, plan=plan, encoded=part.item, scope=part.scope)

@@ -1,7 +1,7 @@
-"""Database: a SQLite file that one service has, or a Postgres database that several share.
+"""Database: a SQLite file of one service, or a Postgres database that several services share.
 
-Both take the same statements. An event (an answer, a label) is one transaction, so that a process
-that is killed loses at most the one in hand.
+Both get the same statements. An event (an answer, a label) is one transaction, so a killed process
+loses at most the current one.
 """
 
 import os
@@ -14,10 +14,11 @@ from pathlib import Path
 from threading import Timer
 from typing import Any
 
-PAUSE_SECONDS = 5  # between attempts to reach a database that is away, for the loop waits for each
-_ATTEMPT_SECONDS = 2  # the least that libpq takes
+# Pause between attempts to reach a database; the event loop waits for each attempt.
+PAUSE_SECONDS = 5
+_ATTEMPT_SECONDS = 2  # the minimum of libpq
 _LOCK = int.from_bytes(b"lastword")
-# In one round trip. Who holds the lock and is cut off lets go of it in the time that others wait.
+# One round trip. A service that hangs while it has the lock loses it before others stop waiting.
 _ALONE = f"""
     BEGIN;
     SET LOCAL statement_timeout = '{_ATTEMPT_SECONDS}s';
@@ -28,13 +29,13 @@ _ALONE = f"""
 _PRAGMAS = (
     "locking_mode = EXCLUSIVE",
     "journal_mode = WAL",
-    "synchronous = NORMAL",  # else each answer waits for the disk
+    "synchronous = NORMAL",  # with FULL each answer would wait for the disk
     "foreign_keys = ON",
 )
 
 
-class Unkept(Exception):
-    """A database does not take or give what it should; the message is the database's."""
+class DatabaseError(Exception):
+    """A database cannot be read or written; the message is the database's."""
 
 
 def is_shared(state: str | Path | None) -> bool:
@@ -43,15 +44,15 @@ def is_shared(state: str | Path | None) -> bool:
 
 
 class Database:
-    """The state of one service, or of all services at a Postgres database.
+    """The state of one service, or of all services on a Postgres database.
 
     Args:
-        state: Its file or address; None keeps all in memory.
+        state: The file or the address; None for memory.
 
     Attributes:
-        shared: True if others may write there too.
-        name: What it is called in messages; an address may hold a password.
-        order: The column of a table whose rows stand in the order of their coming, by `rowid`.
+        shared: True if other services may write too.
+        name: The name in messages: not the address, which may have a password.
+        order: SQL of the column `rowid`, which has the order of insertion; SQLite has it anyway.
     """
 
     def __init__(self, state: str | Path | None) -> None:
@@ -65,18 +66,20 @@ class Database:
 
             self._error = psycopg.Error
         self._connection: Any = None
-        self._line: Any = None  # its socket, which another thread may shut down
-        self._again = 0.0
+        self._socket: Any = None  # a duplicate, which the timer's thread shuts down
+        self._retry_time = 0.0
 
     @contextmanager
     def event(self, *, alone: bool = True) -> Iterator[None]:
-        """Run the block as one transaction; `alone` keeps other services out meanwhile.
+        """Run the block as one transaction; with `alone`, other services wait for its end.
+
+        psycopg has no time limit for a server that hangs, so a timer shuts the socket down.
 
         Raises:
-            Unkept: Nothing was done.
+            DatabaseError: The transaction failed, and nothing was changed.
         """
-        if time.monotonic() < self._again:
-            raise Unkept(f"{self.name} is away, and is tried again in {PAUSE_SECONDS} s")
+        if time.monotonic() < self._retry_time:
+            raise DatabaseError(f"{self.name} is away, and is tried again in {PAUSE_SECONDS} s")
         limit, alone = Timer(2 * _ATTEMPT_SECONDS, self._cut), alone and self.shared
         if alone:
             limit.start()
@@ -85,14 +88,14 @@ class Database:
             yield
             self._connection.execute("COMMIT")
         except BaseException as error:
-            with suppress(self._error, AttributeError):  # there may be no connection
+            with suppress(self._error, AttributeError):  # without a connection
                 self._connection.execute("ROLLBACK")
             if not isinstance(error, self._error):
                 raise
             if self.shared:
                 self.close()
-                self._again = time.monotonic() + PAUSE_SECONDS
-            raise Unkept(str(error).partition("\n")[0]) from error
+                self._retry_time = time.monotonic() + PAUSE_SECONDS
+            raise DatabaseError(str(error).partition("\n")[0]) from error
         finally:
             limit.cancel()
 
@@ -107,8 +110,8 @@ class Database:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-        if self._line is not None:
-            self._line.close()
+        if self._socket is not None:
+            self._socket.close()
 
     def _begin(self, statement: str) -> None:
         if fresh := self._connection is None:
@@ -116,30 +119,30 @@ class Database:
         try:
             self._connection.execute(statement)
         except self._error:
-            away = time.monotonic() < self._again
+            away = time.monotonic() < self._retry_time
             if fresh or away or not self.shared or not self._connection.closed:
                 raise
-            self.close()  # the other side has ended it since
+            self.close()  # the server ended the connection: try once more with a new one
             self._begin(statement)
 
     def _cut(self) -> None:
-        """End the connection to a server that does not answer."""
-        self._again = time.monotonic() + PAUSE_SECONDS
-        with suppress(AttributeError, OSError):  # there may be none
-            self._line.shutdown(socket.SHUT_RDWR)
+        """Shut down the connection to a server that does not answer."""
+        self._retry_time = time.monotonic() + PAUSE_SECONDS
+        with suppress(AttributeError, OSError):  # without a socket
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def _open(self) -> Any:
         if self.shared:
             import psycopg
 
-            opened = psycopg.connect(
+            connection: Any = psycopg.connect(
                 self._state,
                 autocommit=True,
                 connect_timeout=_ATTEMPT_SECONDS,
                 tcp_user_timeout=1000 * _ATTEMPT_SECONDS,
             )
-            self._line = socket.socket(fileno=os.dup(opened.fileno()))
-            return opened
+            self._socket = socket.socket(fileno=os.dup(connection.fileno()))
+            return connection
         connection = sqlite3.connect(
             self._state, timeout=1, isolation_level=None, check_same_thread=False
         )

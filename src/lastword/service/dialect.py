@@ -1,6 +1,6 @@
 """Dialects: the routes for one kind of client, and the form of their refusals.
 
-The service takes dialects as values: it knows their routes and forms, and none of them by name.
+The service gets dialects as values, and has no code for any one of them.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -16,7 +16,7 @@ from lastword.service.refusal import Refusal
 from lastword.service.schema import ErrorAnswer, native_form, require_few
 
 _REFUSED = {"description": "a refusal, by its status and the header `x-refusal`"}
-_AT_ONCE = 2**14  # bytes of a body that is read while others wait
+_SMALL_BYTES = 2**14  # a larger body is parsed in a thread
 
 
 @dataclass(frozen=True)
@@ -25,15 +25,15 @@ class Route:
 
     Attributes:
         method: `GET` or `POST`.
-        path: Where it is.
-        handler: Its body, where it has one, and its `Call` in; the answer out. Its name is the
-            operation's, its docstring what the reference says.
-        answer: Model of its answer; None where `described` says it, or nothing does.
-        kinds: What its body may say it is.
-        described: What is said of its answer beside that, as FastAPI takes it.
-        extra: What else FastAPI is to know of it.
-        probe: Whether it is answered without a token, and while the service stops.
-        labels: Whether it takes the labeller's token, where there is one.
+        path: The path.
+        handler: Function of the body (if there is one) and the `Call` that returns the response.
+            Its name and its docstring are those of the operation in the reference.
+        answer: Pydantic model of the answer, for the reference.
+        kinds: Media types of the body.
+        described: Further description of the answer, in the form of FastAPI's `responses`.
+        extra: Further arguments of FastAPI's `add_api_route`.
+        probe: True to answer without a token, and while the service stops.
+        labels: True to accept the labeller's token, if there is one.
     """
 
     method: Literal["GET", "POST"]
@@ -49,13 +49,13 @@ class Route:
 
 @dataclass(frozen=True)
 class Dialect:
-    """Routes in one form; by default in the service's form.
+    """Routes in one wire format; by default the service's.
 
     Attributes:
-        routes: Its routes.
-        form: Writes a refusal as JSON.
-        statuses: Statuses that its clients know by another number.
-        others: Whose refusals a request has, by a header that only their clients send.
+        routes: The routes.
+        form: Function that returns the JSON of a refusal.
+        statuses: Statuses for which the dialect has another number.
+        others: Dialects that share a path and have other refusals, by a header of their clients.
     """
 
     routes: tuple[Route, ...]
@@ -83,7 +83,7 @@ class Dialect:
             )
 
     def _responses(self, route: Route) -> dict[int | str, dict[str, Any]]:
-        """Return the responses of a route for OpenAPI: its answer, and the refusals."""
+        """Return the route's answer and refusals for OpenAPI."""
         answer = {} if route.answer is None else {"model": route.answer}
         refused = {"model": ErrorAnswer} if self.form is native_form else {}
         return {200: answer | dict(route.described), "default": refused | _REFUSED}
@@ -104,9 +104,9 @@ class StrictRoute(APIRoute):
 
 class _StrictRequest(Request):
     async def json(self) -> Any:
-        """Return the body's value, of limited size; a large body is read in a thread."""
+        """Return the body's value; a large body is parsed in the reader's thread."""
         body, service = await self.body(), self.app.state.service
-        if len(body) <= _AT_ONCE:
+        if len(body) <= _SMALL_BYTES:
             return _read(body, service.settings.entries)
         most = service.settings.entries
         return await service.corrector.read(self.client, len(body), lambda: _read(body, most))
@@ -121,9 +121,9 @@ class Paths:
     """All routes of the service.
 
     Attributes:
-        methods: Which a path takes; what can be got has a head.
+        methods: The methods of each path, with HEAD beside GET.
         probes: Paths that are answered without a token, and while the service stops.
-        labels: Paths that take the labeller's token.
+        labels: Paths that accept the labeller's token.
     """
 
     def __init__(self, app: FastAPI, dialects: Sequence[Dialect]) -> None:
@@ -139,7 +139,7 @@ class Paths:
         self.methods = {path: names | head[path] for path, names in methods.items()}
 
     def dialect(self, scope: Mapping[str, Any]) -> Dialect:
-        """Return the dialect of a refusal; the service's form if no dialect has its path."""
+        """Return the dialect for a request's refusals; the service's for an unknown path."""
         dialect = self._dialects.get(scope["path"], _NATIVE)
         headers = {name for name, _ in scope["headers"]} if dialect.others else set()
         return next((other for name, other in dialect.others.items() if name in headers), dialect)

@@ -1,9 +1,9 @@
-"""The guard of the service: every request passes it.
+"""The guard of the service, which every request passes.
 
-It checks host, origin and token, refuses what is no route, reads the body within its limits where
-one belongs, gives the request a place, and ends it at its deadline or when its client leaves. A
-refused body is not read: the server then closes the connection. Starlette's TrustedHostMiddleware
-would refuse probes too, which a cluster sends under any name, and says 400 in plain text.
+It checks host, origin, token and route, reads the body within its limits, limits the number of
+requests, and ends a request at its deadline or when its client leaves. If a body is refused before
+it is read, the connection is closed. Starlette's TrustedHostMiddleware is not used: it also refuses
+probes, which a cluster sends under any host name, and it answers in plain text.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ from lastword.service.traffic import Traffic
 if TYPE_CHECKING:
     from lastword.service.running import Running
 
-_ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)  # of a caller, used as it came
+_ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)  # a request id that a client may choose
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:\d+)?", re.ASCII | re.IGNORECASE)
-_REFUSAL_SECONDS = 0.01  # from one refusal to the next
-_METHOD = 32  # most characters of a method that are told
+_REFUSAL_SECONDS = 0.01  # between two refusals, so that a flood of them takes no CPU from answers
+_METHOD_CHARACTERS = 32  # of an unknown method, in the log and in the refusal
 _HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
-_POLICY = (  # around every page
+_POLICY = (  # of every page
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:;"
     " connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
@@ -53,17 +53,17 @@ class Guard:
         self._metrics, self._log, self._traffic = service.metrics, service.log, service.traffic
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it."""
+        """Pass a request to the application, or refuse it."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
             await self._request(scope, receive, send)
-        else:  # a websocket: nothing here speaks it
+        else:  # a websocket
             await send({"type": "websocket.close", "code": 1000})
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
         start, limits = time.perf_counter(), self._settings
-        if scope["method"] == "HEAD":  # the server sends an answer to it without the body
+        if scope["method"] == "HEAD":  # the server sends only the headers of the answer
             scope = dict(scope, method="GET")
         name = limits.client_header and Headers(scope=scope).get(limits.client_header)
         if name:
@@ -82,12 +82,12 @@ class Guard:
                                 await self._app(scope, _whole(body), answer)
                 else:
                     await self._app(scope, _whole(b""), answer)
-        except TimeoutError:  # or the client reads nothing of what has begun
+        except TimeoutError:  # at the deadline, or if the client does not read its answer
             if not answer.status:
                 await answer.refuse(late(limits))
         except Refusal as refusal:
             if refusal.code != "client_left":
-                refusal.with_traceback(None)  # which holds the body
+                refusal.with_traceback(None)  # frees the body, which its frames hold
                 await self._traffic.refusals.turn(_REFUSAL_SECONDS)
             await answer.refuse(refusal)
         except Exception as error:
@@ -108,7 +108,7 @@ class Guard:
         methods = self._paths.methods[route]
         if scope["method"] not in methods:
             names = ", ".join(sorted(methods))
-            what = f"{route} takes {names}, not {scope['method']:.{_METHOD}}"
+            what = f"{route} takes {names}, not {scope['method']:.{_METHOD_CHARACTERS}}"
             raise Refusal("method_not_allowed", what, allow=names)
         if scope["method"] != "POST" and headers.get("content-length", "0") != "0":
             raise Refusal("invalid_body", f"{scope['method']} takes no body")
@@ -116,22 +116,23 @@ class Guard:
             raise Refusal("draining", "the service is stopping; try another", retry_after=1)
 
     def _check_sender(self, headers: Headers, labels: bool) -> None:
+        """Refuse other hosts (DNS rebinding), other sites' pages, and senders without the token."""
         host, origin = headers.get("host", ""), headers.get("origin")
-        name = match[1].strip("[]").lower() if (match := _HOST.fullmatch(host)) else None
-        if self._settings.loopback and name not in _HOSTS | {self._settings.host}:
+        host_name = match[1].strip("[]").lower() if (match := _HOST.fullmatch(host)) else None
+        if self._settings.loopback and host_name not in _HOSTS | {self._settings.host}:
             raise Refusal("forbidden", "this host name is not the service's; use 127.0.0.1")
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             raise Refusal("forbidden", "requests of other sites' pages are not answered")
-        token, whose = self._settings.token, "the token"
+        token, name = self._settings.token, "the token"
         if labels and self._settings.label_token is not None:
-            token, whose = self._settings.label_token, "the labeller's token"
+            token, name = self._settings.label_token, "the labeller's token"
         if token is not None and not _has_token(headers, token):
-            raise Refusal("unauthorised", f"send {whose} as `Authorization: Bearer TOKEN`")
+            raise Refusal("unauthorised", f"send {name} as `Authorization: Bearer TOKEN`")
 
     async def _body(
         self, scope: Scope, receive: Receive, take: Callable[[int], Awaitable[None]]
     ) -> bytes:
-        """Return the whole body, decoded; `take` is called with the size of each piece."""
+        """Return the decoded body; `take` is called with the size of each piece."""
         limit, headers = self._settings.body_bytes, Headers(scope=scope)
         declared = headers.get("content-length", "0")
         too_large = Refusal("body_too_large", f"the body has more than {limit} bytes")
@@ -164,7 +165,7 @@ class Guard:
         self._log.event(
             "request",
             request=answer.request,
-            method=scope["method"][:_METHOD],
+            method=scope["method"][:_METHOD_CHARACTERS],
             route=route,
             status=answer.status,
             code=answer.code,
@@ -174,7 +175,11 @@ class Guard:
 
 @asynccontextmanager
 async def _attended(receive: Receive) -> AsyncIterator[None]:
-    """End the block when the client leaves."""
+    """End the block when the client leaves.
+
+    A task waits for the disconnect and cancels this one. The cancellation is taken back
+    (`uncancel`), because this task goes on: it counts and logs the request.
+    """
     task, has_left = asyncio.current_task(), False
     assert task is not None
 
@@ -198,7 +203,7 @@ async def _attended(receive: Receive) -> AsyncIterator[None]:
 
 
 def _whole(body: bytes) -> Receive:
-    """Return a `receive` that gives a body once and then waits: the guard sees who leaves."""
+    """Return a `receive` that gives a body once, and then waits: the guard sees the disconnect."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> Message:
@@ -208,10 +213,17 @@ def _whole(body: bytes) -> Receive:
 
 
 class _Answer:
-    """The sent part of a response, with the headers of every answer."""
+    """The `send` of a request: it adds headers, and knows how much of the answer is sent.
 
-    limit: asyncio.Timeout | None = None  # of the request, until its answer begins
-    is_read: bool  # where its body ends is known, so that its connection may stay
+    Attributes:
+        limit: The deadline, which ends when the answer begins; then `stall_seconds` counts.
+        is_read: True if the whole body was read; otherwise the connection has to be closed.
+        request: The request's id.
+        status: The sent status; 0 before the answer begins.
+        code: The code of the sent refusal.
+    """
+
+    limit: asyncio.Timeout | None = None
 
     def __init__(
         self, send: Send, scope: Scope, paths: Paths, traffic: Traffic, stall_seconds: float
@@ -246,12 +258,12 @@ class _Answer:
             self.code = headers.get("x-refusal") or self.code
         elif message["type"] == "http.response.body":
             self._ended = not message.get("more_body", False)
-        async with asyncio.timeout(self._stall_seconds):  # a client may leave an answer unread
+        async with asyncio.timeout(self._stall_seconds):  # the client may not read its answer
             await self._send(message)
 
     async def refuse(self, refusal: Refusal) -> None:
-        """Send the refusal, unless an answer has begun."""
-        if self._ended:  # who leaves now has it all
+        """Send the refusal; end an answer that has begun, and leave one that is complete."""
+        if self._ended:
             return
         self.code, self.limit = refusal.code, None
         if self.status:
@@ -264,7 +276,7 @@ class _Answer:
 
 
 def _has_token(headers: Headers, token: str) -> bool:
-    """Return True if a bearer token, an API key or a browser's password is the token."""
+    """Return True if the bearer token, Google's API key or a browser's password is the token."""
     scheme, _, value = headers.get("authorization", "").partition(" ")
     secret = value.strip().encode("utf-8", errors="replace")
     if scheme.lower() == "basic":

@@ -1,25 +1,25 @@
 """The labelling page: a small application for one user, under an address that nobody can guess.
 
-All its routes begin with a random token. `state` is the progress; `next` gives a tab its text,
-`label` labels one (null skips it) and gives the next, `undo` takes the tab's last label back;
-`go-on` is the user's choice after a verdict without proof; `result` is the page of the verdict.
+All its routes begin with a random token. `state` gives the progress and `next` the next text of a
+tab. `label` stores a label (null skips the text) and `undo` removes the tab's last label; both give
+the next text. `go-on` is the user's choice after a verdict without proof, and `result` the page of
+the verdict.
 """
 
 import secrets
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from fastapi import FastAPI, Response
 from fastapi.responses import FileResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from lastword.service.app import add_refusals
+from lastword.service.app import add_guard, lifespan
 from lastword.service.call import json_of
-from lastword.service.dialect import Dialect, Paths, Route, StrictRoute
-from lastword.service.guard import Guard
+from lastword.service.dialect import Dialect, Route, StrictRoute
 from lastword.service.log import Log
 from lastword.service.pages import add_labelling_page
 from lastword.service.refusal import Refusal
@@ -29,20 +29,20 @@ from lastword.tryout.label_job import LabelJob
 from lastword.tryout.labelling import Repeated
 
 _BODY_BYTES = 2**14
-_END_SECONDS = 10.0  # that the model's thread has to end
-_RESULT_POLICY = (  # the file itself has a policy that allows its scripts alone
+_END_SECONDS = 10.0  # time for the model's thread to end
+_RESULT_POLICY = (  # the page has a stricter one, which allows only its scripts
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: "
     "blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 
 
 class Labels(Running):
-    """A table that is labelled, with the thread that works on it.
+    """A table that a user labels, with the thread that trains and tests the probe.
 
     Args:
         job: The table.
         port: Port on 127.0.0.1; 0 takes a free one.
-        started: Called with the page's address once it can be opened.
+        started: Function that gets the page's address once it can be opened.
 
     Attributes:
         path: The first part of every address: `/` and a token.
@@ -53,45 +53,37 @@ class Labels(Running):
     _closing = False
 
     def __init__(self, job: LabelJob, port: int, started: Callable[[str], None]) -> None:
-        super().__init__(Settings(port=port, body_bytes=_BODY_BYTES), _Log(self._started))
-        self.job, self.path, self._tell = job, f"/{secrets.token_urlsafe(16)}", started
+        super().__init__(Settings(port=port, body_bytes=_BODY_BYTES), _Failures())
+        self.job, self.path, self._started = job, f"/{secrets.token_urlsafe(16)}", started
         self._thread = threading.Thread(target=self._work, name="lastword-label", daemon=True)
 
-    def announce(self) -> None:
-        """Begin to work."""
+    def announce(self, address: str) -> None:
+        """Tell the page's address, and begin to work."""
+        self._started(f"{address}{self.path}/")
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread, unless the model has it in hand."""
+        """End the thread, unless the model is running."""
         self._closing = True
         self.job.close()
         if self._thread.ident is not None:
             self._thread.join(_END_SECONDS)
         self.ended = not self._thread.is_alive()
 
-    def _started(self, address: str) -> None:
-        self._tell(f"{address}{self.path}/")
-
     def _work(self) -> None:
         try:
             self.job.run()
-        except BaseException as error:  # told by the command, in the main thread
+        except BaseException as error:  # the command raises it in the main thread
             self.error = error
             if not self._closing:
                 signal.raise_signal(signal.SIGTERM)  # `os.kill` would not run handlers on Windows
 
 
-class _Log(Log):
-    """A log of failures alone, which tells where the page is."""
-
-    def __init__(self, started: Callable[[str], None]) -> None:
-        super().__init__()
-        self._started = started
+class _Failures(Log):
+    """A log of failures alone."""
 
     def event(self, name: str, **fields: Any) -> None:
-        if name == "started":
-            self._started(fields["address"])
-        elif name == "failure":
+        if name == "failure":
             super().event(name, **fields)
 
 
@@ -100,7 +92,7 @@ class _Body(BaseModel):
 
 
 class TabBody(_Body):
-    """The tab that asks."""
+    """The tab of a request."""
 
     tab: str = Field(max_length=64)
 
@@ -120,26 +112,23 @@ class GoOnBody(_Body):
 
 def create_label_app(service: Labels) -> FastAPI:
     """Return the application of a labelling page; its `state.service` ends with its lifespan."""
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=_lifespan)
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     app.state.service = service
     app.router.route_class = StrictRoute
-    routes = _Routes(service.job)
-    base, posts = service.path, ("next", "label", "undo", "go_on")
+    routes, base = _Routes(service.job), service.path
     dialect = Dialect(
         (
             Route("GET", f"{base}/state", routes.state),
             Route("GET", f"{base}/result", routes.result),
-            *(
-                Route("POST", f"{base}/{name.replace('_', '-')}", getattr(routes, name))
-                for name in posts
-            ),
+            Route("POST", f"{base}/next", routes.next),
+            Route("POST", f"{base}/label", routes.label),
+            Route("POST", f"{base}/undo", routes.undo),
+            Route("POST", f"{base}/go-on", routes.go_on),
         )
     )
     dialect.add_to(app)
     add_labelling_page(app, base)
-    paths = Paths(app, (dialect,))
-    add_refusals(app, paths)
-    app.add_middleware(Guard, service=service, paths=paths)
+    add_guard(app, (dialect,))
     return app
 
 
@@ -154,19 +143,13 @@ class _Routes:
         return json_of(self._next(body.tab))
 
     async def label(self, body: LabelBody) -> Response:
-        try:
+        with _refusals():
             self._labelling.give(body.tab, body.row, body.label)
-        except Repeated as error:
-            raise Refusal("repeated_feedback", str(error)) from error
-        except OSError as error:
-            raise _unkept(error) from error
         return json_of(self._next(body.tab))
 
     async def undo(self, body: TabBody) -> Response:
-        try:
+        with _refusals():
             self._labelling.undo(body.tab)
-        except OSError as error:
-            raise _unkept(error) from error
         return json_of(self._next(body.tab))
 
     async def go_on(self, body: GoOnBody) -> Response:
@@ -210,12 +193,13 @@ class _Routes:
         }
 
 
-def _unkept(error: OSError) -> Refusal:
-    why = error.strerror or error
-    return Refusal("unkept", f"the label is not saved: {why}. Make room, and label it again")
-
-
-@asynccontextmanager
-async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    yield
-    app.state.service.close()
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Refuse a second label of a row, and one that the disk does not take."""
+    try:
+        yield
+    except Repeated as error:
+        raise Refusal("repeated_feedback", str(error)) from error
+    except OSError as error:
+        what = f"the label is not saved: {error.strerror or error}. Make room, and label it again"
+        raise Refusal("unkept", what) from error

@@ -1,4 +1,4 @@
-"""Learned: the running means of a correction that learns, kept over a restart in SQLite."""
+"""The running means of a correction that learns, stored in SQLite for a restart."""
 
 import json
 from pathlib import Path
@@ -6,20 +6,17 @@ from pathlib import Path
 from lastword.decide.decider import Decider
 from lastword.errors import InputError
 from lastword.methods.correction import Learning
-from lastword.service.database import Database, Unkept, is_shared
+from lastword.service.database import Database, DatabaseError, is_shared
 from lastword.service.log import Log
 from lastword.service.settings import Settings
 
 _TABLE = "CREATE TABLE IF NOT EXISTS learned (name TEXT PRIMARY KEY, value TEXT NOT NULL)"
-_KEEP = "INSERT OR REPLACE INTO learned VALUES (?, ?)"  # as the latest row
-_OWNER = ""  # of no label set
+_SAVE = "INSERT OR REPLACE INTO learned VALUES (?, ?)"  # also moves the row to the end
+_OWNER = ""  # the row of the owner; other rows have the name of a label set
 
 
 class Learned:
-    """The state of a learning correction, in a file that it continues.
-
-    Every answer is one transaction, so that a process that is killed loses at most the answer in
-    hand. No text of a request is in it.
+    """The file of a learning correction, which continues from it. It has no text of a request.
 
     Raises:
         InputError: The file cannot be used, is in use, or belongs to another model or correction.
@@ -35,28 +32,28 @@ class Learned:
                 values = dict(self._database.execute("SELECT * FROM learned ORDER BY rowid"))
                 if values.pop(_OWNER, owner) != owner:
                     raise InputError(f"{path} keeps what others have learned; name another file")
-                self._database.execute(_KEEP, (_OWNER, owner))
-        except Unkept as error:
+                self._database.execute(_SAVE, (_OWNER, owner))
+        except DatabaseError as error:
             raise InputError(f"cannot keep what is learned in {path}: {error}") from error
         correction.restore({name: json.loads(value) for name, value in values.items()})
 
     def keep(self) -> None:
-        """Write what has changed since; a disk that refuses stops no answer."""
+        """Save the changes since the last call; if the disk fails, log it and go on."""
         try:
             with self._database.event():
                 for name, value in self._correction.changes().items():
                     self._database.execute("DELETE FROM learned WHERE name = ?", (name,))
                     if value is not None:
-                        self._database.execute(_KEEP, (name, json.dumps(value)))
-        except Unkept as error:
+                        self._database.execute(_SAVE, (name, json.dumps(value)))
+        except DatabaseError as error:
             self._log.failure(error, at="state", reason=str(error))
 
 
 def learned(decider: Decider, settings: Settings, log: Log) -> Learned | None:
-    """Return the file of a correction that learns, or None.
+    """Return the file of a correction that learns; None for another correction or without a file.
 
     Raises:
-        InputError: As `Learned`, or a database whose services would learn of one another's items.
+        InputError: As `Learned`, or the state is a database, which other services share.
     """
     if not isinstance(decider.correction, Learning):
         return None

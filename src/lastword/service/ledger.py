@@ -1,9 +1,9 @@
-"""Ledger: answers that may still be labelled, and the state of a service's tests.
+"""Ledger: answers that can still be labelled, and the state of a service's tests.
 
-In a file or a database (`--state`) it outlives the process. Without either it is in memory, and
-the values that drift has seen, which are only needed for a restart, are not kept at all. No text
-of a request is in it, unless `--keep-texts` asks for it: then `labelled_rows` gives what was
-labelled. All calls are made within an `event`.
+With `--state` it is in a file or a database and outlives the process. Without it, it is in memory,
+and does not store the values that drift has seen, which only a restart needs. It has no text of a
+request, except under `--keep-texts`: then `labelled_rows` returns the labelled texts. All methods
+are called within an `event`.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Any
 from lastword.errors import InputError
 from lastword.records.decision import Decision
 from lastword.rule.geometry import tied_first
-from lastword.service.database import Database, Unkept
+from lastword.service.database import Database, DatabaseError
 from lastword.service.refusal import Refusal
 
 _TABLES = (
@@ -42,8 +42,8 @@ _TABLES = (
     """,
     "CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
 )
-# The answers before the oldest that is young by either clock; those stand in the order of their
-# coming, so that no more are looked at than go.
+# Deletes the answers before the first one that is young by either clock. Rows are in the order of
+# arrival, so the subquery reads no more rows than are deleted.
 _AGED = """
     DELETE FROM given WHERE rowid < (
         SELECT rowid FROM given WHERE given >= ? OR steady >= ? ORDER BY rowid LIMIT 1
@@ -51,8 +51,8 @@ _AGED = """
 """
 _BEYOND = "DELETE FROM given WHERE rowid <= (SELECT MAX(rowid) FROM given) - ?"
 _SAVE = "INSERT INTO state VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
-# Answers, texts, labels, labelled texts. A text that was asked three times is three answers and one
-# group: the tests take one label of it (`first`), for the others would say the same thing again.
+# Answers, texts, labels, labelled texts. Three requests with one text are three answers and one
+# group: the tests count one label of a group (`first`), because its answers are not independent.
 _COUNTS = """
     SELECT COUNT(*), COUNT(DISTINCT text), COUNT(*) FILTER (WHERE labelled = 1),
         COUNT(DISTINCT text) FILTER (WHERE labelled = 1) FROM given
@@ -61,52 +61,59 @@ _COUNTS = """
 
 @dataclass(frozen=True)
 class Entry:
-    """The stored part of an answer: places, no text."""
+    """The stored part of an answer, without text.
+
+    Attributes:
+        candidates: Number of candidates.
+        base: Places of the candidates with the model's top score; empty for a probe's answer.
+        shown: Places of the candidates with the top score of the given answer.
+        overridden: True if correction changed the answer.
+    """
 
     candidates: int
-    base: list[int]  # who share the top of the model's scores; none of a probe's answer
-    shown: list[int]  # who share the top of the scores that stood
+    base: list[int]
+    shown: list[int]
     overridden: bool
 
     @classmethod
     def of(cls, decision: Decision) -> "Entry":
-        """Return what the ledger keeps of a decision."""
+        """Return the entry of a decision."""
         base, answer = (tied_first(s).tolist() for s in (decision.base_scores, decision.scores))
         return cls(len(decision.candidates), base, answer, decision.corrected)
 
-    @property
-    def known(self) -> bool:
-        """True if a label says whether the answer was broken or fixed."""
-        return bool(self.base)
-
     def judge(self, right: Sequence[int]) -> tuple[bool, bool]:
-        """Return whether correction broke the answer, and fixed it; ties count against it."""
+        """Return whether correction broke the answer, and whether it fixed it.
+
+        Ties count against correction: the model is right if one of its top candidates is, the
+        given answer only if all are.
+        """
         before = any(place in right for place in self.base)
         after = all(place in right for place in self.shown)
         return self.overridden and before and not after, self.overridden and after and not before
 
 
 class Ledger:
-    """Answers and state of the services under one certificate.
+    """The answers and the state of all services under one certificate.
 
     Args:
-        state: The file or the database's address; None keeps all in memory.
+        state: The file or the database's address; None for memory.
         certificate: Fingerprint of the certificate.
-        items: Most answers that are remembered.
-        seconds: How long one is remembered, by both clocks: either alone may stand wrong.
-        clock: Seconds since the epoch, which may be set.
-        steady: Seconds that never jump; those in which no service ran do not count.
+        items: Maximum number of answers that are remembered.
+        seconds: Time for which an answer is remembered. It is forgotten only if it is too old by
+            both clocks, because either may be wrong.
+        clock: Seconds since the epoch, which somebody may set.
+        steady: Seconds that never jump, but do not count while no service runs.
 
     Attributes:
-        fault: Why a file that can be read takes nothing, as on a full disk; None where it does.
+        fault: The reason why a readable file cannot be written (a full disk), or None.
         shared: True if other services may have written since the last event.
-        event: What is done within is done as a whole, or not at all (`Database.event`).
+        event: A transaction, as `Database.event`.
 
     Raises:
-        InputError: It cannot be used, is in use, or belongs to another certificate.
+        InputError: The state cannot be used, is in use, or belongs to another certificate.
     """
 
-    fault: Unkept | None = None
+    fault: DatabaseError | None = None
 
     def __init__(
         self,
@@ -130,9 +137,9 @@ class Ledger:
                 ((latest,),) = self._execute("SELECT MAX(steady) FROM given")
                 self._before = (latest or 0.0) - self._steady()
                 if (owner := self.state("certificate")) in (None, certificate):
-                    # A time, for SQLite writes nothing over itself, and a disk may be full.
+                    # The time makes SQLite write, which shows if the disk is full.
                     self.save(certificate=certificate, opened=clock())
-        except Unkept as error:
+        except DatabaseError as error:
             if owner != certificate:
                 raise InputError(f"cannot keep state in {database.name}: {error}") from error
             self.fault = error
@@ -142,11 +149,11 @@ class Ledger:
             raise InputError(f"{database.name} {what}")
 
     def _oldest(self) -> tuple[float, float]:
-        """Return the times of the oldest remembered answer, by either clock."""
+        """Return the earliest time of a remembered answer, by each clock."""
         return self._clock() - self._seconds, self._before + self._steady() - self._seconds
 
     def knows(self, text: str) -> bool:
-        """Return True if an answer to the same text is remembered."""
+        """Return True if an answer to this text is remembered."""
         return bool(self._execute("SELECT 1 FROM given WHERE text = ? LIMIT 1", (text,)))
 
     def remember(
@@ -158,15 +165,15 @@ class Ledger:
         text: str,
         content: Mapping[str, Any] | None = None,
     ) -> None:
-        """Store an answer, and the state of drift after it.
+        """Store an answer and the state of drift after it, and forget old answers.
 
         Args:
-            name: Its id.
-            entry: What is kept of it.
-            statistics: What drift saw of it.
+            name: The answer's id.
+            entry: The answer's entry.
+            statistics: The values of the answer that drift has seen.
             drift: `Drift.state()`.
-            text: Digest of what was asked.
-            content: What was asked, in words, where that is to be kept.
+            text: Digest of the request's text.
+            content: The request in words, under `--keep-texts`.
         """
         row = (name, self._clock(), self._before + self._steady(), json.dumps(asdict(entry)), text)
         self._execute(
@@ -179,7 +186,7 @@ class Ledger:
         if not (self._durable and statistics):
             return
         for statistic in statistics:
-            if drift["seen"].get(statistic) == 1:  # its test began anew
+            if drift["seen"].get(statistic) == 1:  # its test has just started
                 self._execute("DELETE FROM seen WHERE statistic = ?", (statistic,))
         rows = ", ".join(["(?, ?)"] * len(statistics))
         values = [value for pair in statistics.items() for value in pair]
@@ -188,10 +195,10 @@ class Ledger:
         self.save(drift=drift)
 
     def find(self, name: str) -> Entry:
-        """Return an answer that waits for its label.
+        """Return an answer that has no label yet.
 
         Raises:
-            Refusal: It was never given, is forgotten, or has its label.
+            Refusal: The answer is unknown or forgotten, or has a label.
         """
         rows = self._execute(
             "SELECT entry, labelled FROM given WHERE id = ? AND (given >= ? OR steady >= ?)",
@@ -208,31 +215,31 @@ class Ledger:
             raise Refusal("repeated_feedback", "this answer has its label; the first one counts")
         return Entry(**json.loads(entry))
 
-    def first(self, name: str, kin: str | None) -> bool:
-        """Return True if no answer of the same text or group has a label."""
+    def first(self, name: str, group: str | None) -> bool:
+        """Return True if no answer to the same text, or of this group, has a label."""
         return not self._execute(
             "SELECT 1 FROM given WHERE labelled = 1 "
             "AND (text = (SELECT text FROM given WHERE id = ?) OR kin = ?) LIMIT 1",
-            (name, kin),
+            (name, group),
         )
 
     def counts(self) -> dict[str, int]:
-        """Count the answers that are remembered, those with labels, and the texts of each."""
+        """Count the remembered answers, those with labels, and the texts of each."""
         names = ("answers", "groups", "labels", "labelled_groups")
         (row,) = self._execute(_COUNTS)
         return dict(zip(names, row, strict=True))
 
-    def label(self, name: str, kin: str | None, right: Sequence[int] = (), **state: Any) -> None:
-        """Mark an answer as labelled, and store the changed state."""
+    def label(self, name: str, group: str | None, right: Sequence[int] = (), **state: Any) -> None:
+        """Mark an answer as labelled, and save the state after it."""
         for (content,) in self._execute("SELECT content FROM texts WHERE id = ?", (name,)):
-            label = json.loads(content) | {"right": list(right), "group": kin}
+            label = json.loads(content) | {"right": list(right), "group": group}
             row = (name, json.dumps(label))
             self._execute("INSERT INTO labels (id, content) VALUES (?, ?)", row)
-        self._execute("UPDATE given SET labelled = 1, kin = ? WHERE id = ?", (kin, name))
+        self._execute("UPDATE given SET labelled = 1, kin = ? WHERE id = ?", (group, name))
         self.save(**state)
 
     def save(self, **state: Any) -> None:
-        """Keep values by name, as JSON."""
+        """Store values as JSON, by name."""
         for name, value in state.items():
             self._execute(_SAVE, (name, json.dumps(value)))
 
@@ -245,7 +252,7 @@ class Ledger:
             raise InputError(f"the state has no JSON as {name}: name another --state") from error
 
     def seen(self, *, anew: bool = True) -> dict[str, list[float]]:
-        """Values of each statistic since its test started, or since this ledger saw it last."""
+        """Return each statistic's values: all, or those stored since the last call."""
         values: dict[str, list[float]] = {}
         row = "SELECT rowid, statistic, value FROM seen WHERE rowid > ? ORDER BY rowid"
         for place, statistic, value in self._execute(row, (0 if anew else self._place,)):
@@ -255,12 +262,12 @@ class Ledger:
 
 
 def labelled_rows(state: str) -> tuple[list[dict[str, str]], int]:
-    """Return the labels in a state as rows that `lastword try` takes, and how many are left.
+    """Return the labels in a state as rows for `lastword try`, and the number of those left out.
 
-    Answers of which more than one option was right are left out. No service may have a file open.
+    Answers with several right options are left out. No service may have a file open.
 
     Raises:
-        InputError: There is no such file, it is in use, or it is none.
+        InputError: The file does not exist, is in use, or is not a state.
     """
     database = Database(state)
     if not database.shared and not Path(state).is_file():
@@ -268,7 +275,7 @@ def labelled_rows(state: str) -> tuple[list[dict[str, str]], int]:
     try:
         with database.event(alone=False):
             read = dict(database.execute("SELECT id, content FROM labels ORDER BY rowid"))
-    except Unkept as error:
+    except DatabaseError as error:
         what = "" if database.shared else "; stop the service first"
         raise InputError(f"cannot read labels in {database.name}: {error}{what}") from error
     finally:

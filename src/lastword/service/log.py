@@ -1,7 +1,7 @@
 """Structured logs: one JSON object per line on stderr, by default without prompts.
 
-A separate thread writes the lines, so that no answer waits for whoever reads them. Where nobody
-takes them they are dropped and counted, and a line says how many once one is taken again.
+A thread writes the lines, so that no answer waits for a slow reader. Lines that cannot be written
+are dropped and counted, and the next line that can be written is preceded by the count.
 """
 
 import atexit
@@ -12,9 +12,9 @@ import time
 import traceback
 from typing import Any
 
-_CHARACTERS = 2**24  # of lines that wait to be written
-_PAUSE_SECONDS = 0.02  # in which lines gather: waking for each takes time from those who answer
-_LAST_SECONDS = 1.0  # for those that wait when the process ends
+_CHARACTERS = 2**24  # maximum characters of waiting lines
+_PAUSE_SECONDS = 0.02  # lines are written together, because each wake-up delays other threads
+_EXIT_SECONDS = 1.0  # for waiting lines when the process ends
 _TEXTS = frozenset({"prompt", "candidates", "question", "id"})
 
 
@@ -22,12 +22,12 @@ class Log:
     """Writes events.
 
     Args:
-        stream: Where to, by `write` and `flush`; stderr if not given.
-        prompts: Keep the fields that have texts of requests.
-        characters: Most that wait to be written; lines beyond them are dropped.
+        stream: An object with `write` and `flush`; stderr by default.
+        prompts: True to log the fields that have texts of requests.
+        characters: Maximum characters of waiting lines; further lines are dropped.
 
     Attributes:
-        dropped: Lines that were not written, since the start.
+        dropped: Number of dropped lines since the start.
     """
 
     dropped = 0
@@ -39,23 +39,23 @@ class Log:
         self._prompts, self._most = prompts, characters
         self._change = threading.Condition()
         self._lines: list[str] = []
-        self._waiting = 0  # characters, those in hand too
-        self._said = 0  # of the dropped lines, those that a line has told
+        self._waiting = 0  # characters of lines that are not written
+        self._reported = 0  # number of dropped lines in the last report
         threading.Thread(target=self._write, name="lastword-log", daemon=True).start()
-        atexit.register(self.flush, _LAST_SECONDS)
+        atexit.register(self.flush, _EXIT_SECONDS)
 
     @property
     def losing(self) -> bool:
-        """True if the last line that came was not written."""
-        return self.dropped > self._said
+        """True if lines were dropped since the last report."""
+        return self.dropped > self._reported
 
     def flush(self, seconds: float) -> bool:
-        """Wait for what has been said to be written or dropped; True if it is."""
+        """Wait until no line waits; return False after so many seconds."""
         with self._change:
             return self._change.wait_for(lambda: self._waiting == 0, seconds)
 
     def event(self, name: str, **fields: Any) -> None:
-        """Write one line: the time, the event's name and its fields that are not None."""
+        """Write a line with the time, the event's name, and its fields that are not None."""
         hidden = frozenset() if self._prompts else _TEXTS
         content = {k: v for k, v in fields.items() if v is not None and k not in hidden}
         line = _line(name, content)
@@ -68,9 +68,9 @@ class Log:
             self._change.notify_all()
 
     def failure(self, error: BaseException, **fields: Any) -> None:
-        """Write an error that nobody expected, with where it came from and not what it was about.
+        """Write an unexpected error with its traceback.
 
-        A message may quote the text of a request, so it is written only where prompts are.
+        The message is written only if prompts are, because it may quote a request.
         """
         frames = traceback.extract_tb(error.__traceback__)
         places = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
@@ -82,13 +82,13 @@ class Log:
             with self._change:
                 self._change.wait_for(lambda: self._lines)
                 lines, self._lines, dropped = self._lines, [], self.dropped
-            unsaid, lost = dropped - self._said, 0
-            notice = [_line("dropped", {"lines": unsaid})] if unsaid else []
+            unreported, lost = dropped - self._reported, 0
+            notice = [_line("dropped", {"lines": unreported})] if unreported else []
             try:
                 self._stream.write("".join([*notice, *lines]))
                 self._stream.flush()
-                self._said = dropped
-            except (OSError, ValueError):  # nobody reads, no room, closed
+                self._reported = dropped
+            except (OSError, ValueError):  # no reader, a full disk, a closed stream
                 lost = len(lines)
             with self._change:
                 self._waiting -= sum(map(len, lines))
@@ -98,7 +98,7 @@ class Log:
 
 
 class _Stderr:
-    """Standard error past Python's buffers, which would keep what was not taken."""
+    """Standard error without Python's buffers, which would keep lines that were not written."""
 
     def write(self, text: str) -> None:
         rest = memoryview(text.encode())
@@ -106,7 +106,7 @@ class _Stderr:
             rest = rest[os.write(2, rest) :]
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: there is no buffer."""
 
 
 def _line(name: str, content: dict[str, Any]) -> str:

@@ -17,7 +17,7 @@ Kind = TypeVar("Kind", bound=MetricWrapperBase)
 
 
 class Metrics:
-    """Counters of one service, in a separate registry."""
+    """The metrics of one service, in a separate registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -64,5 +64,5 @@ class Metrics:
             self.deferred.inc()
 
     def text(self) -> bytes:
-        """Return all counters, for a scraper."""
+        """Return all metrics in Prometheus' format."""
         return generate_latest(self.registry)

@@ -1,12 +1,12 @@
-"""Oversight: whether a certificate still holds for what a service answers.
+"""Oversight: tests of whether a certificate still holds for the answers of a service.
 
-Labels that come back feed the monitor of the broken rate; what every decision shows feeds the tests
-of drift (of a certified probe's answers it is their likeness): of items of the same text the first
-one, among those that are remembered. Who labels may name a group, of which the first label counts;
-who asks may not. Both may be looked at always. An alarm stays; under `--on-alarm shadow` correction
-is off from then on. Slipping is a warning that passes and switches nothing. What is judged is the
-certified correction, also while shadow hides it. Services that share a database are one sequence:
-each event begins with what the others have seen.
+Labels feed the monitor of the broken rate. Statistics of each decision feed the tests of drift; for
+a certified probe's answer the statistic is its likeness. Only the first remembered answer to a text
+counts, and only the first label of a group, which the labeller may name. Both tests are valid at
+any time. An alarm is permanent; under `--on-alarm shadow` it turns correction off. Slipping is a
+warning that can end and changes nothing. The tests judge the certified correction, even while
+shadow hides it. Services that share a database are one sequence: each event begins by reading the
+events of the others.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from lastword.decide.plan import Part
 from lastword.errors import InputError
 from lastword.files.strict_json import strict
 from lastword.records.decision import Decision
-from lastword.service.database import PAUSE_SECONDS, Unkept
+from lastword.service.database import PAUSE_SECONDS, DatabaseError
 from lastword.service.ledger import Entry, Ledger
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
@@ -39,7 +39,7 @@ Words = dict[str, Any]
 
 
 class Oversight:
-    """The monitor and the drift tests of a service, called by its loop alone.
+    """The monitor and the drift tests of a service; only the event loop's thread calls it.
 
     Raises:
         InputError: The state cannot be used.
@@ -67,16 +67,16 @@ class Oversight:
         self._measure()
 
     def close(self) -> None:
-        """Let the state go."""
+        """Close the state."""
         self._ledger.close()
 
     def answered(
         self, decision: Decision, item: Item, content: Mapping[str, Any], value: str | None = None
     ) -> str | None:
-        """Take note of an answer; the id under which its label may come.
+        """Store an answer, and return the id for its label.
 
-        The service answers though its disk refuses, or its database is away: the id is then None,
-        and the log says why.
+        If the disk or the database fails, the id is None and the log has the reason, so that the
+        service can still answer.
         """
         (text,) = marks(None, item.prompt, item.candidates, None)
         request = (item.prompt, "") if value is None else (value, item.question or "")
@@ -84,7 +84,7 @@ class Oversight:
         return self._note(Entry.of(decision), statistics(content), text, words)
 
     def probed(self, answer: SingleAnswer, part: Part, text: str) -> str | None:
-        """Take note of a probe's answer, as `answered`; drift watches that of the certified one."""
+        """Store a probe's answer, as `answered`; drift tests the certified probe's."""
         assert isinstance(answer.decision, Probed) and part.probe is not None
         like, options = answer.decision.likeness, candidates_of(part.question)
         (text_mark,) = marks(None, text, options, None)
@@ -94,7 +94,7 @@ class Oversight:
         return self._note(Entry(len(options), [], [], overridden=False), seen, text_mark, words)
 
     def _words(self, text: str, instructions: str, choices: Sequence[str]) -> Words | None:
-        """Return what is kept of a request in words, where that was asked for."""
+        """Return the request in words under `--keep-texts`, else None."""
         entry = {"text": text, "instructions": instructions, "choices": list(choices)}
         return entry if self._keeps_texts else None
 
@@ -105,26 +105,26 @@ class Oversight:
         try:
             with self._ledger.event():
                 self._catch_up()
-                bet = not self._ledger.knows(text)
-                seen = seen if bet else {}
+                is_first = not self._ledger.knows(text)
+                seen = seen if is_first else {}
                 warned = self.drift.see(seen)
                 self._ledger.remember(name, entry, seen, self.drift.state(), text, words)
-        except Unkept as error:
-            self._tell_unkept(error)
+        except DatabaseError as error:
+            self._log_unkept(error)
             return None
         self._measure()
-        if not bet:
+        if not is_first:
             self._metrics.unbet.labels("answers").inc()
         for statistic in warned:
             self._log.event("drift", statistic=statistic, seen=self.drift.tests[statistic].seen)
         return name
 
-    def labelled(self, name: str, right: Sequence[int], kin: str | None = None) -> dict[str, Any]:
-        """Take the label of an answer; what it says of it and of the certificate.
+    def labelled(self, name: str, right: Sequence[int], group: str | None = None) -> dict[str, Any]:
+        """Store the label of an answer, and return its effect on the answer and the certificate.
 
         Raises:
-            Refusal: An id that is unknown or has its label, a place that is none, or a disk or a
-                database that does not take the label.
+            Refusal: The id is unknown or has a label, a place is not one of a candidate, or the
+                disk or the database fails.
         """
         try:
             with self._ledger.event():
@@ -134,14 +134,15 @@ class Oversight:
                     what = f"right is a place from 0 to {entry.candidates - 1}, or several"
                     raise Refusal("invalid_body", what)
                 broken, fixed = entry.judge(right)
-                first = entry.known and self._ledger.first(name, kin)
+                # A probe's answer has no base: nobody knows if the model was right.
+                first = bool(entry.base) and self._ledger.first(name, group)
                 watched = first and (self._terms.promise == "breaks" or broken or fixed)
                 after = self.monitor.seen(broken) if watched else self.monitor
                 counts = _counts(after)
                 state = counts | {"slip": after.slip, "wealth": after.wealth}
-                self._ledger.label(name, kin, right, monitor=state)
-        except Unkept as error:  # nothing is counted that a restart would forget
-            self._tell_unkept(error)
+                self._ledger.label(name, group, right, monitor=state)
+        except DatabaseError as error:  # a label that a restart would forget is not counted
+            self._log_unkept(error)
             what = "the label cannot be kept, and the service's log says why; send it again"
             raise Refusal("unkept", what, retry_after=PAUSE_SECONDS) from error
         self._watch(after)
@@ -154,9 +155,9 @@ class Oversight:
         return outcome | {"counts": first} | counts | {"slipping": after.slipping}
 
     def describe(self) -> dict[str, Any]:
-        """Return the state of monitor and drift as plain JSON values; None if unknown."""
+        """Return the state of the tests as JSON; `remembered` is None if it cannot be read."""
         remembered = None
-        with suppress(Unkept), self._ledger.event():
+        with suppress(DatabaseError), self._ledger.event():
             self._catch_up()
             remembered = self._ledger.counts()
         drift = {name: test.log_wealth for name, test in self.drift.tests.items()}
@@ -169,7 +170,7 @@ class Oversight:
         return {"monitor": monitor, "drift": drift, "drifted": drifted, "remembered": remembered}
 
     def _catch_up(self, *, anew: bool = False) -> None:
-        """Take over what any service has seen since the last event, or ever."""
+        """Read the state of the last event of any service; with `anew`, start from it."""
         if not (anew or self._ledger.shared):
             return
         if (state := self._ledger.state("monitor")) is not None:
@@ -180,16 +181,16 @@ class Oversight:
                 self.drift.resume(self._ledger.seen(), state)
 
     def _watch(self, after: Monitor) -> None:
-        """Say in the log what the monitor has come to."""
+        """Replace the monitor, and log an alarm or a slip that is new."""
         before, self.monitor = self.monitor, after
         if after.alarm and not before.alarm:
             self._log.event("alarm", **_counts(after), log_wealth=round(after.log_wealth, 3))
         if after.slipping and not before.slipping:
             self._log.event("slipping", **_counts(after), log_slip=round(after.log_slip, 3))
 
-    def _tell_unkept(self, error: Unkept) -> None:
+    def _log_unkept(self, error: DatabaseError) -> None:
         self._metrics.unkept.inc()
-        self._log.failure(error, at="state", reason=str(error))  # a database's: no text is in it
+        self._log.failure(error, at="state", reason=str(error))  # it quotes no text of a request
 
     def _measure(self) -> None:
         metrics, monitor = self._metrics, self.monitor
@@ -209,12 +210,12 @@ def oversee(
     """Return the oversight of a service, or None without a certificate.
 
     Raises:
-        InputError: What only a certificate gives a meaning to is asked for without one.
+        InputError: An option needs a certificate and there is none, or the state is unusable.
     """
     if certificate is not None:
         try:
             return Oversight(certificate, settings, metrics, log)
-        except Unkept as error:
+        except DatabaseError as error:
             raise InputError(f"cannot read the state: {error}") from error
     if settings.state is not None or settings.on_alarm != "log":
         raise InputError(

@@ -1,7 +1,7 @@
 """Pages over the public API: the reference at `/docs`, the explorer at `/` and `/decide`.
 
-They share one template, and the report's style and drawing. What they show they ask of the routes
-that everybody has, and they set text alone, whatever a model or a reader wrote.
+They share one template, and the style and the drawing code of reports. They get their content from
+the public routes, and insert texts of models and users only as text.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -21,14 +21,14 @@ _SHARED = ("page.css", "data.js", "trajectory.js", "portrait.js")  # with the re
 
 
 def add_pages(app: FastAPI, *, explorer: bool) -> None:
-    """Let an application answer with the pages and what they load."""
+    """Add the pages and their files to an application."""
     files = [p for p in ASSETS.iterdir() if p.suffix != ".j2" and p.name not in _LABEL]
     files += [document.ASSETS / name for name in _SHARED]
     _add(app, {"/docs": "docs"} | (_EXPLORER if explorer else {}), files)
 
 
 def add_labelling_page(app: FastAPI, base: str) -> None:
-    """Let an application answer with the labelling page at `base`, and with what it loads."""
+    """Add the labelling page and its files to an application, at `base`."""
     files = [*(ASSETS / name for name in _LABEL), *(document.ASSETS / n for n in _SHARED[:2])]
     _add(app, {f"{base}/": "label"}, files, base)
 

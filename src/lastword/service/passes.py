@@ -19,72 +19,66 @@ from lastword.service.queue import Order
 from lastword.service.refusal import Refusal
 from lastword.text.tokens import EncodedItem
 
-# Tokens of options in a pass: the readout holds a row of the head for each, and others wait for it.
+# Option tokens per pass: the readout holds a row of the head for each, and other orders wait.
 TARGETS = 512
 
 
 @dataclass(eq=False, kw_only=True)
-class ItemOrder(Order):
-    """An item that waits for the model, as tokens, and how it is read."""
+class ModelOrder(Order):
+    """An item or a plan that waits for the model.
 
-    encoded: EncodedItem
-    scope: Scope
+    Attributes:
+        encoded: The tokens of the item; None if probes answer the plan.
+        scope: How much of the item is read; None if probes answer.
+        plan: The plan of one question, or of those that probes answer; None for a bare item.
+    """
+
+    encoded: EncodedItem | None = None
+    scope: Scope | None = None
+    plan: Plan | None = None
 
     @property
-    def targets(self) -> int:
-        """Return the number of tokens that the readout holds a row for."""
+    def kind(self) -> tuple[bool, Scope | None]:
+        """The part of an order that all orders of one pass share."""
+        return self.plan is None, self.scope
+
+    @property
+    def cost(self) -> int:
+        """The number of tokens for a probe, or of rows that the readout holds for an item."""
+        if self.encoded is None or self.scope is None:
+            assert self.plan is not None
+            return self.plan.tokens
         return sum(self.encoded.prompt.candidate_tokens) * (1 + (self.scope.blind == "all"))
 
 
-@dataclass(eq=False, kw_only=True)
-class ProbeOrder(Order):
-    """A plan whose questions probes answer."""
-
-    plan: Plan
-
-
-@dataclass(eq=False, kw_only=True)
-class PlanOrder(ItemOrder):
-    """A plan of one question that the model answers; its item is the order's."""
-
-    plan: Plan
-
-
-ModelOrder = ItemOrder | ProbeOrder
-
-
 class Passes:
-    """Runs the model for the orders in hand."""
+    """Runs the model for queued orders."""
 
     def __init__(self, decider: Decider, metrics: Metrics, log: Log) -> None:
         self._decider, self._metrics, self._log = decider, metrics, log
 
     def choose(self, orders: Sequence[ModelOrder]) -> list[ModelOrder]:
         """Return the first order and those that share its pass."""
-        first = orders[0]
-        if isinstance(first, ProbeOrder):
-            probed = [order for order in orders if isinstance(order, ProbeOrder)]
-            tokens = accumulate(order.plan.tokens for order in probed)
-            few = sum(count <= self._decider.tracer.batch_tokens for count in tokens)
-            return [*probed[: max(few, 1)]]
-        items = [order for order in orders if isinstance(order, ItemOrder)]
-        alike = [o for o in items if o.scope == first.scope and type(o) is type(first)]
-        counts = accumulate(order.targets for order in alike)
-        few = sum(count <= TARGETS for count in counts)
-        alike = alike[: max(few, 1)]
-        groups = self._decider.tracer.plan([order.encoded for order in alike])
-        (group,) = (group for group in groups if 0 in group)
+        first, tracer = orders[0], self._decider.tracer
+        alike = [order for order in orders if order.kind == first.kind]
+        limit = tracer.batch_tokens if first.encoded is None else TARGETS
+        count = sum(cost <= limit for cost in accumulate(order.cost for order in alike))
+        alike = alike[: max(count, 1)]
+        items = [order.encoded for order in alike if order.encoded is not None]
+        if not items:
+            return alike
+        (group,) = (group for group in tracer.plan(items) if 0 in group)
         return [alike[i] for i in sorted(group)]
 
     def run(self, orders: Sequence[ModelOrder]) -> None:
-        """Answer orders together; if that fails each alone, so that one fails no other."""
+        """Answer orders together, or each alone if that fails, so that one fails no other."""
         if len(orders) > 1:
             try:
                 self._answer(orders)
                 return
             except Exception as error:
                 self._log.event("apart", items=len(orders), error=type(error).__name__)
-        # Not inside `except`: the failed pass would keep its memory, which may be what was lacking.
+        # Not inside `except`: the error would keep the failed pass in memory, which may be full.
         for order in orders:
             try:
                 if not order.future.done():
@@ -94,15 +88,15 @@ class Passes:
 
     def _answer(self, orders: Sequence[ModelOrder]) -> None:
         start = time.perf_counter()
-        plans = [order.plan for order in orders if isinstance(order, PlanOrder | ProbeOrder)]
+        plans = [order.plan for order in orders if order.plan is not None]
+        items = [order.encoded for order in orders if order.encoded is not None]
         results: Sequence[Decision | Answers | TraceError]
         if plans:
             results = self._decider.answer(plans, on_error="return")
         else:
-            items = [order for order in orders if isinstance(order, ItemOrder)]
-            results = self._decider.decide_group([o.encoded for o in items], items[0].scope)
-        if not isinstance(orders[0], ProbeOrder):
-            self._metrics.batch_items.observe(len(orders))
+            results = self._decider.decide_group(items, orders[0].scope)
+        if items:
+            self._metrics.batch_items.observe(len(items))
             self._metrics.batch_seconds.observe(time.perf_counter() - start)
         for order, result in zip(orders, results, strict=True):
             if isinstance(result, TraceError):
@@ -115,7 +109,7 @@ class Passes:
             order.give(result)
 
     def _as_refusal(self, error: Exception) -> Exception:
-        """Return what a client is told; what is no refusal is logged in full and told in short."""
+        """Return the client's error; log an unexpected one in full."""
         if isinstance(error, TraceError):
             return error
         self._log.failure(error, at="item")

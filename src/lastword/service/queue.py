@@ -1,14 +1,14 @@
-"""A queue of two lanes, as a value: no lock and no thread is in it.
+"""A queue of two lanes, without locks or threads.
 
-The rule: single requests go before batches, clients of a lane take turns, and the orders of one
-client go first come, first served. A batch gives way after each pass: where both lanes wait, passes
-alternate, so that a single request waits for one pass of a batch and a batch for one of singles.
+Single requests go before batches, the clients of a lane take turns, and the orders of one client
+are served in the order of arrival. If both lanes have orders, passes alternate between them, so
+that a single request waits for one pass of a batch, and a batch for one of single requests.
 
-What that guarantees, however much one client sends: while both lanes wait, no two passes in a row
-are of one lane; and within a lane nobody gets a second entry into the model before everyone who
-waited beside him got a first. With A's a1 a2 a3 in the queue and then B's b1, and passes of two:
+So one client cannot hold up the others, however much it sends: within a lane, no client gets a
+second order into the model before every waiting client got its first. An example with passes of
+two orders, where client A sent a1 a2 a3, and then client B sent b1:
 
-    next(2)  a1 b1     then, b2 having come,     next(2)  a2 b2     and a3 after it
+    next(2)  a1 b1     B sends b2     next(2)  a2 b2     next(2)  a3
 """
 
 import time
@@ -17,26 +17,33 @@ from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any, Generic, TypeVar
 
 
 @dataclass(eq=False, kw_only=True)
 class Order:
-    """An order that somebody waits for."""
+    """Work that a request waits for.
 
-    client: Hashable  # whose turn it takes
-    batch: bool  # in the lane of batches
-    future: "Future[Any]" = field(default_factory=Future)  # cancelled, it is out of the queue
+    Attributes:
+        client: The client, whose turn it takes.
+        batch: True for the lane of batches.
+        future: The result; if it is cancelled, the order leaves the queue.
+        since: Time of its arrival, by the monotonic clock.
+    """
+
+    client: Hashable
+    batch: bool
+    future: "Future[Any]" = field(default_factory=Future)
     since: float = field(default_factory=time.monotonic)
 
     def give(self, result: Any) -> None:
-        """Give the result to whoever still waits."""
+        """Set the result, unless the request has left."""
         with suppress(InvalidStateError):
             self.future.set_result(result)
 
     def fail(self, error: Exception) -> None:
-        """Say that there is no result, and why."""
+        """Set the error, unless the request has left."""
         with suppress(InvalidStateError):
             self.future.set_exception(error)
 
@@ -52,21 +59,21 @@ class Queue(Generic[Entry]):
         self._single_had_turn = False
 
     def __iter__(self) -> Iterator[Entry]:
-        """Give all that waits, in no order that matters."""
+        """Yield all orders, lane by lane."""
         for lane in self._lanes.values():
             for entries in lane.values():
                 yield from entries
 
     def __len__(self) -> int:
-        """Count what waits."""
+        """Count the orders."""
         return sum(1 for _ in self)
 
     def add(self, entry: Entry) -> None:
-        """Put an entry behind those of its client."""
+        """Add an order behind those of its client."""
         self._lanes[entry.batch].setdefault(entry.client, deque()).append(entry)
 
     def discard(self, entry: Entry) -> None:
-        """Take an entry out, if it is there."""
+        """Remove an order, if it is there."""
         lane = self._lanes[entry.batch]
         entries = lane.get(entry.client, deque())
         if entry in entries:
@@ -75,28 +82,22 @@ class Queue(Generic[Entry]):
                 del lane[entry.client]
 
     def next(self, most: int) -> list[Entry]:
-        """Return those of one lane whose turn it is, the first first; they stay."""
+        """Return the next orders, all of one lane, without removing them."""
         singles, batches = self._lanes[False], self._lanes[True]
         lane = batches if batches and (self._single_had_turn or not singles) else singles
         return [*islice(_rounds(lane), most)]
 
     def take(self, entries: Sequence[Entry]) -> None:
-        """Let the entries of one pass go; their clients are last in their lane's next round."""
+        """Remove the orders of one pass; their clients go to the end of the lane's next round."""
         for entry in entries:
             lane = self._lanes[entry.batch]
             self.discard(entry)
-            if entry.client in lane:
+            if entry.client in lane:  # dicts keep their order, so this moves it to the end
                 lane[entry.client] = lane.pop(entry.client)
             self._single_had_turn = not entry.batch
 
 
 def _rounds(lane: dict[Hashable, deque[Entry]]) -> Iterator[Entry]:
-    """Give one entry of each client, then the second of each, and so on."""
-    waiting = [iter(entries) for entries in lane.values()]
-    while waiting:
-        rest = []
-        for entries in waiting:
-            if (entry := next(entries, None)) is not None:
-                yield entry
-                rest.append(entries)
-        waiting = rest
+    """Yield the first order of each client, then the second of each, and so on."""
+    for orders in zip_longest(*lane.values()):
+        yield from (order for order in orders if order is not None)

@@ -1,12 +1,12 @@
-"""Refusals: every way in which a request is turned down, with its name and its status."""
+"""Refusals: the reasons for which a request is refused, by name, with their status."""
 
 from lastword.errors import InputError, TraceError
 
 STATUS: dict[str, int] = {
     "two_hosts": 400,  # RFC 9112, section 3.2
-    "invalid_body": 422,  # not what the schema says
-    "item": 422,  # text that cannot be answered
-    "near_miss": 422,  # under --strict: almost a served question
+    "invalid_body": 422,  # against the schema
+    "item": 422,  # a text that the model cannot read
+    "near_miss": 422,  # almost a served question, under --strict
     "too_many_candidates": 422,
     "too_many_characters": 413,
     "too_many_tokens": 422,
@@ -15,28 +15,28 @@ STATUS: dict[str, int] = {
     "headers_too_large": 431,
     "unsupported_media_type": 415,
     "unauthorised": 401,
-    "forbidden": 403,  # a host or an origin that is not ours
+    "forbidden": 403,  # another host or origin
     "not_found": 404,
-    "unknown_answer": 404,  # feedback on what is not remembered
+    "unknown_answer": 404,  # feedback to an answer that is not remembered
     "repeated_feedback": 409,
-    "uncertified": 409,  # feedback where there is no certificate to judge
+    "uncertified": 409,  # feedback without a certificate
     "unknown_model": 404,
-    "no_choices": 400,  # a completion that is not a choice among answers
+    "no_choices": 400,  # a completion without a list of options
     "method_not_allowed": 405,
     "queue_full": 429,  # with Retry-After
-    "client_left": 499,  # nobody reads this one
-    "internal": 500,  # a defect: logged in full, told in short
+    "client_left": 499,  # only in logs and metrics
+    "internal": 500,  # a defect; the log has the details
     "model": 503,  # the model failed on this item
     "draining": 503,  # with Retry-After
-    "unkept": 503,  # the disk does not take what must outlive the process
+    "unkept": 503,  # the state cannot be written
     "deadline": 504,
 }
 
 
 class Refusal(TraceError):
-    """A request that is turned down, by a name of `STATUS`.
+    """A refused request, with a code of `STATUS`.
 
-    `retry_after` is in seconds, and `allow` has the methods that the route takes.
+    `retry_after` is in seconds; `allow` lists the route's methods.
     """
 
     def __init__(
@@ -48,20 +48,20 @@ class Refusal(TraceError):
 
     @property
     def headers(self) -> list[tuple[str, str]]:
-        """HTTP headers: the name, when to come again, what to bring."""
+        """The HTTP headers: the code, and what the client can do."""
         headers = [("content-type", "application/json"), ("x-refusal", self.code)]
         if self.retry_after is not None:
             headers.append(("retry-after", str(self.retry_after)))
         if self.allow is not None:
             headers.append(("allow", self.allow))
-        if self.status == 401:  # the second lets a browser ask for the token, as a password
+        if self.status == 401:  # a browser asks for the token as a password (the second header)
             headers.append(("www-authenticate", 'Bearer realm="lastword"'))
             headers.append(("www-authenticate", 'Basic realm="lastword: any name, the token"'))
         return headers
 
     @classmethod
     def of(cls, error: BaseException) -> "Refusal":
-        """Return an error of the library as a refusal; an unknown one without details."""
+        """Return the refusal of an error; that of an unexpected error has no details."""
         if isinstance(error, Refusal):
             return error
         if isinstance(error, InputError):

@@ -1,4 +1,4 @@
-"""Running: one decider with its settings, its log, its metrics and its traffic."""
+"""The state of a running service: its decider, settings, log, metrics and traffic."""
 
 import time
 from dataclasses import asdict
@@ -15,11 +15,12 @@ from lastword.version import __version__
 
 
 class Running:
-    """The parts around an application that server and guard need; its `app.state.service`.
+    """The state of an application that server and guard need, as `app.state.service`.
 
     Attributes:
-        begin: When it began, in seconds since the epoch.
+        begin: Time of the start, in seconds since the epoch.
         ended: False if a thread was still running after `close`.
+        name: Name of the model.
     """
 
     ended = True
@@ -32,31 +33,31 @@ class Running:
         self.traffic = Traffic(self.metrics, settings.flight_bytes)
         self.begin = int(time.time())
 
-    def announce(self) -> None:
-        """Say in the log what is served."""
+    def announce(self, address: str) -> None:
+        """Log what is served at this address."""
 
     def turn_away(self) -> None:
-        """Refuse the work that still waits when the service stops."""
+        """Refuse waiting work when the service stops."""
 
     def close(self) -> None:
-        """Finish what waits and end the threads."""
+        """Finish waiting work and end the threads."""
 
 
 class Service(Running):
-    """One decider with everything around it.
+    """The state of a service that answers with one decider.
 
     Raises:
-        InputError: Questions or a template that cannot be read or asked.
+        InputError: The questions or the template cannot be used.
     """
 
     def __init__(self, decider: Decider, settings: Settings, log: Log | None = None) -> None:
         super().__init__(settings, log)
         if settings.template is not None:
-            template_of(settings.template)  # refused now, and not at a request
+            template_of(settings.template)  # raises at start, not at the first request
             decider.template = settings.template
         if settings.questions is not None:
             questions = read_questions(settings.questions)
-            decider.prepare(questions, warn=False)  # refused now too
+            decider.prepare(questions, warn=False)  # raises at start too
             decider.serve(questions)
         self.corrector = Corrector(decider, settings, self.metrics, self.log)
         self.name = self.corrector.name
@@ -66,13 +67,13 @@ class Service(Running):
         self.metrics.oldest.set_function(model.oldest_seconds)
         self.metrics.waiting_items.set_function(lambda: model.waiting)
 
-    def announce(self) -> None:
-        """Say in the log under what answers are given."""
+    def announce(self, address: str) -> None:
+        """Log the certificate, or that there is none."""
         certificate = self.corrector.decider.certificate
         if certificate is None:
-            decider = self.corrector.decider.method
-            what = f"every override by {decider} is allowed, with no guarantee"
-            if decider == "base":
+            method = self.corrector.decider.method
+            what = f"every override by {method} is allowed, with no guarantee"
+            if method == "base":
                 what = (
                     "No certificate loaded: decisions use the model's answers. /v1/correct applies "
                     "corrections without a guarantee."
@@ -86,9 +87,9 @@ class Service(Running):
                 self.log.event("labels", told=what)
 
     def turn_away(self) -> None:
-        """Refuse the items that still wait."""
+        """Refuse waiting items."""
         self.corrector.model.turn_away()
 
     def close(self) -> None:
-        """Finish what waits and end the threads."""
+        """Finish waiting work and end the threads."""
         self.ended = self.corrector.close()

@@ -32,15 +32,15 @@ def _encodable(text: str) -> str:
     return text
 
 
-def _left_out(value: Any) -> None:
+def _require_none(value: Any) -> None:
     if value is not None:
         raise ValueError("it would change the answer and is not supported; leave it out")
 
 
 Text = Annotated[str, AfterValidator(_encodable)]
 _KEY = r"^[^\x00]*$"  # Postgres takes no NUL, and no long text into an index
-# A key of somebody else's form that is refused in words where it says anything.
-Unread = Annotated[None, BeforeValidator(_left_out)]
+# A field of another API that is refused unless it is null.
+Unread = Annotated[None, BeforeValidator(_require_none)]
 _EXAMPLE: dict[str, Any] = {
     "prompt": "Where is the lake of Oru?",
     "candidates": ["in the north", "in the south", "in the hills"],
@@ -54,7 +54,7 @@ class MessageBody(BaseModel, strict=True, extra="forbid"):
     content: Text = Field(description="Its text.")
 
 
-# Told apart before either is read, so that what is wrong is told of one of them.
+# The discriminator chooses the form first, so that an error is about that form only.
 Prompt = Annotated[
     Annotated[Text, Tag("text")]
     | Annotated[list[MessageBody], Field(min_length=1, fail_fast=True), Tag("messages")],
@@ -68,7 +68,7 @@ class ItemBody(BaseModel, strict=True, extra="forbid", json_schema_extra={"examp
     prompt: Prompt = Field(
         description="Text before the answer, which may be empty, or the messages of a conversation."
     )
-    # The first that is no text is told: a body may have half a million of them.
+    # Only the first invalid one is reported: a body may have half a million of them.
     candidates: list[Text] = Field(
         min_length=1, fail_fast=True, description="The answers to choose from."
     )
@@ -89,16 +89,16 @@ class ItemBody(BaseModel, strict=True, extra="forbid", json_schema_extra={"examp
 
     @property
     def truths(self) -> tuple[bool, ...] | None:
-        """The truth of each candidate, if it is given."""
+        """The truth of each candidate; None if it is missing or invalid."""
         marks = self.truthful if isinstance(self.truthful, list) else []
-        fits = len(marks) == len(self.candidates) and all(isinstance(one, bool) for one in marks)
-        return tuple(marks) if fits else None
+        is_valid = len(marks) == len(self.candidates) and all(isinstance(m, bool) for m in marks)
+        return tuple(marks) if is_valid else None
 
     def item(self) -> Item:
         """Return the item.
 
         Raises:
-            ItemError: Text that cannot be answered.
+            ItemError: A text that the model cannot read.
         """
         name = None if self.id is None else str(self.id)
         candidates, separator = tuple(self.candidates), self.separator
@@ -151,7 +151,7 @@ class FeedbackAnswer(BaseModel):
 
 
 class GateAnswer(BaseModel):
-    """One comparison of the rule; null where it was not needed, `+inf`, `-inf` as strings."""
+    """One comparison of the rule; null if not needed, infinities as `+inf` and `-inf`."""
 
     value: float | bool | Literal["+inf", "-inf"] | None
     threshold: float | bool
@@ -159,7 +159,7 @@ class GateAnswer(BaseModel):
 
 
 class WithheldAnswer(BaseModel):
-    """An override that was not allowed: the model's answer stands."""
+    """An override that was not allowed; the model's answer is returned."""
 
     rule: str = Field(description="The rule of the certificate that it fails.")
     index: int = Field(description="Place of the answer that correction wanted.")
@@ -224,14 +224,14 @@ class Problem(BaseModel):
 
 
 class ErrorAnswer(BaseModel):
-    """Any request that was turned down."""
+    """A refused request."""
 
     schema_version: int = Field(alias="schema")
     error: Problem
 
 
 def to_bytes(value: Mapping[str, Any]) -> bytes:
-    """One line of strict JSON in UTF-8, with the schema version first."""
+    """Return strict JSON on one line, with the schema version first."""
     return to_json({"schema": SCHEMA} | dict(value)).encode()
 
 
@@ -242,23 +242,23 @@ def problem(error: BaseException) -> dict[str, Any]:
 
 
 def native_form(refusal: Refusal) -> dict[str, Any]:
-    """Return a refusal in the service's form."""
+    """Return the JSON of a refusal in the service's form."""
     return {"schema": SCHEMA} | problem(refusal)
 
 
 def require_few(body: bytes, limit: int) -> None:
-    """Refuse JSON whose lists and objects have too many entries, before it is read.
+    """Refuse JSON whose lists and objects have too many entries, before it is parsed.
 
-    Each comma outside its texts parts two entries, and a bracket that is not closed at once has
-    one more. Texts with brackets that are closed at once make it count less.
+    A list or an object has one entry more than commas, and none if it is empty. Commas in texts do
+    not count. Empty brackets in texts make the count smaller than it is.
 
     Raises:
-        Refusal: There are more.
+        Refusal: There are more entries than the limit.
     """
     if sum(map(body.count, _MARKS)) <= limit:
         return
     marks = _ESCAPE.sub(b"", body).translate(None, _WORDS)
-    # Two quotes side by side are a text without a mark, or one text's end and another's beginning.
+    # `""` is an empty text, or the end of one text and the beginning of another.
     marks = _QUOTED.sub(b"", marks.replace(b'""', b""))
     whole = body.translate(None, b" \t\r\n")
     empty = whole.count(b"[]") + whole.count(b"{}")
@@ -273,7 +273,7 @@ _WORDS = bytes({*range(256)} - {*b'",[]{}'})
 
 
 def invalid(details: list[Any]) -> Refusal:
-    """Return the refusal of a body: where and what, without the body's text."""
+    """Return the refusal of an invalid body, without the body's text."""
     faults = [f"{_where(detail):.80}: {_wrong(detail)}" for detail in details[:3]]
     more = f" and {len(details) - 3} more" if len(details) > 3 else ""
     return Refusal("invalid_body", "; ".join(faults) + more)
@@ -286,12 +286,12 @@ def _where(detail: Mapping[str, Any]) -> str:
     return ".".join(part for part in map(str, path) if not _LABEL.fullmatch(part)) or "body"
 
 
-# What pydantic puts into a path for a member of a union, beside the keys that came.
+# The names that pydantic adds to a path for the members of a union.
 _LABEL = re.compile(r"body|body of a map|constrained-\w+|(list|dict|function-\w+)\[.*\]", re.DOTALL)
 
 
 def _wrong(detail: Mapping[str, Any]) -> str:
-    """Return pydantic's message without Python's names."""
+    """Return pydantic's message without names of Python."""
     if detail["type"] in ("model_type", "model_attributes_type", "dict_type"):
         return "expected a JSON object"
     if detail["type"] == "json_invalid":
@@ -302,9 +302,9 @@ def _wrong(detail: Mapping[str, Any]) -> str:
 
 
 def parse_item(value: Any, place: int) -> tuple[Item, Scope] | ItemError:
-    """One entry of a batch as its item and what is read of it, or as the error that names it."""
+    """Return an entry of a batch as an item with its scope, or as an error that names it."""
     name = _name(value, place)
-    if isinstance(value, ItemError):  # a line that is no JSON
+    if isinstance(value, ItemError):  # a line that is not JSON
         return ItemError(str(value), name)
     try:
         body = ItemBody.model_validate(value)

@@ -19,17 +19,17 @@ from lastword.files.system import on_end, raise_file_limit
 from lastword.service.running import Running
 from lastword.version import __version__
 
-_LINES_SECONDS = 2.0  # in which a batch tells what it has no answer for
-_BACKLOG = 2048  # connections that wait to be taken
-_LEAST_BUFFER = 8192  # bytes, of Granian
-_LOOK_SECONDS = 0.01
+_LINES_SECONDS = 2.0  # in which a batch writes errors for its unanswered items
+_BACKLOG = 2048  # connections that the kernel accepts for the server
+_MIN_BUFFER = 8192  # bytes, required by Granian
+_POLL_SECONDS = 0.01
 
 
 class Server:
-    """An application on its address, which answers what it has accepted before it ends.
+    """An HTTP server that answers all accepted requests before it ends.
 
     Attributes:
-        url: Where it listens, once it does.
+        url: The address, once the server listens.
     """
 
     url: str | None = None
@@ -40,12 +40,12 @@ class Server:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def stop(self) -> None:
-        """Begin the end, from any thread."""
+        """Stop the server; any thread may call this."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stopping.set)
 
     async def run(self) -> None:
-        """Serve until the end.
+        """Serve until `stop` is called.
 
         Raises:
             InputError: The address cannot be listened on.
@@ -65,16 +65,15 @@ class Server:
             backpressure=settings.connections,
             http1_settings=HTTP1Settings(
                 header_read_timeout=int(1000 * settings.header_seconds),
-                max_buffer_size=max(_LEAST_BUFFER, settings.header_bytes),
+                max_buffer_size=max(_MIN_BUFFER, settings.header_bytes),
             ),
         )
         serving = asyncio.ensure_future(granian.serve())
         await _listening(address, port, serving)
         name = f"[{settings.host}]" if ":" in settings.host else settings.host
         self.url = f"http://{name}:{port}"
-        facts = {"version": __version__, "model": self._service.name}
-        log.event("started", address=self.url, **facts)
-        self._service.announce()
+        log.event("started", address=self.url, version=__version__, model=self._service.name)
+        self._service.announce(self.url)
         stopped = asyncio.ensure_future(self._stopping.wait())
         await asyncio.wait({stopped, serving}, return_when=asyncio.FIRST_COMPLETED)
         await self._drain()
@@ -86,18 +85,18 @@ class Server:
         service, settings = self._service, self._service.settings
         service.log.event("draining", requests=service.traffic.inside)
         await service.traffic.drain(settings.drain_seconds, settings.deadline_seconds)
-        if service.traffic.inside:  # a long batch: its other lines say so
+        if service.traffic.inside:  # such as a long batch, whose other items get an error
             service.turn_away()
             await service.traffic.drain(0.0, _LINES_SECONDS)
 
 
 def run(app: FastAPI) -> None:
-    """Serve until SIGTERM, SIGINT or SIGHUP; every accepted request is answered before it returns.
+    """Serve until SIGTERM, SIGINT or SIGHUP, and answer every accepted request before the end.
 
-    If the model hangs, it does not return: the process ends with 0.
+    If the model hangs, the function does not return: the process ends with code 0.
 
     Raises:
-        InputError: The address cannot be listened on.
+        InputError: Nobody can listen on the address.
     """
 
     async def serve() -> None:
@@ -113,18 +112,17 @@ def run(app: FastAPI) -> None:
 
 
 def spare_the_model() -> None:
-    """Exclude the loaded objects from garbage collection.
+    """Exclude the loaded objects from garbage collection, for which every thread waits.
 
-    A collection takes 0.2 s for half a million objects. A body of many entries causes several, and
-    every thread waits for them.
+    A collection of half a million objects takes 0.2 s, and a body of many entries causes several.
     """
     gc.collect()
     gc.freeze()
 
 
 def _leave() -> None:
-    """End the process at once: Python's exit aborts in a thread that torch has in hand."""
-    atexit._run_exitfuncs()  # spans are sent, folders of what was unpacked go
+    """End the process at once: Python's normal exit would abort in a thread that runs torch."""
+    atexit._run_exitfuncs()  # writes the log, and removes temporary folders
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(0)
@@ -136,15 +134,15 @@ async def _listening(address: str, port: int, serving: "asyncio.Future[None]") -
             _, writer = await asyncio.open_connection(address, port)
             writer.close()
             return
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_POLL_SECONDS)
     await serving
 
 
 def free_address(host: str, port: int) -> tuple[str, int]:
-    """Return the numbers of an address that is free; a free port for 0.
+    """Return the IP address and the port to listen on; a free port for 0.
 
     Raises:
-        InputError: It cannot be listened on.
+        InputError: Nobody can listen there.
     """
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from lastword.errors import InputError
 
-MOST_CHARACTERS = 2**19  # of an item: others wait while they are tokenised, for half a second
+MOST_CHARACTERS = 2**19  # of an item; tokenising them takes half a second, and others wait
 COUNTS = (
     *("batch_items", "batch_limit", "requests", "body_bytes", "flight_bytes", "candidates"),
     *("characters", "tokens", "connections", "header_bytes", "feedback_items", "entries"),
@@ -90,7 +90,7 @@ class Settings:
     template: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an open door and limits that let nothing through."""
+        """Refuse an unprotected address, and limits that no request meets."""
         if self.keep_texts and self.state is None:
             raise InputError("--keep-texts needs a file to keep them in: give --state")
         tokens = [token.strip() for token in (self.token, self.label_token) if token is not None]

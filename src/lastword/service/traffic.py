@@ -1,4 +1,4 @@
-"""Traffic: requests in progress, their bytes, and the pace at which they are taken."""
+"""Requests in progress, their bytes, and the rate at which bodies are read."""
 
 import asyncio
 import math
@@ -10,22 +10,22 @@ from lastword.service.corrector import LONG
 from lastword.service.metrics import Metrics
 from lastword.service.refusal import Refusal
 
-_RATE = 2**22  # bytes a second that are read of larger bodies, all together: no model answers more
-_LONGEST_SECONDS = 10.0  # that a refusal waits
+_RATE = 2**22  # bytes per second of all larger bodies together; no model answers more
+_LONGEST_SECONDS = 10.0  # maximum wait of a refusal
 
 
 class Turns:
-    """Turns, first come first served, so that what many send at once takes only its share.
+    """Turns in the order of arrival, which limit how often something happens.
 
     Args:
-        longest: Seconds that are waited for a turn; who would wait longer goes on at once.
+        longest: Maximum seconds of waiting; whoever would wait longer does not wait at all.
     """
 
     def __init__(self, longest: float = math.inf) -> None:
         self._longest, self._free = longest, 0.0
 
     async def turn(self, seconds: float) -> None:
-        """Wait for a turn, and let the next one come so many seconds after it."""
+        """Wait for a turn that takes this number of seconds."""
         now = time.monotonic()
         begin = max(now, self._free)
         if begin - now < self._longest:
@@ -34,27 +34,30 @@ class Turns:
 
 
 class Traffic:
-    """The requests in progress, and the gate that refuses more.
+    """The requests in progress; more than the limits allow are refused.
 
     Attributes:
-        draining: New requests are turned away.
-        inside: Requests in hand.
+        draining: True if new requests are refused because the service stops.
+        inside: Number of requests whose body was read and whose answer is not complete.
     """
 
     def __init__(self, metrics: Metrics, most: int) -> None:
         self._metrics, self._most, self._bytes = metrics, most, 0
         self.draining = False
         self.inside = 0
-        self._open = 0  # requests whose bodies are read, or that are inside
+        self._open = 0  # requests whose body is being read, and those inside
         self._empty = asyncio.Event()
         self._empty.set()
         self._pieces, self.refusals = Turns(), Turns(_LONGEST_SECONDS)
 
     @contextmanager
     def reading(self) -> Iterator[Callable[[int], Awaitable[None]]]:
-        """Give what takes the bytes of one body until the block ends; `drain` waits for that.
+        """Yield a function that counts the bytes of one body until the block ends.
 
-        Large bodies leave a quarter of all bytes to small ones, and their pieces take turns.
+        Large bodies leave a quarter of the limit to small ones, and are read at `_RATE`.
+
+        Raises:
+            Refusal: All bodies together have too many bytes (raised by the function).
         """
         received = 0
 
@@ -84,10 +87,10 @@ class Traffic:
 
     @contextmanager
     def passing(self, most: int) -> Iterator[None]:
-        """Hold a place for one request.
+        """Count one request until the block ends.
 
         Raises:
-            Refusal: None is free.
+            Refusal: There are `most` requests already.
         """
         if self.inside >= most:
             what = f"{most} requests are in hand already; try again later"
@@ -101,7 +104,7 @@ class Traffic:
             self._metrics.in_flight.set(self.inside)
 
     async def drain(self, grace_seconds: float, patience_seconds: float) -> None:
-        """Turn new requests away, and wait for those inside."""
+        """Refuse new requests, and wait for those in progress."""
         self.draining = True
         await asyncio.sleep(grace_seconds)
         try:

@@ -1,7 +1,7 @@
-"""Threads that work off a queue: one reads text, one owns the model.
+"""Threads that work on a queue: one tokenises text, one runs the model.
 
-Whatever code of a model or a tokenizer raises, SystemExit too, ends the orders in hand alone: it is
-logged, they are told 500, and the thread goes on. Who leaves is taken out of the queue at once.
+Any error of a model's or a tokenizer's code, even SystemExit, ends only the current orders: it is
+logged, they get status 500, and the thread continues. A cancelled order leaves the queue at once.
 """
 
 import threading
@@ -18,7 +18,15 @@ from lastword.service.refusal import Refusal
 
 
 class Worker(Generic[Entry]):
-    """A thread with its queue."""
+    """A thread with its queue.
+
+    Args:
+        name: Name of the thread.
+        run: Function that gives every order its result or its error.
+        log: The log.
+        most: Maximum number of orders per call of `run`.
+        choose: Function that returns those of the next orders that go together.
+    """
 
     def __init__(
         self,
@@ -31,7 +39,7 @@ class Worker(Generic[Entry]):
     ) -> None:
         self._run, self._log, self._most, self._choose = run, log, most, choose
         self._queue = Queue[Entry]()
-        self._in_hand: list[Entry] = []
+        self._current: list[Entry] = []
         self._change = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -39,24 +47,24 @@ class Worker(Generic[Entry]):
 
     @property
     def alive(self) -> bool:
-        """True while the thread is there."""
+        """True while the thread runs."""
         return self._thread.is_alive()
 
     @property
     def taking(self) -> bool:
-        """True while orders are taken."""
+        """True while orders are accepted."""
         return self.alive and not self._closing
 
     @property
     def waiting(self) -> int:
-        """Count the orders that wait."""
+        """The number of orders in the queue."""
         with self._change:
             return len(self._queue)
 
     def oldest_seconds(self) -> float:
-        """Return the age of the oldest order that waits or is in hand; 0 without any."""
+        """Return the age of the oldest unanswered order; 0 if there is none."""
         with self._change:
-            since = [order.since for order in (*self._queue, *self._in_hand)]
+            since = [order.since for order in (*self._queue, *self._current)]
         return time.monotonic() - min(since) if since else 0.0
 
     def add(self, orders: Sequence[Entry]) -> None:
@@ -77,7 +85,7 @@ class Worker(Generic[Entry]):
             order.future.add_done_callback(partial(self._discard, order))
 
     def close(self, patience_seconds: float) -> bool:
-        """Finish what waits and end the thread; True if it has ended in time."""
+        """Finish the orders in the queue and end the thread; return True if it ended in time."""
         with self._change:
             self._closing = True
             self._change.notify()
@@ -87,10 +95,10 @@ class Worker(Generic[Entry]):
         return not self.alive
 
     def turn_away(self) -> None:
-        """Take no more orders, and tell all that are not answered that the service stops."""
+        """Accept no more orders, and refuse all that are not answered."""
         with self._change:
             self._closing = True
-            orders = [*self._queue, *self._in_hand]
+            orders = [*self._queue, *self._current]
         for order in orders:
             order.fail(Refusal("draining", "the service has stopped"))
 
@@ -102,15 +110,15 @@ class Worker(Generic[Entry]):
         while orders := self._next():
             try:
                 self._run(orders)
-            except BaseException as error:  # SystemExit too: it is foreign code's
+            except BaseException as error:  # other code may raise SystemExit
                 self._log.failure(error, at=threading.current_thread().name)
                 for order in orders:
                     order.fail(Refusal.of(error))
             with self._change:
-                self._in_hand = []
+                self._current = []
 
     def _next(self) -> list[Entry]:
-        """Return the orders of the next pass, as soon as any wait; none where the end has come."""
+        """Wait for orders, and return those of the next pass; [] when the thread has to end."""
         with self._change:
             while not len(self._queue) and not self._closing:
                 self._change.wait()
@@ -122,19 +130,19 @@ class Worker(Generic[Entry]):
             chosen = orders[:1]
         with self._change:
             self._queue.take(chosen)
-            self._in_hand = chosen
+            self._current = chosen
         return chosen
 
 
 @dataclass(eq=False, kw_only=True)
 class ReadJob(Order):
-    """A function to be called with text that takes a while to read."""
+    """A function that tokenises text."""
 
     work: Callable[[], Any]
 
 
 def work_off(jobs: Sequence[ReadJob]) -> None:
-    """Call the functions of jobs; what they raise is told to who waits."""
+    """Call the functions of jobs, and give each its result or its error."""
     for job in jobs:
         if job.future.set_running_or_notify_cancel():
             try:

@@ -1,10 +1,9 @@
 """Google's decisions: nouls, choices and scores about an input, for its unchanged client.
 
-It posts where OpenAI's client posts; a body whose questions are a map is Google's.
+It posts to the same path as OpenAI's client; a body whose questions are a map is Google's.
 """
 
 import unicodedata
-from functools import partial
 from typing import Any, Literal
 
 from fastapi import Response
@@ -15,14 +14,15 @@ from lastword.decide.served import Served
 from lastword.errors import InputError
 from lastword.service.call import Call, plain_answer
 from lastword.service.dialect import Dialect
-from lastword.service.questions import answer, keyed, one_named, questions_of
+from lastword.service.dialects.criteria import keyed, served_or_new
+from lastword.service.questions import ask
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
 from lastword.text.question import Choice, Option, Predicate, Question, Score, Single
 
 MOST_QUESTIONS = 1000
-_LEAST = 0.01  # and 1 less it: how sure a noul may be told to be
-_BAD = {422: 400}  # a bad body, as its clients know it
+_MIN_NOUL = 0.01  # the maximum is 1 minus this
+_STATUS = {422: 400}  # Google's clients know an invalid body by 400
 _STATUSES = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
@@ -33,9 +33,7 @@ _STATUSES = {
     504: "DEADLINE_EXCEEDED",
 }
 
-_KINDS: dict[str, type[Single]] = {"noul": Predicate, "choice": Choice, "score": Score}
-
-Said = Text | dict[str, Any] | list[dict[str, Any]]
+Content = Text | dict[str, Any] | list[dict[str, Any]]
 
 
 class NoulCriteria(BaseModel, strict=True, extra="ignore"):
@@ -48,35 +46,28 @@ class NoulCriteria(BaseModel, strict=True, extra="ignore"):
 class GoogleQuestion(BaseModel, strict=True, extra="ignore"):
     """One question; `criteria` are options by id, levels, or when a statement holds.
 
-    One that names a served question may leave instructions and criteria out.
+    A question that names a served one needs no instructions and no criteria.
     """
 
     type: Literal["noul", "choice", "score"]
-    instructions: Said | None = None
+    instructions: Content | None = None
     question: Text | None = Field(None, description="Name of a served question.")
     criteria: dict[Text, Text | None] | list[Text] | None = None
 
     def resolve(self, served: Served, name: str | None) -> Question:
-        """Return the question, or the served one of that name or of the body's.
+        """Return the question, or the served one of this name or of the body's.
 
         Raises:
-            InputError: There is no such question, the criteria are not those of its type, or this
+            InputError: There is no such question, its criteria do not fit its type, or the body
                 contradicts it.
         """
         instructions = "" if self.instructions is None else _text(self.instructions)
         name = name or self.question
-        if name is not None and not self.criteria:
-            return served.get(name, _KINDS[self.type], instructions)
         if name is None and self.instructions is None:
             raise InputError("instructions are missing")
-        question = self._unserved(instructions or "-")
-        return (
-            question
-            if name is None
-            else served.get(name, type(question), instructions, question.options)
-        )
+        return served_or_new(served, name, self.type, instructions, self.criteria, self._new)
 
-    def _unserved(self, instructions: str) -> Single:
+    def _new(self, instructions: str) -> Single:
         criteria = self.criteria
         if self.type == "noul" and not isinstance(criteria, list):
             noul = NoulCriteria.model_validate(criteria or {})
@@ -103,19 +94,15 @@ class GoogleBody(BaseModel, strict=True, extra="forbid"):
     """An input and 1 to 1,000 questions about it, by name."""
 
     model: Text = Field(description="The model's name here; `models/` may stand before it.")
-    input: Said = Field(description="A text, or parts of it.")
+    input: Content = Field(description="A text, or parts of it.")
     questions: dict[Text, GoogleQuestion] = Field(min_length=1, max_length=MOST_QUESTIONS)
 
 
 async def google_decisions(body: GoogleBody, call: Call) -> Response:
     """Answer questions about an input, in the form of Google's decisions."""
-    named = call.corrector.require_model(body.model.removeprefix("models/"))
-    named = one_named(named, len(body.questions))
-    text, served = _text(body.input), call.corrector.decider.served
-    makers = {
-        name: partial(question.resolve, served, named) for name, question in body.questions.items()
-    }
-    answered = await answer(call, text, lambda: questions_of(makers), most=MOST_QUESTIONS)
+    model = body.model.removeprefix("models/")
+    resolvers = {name: question.resolve for name, question in body.questions.items()}
+    answered = await ask(call, model, _text(body.input), resolvers, most=MOST_QUESTIONS)
     answers = {
         name: _answer(answer) | {"x_lastword": answered.reasons[name]}
         for name, answer in answered.answers.items()
@@ -130,24 +117,23 @@ async def google_decisions(body: GoogleBody, call: Call) -> Response:
 
 
 def _form(refusal: Refusal) -> dict[str, Any]:
-    status = _BAD.get(refusal.status, refusal.status)
+    status = _STATUS.get(refusal.status, refusal.status)
     name = _STATUSES.get(status, "INTERNAL" if status >= 500 else "INVALID_ARGUMENT")
     return {"error": {"code": status, "message": str(refusal), "status": name}}
 
 
 def _answer(answer: SingleAnswer) -> dict[str, Any]:
-    p = answer.probabilities.tolist()
     if isinstance(answer, PredicateAnswer):
-        noul = min(max(answer.probability, _LEAST), 1 - _LEAST)
+        noul = min(max(answer.probability, _MIN_NOUL), 1 - _MIN_NOUL)
         return {"type": "noul", "noul": noul, "confidence": max(noul, 1 - noul)}
-    return keyed(answer, max(p))
+    return keyed(answer, answer.probability)
 
 
 def _has_control(text: str) -> bool:
     return any(unicodedata.category(letter) == "Cc" for letter in text)
 
 
-def _text(value: Said) -> str:
+def _text(value: Content) -> str:
     if isinstance(value, str):
         return value
     parts = [value] if isinstance(value, dict) else value
@@ -159,4 +145,4 @@ def _text(value: Said) -> str:
 
 # No routes: clients post to OpenAI's `/v1/decisions`, and the header `x-goog-api-key` chooses the
 # form of the errors (`openai/routes.py`).
-GOOGLE = Dialect((), _form, _BAD)
+GOOGLE = Dialect((), _form, _STATUS)

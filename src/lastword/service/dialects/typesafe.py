@@ -1,6 +1,6 @@
 """TypeSafe's System One: nouls, choices and scores about a state, for its unchanged client.
 
-Where its documents leave something open, docs/decisions.md says what is done here.
+docs/decisions.md has the details that TypeSafe's documents leave open.
 """
 
 import json
@@ -16,12 +16,13 @@ from lastword.decide.served import Served
 from lastword.errors import InputError
 from lastword.service.call import ThisCall, plain_answer
 from lastword.service.dialect import Dialect, Route
-from lastword.service.questions import answer, keyed, one_named, questions_of
+from lastword.service.dialects.criteria import keyed, served_or_new
+from lastword.service.questions import ask
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
 from lastword.text.question import Choice, Option, Predicate, Question, Score, Single
 
-ALIAS = "jev-latest"  # what its clients ask for where nobody says otherwise
+ALIAS = "jev-latest"  # the default model of its clients
 _EXAMPLE: dict[str, Any] = {
     "model": ALIAS,
     "state": "Where is the lake of Oru?",
@@ -31,7 +32,6 @@ _EXAMPLE: dict[str, Any] = {
     },
 }
 _MOST_LEVELS = 10
-_KINDS: dict[str, type[Single]] = {"noul": Predicate, "choice": Choice, "score": Score}
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
@@ -46,7 +46,7 @@ class SystemOneBody(
     assets: dict[str, Any] | None = Field(None, description="Refused: the model reads text alone.")
     include: list[Text] = Field([], description="`trajectory`: every depth, beside the answers.")
     on_deferred: Literal["answer", "refusal"] = Field(
-        "answer", description="What comes where the certificate defers: the answer, or an error."
+        "answer", description="What to return if the certificate defers: the answer, or an error."
     )
 
 
@@ -60,16 +60,11 @@ class SystemOneAnswer(BaseModel):
 
 async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
     """Answer questions about a state, in the form of TypeSafe's System One."""
-    named = one_named(call.corrector.require_model(body.model, ALIAS), len(body.questions))
     if body.assets:
         raise Refusal("invalid_body", "assets: this model reads text alone; leave images out")
-    served = call.corrector.decider.served
-    makers = {
-        name: partial(_resolve, question, served, named)
-        for name, question in body.questions.items()
-    }
+    resolvers = {name: partial(_resolve, question) for name, question in body.questions.items()}
     include = [name for name in body.include if name == "trajectory"]
-    answered = await answer(call, body.state, lambda: questions_of(makers), include=include)
+    answered = await ask(call, body.model, body.state, resolvers, aliases=[ALIAS], include=include)
     deferred = [
         f"questions.{name:.80}" for name, answer in answered.answers.items() if answer.deferred
     ]
@@ -86,48 +81,38 @@ async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
 
 
 def _resolve(question: Mapping[str, Any], served: Served, name: str | None) -> Question:
-    kind, name = question.get("type"), name or question.get("question")
-    instructions = "" if question.get("instructions") is None else _text(question["instructions"])
-    if name is None:
-        return _question(kind, instructions, question.get("criteria"))
-    if not question.get("criteria") and kind in _KINDS:
-        return served.get(_text(name), _KINDS[kind], instructions)
-    full = _question(kind, instructions or "-", question.get("criteria"))
-    return served.get(_text(name), type(full), instructions, full.options)
+    name = _text_or_none(name or question.get("question"))
+    kind, criteria = question.get("type"), question.get("criteria")
+    instructions = _text_or_none(question.get("instructions")) or ""
 
+    def make(instructions: str) -> Single:
+        if kind == "noul":
+            return _noul(instructions, {} if criteria is None else criteria)
+        if kind == "choice":
+            return _choice(instructions, criteria)
+        if kind == "score":
+            return _score(instructions, criteria)
+        if kind == "box":
+            raise InputError("a box needs an image, which is not read here")
+        raise InputError(f"type is noul, choice or score, not {kind!r:.40}")
 
-def _question(kind: Any, instructions: str, criteria: Any) -> Single:
-    if kind == "noul":
-        return _noul(instructions, {} if criteria is None else criteria)
-    if kind == "choice":
-        return _choice(instructions, criteria)
-    if kind == "score":
-        return _score(instructions, criteria)
-    if kind == "box":
-        raise InputError("a box needs an image, which is not read here")
-    raise InputError(f"type is noul, choice or score, not {kind!r:.40}")
+    return served_or_new(served, name, kind, instructions, criteria, make)
 
 
 def _noul(instructions: str, criteria: Any) -> Predicate:
     if not isinstance(criteria, Mapping):
         raise InputError("criteria of a noul are an object of `true` and `false`")
-    yes, no = (criteria.get(key) for key in ("true", "false"))
-    return Predicate(
-        instructions, None if yes is None else _text(yes), None if no is None else _text(no)
-    )
+    yes, no = (_text_or_none(criteria.get(key)) for key in ("true", "false"))
+    return Predicate(instructions, yes, no)
 
 
 def _choice(instructions: str, criteria: Any) -> Choice:
     if not isinstance(criteria, Mapping | list):
         form = '{"one": "what it means", "other": null}, or a list of labels'
         raise InputError(f"criteria of a choice are {form}")
-    pairs = (
-        criteria.items() if isinstance(criteria, Mapping) else ((value, None) for value in criteria)
-    )
-    options = [
-        Option(label, None if description is None else _text(description))
-        for label, description in pairs
-    ]
+    if isinstance(criteria, list):
+        return Choice(instructions, criteria)
+    options = [Option(label, _text_or_none(means)) for label, means in criteria.items()]
     return Choice(instructions, options)
 
 
@@ -146,6 +131,10 @@ def _text(value: Any) -> str:
     if not isinstance(value, Mapping | list):
         raise InputError(f"expected a text, an object or a list, not {json.dumps(value):.40}")
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if value is None else _text(value)
 
 
 def _answer(answer: SingleAnswer, criteria: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A batch: its items from JSON or lines of JSON, and its answers line by line."""
+"""Batches: items from JSON or JSON lines, and answers as JSON lines."""
 
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -9,39 +9,48 @@ from lastword.errors import ItemError, TraceError
 from lastword.files.strict_json import from_json
 from lastword.service.call import JSON, Call
 from lastword.service.corrector import characters, leave
-from lastword.service.passes import ItemOrder
+from lastword.service.passes import ModelOrder
 from lastword.service.refusal import Refusal
 from lastword.service.schema import parse_item, problem, to_bytes
 from lastword.text.items import Item
 
 NDJSON = "application/x-ndjson"
 _NO_BATCH = f'expected {{"items": [...]}} as {JSON}, or one item a line as {NDJSON}'
-_WINDOW = 64  # items of one batch that are queued at a time, and their characters,
-_WINDOW_CHARACTERS = 2**17  # so that the last of them has its answer within its own deadline
+# A part of a batch is queued at a time, so that its last item is answered before its deadline.
+_WINDOW = 64  # items
+_WINDOW_CHARACTERS = 2**17
 Entry = tuple[Item, Scope] | ItemError
-Started = list[ItemOrder | TraceError]
+Started = list[ModelOrder | TraceError]
 
 
 def read_batch(body: bytes, kind: str, limit: int) -> list[Entry]:
-    """Return the items of a batch, with an error in place of a bad one.
+    """Return the items of a batch, and errors in the places of invalid ones.
 
     Raises:
-        Refusal: Not a batch, too many items, or none that is good.
+        Refusal: The body is not a batch, has too many items, or only invalid ones.
     """
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
         raise Refusal("invalid_body", f"{_NO_BATCH}: this is not UTF-8") from error
-    values = _values(text) if kind == JSON else _lines(text, limit)
+    if kind == JSON:
+        values = _items(text)
+    else:
+        values = [line for line in text.split("\n") if line.strip()]
+        if not values:
+            raise Refusal("invalid_body", f"{_NO_BATCH}: there is no line")
     if len(values) > limit:
-        raise _too_many(limit)
+        what = f"the batch has more than {limit} items (--limits batch_limit); send it in parts"
+        raise Refusal("batch_too_large", what)
+    if kind != JSON:
+        values = [_loads(line) for line in values]
     entries = [parse_item(value, place) for place, value in enumerate(values, start=1)]
     if all(isinstance(entry, ItemError) for entry in entries):
         raise Refusal("item", f"none of {len(entries)} items can be answered; {entries[0]}")
     return entries
 
 
-def _values(text: str) -> list[Any]:
+def _items(text: str) -> list[Any]:
     try:
         value = from_json(text)
     except (ValueError, RecursionError) as error:
@@ -50,14 +59,6 @@ def _values(text: str) -> list[Any]:
     if not isinstance(items, list) or not items or len(value) > 1:
         raise Refusal("invalid_body", f"{_NO_BATCH}: items is a list of at least one item, alone")
     return items
-
-
-def _lines(text: str, limit: int) -> list[Any]:
-    if not (lines := [line for line in text.split("\n") if line.strip()]):
-        raise Refusal("invalid_body", f"{_NO_BATCH}: there is no line")
-    if len(lines) > limit:  # before any is read
-        raise _too_many(limit)
-    return [_loads(line) for line in lines]
 
 
 def _loads(line: str) -> Any:
@@ -70,16 +71,11 @@ def _loads(line: str) -> Any:
 def _not_json(error: Exception) -> str:
     if not isinstance(error, json.JSONDecodeError):
         return "not JSON: brackets too deep or numbers too long"
-    return f"not JSON: {error if error.doc else error.msg}"  # no place is known of a key
-
-
-def _too_many(limit: int) -> Refusal:
-    what = f"the batch has more than {limit} items (--limits batch_limit); send it in parts"
-    return Refusal("batch_too_large", what)
+    return f"not JSON: {error if error.doc else error.msg}"  # a repeated key has no position
 
 
 async def lines_of(call: Call, entries: Sequence[Entry], first: Started) -> AsyncIterator[bytes]:
-    """Yield one line per entry, in order; a window of entries is queued at a time."""
+    """Yield one line per entry, in order, and queue one window after the other."""
     started, place = first, 0
     try:
         while started:
@@ -87,15 +83,15 @@ async def lines_of(call: Call, entries: Sequence[Entry], first: Started) -> Asyn
                 yield await _line(call, entries[place], place, order)
                 place += 1
             started = await window_of(call, entries, place)
-    finally:  # the client may leave in the middle
+    finally:  # the client may leave before the end
         leave(started)
 
 
 async def window_of(call: Call, entries: Sequence[Entry], place: int) -> Started:
-    """Queue the next items of a batch, as many as can be answered within the deadline.
+    """Queue the next items of a batch, as many as can be answered before the deadline.
 
     Raises:
-        Refusal: The service is stopping, and this is the first window.
+        Refusal: The service is stopping, and nothing of the batch is answered yet.
     """
     window: list[Entry] = []
     size = 0
@@ -112,7 +108,7 @@ async def window_of(call: Call, entries: Sequence[Entry], place: int) -> Started
         return [e if isinstance(e, ItemError) else refusal for e in window]
 
 
-async def _line(call: Call, entry: Entry, place: int, order: ItemOrder | TraceError) -> bytes:
+async def _line(call: Call, entry: Entry, place: int, order: ModelOrder | TraceError) -> bytes:
     corrector = call.corrector
     try:
         decision = await corrector.result(order)
@@ -121,6 +117,7 @@ async def _line(call: Call, entry: Entry, place: int, order: ItemOrder | TraceEr
         full = scope.read == "all"
         return to_bytes(corrector.write(decision, item, full=full, request=call.id)) + b"\n"
     except Exception as error:
-        corrector.count_refusal(error)
+        # The guard counts only refusals of whole requests.
+        call.service.metrics.refusals.labels(Refusal.of(error).code).inc()
         name = entry.item if isinstance(entry, ItemError) else entry[0].id or str(place + 1)
         return to_bytes({"id": name} | problem(error)) + b"\n"

@@ -1,4 +1,4 @@
-"""The service's native routes: one item, a batch, a label, and the model."""
+"""The native routes: one item, a batch, a label, and the model."""
 
 from dataclasses import replace
 
@@ -21,21 +21,21 @@ async def correct(body: ItemBody, call: ThisCall) -> Response:
 
 
 async def correct_batch(call: ThisCall) -> Response:
-    """Correct many: one line an item, in order, as they are decided.
+    """Correct many items: one line per item, in order, as soon as it is decided.
 
-    An item that fails is a line with its `id` and an `error`, as `{"id", "schema", "error"}`.
+    The line of an item that fails has its `id` and an `error`: `{"id", "schema", "error"}`.
     """
     kind, body = kind_of(call.request), await call.request.body()
     corrector, most = call.corrector, call.corrector.settings.batch_limit
     entries = await corrector.read(call.client, len(body), lambda: read_batch(body, kind, most))
-    first = await window_of(call, entries, 0)  # a stop refuses the whole before its answer begins
+    first = await window_of(call, entries, 0)  # here a stop still refuses the whole batch
     return StreamingResponse(lines_of(call, entries, first), media_type=NDJSON)
 
 
 async def feedback(body: FeedbackBody, call: ThisCall) -> Response:
-    """Say which candidates of an answer were right, by its `feedback_id`.
+    """Label an answer: the right candidates, by its `feedback_id`.
 
-    Which answers get their label must not depend on whether they were right.
+    The choice of the answers that you label must not depend on whether they were right.
     """
     oversight = call.corrector.oversight
     if oversight is None:
@@ -48,14 +48,18 @@ async def feedback(body: FeedbackBody, call: ThisCall) -> Response:
 async def model(call: ThisCall) -> Response:
     """Describe the model, its constants, the versions, and the certificate if there is one.
 
-    `certified` says whether overrides are held to a certificate, `oversight` whether it still
-    holds, `shadow` whether answers are the model's own.
+    `certified` is true if a certificate limits overrides, and `shadow` if corrections are off.
+    `oversight` has the tests of the certificate.
     """
     corrector = call.corrector
     oversight = None if corrector.oversight is None else corrector.oversight.describe()
-    manners = {"version": __version__, "shadow": corrector.shadow}
-    manners |= {"certified": oversight is not None, "oversight": oversight}
-    return json_of({**corrector.decider.describe(), **manners})
+    state = {
+        "version": __version__,
+        "shadow": corrector.shadow,
+        "certified": oversight is not None,
+        "oversight": oversight,
+    }
+    return json_of(corrector.decider.describe() | state)
 
 
 _STREAM = {

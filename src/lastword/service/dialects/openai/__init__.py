@@ -1,1 +1,1 @@
-"""OpenAI's form: completions that are one of a list."""
+"""OpenAI's API: completions that are one of a list of options, and Decisions."""

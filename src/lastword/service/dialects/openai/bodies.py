@@ -1,7 +1,7 @@
-"""Bodies of OpenAI's clients for an answer from a list.
+"""Bodies of OpenAI's clients for a choice from a list.
 
-What they send by default (temperature, seed, most tokens) is taken and changes nothing: the answer
-is the best choice, whole. What would change an answer is refused by its name.
+Fields that clients send by default (temperature, seed, token limits) are accepted without effect,
+because the answer is one whole option. A field that would change the answer is refused.
 """
 
 from typing import Annotated, Any, Literal
@@ -40,7 +40,7 @@ class CompletionOptions(BaseModel, strict=True, extra="forbid"):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: Literal[1] | None = None
-    # Of sampling, which does not happen here: taken, and of no effect.
+    # Fields of sampling, accepted without effect.
     temperature: float | None = Field(None, ge=0)
     top_p: float | None = None
     seed: int | None = None
@@ -53,13 +53,13 @@ class CompletionOptions(BaseModel, strict=True, extra="forbid"):
 
     @property
     def has_choices(self) -> bool:
-        """True if it has a choice list."""
+        """True if the body has a list of options."""
         lists = self.structured_outputs, self.guided_choice, self.response_format
         return any(one is not None for one in lists)
 
     @property
     def choices(self) -> Choices:
-        """The choice list.
+        """The list of options.
 
         Raises:
             Refusal: There is none, or more than one.
@@ -74,7 +74,7 @@ class TextPart(BaseModel, strict=True, extra="forbid"):
     text: Text
 
 
-# Told apart before either is read, so that what is wrong is told of one of them.
+# The discriminator chooses the form first, so that an error is about that form only.
 Content = Annotated[
     Annotated[Text, Tag("string")]
     | Annotated[list[TextPart], Field(min_length=1, fail_fast=True), Tag("parts")],
@@ -90,13 +90,13 @@ class ChatMessage(BaseModel, strict=True, extra="forbid"):
 
     @property
     def text(self) -> str:
-        """Its text, of all parts."""
+        """The text of all parts."""
         content = self.content
         return content if isinstance(content, str) else "".join(part.text for part in content)
 
 
 class ChatBody(CompletionOptions, json_schema_extra={"examples": [_CHAT]}):
-    """A text of the user, and which of a list it is: a decision, asked as a conversation."""
+    """A conversation and a list of options: a decision about the user's text."""
 
     messages: list[ChatMessage] = Field(min_length=1, fail_fast=True)
     max_completion_tokens: int | None = Field(None, ge=1)
@@ -108,12 +108,12 @@ class ChatBody(CompletionOptions, json_schema_extra={"examples": [_CHAT]}):
     tools: Unread = None
     tool_choice: Literal["none"] | None = None
     on_deferred: Literal["answer", "refusal"] = Field(
-        "answer", description="What comes where the certificate defers: the answer, or a refusal."
+        "answer", description="What to return if the certificate defers: the answer, or a refusal."
     )
 
     @property
-    def said(self) -> list[str]:
-        """The system's messages: the question's instructions."""
+    def instructions(self) -> list[str]:
+        """The texts of the system's messages: the question's instructions."""
         return [message.text for message in self.messages if message.role in _SYSTEM]
 
     @property
@@ -126,7 +126,7 @@ class ChatBody(CompletionOptions, json_schema_extra={"examples": [_CHAT]}):
 
     @property
     def alternatives(self) -> int | None:
-        """The requested number of choices with log-probabilities; None without a request."""
+        """The requested number of options with log-probabilities; None if not requested."""
         return (self.top_logprobs or 0) if self.logprobs else None
 
 
@@ -135,7 +135,7 @@ def _one(value: Any) -> Any:
 
 
 class CompletionBody(CompletionOptions, json_schema_extra={"examples": [_TEXT]}):
-    """A text whose continuation is one of a list."""
+    """A text and a list of continuations."""
 
     # Clients send one prompt as a list of one.
     prompt: Annotated[Text, BeforeValidator(_one)] = Field(description="One prompt, as text.")
@@ -146,5 +146,5 @@ class CompletionBody(CompletionOptions, json_schema_extra={"examples": [_TEXT]})
 
     @property
     def alternatives(self) -> int | None:
-        """The requested number of choices with log-probabilities; None without a request."""
+        """The requested number of options with log-probabilities; None if not requested."""
         return self.logprobs

@@ -1,4 +1,4 @@
-"""A choice list, from any field in which an OpenAI client sends one, and the written choice."""
+"""Lists of options in the fields of OpenAI's clients, and the chosen option in their form."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
 from lastword.text.question import Choice, Multi, Option
 
-_MOST_STEPS = 16  # of references and allOf, one after the other
+_MAX_STEPS = 16  # of nested references and allOf
 NO_CHOICES = (
     "this server does not generate text; it chooses among the answers that you supply: pass them as"
     ' structured_outputs {"choice": [...]}, as guided_choice [...], or as response_format with a'
@@ -23,7 +23,7 @@ NO_CHOICES = (
 
 
 class StructuredOutputs(BaseModel, strict=True, extra="forbid"):
-    """vLLM's way to say what an answer may be: one of a list."""
+    """vLLM's form of a list of options."""
 
     choice: list[Text] = Field(min_length=1, fail_fast=True, description="The answers.")
 
@@ -38,7 +38,7 @@ class JsonSchema(BaseModel, strict=True, extra="forbid"):
 
 
 class ResponseFormat(BaseModel, strict=True, extra="forbid"):
-    """OpenAI's way to say what an answer may be."""
+    """OpenAI's form of a list of options: a JSON schema."""
 
     type: Text = Field(description="`json_schema` for a choice.")
     json_schema: JsonSchema | None = None
@@ -46,19 +46,29 @@ class ResponseFormat(BaseModel, strict=True, extra="forbid"):
 
 @dataclass(frozen=True)
 class Choices:
-    """The options of an answer, and its written form."""
+    """The options of an answer, and the form in which the client gets it.
 
-    values: tuple[Any, ...]  # as JSON has them
+    Attributes:
+        values: The options as JSON values.
+        is_json: True if the answer is written as JSON.
+        key: The property that has the answer, if it is an object.
+        instructions: The question: the description of a schema's enum.
+        descriptions: The options' descriptions, or ().
+        nullable: True if null, "none of these", is an answer.
+        several: True if the answer is an array of all options that apply.
+    """
+
+    values: tuple[Any, ...]
     is_json: bool = False
-    key: str | None = None  # the property of the object that holds it, where it stands in one
-    instructions: str = ""  # the description of a schema's enum, which is the question
-    described: tuple[str | None, ...] = ()
-    nullable: bool = False  # null is none of these
-    several: bool = False  # an array holds those that apply
+    key: str | None = None
+    instructions: str = ""
+    descriptions: tuple[str | None, ...] = ()
+    nullable: bool = False
+    several: bool = False
 
     @property
     def candidates(self) -> tuple[str, ...]:
-        """The answers as the model scores them: text unchanged, other values as JSON."""
+        """The texts that the model scores: text unchanged, other values as JSON."""
         return tuple(v if isinstance(v, str) else to_json(v) for v in self.values)
 
     @property
@@ -68,12 +78,12 @@ class Choices:
         return tuple(v if isinstance(v, bool) else text for v, text in pairs)
 
     def question(self, before: Sequence[str]) -> Choice | Multi:
-        """Return the choice as a question.
+        """Return the question, with these instructions before those of the schema.
 
         Raises:
-            InputError: Its options are no choice.
+            InputError: Invalid options.
         """
-        options = [Option(*pair) for pair in zip_longest(self.options, self.described)]
+        options = [Option(*pair) for pair in zip_longest(self.options, self.descriptions)]
         instructions = "\n".join(filter(None, (*before, self.instructions)))
         return (
             Multi(instructions, options)
@@ -82,11 +92,9 @@ class Choices:
         )
 
     def in_order(self, options: Sequence[str | bool], form: Callable[[str], str]) -> "Choices":
-        """Return the choices in the order of a question's options, which may be written otherwise.
+        """Return the choices in the order of a question's options.
 
-        Args:
-            options: The options' values.
-            form: Returns what of a text makes a difference.
+        `form` normalises a text, because the question's options may be spelled differently.
         """
         places = {form(text): place for place, text in enumerate(self.candidates)}
         order = [places[form(text)] for text in Choices(tuple(options)).candidates]
@@ -98,7 +106,7 @@ class Choices:
         return [self.written(index) for index in range(len(self.values))]
 
     def written(self, index: int | None) -> str:
-        """Return an answer as the client gets it; None is none of these."""
+        """Return an answer as the client gets it; None means none of these."""
         if not self.is_json and index is not None:
             return self.candidates[index]
         return self._wrapped(None if index is None else self.values[index])
@@ -115,7 +123,7 @@ class Choices:
 def read_choices(
     structured: StructuredOutputs | None, guided: list[str] | None, form: ResponseFormat | None
 ) -> Choices:
-    """Return the choice list of a request.
+    """Return the list of options in a request.
 
     Raises:
         Refusal: There is none, or more than one.
@@ -155,9 +163,9 @@ def _of_schema(schema: Mapping[str, Any]) -> Choices:
     choices = [pair for pair in pairs if pair[0] is not None]
     _require_distinct([value for value, _ in choices], where)
     values = tuple(value for value, _ in choices)
-    described = () if forms is None else tuple(more for _, more in choices)
+    descriptions = () if forms is None else tuple(description for _, description in choices)
     instructions, nullable = _text(whole.get("description")), len(choices) < len(pairs)
-    return Choices(values, True, key, instructions or "", described, nullable, several)
+    return Choices(values, True, key, instructions or "", descriptions, nullable, several)
 
 
 def _no_choice(where: str, what: str) -> Refusal:
@@ -166,10 +174,10 @@ def _no_choice(where: str, what: str) -> Refusal:
 
 
 def _followed(part: Any, schema: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Return a part of a schema with what its `$ref` and its `allOf` say."""
+    """Return a part of a schema with its `$ref` and its `allOf` resolved."""
     if not isinstance(part, Mapping):
         raise _no_choice(where, "is no object")
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         if (reference := part.get("$ref")) is not None:
             part = {**_target(reference, schema, where), **_without(part, "$ref")}
         elif isinstance(every := part.get("allOf"), list):
@@ -181,7 +189,7 @@ def _followed(part: Any, schema: Mapping[str, Any], where: str) -> Mapping[str, 
             }
         else:
             return dict(part)
-    raise _no_choice(where, f"refers to itself, or through more than {_MOST_STEPS} steps")
+    raise _no_choice(where, f"refers to itself, or through more than {_MAX_STEPS} steps")
 
 
 def _target(reference: Any, schema: Mapping[str, Any], where: str) -> Mapping[str, Any]:
@@ -202,7 +210,7 @@ def _without(part: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def _pairs(part: Mapping[str, Any], where: str) -> list[tuple[Any, str | None]]:
-    """Return the values of an enum or a constant, each with its description; null is None."""
+    """Return the values of an enum or a constant with their descriptions."""
     if part.get("type") == "null":
         return [(None, None)]
     if "const" in part:
@@ -223,10 +231,10 @@ def _pairs(part: Mapping[str, Any], where: str) -> list[tuple[Any, str | None]]:
 
 
 def _require_distinct(values: Sequence[Any], where: str) -> None:
-    """Refuse no value, and two that are equal in JSON, as 1 and 1.0 are."""
+    """Refuse an empty list, and values that are equal in JSON, such as 1 and 1.0."""
     if not values:
         raise _no_choice(where, "has null as its only enum value")
-    seen: dict[tuple[bool, Any], int] = {}  # true is no 1
+    seen: dict[tuple[bool, Any], int] = {}  # in Python True == 1
     for place, value in enumerate(values):
         if (first := seen.setdefault((isinstance(value, bool), value), place)) < place:
             one, other = to_json(values[first]), to_json(value)

@@ -1,10 +1,9 @@
 """OpenAI's Decisions: predicates, choices and scores about an input, for its unchanged client.
 
-Where its documents leave something open, docs/decisions.md says what is done here.
+docs/decisions.md has the details that OpenAI's documents leave open.
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import Response
@@ -16,7 +15,7 @@ from lastword.decide.served import Served
 from lastword.errors import InputError
 from lastword.service.call import ThisCall, plain_answer
 from lastword.service.dialects.google import GoogleBody, google_decisions
-from lastword.service.questions import Answered, answer, one_named, questions_of
+from lastword.service.questions import Answered, ask
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
 from lastword.text.question import Choice, Option, Predicate, Question, Score, Single
@@ -36,7 +35,7 @@ _EXAMPLE: dict[str, Any] = {
 
 
 def _entry(key: str, noun: str) -> BeforeValidator:
-    """Return a validator that takes a bare text or boolean as an entry of a list."""
+    """Return a validator that also accepts a text or a boolean alone as an entry of a list."""
 
     def read(value: Any) -> Any:
         if isinstance(value, str | bool):
@@ -71,7 +70,7 @@ class Level(BaseModel, strict=True, extra="ignore"):
 
 
 class QuestionBody(BaseModel, strict=True, extra="ignore"):
-    """Fields of all questions; one that names a served question may leave the rest out."""
+    """Fields of all questions; a question that names a served one needs no others."""
 
     kind: ClassVar[type[Single]]
     instructions: Text | list[dict[str, Any]] | None = None
@@ -80,27 +79,27 @@ class QuestionBody(BaseModel, strict=True, extra="ignore"):
 
     @property
     def options(self) -> tuple[list[Option], ...]:
-        """The options that came, if it has any."""
+        """The list of the request's options, for a kind of question that has options."""
         return ()
 
     def resolve(self, served: Served, name: str | None) -> Question:
-        """Return the question, or the served one of that name or of the body's.
+        """Return the question, or the served one of this name or of the body's.
 
         Raises:
-            InputError: There is no such question, or this is none or contradicts it.
+            InputError: There is no such question, or the body is invalid or contradicts it.
         """
-        what = self.instructions
-        instructions = "" if what is None else _content(what, "instructions")
+        content = self.instructions
+        instructions = "" if content is None else _content(content, "instructions")
         if (name := name or self.question) is not None:
             return served.get(name, self.kind, instructions, *self.options)
-        if what is None:
+        if content is None:
             raise InputError("instructions are missing")
         make: Callable[..., Question] = self.kind
         return make(instructions, *self.options)
 
 
 class PredicateBody(QuestionBody):
-    """How probable it is that a statement holds."""
+    """A question for the probability that a statement holds."""
 
     kind = Predicate
     type: Literal["predicate"]
@@ -115,7 +114,7 @@ class ChoiceBody(QuestionBody):
 
     @property
     def options(self) -> tuple[list[Option], ...]:
-        """The options that came."""
+        """The list of the request's options."""
         return ([Option(choice.value, choice.description) for choice in self.choices],)
 
 
@@ -128,7 +127,7 @@ class ScoreBody(QuestionBody):
 
     @property
     def options(self) -> tuple[list[Option], ...]:
-        """The levels that came."""
+        """The list of the request's levels."""
         return ([Option(level.label, level.description) for level in self.levels],)
 
 
@@ -146,14 +145,12 @@ class DecisionBody(
             BeforeValidator(_of_known_type),
         ]
     ] = Field(min_length=1)
-    prompt_cache_key: Text | None = Field(None, description="Taken; prefixes are shared anyway.")
+    prompt_cache_key: Text | None = Field(None, description="Without effect.")
     prompt_cache_options: dict[str, Any] | None = None
-    safety_identifier: Text | None = Field(None, description="Taken, and not kept.")
-    include: list[Literal["trajectory", "view"]] = Field(
-        [], description="What else is told of answers."
-    )
+    safety_identifier: Text | None = Field(None, description="Without effect.")
+    include: list[Literal["trajectory", "view"]] = Field([], description="Additional content.")
     on_deferred: Literal["answer", "refusal"] = Field(
-        "answer", description="What comes where the certificate defers: the answer, or a refusal."
+        "answer", description="What to return if the certificate defers: the answer, or a refusal."
     )
 
 
@@ -165,7 +162,7 @@ class DecisionsAnswer(BaseModel):
     usage: dict[str, Any]
 
 
-# Two clients post here, and are told apart before either is read; `schema.invalid` tells no tag.
+# Two clients post to this route; the discriminator tells their bodies apart.
 AnyBody = Annotated[
     Annotated[DecisionBody, Tag("body")] | Annotated[GoogleBody, Tag("body of a map")],
     Discriminator(lambda value: "body of a map" if _has_map(value) else "body"),
@@ -185,13 +182,8 @@ async def decisions(body: AnyBody, call: ThisCall) -> Response:
     """
     if isinstance(body, GoogleBody):
         return await google_decisions(body, call)
-    named = one_named(call.corrector.require_model(body.model), len(body.questions))
-    text, served = _input(body.input), call.corrector.decider.served
-    makers = {
-        str(i): partial(question.resolve, served, named)
-        for i, question in enumerate(body.questions)
-    }
-    answered = await answer(call, text, lambda: questions_of(makers), include=body.include)
+    resolvers = {str(i): question.resolve for i, question in enumerate(body.questions)}
+    answered = await ask(call, body.model, _input(body.input), resolvers, include=body.include)
     answers = [
         _answer(answered.answers[str(i)], question.name, answered.reasons[str(i)], body.on_deferred)
         for i, question in enumerate(body.questions)

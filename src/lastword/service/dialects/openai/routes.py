@@ -1,4 +1,4 @@
-"""OpenAI's routes: the answer is the choice from a list, with its reasons."""
+"""OpenAI's routes: the answer is a choice from a list, with its reasons."""
 
 import math
 import time
@@ -25,10 +25,12 @@ from lastword.text.question import Choice, Question, question_to
 from lastword.version import __version__
 
 EVENTS = "text/event-stream"
-_ONLY = "choice"  # the one question of a chat
-_CHAT, _TEXT = ("chat.completion", "chat.completion.chunk"), ("text_completion",) * 2
+_NAME = "choice"  # of a chat's question
+# The prefix of ids, the object of a whole answer, and that of a piece of a stream.
+_CHAT = ("chatcmpl", "chat.completion", "chat.completion.chunk")
+_TEXT = ("cmpl", "text_completion", "text_completion")
 _REFUSED = "the certificate leaves this one to a person"
-_NEVER = -9999.0  # the logarithm of a probability of 0, as OpenAI tells it
+_LOG_ZERO = -9999.0  # OpenAI's log-probability of a probability of 0
 _TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -46,7 +48,7 @@ class Usage(BaseModel):
 
 
 class ChosenAnswer(BaseModel):
-    """A completion that is a choice, with the decision behind it."""
+    """A completion that is a choice, with its decision."""
 
     id: str
     object: Literal["chat.completion", "text_completion"]
@@ -55,17 +57,20 @@ class ChosenAnswer(BaseModel):
     system_fingerprint: str
     choices: list[dict[str, Any]]
     usage: Usage
-    lastword: dict[str, Any] = Field(description="The decision, as `/v1/correct` tells it.")
+    lastword: dict[str, Any] = Field(description="The decision, as in `/v1/correct`.")
 
 
 Pieces = list[dict[str, Any]]
-Logs = Mapping[str, float]  # the logarithm of each choice's probability, by its text
+Logs = Mapping[str, float]  # log-probabilities by the options' texts
 
 
 def chat_form(
     text: str, logs: Logs, alternatives: int | None, *, is_refusal: bool
 ) -> tuple[dict[str, Any], Pieces]:
-    """Return a choice as a message, one token of its alternatives, and in a stream's pieces."""
+    """Return a choice as a message, and as the pieces of a stream.
+
+    For log-probabilities, the choice counts as one token.
+    """
     content = {"refusal": _REFUSED} if is_refusal else {"content": text}
     logprobs = None
     if alternatives is not None and not is_refusal and text in logs:
@@ -80,7 +85,7 @@ def chat_form(
 def completion_form(
     text: str, logs: Logs, alternatives: int | None
 ) -> tuple[dict[str, Any], Pieces]:
-    """Return a choice as a continuation, and in the pieces of a stream."""
+    """Return a choice as a continuation, and as the pieces of a stream."""
     logprobs = None
     if alternatives is not None:
         logprobs = {
@@ -144,53 +149,56 @@ async def models(call: ThisCall) -> Response:
 async def chat_completions(body: ChatBody, call: ThisCall) -> Response:
     """Answer a choice about the user's text, in the form of OpenAI's chat.
 
-    The system's messages are the instructions of the question, the others the text that it is
-    about: the same question, and the same answer, as in `/v1/decisions`.
+    The system's messages are the question's instructions, and the other messages its input. The
+    answer is the same as in `/v1/decisions`.
     """
-    named, served = call.corrector.require_model(body.model), call.corrector.decider.served
-    named = named or body.question
-    choices = body.choices if named is None or body.has_choices else None
+    served = call.corrector.decider.served
+    served_name = call.corrector.require_model(body.model) or body.question
+    choices = body.choices if served_name is None or body.has_choices else None
 
     def make() -> dict[str, Question]:
-        if named is None:
-            assert choices is not None
-            return {_ONLY: choices.question(body.said)}
         if choices is None:
-            return {_ONLY: served.get(named, Choice, "\n".join(body.said))}
-        question = choices.question(body.said)
-        return {_ONLY: served.get(named, type(question), question.instructions, question.options)}
+            assert served_name is not None
+            return {_NAME: served.get(served_name, Choice, "\n".join(body.instructions))}
+        question: Question = choices.question(body.instructions)
+        if served_name is not None:
+            instructions, options = question.instructions, question.options
+            question = served.get(served_name, type(question), instructions, options)
+        return {_NAME: question}
 
     answered = await answer(call, body.input, make)
     if choices is None:
-        choices = Choices(cast(ChoiceAnswer, answered.answers[_ONLY]).values)
+        choices = Choices(cast(ChoiceAnswer, answered.answers[_NAME]).values)
     usage = _usage(answered.input_tokens, answered.output_tokens)
     refuses = body.on_deferred == "refusal"
-    if choices.several:  # a yes or no an option, in order; no one token stands for an array
-        each = cast(tuple[PredicateAnswer, ...], tuple(answered.answers.values()))
-        several = MultiAnswer(values=choices.options, predicates=each)
-        warned = {k: v for k, v in next(iter(answered.reasons.values())).items() if k == "warnings"}
+    if choices.several:  # one predicate per option; an array has no log-probabilities
+        predicates = cast(tuple[PredicateAnswer, ...], tuple(answered.answers.values()))
+        several = MultiAnswer(values=choices.options, predicates=predicates)
+        reasons = several.to_dict()
+        if "warnings" in (first := next(iter(answered.reasons.values()))):
+            reasons["warnings"] = first["warnings"]
         text = choices.array(several.choices)
         form = chat_form(text, {}, None, is_refusal=several.deferred and refuses)
-        return _response(call, body, ("chatcmpl", *_CHAT), form, usage, several.to_dict() | warned)
-    chosen = cast(ChoiceAnswer, answered.answers[_ONLY])
-    if named is not None:
+        return _response(call, body, _CHAT, form, usage, reasons)
+    chosen = cast(ChoiceAnswer, answered.answers[_NAME])
+    if served_name is not None:
         choices = choices.in_order(chosen.values, served.normalised)
     index = None if chosen.choice is None else chosen.values.index(chosen.choice)
-    logs = [math.log(p) if p > 0 else _NEVER for p in chosen.probabilities.tolist()]
+    logs = [math.log(p) if p > 0 else _LOG_ZERO for p in chosen.probabilities.tolist()]
     form = chat_form(
         choices.written(index),
         dict(zip(choices.texts, logs, strict=True)),
         body.alternatives,
         is_refusal=chosen.deferred and refuses,
     )
-    reasons = chosen.to_dict() | answered.reasons[_ONLY]
-    return _response(call, body, ("chatcmpl", *_CHAT), form, usage, reasons)
+    reasons = chosen.to_dict() | answered.reasons[_NAME]
+    return _response(call, body, _CHAT, form, usage, reasons)
 
 
 async def completions(body: CompletionBody, call: ThisCall) -> Response:
     """Choose the continuation of a text from a list, in OpenAI's form.
 
-    It is the model's choice unless the service has a correction or a certificate.
+    The model's choice is returned, unless the service has a correction or a certificate.
     """
     if call.corrector.require_model(body.model) is not None:
         raise Refusal(
@@ -208,7 +216,7 @@ async def completions(body: CompletionBody, call: ThisCall) -> Response:
     logs = dict(zip(choices.texts, log_softmax(decision["scores"]).tolist(), strict=True))
     form = completion_form(choices.written(index), logs, body.alternatives)
     usage = _usage(encoded.prompt.prompt_tokens, encoded.prompt.candidate_tokens[index])
-    return _response(call, body, ("cmpl", *_TEXT), form, usage, decision)
+    return _response(call, body, _TEXT, form, usage, decision)
 
 
 def _usage(prompt: int, chosen: int) -> dict[str, int]:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from lastword.lab.benchmarks import Dataset, Template
 
 
-def read_questions(
+def read_benchmarks(
     benchmarks: Sequence[str],
     templates: list[str],
     data: Path | None,
