@@ -596,7 +596,7 @@ def peers_table(comparisons: Sequence[Comparison]) -> Table:
         + (s.base, s.against_base.won, s.against_base.lost, s.against_base.p, float(p))
         for (c, s), p in zip(rows, fair, strict=True)
     ]
-    values += [(c.benchmark, "", ORACLE, 100 * c.alone[ORACLE], *_NONE) for c in comparisons]
+    values += [(c.benchmark, "", ORACLE, 100 * c.controls[ORACLE], *_NONE) for c in comparisons]
     against = (delta("Change"), Column("Against"), Column("Fixed"), Column("Broken"), *_P)
     return Table("peers", "All methods", (*columns, *against), tuple(values))
 
