@@ -7,6 +7,7 @@ Its words stand in `evidence.md.jinja`; every number comes from the records. The
 import json
 import math
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,6 +18,10 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, StrictUndefined, Template
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from synthetic import cells
+
 from lastword.files.strict_json import to_json
 from lastword.lab.evaluation.statistics import Interval, Judgement, judge
 from lastword.lab.report import draw
@@ -26,7 +31,7 @@ from lastword.lab.report.table import Column, Table, Value, to_markdown
 from lastword.methods import resolve
 from lastword.model.embedded import EMBEDDED
 from lastword.probes.controls import Controls, controls
-from lastword.records.cells import Cell, Summary, cells, column, mean, summarise
+from lastword.records.cells import Cell, Summary, column, mean, summarise
 from lastword.records.derived import derive, facts_of
 from lastword.records.frame import load_records
 from lastword.records.info import find_cells, read_run
@@ -628,7 +633,7 @@ def peers_table(comparisons: Sequence[Comparison]) -> Table:
         + (s.base, s.against_base.won, s.against_base.lost, s.against_base.p, float(p))
         for (c, s), p in zip(rows, fair, strict=True)
     ]
-    values += [(c.benchmark, "", ORACLE, 100 * c.alone[ORACLE], *_NONE) for c in comparisons]
+    values += [(c.benchmark, "", ORACLE, 100 * c.controls[ORACLE], *_NONE) for c in comparisons]
     against = (delta("Change"), Column("Against"), Column("Fixed"), Column("Broken"), *_P)
     return Table("peers", "All methods", (*columns, *against), tuple(values))
 

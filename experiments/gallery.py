@@ -19,12 +19,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from synthetic import cells
+
 from lastword.lab.benchmarks import find
-from lastword.lab.demo.outcome import FIRST_DEEP
+from lastword.lab.demo.story import FIRST_DEEP
 from lastword.lab.report import draw
 from lastword.lab.report.build import ReportInput, write
 from lastword.lab.report.figures import trajectory
-from lastword.records.cells import cells
 from lastword.records.frame import load_records
 from lastword.records.marks import Figure, Panel, Rule
 from lastword.records.portrait import portrait
@@ -119,7 +122,6 @@ def panel(word: str, record: Record) -> Panel:
 
 def photograph(page: Path) -> None:
     """The top of a report's page, and its items with the first one that was repaired."""
-    sys.path.insert(0, str(ROOT / "tests"))
     from browser import started
 
     with started() as chromium, chromium.opened(page, viewport=WINDOW) as watched:

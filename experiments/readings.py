@@ -14,11 +14,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from lastword import Theta, load_records
+from lastword import Theta
+from lastword.files.folder import locate
 from lastword.lab.report.ablation import deltas
 from lastword.lab.report.published import read_published
-from lastword.records.cells import cells
 from lastword.records.readings import Readings, read
+from lastword.records.stored import read_cells
 from lastword.records.variant import Variant
 
 PUBLISHED = {"halueval-qa": "halueval-qa", "fib": "halueval-sum", "truthfulqa": "truthfulqa"}
@@ -36,7 +37,7 @@ def paper_gains() -> dict[str, np.ndarray]:
 def main(folder: str) -> None:
     """Print the gains of each model, then their means and the distance from the paper."""
     runs: dict[str, dict[str, Readings]] = {}
-    for cell in cells(load_records(folder)):
+    for cell in read_cells(locate(folder)):
         runs.setdefault(cell.model, {})[cell.benchmark] = read(cell, Theta())
     mix = replace(Variant(Theta()), invariant=np.inf)
     published = paper_gains()

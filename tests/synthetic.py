@@ -6,6 +6,7 @@ question and one candidate of each cell carry text that must be escaped wherever
 """
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +15,13 @@ import pandas as pd
 from scipy.special import softmax
 
 from lastword.files.folder import Folder
+from lastword.records.cells import Cell
 from lastword.records.columns import COLUMNS, to_table
 from lastword.records.frame import to_frame
 from lastword.records.info import SCHEMA, cell_folder, plan_lines
 from lastword.records.metrics import mc1, mc2, mc3
 from lastword.records.parts import serialise
+from lastword.records.ragged import Places
 from lastword.records.run import Run
 from lastword.rule import geometry, router
 from lastword.rule.theta import Theta
@@ -92,6 +95,39 @@ def synthetic_grid(
         for benchmark in ("truthfulqa", "halueval-qa", "halueval-sum")
     ]
     return pd.concat(cells, ignore_index=True)
+
+
+@dataclass(frozen=True, eq=False)
+class FrameSource:
+    """Records in memory as the source of a cell, from which tests may drop or change columns."""
+
+    records: pd.DataFrame
+    info: dict[str, Any]
+
+    def slices(self, names: Sequence[str]) -> Iterator[tuple[Places, pd.DataFrame]]:
+        """Yield the columns that there are, a thousand records at a time."""
+        frame = self.records[[name for name in names if name in self.records.columns]]
+        for start in range(0, len(frame), 1000):
+            part = frame.iloc[start : start + 1000]
+            yield np.arange(start, start + len(part)), part
+
+    def whole(self, places: Places) -> pd.DataFrame:
+        """Return whole records."""
+        return self.records.iloc[places]
+
+
+def cell_of(records: pd.DataFrame, model: str = "m", benchmark: str = "b") -> Cell:
+    """The cell of records in memory."""
+    return Cell(model, benchmark, records, FrameSource(records, {}))
+
+
+def cells(records: pd.DataFrame) -> list[Cell]:
+    """One cell per model and benchmark of records in memory, in the order of their first ones."""
+    groups = records.groupby(["model", "benchmark"], sort=False)
+    return [
+        cell_of(part.reset_index(drop=True), str(model), str(benchmark))
+        for (model, benchmark), part in groups
+    ]
 
 
 def write_cells(records: pd.DataFrame, out: Folder, theta: Theta | None = None) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from synthetic import synthetic_cell, synthetic_grid
+from synthetic import cells, synthetic_cell, synthetic_grid
 
 from lastword.errors import RecordError
 from lastword.lab.report.ablation import (
@@ -19,7 +19,7 @@ from lastword.lab.report.ablation import (
     sweeps,
 )
 from lastword.lab.report.table import Marked
-from lastword.records.cells import cells, summarise
+from lastword.records.cells import summarise
 from lastword.records.marks import Bars, Line, Note, Rule
 from lastword.records.readings import read
 from lastword.records.variant import Variant, decide
@@ -254,13 +254,6 @@ def test_records_that_were_not_fully_read_are_refused(column, value, said):
     records[column] = [value] * 3
     with pytest.raises(RecordError, match=said):
         read(cells(records)[0], Theta())
-
-
-def test_records_without_rows_or_columns_are_refused(records):
-    with pytest.raises(RecordError, match="no records"):
-        cells(records.iloc[:0])
-    with pytest.raises(RecordError, match="operator"):
-        cells(records.drop(columns="operator"))
 
 
 def test_the_order_of_candidates_changes_no_row(records, rows):

@@ -9,7 +9,7 @@ import families
 import numpy as np
 import pandas as pd
 import pytest
-from synthetic import synthetic_cell
+from synthetic import cells, synthetic_cell
 from typer.testing import CliRunner
 
 from lastword import Tracer, load_records
@@ -24,7 +24,7 @@ from lastword.lab.report.comparison import (
     compare,
 )
 from lastword.probes.controls import controls
-from lastword.records.cells import Cell, cells
+from lastword.records.cells import Cell
 from lastword.records.metrics import mc1
 from lastword.records.readings import read
 from lastword.rule.theta import Theta

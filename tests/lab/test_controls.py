@@ -7,28 +7,29 @@ import pandas as pd
 import pytest
 from scipy.optimize import minimize
 from scipy.special import log_softmax
-from synthetic import synthetic_cell
+from synthetic import cell_of, cells, synthetic_cell
 from tiers import needs_evidence
 
 from lastword import load_records
 from lastword.lab.evaluation.statistics import verdict
 from lastword.probes.controls import ALPHA, Controls, Placebo, controls, placebo
 from lastword.probes.logit import conditional_logit
-from lastword.records.cells import Cell, cells
+from lastword.records.cells import Cell
 
 KEPT = Path(__file__).resolve().parents[2] / "experiments" / "results" / "evidence" / "own"
 
 
-def cell_of(**columns) -> Cell:
+def labelled(**columns) -> Cell:
     """A cell of items of which only what controls look at is known."""
     count = len(columns["truthful"])
     blank = {"id": [str(i) for i in range(count)], "error": None, "invariant": 2.0}
+    blank["base_scores"] = [[0.0] * len(truth) for truth in columns["truthful"]]
     records = pd.DataFrame(blank | columns)
     for name, place in (("mc1_base", "base_index"), ("mc1", "index")):
         truths = zip(records["truthful"], records[place], strict=True)
         records[name] = [float(t[i]) for t, i in truths]
     records["mc2_base"] = records["mc2"] = np.nan
-    return Cell("m", "b", records)
+    return cell_of(records)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def read_whole() -> Cell:
 
 @pytest.fixture(scope="module")
 def four() -> Cell:
-    return cell_of(
+    return labelled(
         truthful=[[True, False], [False, True, False], [True, False], [False, False, True, True]],
         candidates=[["a", "bb"], ["ccc", "d", "e"], ["ff", "gg"], ["h", "i", "j", "kkkk"]],
         blind_scores=[[-1.0, -2.0], [-1.0, -2.0, -3.0], [-2.0, -1.0], [-4.0, -3.0, -2.0, -1.0]],
@@ -89,7 +90,7 @@ def test_the_placebo_is_as_many_flips_drawn_one_by_one(read_whole):
 
 def test_random_flips_raise_a_base_below_chance():
     wrong = {"truthful": [[True, False]] * 40, "base_index": [1] * 36 + [0] * 4}
-    cell = cell_of(**wrong, index=[0] * 20 + [1] * 16 + [0] * 4, candidates=[["a", "b"]] * 40)
+    cell = labelled(**wrong, index=[0] * 20 + [1] * 16 + [0] * 4, candidates=[["a", "b"]] * 40)
     found = placebo(cell)
     assert found.overrides == 20
     assert found.gain == pytest.approx((20 * 0.9 - 20 * 0.1) / 40, abs=0.01)
@@ -97,7 +98,7 @@ def test_random_flips_raise_a_base_below_chance():
 
 
 def test_without_an_override_there_is_no_placebo(four):
-    found = placebo(Cell("m", "b", four.records.assign(index=four.records["base_index"])))
+    found = placebo(cell_of(four.records.assign(index=four.records["base_index"])))
     assert found.overrides == 0 and np.isnan(found.gain) and np.isnan(found.p)
 
 
@@ -142,7 +143,7 @@ def test_copies_in_one_group_make_no_step_more_certain(read_whole):
     copied["shared"] = copied["id"].astype(str)
     copied["id"] += ["/" + copy for copy in copies]
     copied["prompt"] += copies  # so that the group alone says that they belong together
-    ten = controls(Cell("m", "b", copied.reset_index(drop=True))).fit
+    ten = controls(cell_of(copied.reset_index(drop=True))).fit
     for after, before in ((ten.reading, one.reading), (ten.middle, one.middle)):
         assert (after.fixed, after.broken) == (10 * before.fixed, 10 * before.broken)
         assert 0.001 < before.p <= after.p <= 1

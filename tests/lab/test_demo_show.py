@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from html import unescape
 
 import numpy as np
 import pytest
@@ -16,9 +17,19 @@ from rich.console import Console
 from lastword.decide.tracer import Tracer
 from lastword.errors import InputError
 from lastword.lab.benchmarks.demo import items
-from lastword.lab.demo.outcome import BROKEN, CORRECTED, RULES, answer, judge
 from lastword.lab.demo.show import show, write_page
-from lastword.lab.demo.story import CERTIFIED, ORGANISM, REAL, WITHHELD, story
+from lastword.lab.demo.story import (
+    BROKEN,
+    CERTIFIED,
+    CORRECTED,
+    ORGANISM,
+    REAL,
+    RULES,
+    WITHHELD,
+    answer,
+    judge,
+    story,
+)
 from lastword.model import named
 from lastword.rule.answer import Gate
 from lastword.text.items import Item
@@ -205,3 +216,21 @@ def test_the_real_model_comes_second(run, names, monkeypatch):
     stand_in = replace(REAL, model="lastword/demo-organism")
     monkeypatch.setattr("lastword.lab.demo.story.REAL", stand_in)
     assert (run("demo", "--all"), names) == ((0, "", ""), ["Organism", "smollm2-135m"])
+
+
+@pytest.mark.slow
+def test_a_verdict_opens_the_page_and_ends_the_text(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [("The lamp is red.", "red"), ("A blue boat.", "blue")] * 6
+    table = [f"{text} {i}\t{label}" for i, (text, label) in enumerate(rows)]
+    (tmp_path / "table.tsv").write_text("\n".join(["text\tlabel", *table]))
+    ask = ("--model", "lastword/demo-organism", "--budget", "0s", "--out", "tried")
+    assert run("try", "table.tsv", *ask)[0] == 0
+    code, out, _ = run("demo", "--tried", "tried")
+    words = json.loads((tmp_path / "tried" / "verdict.json").read_text())["advice"]["headline"]
+    assert code == 0 and words in " ".join(out.partition("demo.html")[2].split())
+    first, then = (tmp_path / "demo.html").read_text(encoding="utf-8").split("What TRACE does", 1)
+    assert f"<h1>{words}" in unescape(first) and "12 labelled texts" in first
+    assert "bag of words" in first and "450 questions" in then
+    code, _, err = run("demo", "--tried", "nowhere")
+    assert code == 1 and "`lastword try --out nowhere` writes it" in err

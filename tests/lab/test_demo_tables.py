@@ -8,7 +8,7 @@ from tiers import needs_evidence
 
 from lastword import Tracer, load_records
 from lastword.lab.benchmarks.demo import items
-from lastword.lab.demo.outcome import BROKEN, CORRECTED, answer, gain
+from lastword.lab.demo.story import BROKEN, CORRECTED, answer, gain
 from lastword.lab.demo.story import REAL as PART
 from lastword.model import named
 from lastword.model.options import LoadOptions

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from synthetic import synthetic_cell, synthetic_grid
+from synthetic import cells, synthetic_cell, synthetic_grid
 
 from lastword.lab.report.dependence import dependence, dependence_figure
-from lastword.records.cells import cells, summarise
+from lastword.records.cells import summarise
 from lastword.records.marks import Bars, Line
 from lastword.records.metrics import mc1
 from lastword.rule import geometry, router

@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from synthetic import synthetic_cell, synthetic_grid
+from synthetic import cells, synthetic_cell, synthetic_grid
 
 from lastword.errors import RecordError
 from lastword.lab.report import draw, figures, tables
 from lastword.lab.report.figures import named
-from lastword.records import cells
+from lastword.records.cells import summarise
 from lastword.records.marks import Band, Bars, Figure, Line, Note, Panel, Points, Rule
 from lastword.records.portrait import short
 from lastword.records.record import Record
@@ -31,7 +31,7 @@ def marks(panel, kind):
 
 
 def test_a_trajectory_shows_the_probability_of_every_candidate(records):
-    record = figures.representative(cells.cells(records), "decisive")
+    record = figures.representative(cells(records), "decisive")
     panel = figures.trajectory(record, THETA)
     answer = record.decision
     S = answer.trajectory
@@ -49,11 +49,11 @@ def test_a_trajectory_shows_the_probability_of_every_candidate(records):
 
 def test_the_representative_item_is_the_median_of_the_repaired(records):
     for operator in ("mix", "early", "decisive"):
-        chosen = figures.representative(cells.cells(records), operator)
+        chosen = figures.representative(cells(records), operator)
         own = records[(records.operator == operator) & (records.mc1_base == 0) & (records.mc1 == 1)]
         gains = sorted(map(gain, Record.of(own)))
         assert gain(chosen) == pytest.approx(gains[(len(gains) - 1) // 2])
-    figure = figures.regimes(cells.cells(records), THETA)
+    figure = figures.regimes(cells(records), THETA)
     titles = [panel.title.split("\n")[0] for panel in figure.panels]
     assert titles == ["(a) Signed mixing", "(b) Earliest state", "(c) Decisive layer"]
 
@@ -66,16 +66,16 @@ def gain(record):
 
 def test_an_operator_that_repaired_nothing_is_named(records):
     rest = records[records["operator"] != "mix"]
-    drawn = figures.regimes(cells.cells(rest), THETA)
-    assert len(drawn.panels) == len(figures.regimes(cells.cells(records), THETA).panels) - 1
+    drawn = figures.regimes(cells(rest), THETA)
+    assert len(drawn.panels) == len(figures.regimes(cells(records), THETA).panels) - 1
     assert "No answer was repaired by: signed mixing." in drawn.caption
     untouched = records[records.operator == "base"]
-    assert figures.representative(cells.cells(untouched), "mix") is None
-    assert figures.regimes(cells.cells(untouched), THETA) is None
+    assert figures.representative(cells(untouched), "mix") is None
+    assert figures.regimes(cells(untouched), THETA) is None
 
 
 def test_the_worked_example_tells_the_item_end_to_end(records):
-    record = figures.representative(cells.cells(records), "decisive")
+    record = figures.representative(cells(records), "decisive")
     path, sharpness, gates, scores = figures.worked_example(record, THETA).panels
     S, layer = record.decision.trajectory, record.decision.decisive_layer
     (curve,) = marks(sharpness, Line)
@@ -97,19 +97,19 @@ def test_one_item_stands_on_every_model_in_the_order_of_the_invariant():
         for i in (2.5, 0.4, 7.0)
     ]
     records = pd.concat(parts, ignore_index=True)
-    figure = figures.across_models(figures.hardest(cells.cells(records)), THETA)
+    figure = figures.across_models(figures.hardest(cells(records)), THETA)
     assert [panel.title for panel in figure.panels] == [
         f"m{i}\nI(M) = {i:.2f}" for i in (0.4, 2.5, 7.0)
     ]
     wrong = records[records.mc1_base == 0].groupby("id").size()
     assert wrong.max() == 3 and "3 are wrong at the last depth" in figure.caption
-    asked = Record.of(named(cells.cells(records), f"TruthfulQA-{wrong.index[1]}"))
+    asked = Record.of(named(cells(records), f"TruthfulQA-{wrong.index[1]}"))
     assert f"(truthfulqa {wrong.index[1]})" in figures.across_models(asked, THETA).caption
-    assert figures.across_models(figures.hardest(cells.cells(parts[0])), THETA) is None
+    assert figures.across_models(figures.hardest(cells(parts[0])), THETA) is None
 
 
 def test_an_item_is_named_by_benchmark_and_id(records):
-    parted = cells.cells(records)
+    parted = cells(records)
     for name in ("TruthfulQA-7", "truthfulqa-7/mc1"):
         items = named(parted, name)
         assert (set(items["benchmark"]), list(items["id"])) == ({"truthfulqa"}, ["7/mc1"] * 2)
@@ -118,7 +118,7 @@ def test_an_item_is_named_by_benchmark_and_id(records):
         named(parted, "truthfulqa-777")
     lost = records.assign(error=records["error"].where(records["id"] != "3", "too long"))
     with pytest.raises(RecordError, match="'halueval-sum-3' failed on every model: too long"):
-        named(cells.cells(lost), "halueval-sum-3")
+        named(cells(lost), "halueval-sum-3")
 
 
 def test_the_motifs_earn_the_evidence_of_the_definition():
@@ -135,7 +135,7 @@ def test_the_motifs_earn_the_evidence_of_the_definition():
 
 def test_the_models_are_ordered_by_invariant_and_numbered_in_both_panels():
     records = synthetic_grid(3, 60)
-    table = tables.per_model([cells.summarise(cell) for cell in cells.cells(records)], THETA)
+    table = tables.per_model([summarise(cell) for cell in cells(records)], THETA)
     usage, gains = figures.per_model(table).panels
     invariants = dict(zip(records["model"], records["invariant"], strict=True))
     order = [f"{m[4:]}  {i}" for i, m in enumerate(sorted(invariants, key=invariants.get), 1)]

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from browser import PHONE, assert_accessible
 from scipy.special import softmax
+from synthetic import cells as cells_of
 from synthetic import synthetic_cell, synthetic_grid, write_cells
 from typer.testing import CliRunner
 
@@ -23,7 +24,6 @@ from lastword.lab.evaluation.statistics import judge
 from lastword.lab.report import build, page_data
 from lastword.lab.report.build import ReportInput, report
 from lastword.lab.report.cost import Timing
-from lastword.records import cells as parted
 from lastword.records import item_view
 from lastword.records.portrait import short
 from lastword.records.record import Record
@@ -48,7 +48,7 @@ def records():
 def written(records, tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     timed = (Timing("org/model-a", "truthfulqa", 12, 0.1, 0.1, 0.2),)
-    return build.write(ReportInput(parted.cells(records), THETA, timed), folder, with_paper=True)
+    return build.write(ReportInput(cells_of(records), THETA, timed), folder, with_paper=True)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def index(written):
 
 
 def test_every_item_is_packed_with_what_its_record_says(records):
-    blocks = page_data.data_blocks(parted.cells(records), THETA)
+    blocks = page_data.data_blocks(cells_of(records), THETA)
     items = unpack(blocks["items"])
     assert len(items["texts"]) == 100  # a text is kept once for all models
     assert items["cells"][0]["text"] == items["cells"][2]["text"]
@@ -92,7 +92,7 @@ def assert_same_item(shown, record):
 @pytest.mark.usefixtures("undrawn")
 def test_of_very_many_records_a_sample_is_packed_and_said(records, tmp_path, monkeypatch):
     monkeypatch.setattr(page_data, "MOST_SHOWN", 60)
-    cells = parted.cells(records)
+    cells = cells_of(records)
     shown = page_data.sampled(cells)
     assert [len(places) for places in shown] == [20, 20, 20]
     for cell, places in zip(cells, shown, strict=True):
@@ -165,7 +165,7 @@ def test_no_text_of_a_record_is_markup(index, records):
 def test_a_model_name_that_is_markup_stays_a_name(records, tmp_path):
     name = '<img src=x onerror="alert(1)">'
     named = records.assign(model=records["model"].replace("org/model-b", name))
-    index = build.write(ReportInput(parted.cells(named), THETA), tmp_path).paths[-1]
+    index = build.write(ReportInput(cells_of(named), THETA), tmp_path).paths[-1]
     text = index.read_text(encoding="utf-8")
     assert name not in text and "&lt;img src=x" in text and "img" not in Parsed(text).tags
 
@@ -224,21 +224,21 @@ def test_what_cannot_be_read_or_written_is_one_error(tmp_path, records):
         report(tmp_path, tmp_path / "out")
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(RecordError, match="cannot write to"):
-        build.write(ReportInput(parted.cells(records), THETA), tmp_path / "file")
+        build.write(ReportInput(cells_of(records), THETA), tmp_path / "file")
 
 
 def test_items_without_labels_make_a_report(tmp_path):
     bare = synthetic_cell("org/model-a", "halueval-qa", 12)
     unknown = {name: np.nan for name in bare.columns if name.startswith("mc")}
     bare = bare.assign(truthful=None, **unknown)
-    index = build.write(ReportInput(parted.cells(bare), THETA), tmp_path).paths[-1]
+    index = build.write(ReportInput(cells_of(bare), THETA), tmp_path).paths[-1]
     text = index.read_text(encoding="utf-8")
     assert "without labels to judge them by" in text and "nan" not in Parsed(text).tags
     assert not (tmp_path / "figures" / "regimes.pdf").exists()
 
 
 def test_header_rows_filters_and_verdicts_count_the_same_items(records, view):
-    parts = parted.cells(records)
+    parts = cells_of(records)
     items, fixed, broken = (
         [getattr(v, name) for v in judge(parts)] for name in ("items", "fixed", "broken")
     )

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import synthetic_cell
+from synthetic import cells, synthetic_cell
 
 from lastword.lab.evaluation import statistics
 from lastword.lab.evaluation.statistics import (
@@ -20,7 +20,7 @@ from lastword.lab.evaluation.statistics import (
 )
 from lastword.lab.report.ablation import deltas
 from lastword.lab.report.published import read_published
-from lastword.records.cells import CellCounts, cells, summarise
+from lastword.records.cells import CellCounts, summarise
 from lastword.records.metrics import mc1, mc3, reliability
 from lastword.records.readings import read
 from lastword.records.variant import Variant

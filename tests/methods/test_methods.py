@@ -144,17 +144,23 @@ def test_sled_keeps_its_precision_where_a_layer_is_sure(peak):
     z[:, 7] += 2.0
     z, early = z.astype(np.float32), early.astype(np.float32)
     tile = tile_of(torch.tensor(z), raw={n: torch.tensor(early[n]) for n in (0, 1)})
-    h = Evolution(2, (0, 1)).vocabulary_scores(tile)
+    h = evolved(Evolution(2, (0, 1)), tile)
     for row in range(4):
         readings = [early[0][row].astype(float), early[1][row].astype(float)]
         at = peer_reference.Position([z[row].astype(float)] * 3, readings, 0)
         np.testing.assert_allclose(h[row], peer_reference.evolved(at), rtol=1e-5, atol=1e-5)
 
 
+def evolved(scorer: Evolution, tile: Tile) -> torch.Tensor:
+    """SLED's logits of every token, -100 outside the top k."""
+    top = scorer.evolved(tile)
+    return torch.full_like(tile.logits[2], -100.0).scatter_(1, top.tokens, top.h)
+
+
 def test_sleds_steps_go_on_where_no_layer_has_a_direction():
     z = torch.randn(2, 50, generator=torch.Generator().manual_seed(0))
     tile = tile_of(z, raw={0: z.clone(), 1: z.clone()})  # d_n = 0
-    h = Evolution(2, (0, 1), k=20).vocabulary_scores(tile)
+    h = evolved(Evolution(2, (0, 1), k=20), tile)
     for row in range(2):
         logits = z[row].double().numpy()
         at = peer_reference.Position([logits] * 3, [logits] * 2, 0)

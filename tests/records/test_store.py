@@ -25,7 +25,6 @@ from lastword.errors import RecordError, RunLockedError
 from lastword.files import writing
 from lastword.lab.evaluation import ahead, runner
 from lastword.lab.evaluation.work import Extent
-from lastword.records.cells import cells
 from lastword.records.frame import load_records
 from lastword.records.info import find_cells, folder_name, plan_of, read_run, read_runs
 from lastword.records.merge import merge
@@ -106,10 +105,6 @@ def test_runs_of_one_cell_are_told_apart_by_their_folder(tmp_path):
     records = lastword.load_records(tmp_path)
     assert records.groupby("run").size().to_dict() == {"chat": 5, "own": 8}
     assert set(lastword.load_records(own)["run"]) == {""}
-    with pytest.raises(RecordError, match=r"made is in several runs \('chat', 'own'"):
-        cells(records)
-    (cell,) = cells(records[records["run"] == "own"])
-    assert len(cell.records) == 8
     with pytest.raises(RecordError, match="are both second on jsonl:made; load one of them"):
         read_cells(tmp_path)
 

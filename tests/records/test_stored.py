@@ -9,16 +9,15 @@ import pytest
 import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from synthetic import synthetic_cell, synthetic_grid, write_cells
+from synthetic import cells, synthetic_cell, synthetic_grid, write_cells
 
 from lastword.errors import InputError
 from lastword.lab.report.ablation import necessity
 from lastword.lab.report.dependence import dependence
 from lastword.lab.report.figures import hardest, representative
 from lastword.probes.controls import controls
-from lastword.records import cells as parted
 from lastword.records import metrics, ragged, stored
-from lastword.records.cells import COUNT_COLUMNS, cells, summarise
+from lastword.records.cells import COUNT_COLUMNS, summarise
 from lastword.records.columns import to_table
 from lastword.records.frame import load_records, to_columns
 from lastword.records.info import find_cells
@@ -104,8 +103,7 @@ def runs(tmp_path_factory):
 @pytest.fixture
 def both(runs, monkeypatch):
     """The cells of a folder as they lie on disk, and as `load_records` gives them."""
-    for module in (stored, parted):
-        monkeypatch.setattr(module, "SLICE", 10)  # many slices
+    monkeypatch.setattr(stored, "SLICE", 10)  # many slices
     return list(zip(read_cells(runs), cells(load_records(runs)), strict=True))
 
 

@@ -24,6 +24,7 @@ Probabilities = Float[np.ndarray, " options"]
 
 MODEL = "model"  # the method of the model's unchanged answers
 ERROR = "error"  # the column with the error of a row
+_ORIGIN = ("method", "corrected", "calibrated", "deferred")  # fields of every answer's JSON form
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,14 +71,16 @@ class _Answered:
     decision: Answer | Probed
 
     @property
+    def probability(self) -> float:
+        """The probability of the most probable option."""
+        return float(self.probabilities.max())
+
+    @property
     def method(self) -> str:
         """The correction or probe that answered; `model` if the model's answer is unchanged."""
-        decision = self.decision
-        return (
-            decision.method
-            if isinstance(decision, Probed)
-            else answered_by(decision.method, decision.operator)
-        )
+        if isinstance(self.decision, Probed):
+            return self.decision.method
+        return answered_by(self.decision.method, self.decision.operator)
 
     @property
     def corrected(self) -> bool:
@@ -90,11 +93,12 @@ class _Answered:
         return self.decision.deferred
 
     def _origin(self) -> dict[str, Any]:
-        flags = {"calibrated": self.calibrated, "deferred": self.deferred}
-        probed = self.decision if isinstance(self.decision, Probed) else None
-        pairs = {} if probed is None else {"likeness": probed.likeness, "by": probed.by}
-        more = {name: value for name, value in pairs.items() if value is not None}
-        return {"method": self.method, "corrected": self.corrected} | flags | more
+        """Return the part of the JSON form that every answer ends with."""
+        origin = {name: getattr(self, name) for name in _ORIGIN}
+        if isinstance(self.decision, Probed):
+            facts = {"likeness": self.decision.likeness, "by": self.decision.by}
+            origin |= {name: value for name, value in facts.items() if value is not None}
+        return origin
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -110,21 +114,14 @@ class ChoiceAnswer(_Answered):
     choice: Value | None
     values: tuple[Value, ...]
 
-    @property
-    def probability(self) -> float:
-        """The probability of the most probable option."""
-        return float(self.probabilities.max())
-
     def to_dict(self) -> dict[str, Any]:
         """JSON form."""
-        pairs = zip(self.values, self.probabilities.tolist(), strict=True)
-        each = [{"value": value, "probability": p} for value, p in pairs]
-        entries = {"probability": self.probability, "confidence": self.confidence}
         return {
             "type": "choice",
             "choice": self.choice,
-            **entries,
-            "probabilities": each,
+            "probability": self.probability,
+            "confidence": self.confidence,
+            "probabilities": _by_value(self),
         } | self._origin()
 
 
@@ -156,18 +153,13 @@ class ScoreAnswer(_Answered):
     @property
     def score(self) -> float:
         """The expected level, sum_i i p_i, from 0 to the number of levels minus 1."""
-        most = len(self.probabilities) - 1
-        return min(float(np.arange(most + 1) @ self.probabilities), float(most))
+        top_level = len(self.probabilities) - 1
+        return min(float(np.arange(top_level + 1) @ self.probabilities), float(top_level))
 
     @property
     def level(self) -> int:
         """The most probable level; the lowest on ties."""
         return int(self.probabilities.argmax())
-
-    @property
-    def probability(self) -> float:
-        """The probability of the most probable level."""
-        return float(self.probabilities.max())
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form."""
@@ -236,18 +228,18 @@ class MultiAnswer:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form."""
-        pairs = zip(self.values, self.probabilities.tolist(), strict=True)
         return {
             "type": "multi",
             "choices": list(self.choices),
             "probability": self.probability,
             "confidence": self.confidence,
-            "probabilities": [{"value": value, "probability": p} for value, p in pairs],
-            "method": self.method,
-            "corrected": self.corrected,
-            "calibrated": self.calibrated,
-            "deferred": self.deferred,
-        }
+            "probabilities": _by_value(self),
+        } | {name: getattr(self, name) for name in _ORIGIN}
+
+
+def _by_value(answer: ChoiceAnswer | MultiAnswer) -> list[dict[str, Any]]:
+    pairs = zip(answer.values, answer.probabilities.tolist(), strict=True)
+    return [{"value": value, "probability": p} for value, p in pairs]
 
 
 QuestionAnswer = SingleAnswer | MultiAnswer
@@ -374,8 +366,8 @@ def to_frame(answers: Iterable[Mapping[str, QuestionAnswer]]) -> "pd.DataFrame":
 
 def columns_of(names: Iterable[str]) -> list[str]:
     """Return the column names for the answers to these questions."""
-    more = ("", ".probability", ".confidence", ".deferred")
-    return [name + suffix for name in names for suffix in more]
+    suffixes = ("", ".probability", ".confidence", ".deferred")
+    return [name + suffix for name in names for suffix in suffixes]
 
 
 def row_of(answers: Mapping[str, QuestionAnswer]) -> dict[str, Any]:

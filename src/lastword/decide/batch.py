@@ -48,18 +48,15 @@ class ReadPlan:
 
     Attributes:
         depths: Depths whose states are stored: all that a later step may need.
-        main: The step to read after the prompt with the input.
-        blind: The step to read after the blind prompt; None drops that prompt.
-        content_free: True to read depth L after the content-free prompts; False drops them.
+        step: The step that is read for every item. Prompts without the input from which it reads
+            nothing are dropped.
         reuse: True if scores without the input may come from the cache of earlier items. This
             needs a plan that reads only depth L there.
         peers: Methods that score the items besides the correction, by name.
     """
 
     depths: frozenset[int]
-    main: Step
-    blind: Step | None
-    content_free: bool
+    step: Step
     reuse: bool = False
     peers: Mapping[str, Method] = field(default_factory=dict)
 
@@ -70,42 +67,45 @@ class ReadPlan:
         blind = frozenset[int]().union(*(n.blind for n in needs))
         t = any(n.t for n in needs)
         read = frozenset(scorer.depths if t else ()).union(*(n.normed for n in needs))
-        return cls(
-            depths=read.union(blind, *(n.raw for n in needs)),
-            main=Step(read, t=t, peers=any(n.token_scorer is not None for n in needs)),
-            blind=Step(blind) if blind else None,
+        step = Step(
+            read,
+            t=t,
+            peers=any(n.token_scorer is not None for n in needs),
+            blind=blind,
             content_free=any(n.content_free for n in needs),
-            peers=methods,
         )
+        return cls(read.union(blind, *(n.raw for n in needs)), step, peers=methods)
 
     @classmethod
     def of_scope(cls, scope: Scope, correction: Needs, scorer: Scorer) -> "ReadPlan":
         """Return the plan for a scope, its methods and the correction that decides."""
         base = cls.of_methods(scope.methods, scorer)
         last, every = frozenset([scorer.last]), frozenset(range(scorer.last + 1))
-        blind = last.union(*(m.needs.blind for m in scope.methods.values()))
+        blind = last | base.step.blind
         whole, whole_blind = scope.read == "all", scope.blind == "all"
-        few = scope.read == "base" and not whole_blind
-        reads_blind = scope.blind != "none" or bool(correction.blind)
+        step = replace(base.step, content_free=base.step.content_free or correction.content_free)
+        if whole:
+            step = replace(step, depths=every, t=True, readings=scope.readings)
+        if scope.blind == "none" and not correction.blind:
+            step = replace(step, blind=frozenset())
+        else:
+            step = replace(step, blind=every if whole_blind else blind, blind_t=whole_blind)
         # Under `decide` the states of all depths are stored, although the gates may need few of
         # them: running the blocks again would cost more than the memory.
-        return cls(
-            depths=base.depths.union(last if few else every, correction.blind),
-            main=replace(base.main, depths=every, t=True, readings=scope.readings)
-            if whole
-            else base.main,
-            blind=Step(every if whole_blind else blind, t=whole_blind) if reads_blind else None,
-            content_free=base.content_free or correction.content_free,
+        stored = last if scope.read == "base" and not whole_blind else every
+        return replace(
+            base,
+            depths=base.depths.union(stored, correction.blind),
+            step=step,
             reuse=not (whole or whole_blind) and blind | correction.blind == last,
-            peers=scope.methods,
         )
 
     def pared(self, encoded: EncodedItem) -> EncodedItem:
         """Return the item without the prompts that the plan does not read."""
         return replace(
             encoded,
-            blind=None if self.blind is None else encoded.blind,
-            content_free=encoded.content_free if self.content_free else (),
+            blind=encoded.blind if self.step.blind else None,
+            content_free=encoded.content_free if self.step.content_free else (),
         )
 
 
@@ -117,9 +117,9 @@ class Batch:
 
     Args:
         encoded: The items.
-        states: The states of all branches except those in `known`.
+        states: The states of all branches except those in `cached`.
         read: Function that applies the head to states (`Backend.read`).
-        known: Scores at depth L in nats from earlier items, by branch number.
+        cached: Scores at depth L in nats from earlier items, by branch number.
         readings: All readings of T; {} if the plan does not include them.
     """
 
@@ -130,7 +130,7 @@ class Batch:
         read: Callable[..., Reading],
         scorer: Scorer,
         plan: ReadPlan,
-        known: Mapping[int, float],
+        cached: Mapping[int, float],
         readings: Mapping[str, TokenScorer],
     ) -> None:
         depth = scorer.last
@@ -153,9 +153,9 @@ class Batch:
         self._by_reading = {
             name: (reading, np.full(count, np.nan)) for name, reading in readings.items()
         }
-        self._scores[list(known), depth] = list(known.values())
+        self._scores[list(cached), depth] = list(cached.values())
         self._computed = np.ones(count, dtype=bool)
-        self._computed[list(known)] = False
+        self._computed[list(cached)] = False
 
     def trajectory(self, item: int) -> Trajectory:
         """Return S and t of an item, as far as they have been read."""
@@ -209,35 +209,23 @@ class Batch:
         if step.depths or step.t or step.peers:
             self._read([self._main[i] for i in items], step)
         if step.blind:
-            self._read([span for i in items if (span := self._blind[i])], Step(step.blind))
+            spans = [span for i in items if (span := self._blind[i])]
+            self._read(spans, Step(step.blind, t=step.blind_t))
         if step.content_free:
-            self._read([span for i in items for span in self._free[i]], self._last)
-
-    def read_plan(self) -> None:
-        """Read the plan's steps for all items."""
-        blind = self._plan.blind
-        if blind is not None:
-            self._read([span for span in self._blind if span], blind)
-        if any(self._free):
-            self._read([span for spans in self._free for span in spans], self._last)
-        main = self._plan.main
-        if main.depths or main.t or main.peers:
-            self.read(range(len(self._main)), main)
+            last = Step(frozenset([self.depth]))
+            self._read([span for i in items for span in self._free[i]], last)
 
     def scores(self, item: int) -> dict[str, Scores | None]:
         """Return every method's scores of an item [candidates]; None if one does not apply."""
         peers = self._plan.peers
         return {name: m.scores(self.evidence(item, name)) for name, m in peers.items()}
 
-    @property
-    def _last(self) -> Step:
-        return Step(frozenset([self.depth]))
-
     def _read_so_far(self, span: slice) -> Trajectory:
         t = self._t[span]
         return Trajectory(self._scores[span], None if np.isnan(t).any() else t)
 
     def _read(self, spans: Sequence[slice], step: Step) -> None:
+        # `mask` selects branches; `targets` selects their tokens among all whose states are stored.
         mask = np.zeros(len(self._t), dtype=bool)
         for span in spans:
             mask[span] = True

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -17,21 +17,23 @@ from lastword.decide.item import Input, item_of, render, text_of
 from lastword.decide.options import DecideOptions
 from lastword.decide.plan import Part, Plan
 from lastword.decide.probed import PooledStates, from_depths, from_states, is_sure, state_of
-from lastword.decide.questionnaire import (
-    Questionnaire,
-    prepare,
-    singles,
-    speaks_of,
-    without_certificate,
-)
+from lastword.decide.questionnaire import Questionnaire, prepare, singles
 from lastword.decide.served import NearMissWarning, Served, probe_name
 from lastword.decide.templates import template_in_force
-from lastword.decide.tracer import OnError, Tracer, answered, grouped, not_finite
+from lastword.decide.tracer import (
+    OnError,
+    Tracer,
+    answered,
+    encode_valid,
+    grouped,
+    not_finite,
+)
 from lastword.errors import CertificateError, InputError, ItemError, NonFiniteError
 from lastword.methods import certified, correction_of, entry, resolve
 from lastword.methods.contract import Method
 from lastword.methods.correction import Correction, Scored, lacks
 from lastword.methods.trace import Trace
+from lastword.model.embedded import EMBEDDED
 from lastword.model.encoder import Encoder, installed
 from lastword.model.named import published
 from lastword.model.options import refuse_unknown
@@ -42,15 +44,13 @@ from lastword.probes.trajectory import TrajectoryProbe
 from lastword.records.decision import Decision
 from lastword.rule.theta import Theta
 from lastword.text.items import Blind, Item
-from lastword.text.passages import Passage, encode_passages
+from lastword.text.passages import Passage
 from lastword.text.prompt_template import Template
-from lastword.text.question import Choice, Multi, Question, Single
+from lastword.text.question import Choice, Multi, Question, Single, question_digest
 from lastword.text.tokens import EncodedItem
 from lastword.trust.certificate import Certificate, Subject
 
 TOGETHER = 256  # texts per call of `answer`
-_BASE = Scope("base", "base")  # the model's scores, with and without the input
-_ANSWER = Scope("base", "none")  # the model's scores, only with the input
 
 
 class Decider:
@@ -161,10 +161,8 @@ class Decider:
 
     @classmethod
     def demo(cls, name: str = "organism", **options: Any) -> "Decider":
-        """Load an embedded model, as `Tracer.demo` does."""
-        names = ("correction", "certificate", "probes", "readers", "unlike", "template")
-        rest = {key: value for key, value in options.items() if key not in names}
-        return cls(Tracer.demo(name, **rest), **{k: options[k] for k in names if k in options})
+        """Load an embedded model, as `Tracer.demo` does; `options` as in `from_pretrained`."""
+        return cls.from_pretrained(EMBEDDED + name, **options)
 
     @property
     def subject(self) -> Subject:
@@ -185,9 +183,11 @@ class Decider:
 
     def describe(self) -> dict[str, Any]:
         """Return the record of the model, its correction and certificate, as plain JSON values."""
-        named = {} if self.correction.name == "trace" else {"correction": self.correction.name}
-        promise = None if self.certificate is None else self.certificate.describe()
-        return self.tracer.describe() | {"certificate": promise} | named
+        certificate = None if self.certificate is None else self.certificate.describe()
+        description = self.tracer.describe() | {"certificate": certificate}
+        if self.correction.name != "trace":
+            description["correction"] = self.correction.name
+        return description
 
     def __repr__(self) -> str:
         """Return one line: the model, the certificate, the correction and the probes."""
@@ -419,8 +419,15 @@ class Decider:
         Raises:
             InputError: A probe was fitted with another prompt template.
         """
-        probes = self._probes_of(ready)
-        texts = [v if isinstance(v, str) else _text_or_error(v) for v, _ in inputs]
+        probes = {name: self.probe_of(question) for name, question in ready.questions.items()}
+        for probe in filter(None, probes.values()):
+            probe.check_template(ready.template_name)
+        texts: list[str | InputError] = []
+        for value, _ in inputs:
+            try:
+                texts.append(text_of(value))
+            except InputError as error:
+                texts.append(error)
         named: list[tuple[str, str | None]] = [
             (text, name)
             for text, (_, name) in zip(texts, inputs, strict=True)
@@ -442,14 +449,6 @@ class Decider:
             plans.append(bad or Plan(text, ready.questions, parts, trajectory=read == "all"))
         return plans
 
-    def _probes_of(self, ready: Questionnaire) -> dict[str, Probe]:
-        probes = {}
-        for name, question in ready.questions.items():
-            if (probe := self.probe_of(question)) is not None:
-                probe.check_template(ready.template_name)
-                probes[name] = probe
-        return probes
-
     def probe_of(self, question: Question) -> Probe | None:
         """Return the probe that answers a question; None if the model does."""
         if isinstance(question, Multi):
@@ -467,53 +466,58 @@ class Decider:
         blind: Literal["none", "all"],
     ) -> list[Part | ItemError]:
         """Return one question's part of the plan, for each text."""
-        # `relatives` is (blind, content-free): the prompts without the input to render as well.
-        part = Part(name, question, probe)
-        target: Question = question
-        needs = self.correction.needs
-        relatives = bool(needs.blind) or blind == "all", needs.content_free
-        fit = None if probe is None else probe.fit
-        if probe is None:
-            plain = self.method == "base"
-            how: Read = "all" if read == "all" else "base" if plain else "decide"
-            part = replace(part, scope=self.scope(how, blind))
-        elif isinstance(fit, TrajectoryProbe):
-            methods = resolve(["contextual"], self.tracer.facts)
-            part, relatives = replace(part, scope=Scope("all", "all", methods)), (True, True)
-        elif isinstance(fit, StackedProbe):
-            part, relatives, target = replace(part, scope=_BASE), (True, False), probe.question
-        elif probe.threshold is not None:
-            part, relatives, target = replace(part, scope=_ANSWER), (False, False), probe.question
+        scope, target, with_blind, with_free = self._reading(question, probe, read, blind)
+        part = Part(name, question, probe, scope=scope)
         parts: list[Part | ItemError] = [part] * len(texts)
-        if part.scope is not None:
+        if scope is not None:
             items: list[Item | ItemError] = []
             for text, id in texts:
                 if probe is None:
                     id = name if id is None else f"{id}: {name}"
                 try:
-                    blind_too, free_too = relatives
-                    item = item_of(
-                        text, target, ready.template, id=id, blind=blind_too, content_free=free_too
-                    )
-                    items.append(item)
+                    prompts = {"blind": with_blind, "content_free": with_free}
+                    items.append(item_of(text, target, ready.template, id=id, **prompts))
                 except ItemError as error:
                     items.append(error)
-            valid = [item for item in items if isinstance(item, Item)]
-            encoded = iter(self.encode(valid) if probe is None else self.tracer.encode(valid))
-            results = [next(encoded) if isinstance(one, Item) else one for one in items]
-            parts = [r if isinstance(r, ItemError) else replace(part, item=r) for r in results]
+            encode = self.encode if probe is None else self.tracer.encode
+            parts = [_with(part, "item", result) for result in encode_valid(items, encode)]
         if probe is None or probe.state is None:
             return parts
         if (pooling := probe.state.pooling) != OWN:
             passages = read_passages(self.tracer, texts, probe.question, ready.template, pooling)
-            parts = [_with_passage(*pair) for pair in zip(parts, passages, strict=True)]
+            parts = [_with(p, "passage", q) for p, q in zip(parts, passages, strict=True)]
         if probe.reader is not None:
             sentences = self.readers[probe.reader.model].encode([text for text, _ in texts])
-            parts = [
-                p if isinstance(p, ItemError) else replace(p, sentence=s)
-                for p, s in zip(parts, sentences, strict=True)
-            ]
+            parts = [_with(p, "sentence", s) for p, s in zip(parts, sentences, strict=True)]
         return parts
+
+    def _reading(
+        self,
+        question: Single,
+        probe: Probe | None,
+        read: Literal["decide", "all"],
+        blind: Literal["none", "all"],
+    ) -> tuple[Scope | None, Question, bool, bool]:
+        """Return how the model reads a question.
+
+        Returns:
+            The scope, or None if the model's scores are not needed; the question that is asked;
+            and True for each kind of prompt without the input that is read too: the blind one, and
+            the content-free ones.
+        """
+        if probe is None:
+            needs = self.correction.needs
+            decide: Read = "base" if self.method == "base" else "decide"
+            scope = self.scope("all" if read == "all" else decide, blind)
+            return scope, question, bool(needs.blind) or blind == "all", needs.content_free
+        # Probes need the model's scores for their features, or where they are not certain enough.
+        if isinstance(probe.fit, TrajectoryProbe):
+            methods = resolve(["contextual"], self.tracer.facts)
+            return Scope("all", "all", methods), question, True, True
+        if isinstance(probe.fit, StackedProbe):
+            return Scope("base", "base"), probe.question, True, False
+        answers = None if probe.threshold is None else Scope("base", "none")
+        return answers, probe.question, False, False
 
     def answer(self, plans: Sequence[Plan], on_error: OnError = "raise") -> list[Any]:
         """Answer the questions of many plans in one pass.
@@ -604,9 +608,11 @@ class Decider:
             return decision
         decision = decision.as_base() if self.method == "base" else decision
         certified = () if self.certificate is None else self.certificate.questions
-        if speaks_of(part.question, certified):
+        if not certified or question_digest(part.question) in certified:
             return answer_of(part.question, decision, self.temperature)
-        return answer_of(part.question, without_certificate(decision))
+        if decision.corrected:
+            decision = decision.withhold("the certificate is for another question")
+        return answer_of(part.question, replace(decision, deferred=False))
 
 
 def subject_of(source: Tracer | Encoder) -> Subject:
@@ -672,15 +678,8 @@ def read_passages(
 
     Texts come with their names. An error gives the name, or the place if that is None.
     """
-    read = encode_passages(
-        [render(text, question, template) for text, _ in texts],
-        [text for text, _ in texts] if pooling == "mean" else None,
-        tracer.tokenizer,
-        context=tracer.profile.context,
-        overflow=tracer.overflow,
-        chat=tracer.chat,
-        vocabulary=tracer.profile.vocabulary,
-    )
+    prompts = [render(text, question, template) for text, _ in texts]
+    read = tracer.passages(prompts, [text for text, _ in texts] if pooling == "mean" else None)
     return [
         ItemError(passage.reason, str(place) if name is None else name)
         if isinstance(passage, ItemError)
@@ -703,14 +702,15 @@ def read_states(
         NonFiniteError: States are not finite.
     """
     # All poolings of one text stand next to each other, so that they share one forward pass.
-    named: list[tuple[str, str | None]] = [(text, None) for text in texts]
-    each = [read_passages(tracer, named, question, template, pooling) for pooling in poolings]
-    together = [passage for passages in zip(*each, strict=True) for passage in passages]
-    sound = [passage for passage in together if isinstance(passage, Passage)]
-    if len(sound) < len(together):
-        raise next(passage for passage in together if isinstance(passage, ItemError))
+    entries: list[tuple[str, str | None]] = [(text, None) for text in texts]
+    each = [read_passages(tracer, entries, question, template, pooling) for pooling in poolings]
+    passages = list[Passage]()
+    for passage in chain.from_iterable(zip(*each, strict=True)):
+        if isinstance(passage, ItemError):
+            raise passage
+        passages.append(passage)
     depths = range(tracer.profile.depth + 1)
-    states = tracer.pooled(sound, depths)
+    states = tracer.pooled(passages, depths)
     if (fault := not_finite(states, depths)) is not None:
         raise fault
     shape = (len(texts), len(poolings), *states.shape[1:])
@@ -746,17 +746,13 @@ def _read_probes(probes: Sequence[Probe | str | Path]) -> list[tuple[str, Probe]
     return [(name, probe) for name, _, probe in by_digest.values()]
 
 
-def _text_or_error(value: Input) -> str | InputError:
-    try:
-        return text_of(value)
-    except InputError as error:
-        return error
-
-
-def _with_passage(part: Part | ItemError, passage: Passage | ItemError) -> Part | ItemError:
-    if isinstance(part, ItemError) or isinstance(passage, ItemError):
-        return passage if isinstance(passage, ItemError) else part
-    return replace(part, passage=passage)
+def _with(
+    part: Part | ItemError, field: str, value: EncodedItem | Passage | ItemError
+) -> Part | ItemError:
+    """Return the part with a field set; an error of the value takes the part's place."""
+    if isinstance(part, ItemError) or isinstance(value, ItemError):
+        return value if isinstance(value, ItemError) else part
+    return replace(part, **{field: value})  # type: ignore[arg-type]
 
 
 def _joined(plan: Plan, named: Mapping[str, SingleAnswer]) -> Answers:

@@ -95,8 +95,8 @@ class DecisionPrompt:
             tokens = label_token_ids(self.tokenizer, tuple(parsed.labels))
         except Exception as error:  # the template is a program and may raise anything
             raise InputError(f"its template refuses the question: {_line(error)}") from error
-        mark, *more = inputs["marks"].tolist()
-        if more:
+        mark, *others = inputs["marks"].tolist()
+        if others:
             raise InputError("its template has several marks, for a head that lastword cannot read")
         if isinstance(question, Predicate):
             places = {option: token for option, token in zip(parsed.options, tokens, strict=True)}

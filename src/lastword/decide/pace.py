@@ -29,8 +29,8 @@ class Pace:
     def items(self, tokens: Sequence[int]) -> int:
         """Return how many of the first items make up one part, by their tokens; at least 1."""
         rate = self.seconds_per_token
-        most = FIRST_TOKENS if rate is None else PART_SECONDS / rate
-        return max(1, int(np.searchsorted(np.cumsum(tokens), most, side="right")))
+        limit = FIRST_TOKENS if rate is None else PART_SECONDS / rate
+        return max(1, int(np.searchsorted(np.cumsum(tokens), limit, side="right")))
 
     @contextmanager
     def learning(self, tokens: int) -> Iterator[None]:

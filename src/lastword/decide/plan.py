@@ -61,6 +61,6 @@ class Plan:
 
         Probes stay together because they share one forward pass over the text.
         """
-        for probed, parts in groupby(self.parts, key=lambda part: part.probe is not None):
-            for some in [tuple(parts)] if probed else [(part,) for part in parts]:
-                yield replace(self, questions={p.name: p.question for p in some}, parts=some)
+        for probed, group in groupby(self.parts, key=lambda part: part.probe is not None):
+            for parts in [tuple(group)] if probed else [(part,) for part in group]:
+                yield replace(self, questions={p.name: p.question for p in parts}, parts=parts)

@@ -99,15 +99,15 @@ def from_states(
         table = of_options(values, state.classes, options)
     likeness = state.likeness_p(rows).tolist()
     for i, (p, corrected), scores, like in zip(finite, shares, table, likeness, strict=True):
-        how = Probed(probe.name, like, like < unlike, corrected)
+        probed = Probed(probe.name, like, like < unlike, corrected)
         if probe.threshold is not None:
             of_model = None if i not in decisions else sound(decisions[i])
-            p, how = _held(probe.threshold, scores, of_model, p, how)
+            p, probed = _by_threshold(probe.threshold, scores, of_model, p, probed)
         if every_depth[i]:
             by_depth = state.by_depth(states[i].rows[: state.depth + 1])
             if by_depth is not None:
-                how = replace(how, candidates=state.classes, trajectory=by_depth.T)
-        answers[i] = _probe_answer(parts[i], p, how)
+                probed = replace(probed, candidates=state.classes, trajectory=by_depth.T)
+        answers[i] = _probe_answer(parts[i], p, probed)
     return answers
 
 
@@ -129,37 +129,37 @@ def from_depths(
             answers[i] = decision
             continue
         p, corrected = _trajectory(fit, decision, item.prompt.candidate_tokens)
-        how = Probed(probe.name, None, corrected=corrected)
+        probed = Probed(probe.name, None, corrected=corrected)
         if every_depth[i]:
-            how = replace(how, candidates=decision.candidates, trajectory=decision.trajectory)
-        answers[i] = _probe_answer(parts[i], p, how)
+            probed = replace(probed, candidates=decision.candidates, trajectory=decision.trajectory)
+        answers[i] = _probe_answer(parts[i], p, probed)
     return answers
 
 
-def _probe_answer(part: Part, p: Mapping[str, float], how: Probed) -> SingleAnswer:
-    return answer_from(part.question, by_option(part.question, p), how, calibrated=True)
+def _probe_answer(part: Part, p: Mapping[str, float], probed: Probed) -> SingleAnswer:
+    return answer_from(part.question, by_option(part.question, p), probed, calibrated=True)
 
 
-def _held(
+def _by_threshold(
     threshold: float,
     scores: Float[np.ndarray, " options"],
     decision: Decision | None,
     p: dict[str, float],
-    how: Probed,
+    probed: Probed,
 ) -> tuple[dict[str, float], Probed]:
     """Return the probe's answer, or the model's if the probe's lead is below the threshold.
 
     `scores` are on the ridge's scale. `decision` is None if the probe was certain without it.
     """
     if decision is None:
-        return p, replace(how, by="probe")
+        return p, replace(probed, by="probe")
     base, best = decision.base_index, int(scores.argmax())
-    how = replace(how, model=decision.candidates[base])
+    probed = replace(probed, model=decision.candidates[base])
     if best == base or answers_by_itself(scores[None], np.array([base]), threshold)[0]:
-        return p, replace(how, by="probe", corrected=best != base)
+        return p, replace(probed, by="probe", corrected=best != base)
     shares = softmax(decision.base_scores).tolist()
     by_text = dict(zip(decision.candidates, shares, strict=True))
-    return by_text, replace(how, by="model", corrected=False)
+    return by_text, replace(probed, by="model", corrected=False)
 
 
 def _stacked(

@@ -1,16 +1,15 @@
 """Questionnaire: a fixed set of questions, prepared once for any number of texts."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from lastword.decide.item import candidates_of, render
 from lastword.decide.served import NearMiss
 from lastword.decide.templates import CHAT, DEFAULT, TEMPLATES, template_of
 from lastword.errors import InputError
-from lastword.records.decision import Decision
 from lastword.text.items import Item
 from lastword.text.prompt_template import Template, template_name
-from lastword.text.question import Multi, Question, Single, question_digest
+from lastword.text.question import Multi, Question, Single
 
 
 @dataclass(frozen=True)
@@ -44,20 +43,8 @@ def singles(questions: Mapping[str, Question]) -> dict[str, Single]:
     return parts
 
 
-def speaks_of(question: Question, certified: Sequence[str]) -> bool:
-    """Return True if a certificate for these questions covers a question; () covers any."""
-    return not certified or question_digest(question) in certified
-
-
-def without_certificate(decision: Decision) -> Decision:
-    """Return the model's answer, for a question that the certificate does not cover."""
-    if decision.corrected:
-        decision = decision.withhold("the certificate is for another question")
-    return replace(decision, deferred=False)
-
-
 def prepare(
-    questions: "Mapping[str, Question] | Questionnaire",
+    questions: Mapping[str, Question] | Questionnaire,
     template: str | None = None,
     *,
     chat: bool = False,

@@ -49,15 +49,19 @@ def record_group(
         batch: The encoded items, or their errors.
         scope: How much is read.
     """
-    good = {p: e for p, e in batch.items() if not isinstance(e, ItemError)}
+    encoded = {p: e for p, e in batch.items() if not isinstance(e, ItemError)}
     # An item's seconds are its share of the batch's time, by tokens: it never runs alone.
     start = time.perf_counter()
-    decisions = decider.decide_group(list(good.values()), scope) if good else []
-    share = (time.perf_counter() - start) / max(sum(e.tokens for e in good.values()), 1)
-    answers = batch | dict(zip(good, decisions, strict=True))
+    decisions = decider.decide_group(list(encoded.values()), scope) if encoded else []
+    share = (time.perf_counter() - start) / max(sum(e.tokens for e in encoded.values()), 1)
+    answers = batch | dict(zip(encoded, decisions, strict=True))
     return {
         p: record(
-            where[p], good[p], answer, share * good[p].tokens, disagree(decider.tracer, answer)
+            where[p],
+            encoded[p],
+            answer,
+            share * encoded[p].tokens,
+            disagree(decider.tracer, answer),
         )
         if isinstance(answer, Decision)
         else failure(where[p], items[p], str(answer))
@@ -70,8 +74,8 @@ def disagree(tracer: "Tracer", decision: Decision) -> bool | None:
     if not decision.t_readings:
         return None
     invariants = (tracer.invariant, *tracer.invariant_readings.values())
-    chosen = answers_by_reading(decision.trajectory, decision.t_readings, invariants, tracer.theta)
-    return len(set(chosen.values())) > 1
+    answers = answers_by_reading(decision.trajectory, decision.t_readings, invariants, tracer.theta)
+    return len(set(answers.values())) > 1
 
 
 def paced(batch: "Batch", compute: "Callable[[Batch], Sequence[Row]]", pace: Pace) -> Sequence[Row]:

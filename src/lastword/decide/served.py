@@ -92,16 +92,16 @@ class Served:
         if (served := self.questions.get(name)) is None:
             names = ", ".join(self.questions) or "none"
             raise InputError(f"no question {name!r:.80} is served here; known: {names:.200}")
-        wanted = options or served.options
+        requested = options or served.options
         text = instructions if instructions.strip() else served.instructions
         differences = self._differences(
-            served, kind, text, served.options if name in self._free else wanted
+            served, kind, text, served.options if name in self._free else requested
         )
         if differences:
             details = "; ".join(differences.values())
             raise InputError(f"the request contradicts the served question {name!r}: {details}")
         return (
-            replace(served, choices=wanted)
+            replace(served, choices=requested)
             if name in self._free and isinstance(served, Choice)
             else served
         )
@@ -110,6 +110,7 @@ class Served:
         """Return the nearest miss of a question; None if it is served, or similar to none."""
         if not self.questions or question_digest(question) in self._digests:
             return None
+        # A difference is looked for in normalised texts, and told in the texts as they are.
         form, misses = self._form(question), list[NearMiss]()
         for name, served in self.questions.items():
             if self._is_near(form, question, name):
@@ -149,10 +150,10 @@ class Served:
         mine = {form(option.text): option for option in served.options}
         other = {form(option.text): option for option in options}
         missing = [option.text for text, option in mine.items() if text not in other]
-        more = [option.text for text, option in other.items() if text not in mine]
-        if missing or more:
+        extra = [option.text for text, option in other.items() if text not in mine]
+        if missing or extra:
             parts = [f"it has {_names(missing)}"] if missing else []
-            parts += [f"it does not have {_names(more)}"] if more else []
+            parts += [f"it does not have {_names(extra)}"] if extra else []
             differences["options"] = ", and ".join(parts)
         elif isinstance(served, Score) and [*mine] != [*other]:
             differences["order"] = (
@@ -204,5 +205,5 @@ def _short(text: str) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-    return ", ".join(map(_short, names[:4])) + more
+    rest = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return ", ".join(map(_short, names[:4])) + rest

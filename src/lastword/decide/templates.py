@@ -48,8 +48,8 @@ DEFAULT, CHAT = "decide/plain", "decide/chat"
 
 def template_in_force(names: Collection[str]) -> str | None:
     """Return the built-in template that a certificate names, or None."""
-    ours = {template_name(template.to_dict()): name for name, template in TEMPLATES.items()}
-    return next((ours[name] for name in names if name in ours), None)
+    builtin = {template_name(template.to_dict()): name for name, template in TEMPLATES.items()}
+    return next((builtin[name] for name in names if name in builtin), None)
 
 
 def template_of(name: str) -> Template:

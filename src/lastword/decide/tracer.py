@@ -33,11 +33,11 @@ from lastword.rule.theta import Theta
 from lastword.text.branch import Branch
 from lastword.text.forest import plan
 from lastword.text.items import Blind, Item, as_item, rows_of
+from lastword.text.passages import Passage, encode_passages
 from lastword.text.tokens import EncodedItem, Tokenizer, describe_chat, encode, require_settled
 
 if TYPE_CHECKING:
     from lastword.model.blind import BlindScores
-    from lastword.text.passages import Passage
 
 OnError = Literal["raise", "return"]
 T = TypeVar("T")
@@ -101,7 +101,7 @@ class Tracer:
         Raises:
             ElsewhereError: I(M) is not given, and the model is in another process.
         """
-        tracer = cls.__new__(cls)
+        tracer = cls.__new__(cls)  # the constructor is for a model in memory
         tracer._hold(backend, tokenizer, options, invariant)
         return tracer
 
@@ -116,11 +116,8 @@ class Tracer:
         self.backend, self.tokenizer, self.options = backend, tokenizer, options
         require_settled(tokenizer, options.chat)
         self.theta = options.theta or Theta()
-        self.overflow, self.chat, self.head_dtype = (
-            options.overflow,
-            options.chat,
-            options.head_dtype,
-        )
+        self.overflow, self.chat = options.overflow, options.chat
+        self.head_dtype = options.head_dtype
         self.source, self.checked = backend.source, backend.checked
         self.factors, self.invariant = _invariant_of(backend, invariant, self.theta)
         self.scorer = Scorer(self.theta, profile.depth, profile.vocabulary)
@@ -227,8 +224,8 @@ class Tracer:
             NonFiniteError: Logits are not finite.
         """
         fields = {"prompt": prompt, "candidates": candidates, "separator": separator}
-        more = {"blind_prompt": blind_prompt, "content_free": list(content_free)}
-        item = Item.from_dict(fields | more)
+        blind_fields = {"blind_prompt": blind_prompt, "content_free": list(content_free)}
+        item = Item.from_dict(fields | blind_fields)
         decision: Decision = next(self.correct_many([item], read=read))
         return decision
 
@@ -239,7 +236,6 @@ class Tracer:
         methods: Mapping[str, Method] | None = None,
         *,
         blind: Blind = "base",
-        correction: Correction | None = None,
         ahead: int = 1024,
         on_error: OnError = "raise",
     ) -> Iterator[Any]:
@@ -254,7 +250,6 @@ class Tracer:
             read: As in `Scope`.
             methods: As in `Scope`.
             blind: As in `Scope`.
-            correction: As in `Scope`.
             ahead: Number of items of a generator that are read, checked and planned together.
             on_error: `return` yields an item's error in its place; `raise` raises the first one.
 
@@ -264,7 +259,7 @@ class Tracer:
                 it is answered.
             NonFiniteError: Logits are not finite.
         """
-        scope = Scope(read, blind, methods or {}, correction)
+        scope = Scope(read, blind, methods or {})
         return answered(
             items, self.encode, partial(self.correct_encoded, scope=scope), ahead, on_error
         )
@@ -277,7 +272,7 @@ class Tracer:
         """Yield decisions in the order of the encoded items; batches are computed as needed."""
         return grouped(encoded, self.plan, partial(self.decide_group, scope=scope))
 
-    def pooled(self, passages: "Sequence[Passage]", depths: Sequence[int]) -> Pooled:
+    def pooled(self, passages: Sequence[Passage], depths: Sequence[int]) -> Pooled:
         """Return the mean state of each passage at some depths, in float32.
 
         The forward pass stops at the deepest of these depths, without the head. States may be NaN
@@ -286,10 +281,30 @@ class Tracer:
         branches = [Branch((*p.tokens, p.tokens[0]), p.start + 1) for p in passages]
         out = np.empty((len(branches), len(depths), self.profile.width), dtype=np.float32)
         for group in plan([[[branch]] for branch in branches], self.batch_tokens):
-            some = [branches[i] for i in group]
-            compute = partial(self.backend.pooled, some, depths, self.batch_tokens)
+            group_branches = [branches[i] for i in group]
+            compute = partial(self.backend.pooled, group_branches, depths, self.batch_tokens)
             out[group] = self.backend.transact(compute)
         return out
+
+    def passages(
+        self, prompts: Sequence[str], inputs: Sequence[str] | None
+    ) -> list[Passage | ItemError]:
+        """Return the tokens of each prompt to pool states of, or its error.
+
+        Args:
+            prompts: The prompts.
+            inputs: The text of each prompt over which states are averaged; None for the state of
+                the last token.
+        """
+        return encode_passages(
+            prompts,
+            inputs,
+            self.tokenizer,
+            context=self.profile.context,
+            overflow=self.overflow,
+            chat=self.chat,
+            vocabulary=self.profile.vocabulary,
+        )
 
     def encode(self, items: Sequence[Item], first: int = 0) -> list[EncodedItem | ItemError]:
         """Return each item as token ids, or its error.
@@ -355,7 +370,6 @@ class Tracer:
             scope = replace(scope, readings=False)
         plan = ReadPlan.of_scope(scope, correction.needs, self.scorer)
         batch = self._batch(encoded, plan)
-        batch.read_plan()
 
         def ask(item: int) -> Step | Ruling | NonFiniteError:
             return batch.fault(item) or self._next(batch.evidence(item), scope.read, correction)
@@ -375,7 +389,6 @@ class Tracer:
         self, encoded: Sequence[EncodedItem], methods: Mapping[str, Method]
     ) -> list[dict[str, Scores | None]]:
         batch = self._batch(encoded, ReadPlan.of_methods(methods, self.scorer))
-        batch.read_plan()
         for place in range(len(encoded)):
             if (fault := batch.fault(place)) is not None:
                 raise fault
@@ -415,17 +428,19 @@ class Tracer:
         return Facts(profile.depth, profile.vocabulary, self.invariant, self.theta)
 
     def _batch(self, encoded: Sequence[EncodedItem], plan: ReadPlan) -> Batch:
-        """Compute the states of a group at the depths of a plan, without applying the head.
+        """Compute the states of a group at the depths of a plan, and read the plan's step.
 
         Branches without the input whose score is cached are not computed again.
         """
         encoded = [plan.pared(e) for e in encoded]
-        known = self._known(encoded) if plan.reuse and self._blind_budget else {}
+        cached = self._cached(encoded) if plan.reuse and self._blind_budget else {}
         every = (b for e in encoded for p in e.prompts for b in p.branches)
-        branches = [b for row, b in enumerate(every) if row not in known]
+        branches = [b for row, b in enumerate(every) if row not in cached]
         states = self.backend.states(branches, sorted(plan.depths) or [0], self.batch_tokens)
-        readers = self._readings.token_scorers() if plan.main.readings else {}
-        return Batch(encoded, states, self.backend.read, self.scorer, plan, known, readers)
+        readings = self._readings.token_scorers() if plan.step.readings else {}
+        batch = Batch(encoded, states, self.backend.read, self.scorer, plan, cached, readings)
+        batch.read(range(len(encoded)), plan.step)
+        return batch
 
     @cached_property
     def _readings(self) -> ScorerReadings:
@@ -437,18 +452,17 @@ class Tracer:
 
         return BlindScores(self._blind_budget)
 
-    def _known(self, encoded: Sequence[EncodedItem]) -> dict[int, float]:
+    def _cached(self, encoded: Sequence[EncodedItem]) -> dict[int, float]:
         """Return the cached scores at depth L of branches without the input, by place."""
-        known: dict[int, float] = {}
+        cached: dict[int, float] = {}
         row = 0
         for e in encoded:
             row += len(e.prompt.branches)  # the prompt with the input is never cached
             branches = [*chain.from_iterable(p.branches for p in e.prompts[1:])]
-            if branches:
-                scores = enumerate(self._blind_scores.find(branches), row)
-                known |= {place: score for place, score in scores if score is not None}
+            scores = enumerate(self._blind_scores.find(branches), row)
+            cached |= {place: score for place, score in scores if score is not None}
             row += len(branches)
-        return known
+        return cached
 
     def _next(self, evidence: Evidence, read: Read, correction: Correction) -> Step | Ruling:
         """Return the next step of an item in a reading mode, or the ruling."""
@@ -530,9 +544,7 @@ def answered(
     pieces = [items] if isinstance(items, Sequence) else _pieces(rows_of(items), ahead)
     for piece in pieces:
         items_or_errors = [_as_item(value, first + i, on_error) for i, value in enumerate(piece)]
-        valid = [item for item in items_or_errors if isinstance(item, Item)]
-        encoded = iter(encode(valid, first))
-        results = [next(encoded) if isinstance(one, Item) else one for one in items_or_errors]
+        results = encode_valid(items_or_errors, encode, first)
         if on_error == "raise":
             for result in results:
                 if isinstance(result, ItemError):
@@ -545,6 +557,16 @@ def answered(
                 raise outcome
             yield outcome
         first += len(piece)
+
+
+def encode_valid(
+    items: Sequence[Item | ItemError],
+    encode: Callable[[Sequence[Item], int], list[EncodedItem | ItemError]],
+    first: int = 0,
+) -> list[EncodedItem | ItemError]:
+    """Return each item as token ids; an error stays in its place."""
+    encoded = iter(encode([item for item in items if isinstance(item, Item)], first))
+    return [next(encoded) if isinstance(item, Item) else item for item in items]
 
 
 def _as_item(value: Any, place: int, on_error: OnError) -> Item | ItemError:

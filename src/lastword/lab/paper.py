@@ -76,14 +76,16 @@ def read_grid(path: Path | None, only: Sequence[str] = ()) -> list[GridModel]:
     names = [model.name for model in models]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(f"{label} has two rows for {twice[0]}; keep one")
-    wanted = {name.casefold() for name in only}
-    known = {text.casefold() for model in models for text in (model.name, model.model)}
-    if unknown := sorted(wanted - known):
+    requested = {name.casefold() for name in only}
+    model_names = {text.casefold() for model in models for text in (model.name, model.model)}
+    if unknown := sorted(requested - model_names):
         raise InputError(f"{label} has no model {unknown[0]!r}; it has {', '.join(names)}")
-    chosen = [m for m in models if not only or {m.name.casefold(), m.model.casefold()} & wanted]
-    if not chosen:
+    selection = [
+        m for m in models if not only or {m.name.casefold(), m.model.casefold()} & requested
+    ]
+    if not selection:
         raise InputError(f"{label} has no rows; give a model a line")
-    return chosen
+    return selection
 
 
 def _read_rows(path: Path) -> "list[dict[str, str]]":
@@ -95,23 +97,24 @@ def _read_rows(path: Path) -> "list[dict[str, str]]":
         raise InputError(f"cannot read {path}: {error}") from error
     unknown = [head for head in heads if head not in (*_COLUMNS, "paper")]
     if "model" not in heads or unknown:
-        came = f"column {unknown[0]!r} is unknown" if unknown else "there is no column 'model'"
-        raise InputError(f"{path}: {came}; expected {', '.join(_COLUMNS)}, and paper if need be")
+        fault = f"column {unknown[0]!r} is unknown" if unknown else "there is no column 'model'"
+        raise InputError(f"{path}: {fault}; expected {', '.join(_COLUMNS)}, and paper if need be")
     return [{name: value or "" for name, value in row.items() if name} for row in rows]
 
 
-def _model(row: "dict[str, str]", where: str) -> GridModel:
+def _model(row: "dict[str, str]", location: str) -> GridModel:
     cells = {name: row.get(name, "").strip() for name in (*_COLUMNS, "paper")}
     if not cells["model"]:
-        raise InputError(f"{where}: model is empty; give a hub name, folder or GGUF file")
+        raise InputError(f"{location}: model is empty; give a hub name, folder or GGUF file")
     kinds = {"dtype": get_args(Dtype), "engine": get_args(EngineName)}
     kinds["quantisation"] = (*get_args(Quantize), *_STORED)
     for name, values in kinds.items():
         if cells[name] and cells[name] not in values:
-            raise InputError(f"{where}: {name} is {cells[name]!r}; expected {', '.join(values)}")
+            raise InputError(f"{location}: {name} is {cells[name]!r}; expected {', '.join(values)}")
     paper = cells["paper"] or cells["model"]
     if cells["paper"] and paper_model(paper) is None:
-        raise InputError(f"{where}: the paper has no model {paper!r}; it has {_known_models()}")
+        names = ", ".join(checkpoints())
+        raise InputError(f"{location}: the paper has no model {paper!r}; it has {names}")
     stored = cells["quantisation"] in ("", *_STORED)
     return GridModel(
         name=paper_model(paper) or cells["model"].rstrip("/").rsplit("/", 1)[-1],
@@ -121,10 +124,6 @@ def _model(row: "dict[str, str]", where: str) -> GridModel:
         quantize=None if stored else cells["quantisation"],  # type: ignore[arg-type]
         engine=cells["engine"] or "local",  # type: ignore[arg-type]
     )
-
-
-def _known_models() -> str:
-    return ", ".join(checkpoints())
 
 
 @dataclass(frozen=True)
@@ -143,6 +142,7 @@ class Volume:
     def of(cls, items: "Iterable[Item]") -> "Volume":
         """Estimate the volume of items; the common prefix of prompts is counted once."""
         prompts = list(dict.fromkeys(item.prompt for item in items))
+        # As the forest computes it: a preamble that all prompts begin with is read once.
         shared = len(os.path.commonprefix(prompts)) if len(prompts) > 1 else 0
         fresh = sum(len(prompt) - shared for prompt in prompts) + shared
         answers = sum(len(text) for item in items for text in item.candidates)

@@ -69,25 +69,24 @@ class Scored:
         """Request every reading at once, then return the method's scores."""
         # A method declares its needs in advance, so one step reads everything.
         needs, trajectory, blind = self.needs, evidence.trajectory, evidence.blind
-        if lacking := lacks(needs, blind=blind is not None, free=evidence.content_free is not None):
+        free = evidence.content_free
+        if lacking := lacks(needs, blind=blind is not None, free=free is not None):
             raise ItemError(f"{self.name} reads {lacking}, and the item has none")
-        unfree = evidence.content_free
-        free = needs.content_free and unfree is not None and bool(np.isnan(unfree).any())
-        missing = frozenset(d for d in needs.depths if not trajectory.has([d]))
-        unseen = frozenset(d for d in needs.blind if blind is not None and not blind.has([d]))
-        lacks_t = needs.t and trajectory.t is None
-        if missing or unseen or lacks_t or free:
-            t_depths = self._t_depths() if lacks_t else ()
-            missing = missing.union(t_depths)
-            return Step(missing, t=lacks_t, blind=unseen, content_free=free)
+        step = Step(
+            frozenset(d for d in needs.depths if not trajectory.has([d])),
+            t=needs.t and trajectory.t is None,
+            blind=frozenset(d for d in needs.blind if blind is not None and not blind.has([d])),
+            content_free=needs.content_free and free is not None and bool(np.isnan(free).any()),
+        )
+        if step.t:  # T is computed from the logits at several depths, so these are read too
+            scorer_depths = self.facts.theta.scorer_depths(self.facts.depth)
+            step = replace(step, depths=step.depths.union(scorer_depths))
+        if step != Step(frozenset()):
+            return step
         scores = self.method.scores(evidence)
         if scores is None:
             raise ItemError(f"{self.name} does not apply to the item")
         return Ruling("scalar", np.nan, operators.OperatorScores(self.name, scores))
-
-    def _t_depths(self) -> frozenset[int]:
-        theta, depth = self.facts.theta, self.facts.depth
-        return frozenset([*theta.anchor_depths(depth), *theta.feature_depths(depth), depth])
 
 
 def require_pure(correction: Correction) -> None:

@@ -100,12 +100,6 @@ class Evolution:
         scores = evolved.at(tile.row, tile.token)
         return scores if self.raw else scores - evolved.log_z()[tile.row]
 
-    def vocabulary_scores(self, tile: Tile) -> Logits:
-        """Return h of every token."""
-        evolved = self.evolved(tile)
-        everywhere = torch.full_like(tile.logits[self.last], OUTSIDE)
-        return everywhere.scatter_(1, evolved.tokens, evolved.h)
-
     def evolved(self, tile: Tile) -> Evolved:
         """Return the evolved logits of a tile; `sled` and `sled-raw` share them."""
         key = ("sled", self.premature, self.k, self.alpha, self.steps)

@@ -222,6 +222,7 @@ def check_of(name: str) -> Check:
     plain = name.partition("@")[0]
     if plain in _checks():
         return _checks()[plain]
+    # There is nothing to compare with for parts of TRACE, baselines and the model's answer.
     unpublished = METHODS[plain].source.startswith((_OURS, _BASE, _BASELINE))
     return Check("no publication" if unpublished else "from the paper alone")
 
@@ -289,25 +290,25 @@ def correction_of(name: str, facts: Facts) -> Correction:
     return Scored(name, facts, method)
 
 
-def certified(name: str, means: Means, asked: Correction, facts: Facts) -> Correction:
+def certified(name: str, means: Means, requested: Correction, facts: Facts) -> Correction:
     """Return the correction of a certificate.
 
     Args:
         name: The certificate's method.
         means: The certificate's frozen means by label set; {} if the method has none.
-        asked: The correction that decides without a certificate.
+        requested: The correction that decides without a certificate.
         facts: Facts of the model.
 
     Raises:
-        CertificateError: `asked` is another method than the certificate's.
+        CertificateError: `requested` is another method than the certificate's.
     """
-    if asked.name not in ("trace", name):
+    if requested.name not in ("trace", name):
         raise CertificateError(
-            f"the certificate is for overrides by {name}, not for those of {asked.name}: leave the "
-            "certificate or the correction out"
+            f"the certificate is for overrides by {name}, not for those of {requested.name}: leave "
+            "the certificate or the correction out"
         )
     if not means:
-        return asked if asked.name == name else correction_of(name, facts)
+        return requested if requested.name == name else correction_of(name, facts)
     method = _make(name, facts)
     if not isinstance(method, BatchCalibrated):
         raise CertificateError(f"the certificate carries means, and {name} has none")

@@ -41,9 +41,6 @@ COUNT_COLUMNS = (
     *("truthful", "base_scores", "scores", "t_scores", "blind_scores", "blind_t_scores"),
     *("mc1_base", "mc1", "mc2_base", "mc2"),
 )
-_ESSENTIALS = (
-    "id model benchmark truthful scores base_scores operator regime mc1_base mc1 mc2_base mc2 error"
-).split()
 
 
 @dataclass(frozen=True)
@@ -93,13 +90,13 @@ class Cell:
 
     Attributes:
         records: One row per record, in the benchmark's order, with at least `COUNT_COLUMNS`.
-        source: The source of all other columns; None if `records` has them.
+        source: The source of all columns.
     """
 
     model: str
     benchmark: str
     records: "pd.DataFrame"
-    source: RecordSource | None = None
+    source: RecordSource
 
     @cached_property
     def answer_places(self) -> Places:
@@ -108,8 +105,8 @@ class Cell:
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """The `run.json` of the records; empty if they came as a frame."""
-        return {} if self.source is None else self.source.info
+        """The `run.json` of the records."""
+        return self.source.info
 
     @property
     def failed(self) -> int:
@@ -169,14 +166,11 @@ class Cell:
     @cached_property
     def characters(self) -> Lists:
         """The number of characters of each candidate of each item."""
-        # Slices come in any order. Two passes: the layout needs all lengths before any value.
-        counts = np.zeros(len(self.items), dtype=np.int64)
-        pieces = []
-        for items, frame in self.slices("candidates"):
-            pieces.append((items, lists := Lists.characters(frame["candidates"])))
-            counts[items] = lists.lengths
-        blank = Lists(np.empty(counts.sum()), np.cumsum(counts) - counts, counts)
-        return blank.filled(pieces)
+        scores = Lists.of(self.items["base_scores"])  # one per candidate
+        return scores.filled(
+            (items, Lists.characters(frame["candidates"]))
+            for items, frame in self.slices("candidates")
+        )
 
     @cached_property
     def wordings(self) -> Mapping[str, float]:
@@ -206,22 +200,13 @@ class Cell:
         # A source counts all records; the caller counts only answered items.
         item = np.full(len(self.records), -1)
         item[self.answer_places] = np.arange(len(self.answer_places))
-        source = _held(self.records, names) if self.source is None else self.source.slices(names)
-        for places, frame in source:
+        for places, frame in self.source.slices(names):
             inside = item[places] >= 0
             yield item[places[inside]], frame if inside.all() else frame[inside]
 
     def whole(self, places: Places) -> "pd.DataFrame":
         """Return all columns of some records, in this order."""
-        return self.records.iloc[places] if self.source is None else self.source.whole(places)
-
-
-def _held(records: "pd.DataFrame", names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
-    """Yield the columns of records in memory, like `RecordSource.slices`."""
-    there = records[[name for name in names if name in records.columns]]
-    for start in range(0, len(there), SLICE):
-        some = there.iloc[start : start + SLICE]
-        yield np.arange(start, start + len(some)), some
+        return self.source.whole(places)
 
 
 @dataclass(frozen=True)
@@ -277,29 +262,6 @@ class Summary:
     def delta_mc2(self) -> float:
         """Corrected minus base MC2, in [-1, 1]."""
         return self.mc2 - self.mc2_base
-
-
-def cells(records: "pd.DataFrame") -> list[Cell]:
-    """Return one cell per model and benchmark, in the order of their first records.
-
-    Raises:
-        RecordError: There are no records, a column is missing, or a cell is in several runs.
-    """
-    if not len(records):
-        raise RecordError("no records; run `lastword eval` first")
-    gaps = [name for name in _ESSENTIALS if name not in records.columns]
-    if gaps:
-        raise RecordError(f"the records lack {', '.join(gaps)}; write them with `lastword eval`")
-    parted = []
-    for (model, benchmark), group in records.groupby(["model", "benchmark"], sort=False):
-        runs = group["run"].unique() if "run" in records.columns else ()
-        if len(runs) > 1:
-            raise RecordError(
-                f"{model} on {benchmark} is in several runs ({', '.join(map(repr, runs))}); "
-                "keep one by the column `run`"
-            )
-        parted.append(Cell(str(model), str(benchmark), group.reset_index(drop=True)))
-    return parted
 
 
 def require_counted(cells: Sequence[Cell]) -> None:

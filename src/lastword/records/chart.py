@@ -82,7 +82,7 @@ class _Axis:
 
     def ticks(self) -> list[float]:
         """Return at most six round numbers on the axis."""
-        least = (self.high - self.low) / 5
-        power = 10.0 ** math.floor(math.log10(least))
-        step = next(power * digit for digit in (1, 2, 5, 10) if power * digit >= least)
+        smallest_step = (self.high - self.low) / 5
+        power = 10.0 ** math.floor(math.log10(smallest_step))
+        step = next(power * digit for digit in (1, 2, 5, 10) if power * digit >= smallest_step)
         return [n * step for n in range(math.ceil(self.low / step), int(self.high // step) + 1)]

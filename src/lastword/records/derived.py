@@ -39,8 +39,8 @@ def fitted_methods(names: Iterable[str], run: Mapping[str, Any]) -> "dict[str, M
     from lastword.methods import METHODS, resolve
     from lastword.methods.contract import Fitted
 
-    ours = [name for name in names if name.partition("@")[0] in METHODS]
-    corrections = resolve(ours, facts_of(run)) if ours else {}
+    table_names = [name for name in names if name.partition("@")[0] in METHODS]
+    corrections = resolve(table_names, facts_of(run)) if table_names else {}
     return {name: method for name, method in corrections.items() if isinstance(method, Fitted)}
 
 
@@ -68,10 +68,10 @@ def derive(cell: Cell, methods: "Mapping[str, Method]") -> "dict[str, list[Score
             raise RecordError(f"records hold no scores of {name}; write them with `compare`")
     if not methods:
         return {}
-    ready = fit(cell, methods)
+    fitted = fit(cell, methods)
     scores: dict[str, list[Scores | None]] = {n: [None] * len(cell.items) for n in methods}
     for place, one in evidence(cell, methods):
-        for name, method in ready.items():
+        for name, method in fitted.items():
             scores[name][place] = method.scores(one)
     return scores
 

@@ -8,7 +8,6 @@ from filelock import Timeout
 from lastword.errors import RecordError, RunLockedError
 from lastword.files import locking
 from lastword.files.folder import Folder, failures, reason, write_whole
-from lastword.files.locking import Lock
 
 
 @contextmanager
@@ -29,26 +28,21 @@ def write_durably(path: Folder, content: bytes) -> None:
         write_whole(path, content)
 
 
-def lock(folder: Folder) -> Lock:
-    """Acquire and return the folder's lock; the system frees it when the process ends.
+@contextmanager
+def locked(folder: Folder) -> Iterator[None]:
+    """Hold the folder's lock during the block, so that no other process writes there.
 
     Raises:
         RunLockedError: Another process holds it.
     """
     file_lock = locking.lock(folder / ".lock")
-    try:
-        file_lock.acquire(timeout=0)
-    except Timeout as error:
-        raise RunLockedError(
-            f"another process writes to {folder}; wait for it, or share the work by --shard i/n"
-        ) from error
-    return file_lock
-
-
-@contextmanager
-def locked(folder: Folder) -> Iterator[None]:
-    """Hold the folder's lock during the block, so that no other process writes there."""
-    file_lock = lock(folder)
+    with reported(folder):
+        try:
+            file_lock.acquire(timeout=0)
+        except Timeout as error:
+            raise RunLockedError(
+                f"another process writes to {folder}; wait for it, or share the work by --shard i/n"
+            ) from error
     try:
         yield
     finally:

@@ -74,8 +74,8 @@ def read_run(folder: Folder) -> RunInfo:
     except failures(ValueError) as error:
         raise RecordError(f"cannot read {path}: {error}; choose another --out") from error
     if not isinstance(info, dict) or info.get("schema") != SCHEMA:
-        came = info.get("schema") if isinstance(info, dict) else None
-        raise RecordError(f"{path} has schema {came}; this version of lastword reads {SCHEMA}")
+        schema = info.get("schema") if isinstance(info, dict) else None
+        raise RecordError(f"{path} has schema {schema}; this version of lastword reads {SCHEMA}")
     return info
 
 
@@ -117,8 +117,8 @@ def plan_lines(groups: Iterable[Sequence[int]]) -> list[str]:
 def differences(old: RunInfo, new: RunInfo) -> list[str]:
     """Return a phrase per difference of two runs; [] if their records may be in one cell."""
     was, now = (dict(_flat(json.loads(json.dumps(info)))) for info in (old, new))
-    apart = tuple(f"{name}." for name in _CIRCUMSTANCE)
-    names = [n for n in dict.fromkeys([*was, *now]) if not f"{n}.".startswith(apart)]
+    ignored = tuple(f"{name}." for name in _CIRCUMSTANCE)
+    names = [n for n in dict.fromkeys([*was, *now]) if not f"{n}.".startswith(ignored)]
     return [
         f"{n} was {_short(was.get(n))} and is {_short(now.get(n))}"
         for n in names
@@ -160,6 +160,7 @@ def require_same(cells: Sequence[Folder]) -> None:
         run = read_run(other)
         short, long = sorted([plan, run["plan"]], key=len)
         if long[: len(short)] == short:  # one run has planned further than the other
+            # The plans agree as far as both go, so they are made equal for the comparison.
             plan, run["plan"] = long, first["plan"]
         if phrases := differences(first, run):
             raise RecordError(f"{cells[0]} and {other} hold different runs: {'; '.join(phrases)}")

@@ -69,21 +69,21 @@ def _disagreement(record: Record, theta: Theta) -> list[str]:
 
 
 def _depths(picture: Portrait, operator: str) -> Block:
-    some = picture.candidates
-    S = [candidate.scores for candidate in some]
+    candidates = picture.candidates
+    S = [candidate.scores for candidate in candidates]
     if len(picture.depths) <= picture.depth or not np.isfinite(S).all():
         return {"panels": [], "marks": [], "depth_note": ""}
     rules = [Rule(float(depth)) for depth in picture.deciding_depths]
     marks = [vars(mark) for mark in (band(picture), *rules)]
-    shares = _panel([c.shares for c in some], [c.blind_shares for c in some])
-    scores = _panel(S, [c.blind_scores for c in some])
+    shares = _panel([c.shares for c in candidates], [c.blind_shares for c in candidates])
+    scores = _panel(S, [c.blind_scores for c in candidates])
     panels = [
         {"short": "Probability", "y_label": "probability among candidates", "y_range": [0, 1]}
         | shares,
         {"short": "Score", "y_label": "mean log-probability a token, nats", "y_range": None}
         | scores,
     ]
-    note = _note(operator, blind=bool(some[0].blind_shares))
+    note = _note(operator, blind=bool(candidates[0].blind_shares))
     return {"panels": panels, "marks": marks, "depth_note": note}
 
 

@@ -51,10 +51,10 @@ def part_files(cell: Folder) -> list[Folder]:
 
 def missing_places(cell: Folder) -> list[int]:
     """Return the places of a cell without a record, in the cell or in its shards."""
-    there = np.zeros(read_run(cell)["items"], dtype=bool)
+    stored = np.zeros(read_run(cell)["items"], dtype=bool)
     for path in part_files(cell):
-        there[_table(path, path, ["place"])["place"].to_numpy()] = True
-    places: list[int] = np.flatnonzero(~there).tolist()
+        stored[_table(path, path, ["place"])["place"].to_numpy()] = True
+    places: list[int] = np.flatnonzero(~stored).tolist()
     return places
 
 
@@ -132,9 +132,9 @@ def _conform(table: pa.Table, path: Folder, schema: pa.Schema = COLUMNS) -> pa.T
         if column.name not in table.column_names:
             columns.append(pa.nulls(table.num_rows, column.type))
             continue
-        if (came := table.schema.field(column.name).type) != column.type:
+        if (kind := table.schema.field(column.name).type) != column.type:
             raise RecordError(
-                f"{path}: column {column.name} is {came}, expected {column.type}; "
+                f"{path}: column {column.name} is {kind}, expected {column.type}; "
                 "read it with the version of lastword that wrote it"
             )
         columns.append(table[column.name])

@@ -106,10 +106,11 @@ class Lists:
     @property
     def places(self) -> Places:
         """The indices of the values, item by item."""
+        # 0, 1, 2, ... within each item, then shifted to where the item starts.
         before = np.cumsum(self.lengths) - self.lengths
         within = np.arange(self.lengths.sum()) - np.repeat(before, self.lengths)
-        where: Places = np.repeat(self.starts, self.lengths) + within
-        return where
+        places: Places = np.repeat(self.starts, self.lengths) + within
+        return places
 
     def filled(self, pieces: "Iterable[tuple[Places, Lists]]") -> "Lists":
         """Return the lists of all pieces in this layout; items in no piece get empty lists."""
@@ -124,9 +125,9 @@ class Lists:
 
     def of_rows(self, rows: "Sequence[np.ndarray | None]") -> "Lists":
         """Return one list per row in this layout; a row that is None gives an empty list."""
-        there = [np.empty(0) if row is None else row for row in rows]
-        lengths = np.array([len(row) for row in there], dtype=np.int64)
-        values = np.concatenate([np.empty(0), *there])
+        arrays = [np.empty(0) if row is None else row for row in rows]
+        lengths = np.array([len(row) for row in arrays], dtype=np.int64)
+        values = np.concatenate([np.empty(0), *arrays])
         return self.filled(
             [(np.arange(len(self)), Lists(values, np.cumsum(lengths) - lengths, lengths))]
         )

@@ -128,8 +128,8 @@ def _check_decided(cell: Cell, r: Readings, theta: Theta) -> None:
     """Compare the recorded answers with the rule applied to the recorded readings."""
     items, answers = cell.items, decide(r, Variant(theta))
     for some, frame in cell.slices("d_eff"):
-        again = np.isclose(column(frame, "d_eff"), r.d_eff[some], rtol=_D_EFF, equal_nan=True)
-        _require(cell, again, "d_eff is not the trajectory's", some)
+        equal = np.isclose(column(frame, "d_eff"), r.d_eff[some], rtol=_D_EFF, equal_nan=True)
+        _require(cell, equal, "d_eff is not the trajectory's", some)
     base = np.where(r.present, r.base, -np.inf)
     for what, expected, stored in (
         ("base_scores are not the last depth", r.base, "base_scores"),
@@ -146,5 +146,5 @@ def _check_decided(cell: Cell, r: Readings, theta: Theta) -> None:
     for name, u in (("mc1_base", base), ("mc1", answers.scores)):
         stored_mc1 = column(items, name)
         places = np.flatnonzero(r.counts_mc1)
-        again = mc1_rows(u[places], r.truthful[places])
-        _require(cell, np.isclose(stored_mc1[places], again), f"{name} is another", places)
+        equal = mc1_rows(u[places], r.truthful[places])
+        _require(cell, np.isclose(stored_mc1[places], equal), f"{name} is another", places)

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-# MC3 compares several truths with several falsehoods, so it belongs to the sets that MC2 counts.
-_COUNTS = {"mc1": ("mc1", None), "mc2": ("mc2", None), "mc3": ("mc2", None)}
-_METRICS = {"mc1": mc1, "mc2": mc2, "mc3": mc3}
+# Every metric with the kind of items that count for it. MC3 compares several truths with several
+# falsehoods, so it belongs to the sets that MC2 counts.
+_METRICS = {"mc1": (mc1, "mc1"), "mc2": (mc2, "mc2"), "mc3": (mc3, "mc2")}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -97,8 +97,19 @@ class Record:
 
     def to_row(self) -> Row:
         """Return the record as a row for Parquet."""
-        row = {name: _cell(value) for name, value in vars(self).items() if name in _RECORD}
-        return row | ({} if self.answer is None else _answer_row(self.answer))
+        row = {name: getattr(self, name) for name in _RECORD}
+        if (answer := self.answer) is not None:
+            row |= {name: getattr(answer, _FIELDS.get(name, name)) for name in _ANSWER}
+            gates = {name: gate.to_dict() for name, gate in answer.gates.items()}
+            withheld = answer.withheld
+            row |= {
+                "probabilities": answer.probabilities,
+                "gates": json.dumps(gates),
+                "withheld": None if withheld is None else to_json(withheld.to_dict()),
+                "methods": _pairs(answer.methods),
+                "t_readings": _pairs(answer.t_readings) or None,
+            }
+        return {name: _cell(value) for name, value in row.items()}
 
     @classmethod
     def of(cls, frame: "pd.DataFrame") -> list["Record"]:
@@ -118,9 +129,7 @@ class Record:
             if values.get("error") is None:
                 names = ("id", *_ITEM_FIELDS, "truncated")
                 same = {name: values[name] for name in names if name in values}
-                answer = _read(_ANSWER, row)
-                if "lambda" in answer:
-                    answer["mixing"] = answer.pop("lambda")
+                answer = {_FIELDS.get(name, name): v for name, v in _read(_ANSWER, row).items()}
                 operator = answer.get("operator", "base")
                 method = "trace" if operator in OPERATORS else operator
                 values["answer"] = Answer(**answer, **same, method=method)
@@ -130,36 +139,6 @@ class Record:
 
 
 _ITEM_FIELDS = ("candidates", "truthful")  # of an item, its answer and its record
-
-
-def _answer_row(answer: Answer) -> Row:
-    gates = {name: gate.to_dict() for name, gate in answer.gates.items()}
-    row = {
-        "index": answer.index,
-        "base_index": answer.base_index,
-        "tied": answer.tied,
-        "regime": answer.regime,
-        "operator": answer.operator,
-        "d_eff": answer.d_eff,
-        "invariant": answer.invariant,
-        "scores": answer.scores,
-        "probabilities": answer.probabilities,
-        "base_scores": answer.base_scores,
-        "gates": json.dumps(gates),
-        "decisive_layer": answer.decisive_layer,
-        "lambda": answer.mixing,
-        "withheld": None if answer.withheld is None else to_json(answer.withheld.to_dict()),
-        "deferred": answer.deferred,
-        "trajectory": answer.trajectory,
-        "t_scores": answer.t_scores,
-        "blind_scores": answer.blind_scores,
-        "blind_trajectory": answer.blind_trajectory,
-        "blind_t_scores": answer.blind_t_scores,
-        "content_free_scores": answer.content_free_scores,
-        "methods": _pairs(answer.methods),
-        "t_readings": _pairs(answer.t_readings) or None,
-    }
-    return {name: _cell(value) for name, value in row.items()}
 
 
 def _pairs(scores: Mapping[str, Any]) -> list[Row]:
@@ -187,7 +166,7 @@ def _read_gates(gates: str | Mapping[str, Any]) -> dict[str, Gate]:
 
 def _read_withheld(withheld: str | Mapping[str, Any]) -> Withheld:
     read = json.loads(withheld) if isinstance(withheld, str) else withheld
-    return Withheld(**{**read, "scores": np.asarray(read["scores"], dtype=float)})
+    return Withheld(**{**read, "scores": _numbers(read["scores"])})
 
 
 def _read_matrix(value: Any) -> Columns:
@@ -229,6 +208,7 @@ _ANSWER: dict[str, Callable[[Any], Any]] = {
     "methods": dict,
     "t_readings": dict,
 }
+_FIELDS = {"lambda": "mixing"}  # fields of an answer whose column has another name
 
 
 def _read(columns: Mapping[str, Callable[[Any], Any]], row: Mapping[str, Any]) -> Row:
@@ -287,8 +267,8 @@ def _identity(where: Place, item: Item) -> dict[str, Any]:
 
 def _metrics(kind: str | None, truthful: tuple[bool, ...] | None, answer: Answer) -> dict[str, Any]:
     scores: dict[str, float] = {}
-    for name, metric in _METRICS.items():
-        if truthful is not None and kind in _COUNTS[name]:
+    for name, (metric, counted_kind) in _METRICS.items():
+        if truthful is not None and kind in (None, counted_kind):
             scores[f"{name}_base"] = metric(answer.base_scores, truthful)
             scores[name] = metric(answer.scores, truthful)
     return scores

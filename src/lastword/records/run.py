@@ -9,6 +9,7 @@ to raises `RunLockedError`.
 
 import re
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,8 +18,7 @@ import pyarrow as pa
 from lastword.errors import RecordError
 from lastword.files import locking
 from lastword.files.folder import Folder
-from lastword.files.locking import Lock
-from lastword.records.disk import lock, reported, write_durably
+from lastword.records.disk import locked, reported, write_durably
 from lastword.records.info import RunInfo, agree, plan_lines, plan_of, read_run, write_run
 from lastword.records.parts import join, part_name, part_paths, read_sound, set_aside
 
@@ -67,7 +67,7 @@ class Run:
     gaps: dict[int, list[int]] = field(default_factory=dict)
     counts: dict[int, tuple[int, int]] = field(default_factory=dict)
     set_aside: list[Folder] = field(default_factory=list)
-    _lock: Lock | None = field(default=None, repr=False)
+    _lock: ExitStack = field(default_factory=ExitStack, repr=False)
 
     @property
     def folder(self) -> Folder:
@@ -104,18 +104,18 @@ class Run:
         with reported(self.folder):
             if isinstance(self.folder, Path):  # object storage has no folders to make
                 self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = lock(self.folder)
-        try:
-            self._take_up()
-        except BaseException:
-            self._lock.release()
-            raise
+        with ExitStack() as stack:
+            stack.enter_context(locked(self.folder))
+            for stray in self.folder.glob(".part-*.tmp"):
+                stray.unlink()
+            self.info = agree(self.cell, self.info)
+            self.set_aside = [set_aside(path) for path in self.look()]
+            self._lock = stack.pop_all()  # without an error the lock is held until `__exit__`
         return self
 
     def __exit__(self, *error: object) -> None:
         """Unlock the folder."""
-        assert self._lock is not None
-        self._lock.release()
+        self._lock.close()
 
     def look(self) -> list[Folder]:
         """Count the records and gaps of the parts, and return the damaged parts."""
@@ -153,12 +153,6 @@ class Run:
         content, table = join(path, content)
         write_durably(path, content)
         self._count(group, table)
-
-    def _take_up(self) -> None:
-        for stray in self.folder.glob(".part-*.tmp"):
-            stray.unlink()
-        self.info = agree(self.cell, self.info)
-        self.set_aside = [set_aside(path) for path in self.look()]
 
     def _count(self, group: int, part: pa.Table) -> None:
         places = set(part["place"].to_pylist())

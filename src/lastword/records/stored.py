@@ -52,8 +52,8 @@ class Stored:
         for place, part in enumerate(self.parts):
             tables.append(_table(part, columns))
             # States are so large that each part is a slice; other columns fill a slice first.
-            much = STATES in columns or sum(t.num_rows for t in tables) >= SLICE
-            if much or place == len(self.parts) - 1:
+            full = STATES in columns or sum(t.num_rows for t in tables) >= SLICE
+            if full or place == len(self.parts) - 1:
                 rows = self.places[first : self.ends[place]]
                 table = pa.concat_tables(tables)
                 yield (
@@ -64,6 +64,7 @@ class Stored:
 
     def whole(self, places: Places) -> "pd.DataFrame":
         """Return whole records; see `RecordSource`."""
+        # `at` is the inverse of `places`: the row, counted over all parts, of each record.
         rows = np.flatnonzero(self.places >= 0)
         at = np.empty(len(rows), dtype=int)
         at[self.places[rows]] = rows

@@ -192,6 +192,6 @@ class Answer:
             whose += f" at depth {self.decisive_layer}"
         share = f"{self.probabilities[self.index]:.3f} among {len(self.candidates)}"
         name = [] if self.id is None else [f"id={self.id!r}"]
-        more = [*(["tied"] if self.tied else []), *(["deferred"] if self.deferred else []), *name]
+        flags = [*(["tied"] if self.tied else []), *(["deferred"] if self.deferred else []), *name]
         form = type(self).__name__
-        return f"{form}({', '.join([repr(shorten(self.answer)), whose, share, *more])})"
+        return f"{form}({', '.join([repr(shorten(self.answer)), whose, share, *flags])})"

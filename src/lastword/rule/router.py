@@ -117,15 +117,15 @@ def answers_by_reading(
     values = [value for value in invariants if not math.isnan(value)]
     mixing = next((value for value in values if value > theta.tau_I), None)
     falling = next((value for value in values if value <= theta.tau_I), None)
-    asked: dict[str, tuple[float, Scores | None]]
-    asked = {name: (mixing, t) for name, t in readings.items() if mixing is not None}
-    asked |= {} if falling is None else {"early": (falling, None)}
-    chosen = {}
-    for name, (value, t) in asked.items():
+    settings: dict[str, tuple[float, Scores | None]]
+    settings = {name: (mixing, t) for name, t in readings.items() if mixing is not None}
+    settings |= {} if falling is None else {"early": (falling, None)}
+    places = {}
+    for name, (value, t) in settings.items():
         ruling = next_step(Trajectory(S, t), value, theta)
         assert isinstance(ruling, Ruling), "everything has been read"
-        chosen[name] = int(ruling.correction.scores.argmax())
-    return chosen
+        places[name] = int(ruling.correction.scores.argmax())
+    return places
 
 
 def settle(

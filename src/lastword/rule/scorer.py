@@ -39,7 +39,7 @@ class Scorer:
         self.last = depth
         self.anchors = theta.anchor_depths(depth)
         self.features = theta.feature_depths(depth)
-        self.depths = tuple(sorted({*self.anchors, *self.features, depth}))
+        self.depths = theta.scorer_depths(depth)
         self.raw_depths: tuple[int, ...] = ()
         k = max(self.theta.k_min, math.ceil(self.theta.k_fraction * vocabulary - 1e-6))
         self.k = min(vocabulary, k)

@@ -120,6 +120,10 @@ class Theta:
         """Return G, the scorer's feature depths, ascending, without repeats (method, section 5)."""
         return tuple(sorted({depth_of(f, depth) for f in self.scorer.features}))
 
+    def scorer_depths(self, depth: int) -> tuple[int, ...]:
+        """Return the depths whose logits T reads: A, G and L, ascending."""
+        return tuple(sorted({*self.anchor_depths(depth), *self.feature_depths(depth), depth}))
+
     def invariant_blocks(self, depth: int) -> tuple[int, int]:
         """Return e and m, the blocks whose projections I(M) reads, from 0 (method, section 7)."""
         e, m = _floor(self.rho_e, depth), _floor(self.rho_m, depth)

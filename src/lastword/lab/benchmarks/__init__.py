@@ -77,8 +77,10 @@ def templates_for(benchmarks: list[Benchmark], names: list[str]) -> dict[str, li
             for templates in by_benchmark.values():
                 templates.append(Template.from_file(Path(name)))
         else:
-            known = ", ".join(f"{b.name}/{v}" for b in benchmarks for v in b.templates)
-            raise InputError(f"no template {name!r}; known: {known}, or the path of a Jinja file")
+            template_names = ", ".join(f"{b.name}/{v}" for b in benchmarks for v in b.templates)
+            raise InputError(
+                f"no template {name!r}; known: {template_names}, or the path of a Jinja file"
+            )
     files = {Path(name) for name in names if Path(name).is_file()}
     if len({path.stem for path in files}) < len(files):
         raise InputError("two template files have one name, and a cell is named by it; rename one")

@@ -151,8 +151,12 @@ class Benchmark:
         if name not in self.templates:
             names = ", ".join(f"{self.name}/{v}" for v in self.templates)
             raise InputError(f"no template {self.name}/{name}; known: {names}, or a Jinja file")
-        made = self.templates[name]
-        return Template(f"{self.name}/{name}", "1", made) if isinstance(made, str) else made()
+        template = self.templates[name]
+        return (
+            Template(f"{self.name}/{name}", "1", template)
+            if isinstance(template, str)
+            else template()
+        )
 
     def load(
         self, data: Path | None = None, *, limit: int | None = None, seed: int | None = None
@@ -222,10 +226,10 @@ class Dataset:
             raise InputError(
                 f"{self.benchmark.name} has no item {absent[0]!r}; its ids are like {names[0]!r}"
             )
-        chosen = tuple(
+        examples = tuple(
             e for e in self.examples if any(e.id == i or e.id.startswith(f"{i}/") for i in ids)
         )
-        return replace(self, examples=chosen, ids=tuple(ids))
+        return replace(self, examples=examples, ids=tuple(ids))
 
     def items(
         self, template: Template, *, blind: bool = True, content_free: bool = False

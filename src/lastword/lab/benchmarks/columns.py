@@ -76,8 +76,8 @@ def _read(name: str, data: Path | None) -> Rows:
     # --data is the folder of the published sets, and does not apply to a set named in full.
     from datasets import DatasetDict, load_dataset
 
-    where, _, split = name.partition("@")
-    path, _, configuration = where.partition(":")
+    location, _, split = name.partition("@")
+    path, _, configuration = location.partition(":")
     try:
         dataset = load_dataset(path, configuration or None, split=split or None)
     # `datasets` raises many kinds of errors here (offline, unknown set, broken file).

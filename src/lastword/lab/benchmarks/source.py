@@ -103,6 +103,6 @@ def text_field(row: Row, name: str, place: int) -> str:
     """Return a text of a row without outer whitespace, which may reveal labels (section 10)."""
     value = row.get(name)
     if not isinstance(value, str):
-        came = f"has {', '.join(row)}" if name not in row else f"is {type(value).__name__}"
-        raise InputError(f'row {place}: expected a text field "{name}", the row {came}')
+        fault = f"has {', '.join(row)}" if name not in row else f"is {type(value).__name__}"
+        raise InputError(f'row {place}: expected a text field "{name}", the row {fault}')
     return value.strip()

@@ -12,8 +12,16 @@ from rich.table import Table
 from rich.text import Text
 
 from lastword.errors import InputError
-from lastword.lab.demo.outcome import Watch, answer, gain
-from lastword.lab.demo.story import TERMS, DemoPart, Story, story, withheld_by
+from lastword.lab.demo.story import (
+    TERMS,
+    DemoPart,
+    Story,
+    Watch,
+    answer,
+    gain,
+    story,
+    withheld_by,
+)
 from lastword.records.document import compress, document
 from lastword.records.item_view import item, text
 from lastword.records.portrait import short
@@ -59,7 +67,7 @@ def tell(part: DemoPart, tracer: "Tracer", watch: Watch) -> Story:
     items = {item.id: item for item in part.items()}
     tale = story(part, tracer, answer(tracer, [*items.values()], watch, "decide"), TERMS)
     examples = [items[record.id] for record in tale.examples.values()]
-    whole = answer(tracer, examples, lambda some, *_: some)
+    whole = answer(tracer, examples, lambda decisions, *_: decisions)
     return replace(tale, examples=dict(zip(tale.examples, whole, strict=True)))
 
 

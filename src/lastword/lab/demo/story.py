@@ -1,7 +1,7 @@
 """A story of the demo: one correction, one break, and a certificate that allows the first."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,9 +9,9 @@ from scipy.special import softmax
 
 from lastword.lab.benchmarks import demo
 from lastword.lab.benchmarks.everyday import EVERYDAY
-from lastword.lab.demo.outcome import BROKEN, CORRECTED, RULES, gain
 from lastword.records.cells import mean
-from lastword.records.metrics import fixed_and_broken
+from lastword.records.decision import Decision
+from lastword.records.metrics import fixed_and_broken, mc1
 from lastword.records.record import Record
 from lastword.rule.geometry import margin
 from lastword.text.items import Item
@@ -23,6 +23,7 @@ from lastword.trust.summary import summary
 from lastword.trust.terms import Terms
 
 if TYPE_CHECKING:
+    from lastword.decide.batch import Read
     from lastword.decide.tracer import Tracer
 
 PUBLISHED = "smollm2-135m"
@@ -68,8 +69,60 @@ REAL = DemoPart(
     lambda: EVERYDAY.load().items(EVERYDAY.template()),
 )
 
+Watch = Callable[[Iterable[Decision], str, int], Iterable[Decision]]
+
+FIRST_DEEP = 3  # decisions by depths 1 and 2 are chance: docs/demo.md, "Why it loses here"
+
+CORRECTED = "first correction from depth 3 on"
+BROKEN = "first break from depth 3 on"
+
+RULES: dict[str, Callable[[Record], bool]] = {
+    CORRECTED: lambda record: gain(record) > 0 and _deep(record),
+    BROKEN: lambda record: gain(record) < 0 and _deep(record),
+}
+
+
 CERTIFIED = f"{CORRECTED}, of those that the certificate allows"
 WITHHELD = f"{BROKEN}, of those that the certificate does not allow"
+
+
+def _deep(record: Record) -> bool:
+    """Return True if no depth below `FIRST_DEEP` decided; those have read too little."""
+    answer = record.decision
+    layer = 0 if answer.operator == "early" else answer.decisive_layer
+    return layer is None or layer >= FIRST_DEEP
+
+
+def gain(record: Record) -> float:
+    """Return the change of a labelled item's MC1 through correction."""
+    assert record.gain is not None
+    return record.gain
+
+
+def answer(
+    tracer: "Tracer", items: Sequence[Item], watch: Watch, read: "Read" = "all"
+) -> list[Record]:
+    """Return the records of labelled items, answered by one model, in their order."""
+    decisions = tracer.correct_many(items, read, blind="none")
+    watched = watch(decisions, str(tracer.source["model"]), len(items))
+    return [judge(item, decision) for item, decision in zip(items, watched, strict=True)]
+
+
+def judge(item: Item, decision: Decision) -> Record:
+    """Return the record of a labelled item, with the MC1 of its decision."""
+    truth = item.truthful
+    assert truth is not None
+    return Record(
+        id=item.id,
+        prompt=item.prompt,
+        question=item.question,
+        candidates=item.candidates,
+        truthful=truth,
+        shared=item.group,
+        answer=replace(decision, truthful=truth),
+        mc1_base=mc1(decision.base_scores, truth),
+        mc1=mc1(decision.scores, truth),
+    )
 
 
 @dataclass(frozen=True)
@@ -108,20 +161,20 @@ class Story:
     @property
     def headline(self) -> str:
         """Both effects in one sentence."""
-        all, some = self.corrected, self.certified
-        end = f"under its certificate it corrected {some.fixed} and broke {some.broken}"
+        corrected, certified = self.corrected, self.certified
+        end = f"under its certificate it corrected {certified.fixed} and broke {certified.broken}"
         if self.finding.chosen is None:
             end = "its certificate keeps it off"
-        return f"TRACE corrected {all.fixed} answers and broke {all.broken}; {end}"
+        return f"TRACE corrected {corrected.fixed} answers and broke {corrected.broken}; {end}"
 
     @property
     def bars(self) -> list[AnswerCounts]:
         """The accuracies to compare, starting with chance."""
-        alone = [
+        uncorrected = [
             AnswerCounts("by chance", self.chance, 0, 0),
             AnswerCounts("the model", self.base, 0, 0),
         ]
-        return [*alone, self.corrected, self.certified]
+        return [*uncorrected, self.corrected, self.certified]
 
     def figures(self) -> dict[str, Any]:
         """Return the story's numbers as a JSON object."""

@@ -9,7 +9,6 @@ A cell to which no probe can be fitted raises `RecordError` with the reason.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import zip_longest
 from os.path import commonprefix
 from typing import Any
 
@@ -22,7 +21,7 @@ from lastword.probes.words import bag_of_words
 from lastword.records.cells import Cell
 from lastword.records.columns import STATES
 from lastword.records.ragged import Places
-from lastword.trust.crossfit import Folds, cross_fit, deal_folds
+from lastword.trust.crossfit import Folds, cross_fit
 from lastword.trust.record_groups import Groups, groups_at
 
 PROBE, LAST, WORDS = "probe", "probe-last", "words"
@@ -77,11 +76,11 @@ def probed(cell: Cell) -> ProbedCell:
     places = cell.mc1_places
     if len(places) > MOST:
         places = np.sort(np.random.default_rng(SEED).choice(places, MOST, replace=False))
-    together = groups_at(cell, places)
-    if len(np.unique(together)) < FOLDS:
+    groups = groups_at(cell, places)
+    if len(np.unique(groups)) < FOLDS:
         raise RecordError(f"there are fewer than {FOLDS} groups of labelled texts")
     read = _read(cell, places)
-    answers = cross_fit(lambda rest, tested: _answer(read, rest, tested), _folds(together))
+    answers = cross_fit(lambda rest, tested: _answer(read, rest, tested), _folds(groups))
     labels = np.array(read.labels)
     classes = np.array(read.classes)
     right = {name: classes[p.argmax(axis=1)] == labels for name, p in answers.items()}
@@ -91,7 +90,7 @@ def probed(cell: Cell) -> ProbedCell:
         name: _by_item(cell, read, np.log(np.maximum(answers[key], _LEAST_P)))
         for name, key in ((PROBE, PROBE), (LAST, str(len(depths) - 1)))
     }
-    return ProbedCell(places, together, scores, right, np.stack(depths, axis=1))
+    return ProbedCell(places, groups, scores, right, np.stack(depths, axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +115,7 @@ def _read(cell: Cell, places: Places) -> _LabelledTexts:
     rows: dict[int, tuple[Any, ...]] = {}
     names = ("prompt", "candidates", *([STATES] if info.get("states") else []))
     for items, frame in cell.slices(*names):
-        if not {*names} <= {*frame.columns}:  # a user may have dropped columns
+        if frame["candidates"].isna().any():
             raise RecordError("the records have no texts")
         part = frame[which[items]]
         columns = (part[name] for name in names)
@@ -143,14 +142,15 @@ def _inputs(prompts: Sequence[str]) -> list[str]:
     return [text[: len(text) - end] for text in rest]
 
 
-def _folds(together: Groups) -> Folds:
-    """Return the folds of scikit-learn's `GroupKFold(FOLDS, shuffle=True, random_state=SEED)`."""
-    groups = np.random.RandomState(SEED).permutation(np.unique(together))
-    # scikit-learn makes each fold from a run of the shuffled groups. `deal_folds` deals groups to
-    # folds in turn, so the order takes one group of each run in turn.
-    turns = zip_longest(*np.array_split(groups, FOLDS))
-    order = [group for turn in turns for group in turn if group is not None]
-    return deal_folds(together.tolist(), order, FOLDS)
+def _folds(groups: Groups) -> Folds:
+    """Return the number of the fold of each text; the texts of a group are in one fold."""
+    from sklearn.model_selection import GroupKFold
+
+    folds: Folds = np.empty(len(groups), dtype=int)
+    splits = GroupKFold(FOLDS, shuffle=True, random_state=SEED).split(groups, groups=groups)
+    for number, (_, tested) in enumerate(splits):
+        folds[tested] = number
+    return folds
 
 
 def _answer(read: _LabelledTexts, rest: Right, tested: Right) -> dict[str, np.ndarray]:

@@ -151,6 +151,8 @@ def finished(
         return None
     info = read_run(cell)
     settings = {"record": None, "states": None} | _settings(work) | {"engine": engine}
+    # Settings say which benchmark is run how. The digest of the options says on which weights,
+    # without reading them; None means that only the loaded model can tell.
     same = not differences({name: info.get(name) for name in settings}, settings)
     if not same or info.get("asked") is None or info["asked"] != load_digest(options):
         return None
@@ -178,16 +180,16 @@ def encode(decider: "Decider", job: EvalJob, places: Sequence[int]) -> "Batch":
 def compute(decider: "Decider", job: EvalJob, group: int, batch: "Batch") -> list[Row]:
     """Return the records of one batch of a group's items, in their order."""
     examples, name = job.work.dataset.examples, job.work.name
-    where = {p: Place(name, examples[p].kind, p, group) for p in batch}
+    places = {p: Place(name, examples[p].kind, p, group) for p in batch}
     scope = decider.scope(job.work.record, job.work.blind, job.work.methods)
     scope = replace(scope, readings=job.work.record == "all")
-    rows = record_group(decider, job.items, where, batch, scope)
+    rows = record_group(decider, job.items, places, batch, scope)
     start = time.perf_counter()
     states = _states(decider, job, [p for p, row in rows.items() if row["error"] is None])
     each = (time.perf_counter() - start) / max(len(states), 1)
     for p, state in states.items():
         if isinstance(state, ItemError):
-            rows[p] = failure(where[p], job.items[p], str(state))
+            rows[p] = failure(places[p], job.items[p], str(state))
         else:
             rows[p] |= {STATES: state, "seconds": rows[p]["seconds"] + each}
     return list(rows.values())
@@ -268,21 +270,11 @@ def _states(
     if job.inputs is None or not places:
         return {}
     from lastword.probes.state import POOLINGS
-    from lastword.text.passages import Passage, encode_passages
+    from lastword.text.passages import Passage
 
+    tracer, prompts = decider.tracer, [job.items[p].prompt for p in places]
     inputs = {"mean": [job.inputs[p] for p in places], "last": None}
-    each = [
-        encode_passages(
-            [job.items[p].prompt for p in places],
-            inputs[pooling],
-            decider.tracer.tokenizer,
-            context=decider.tracer.profile.context,
-            overflow=decider.tracer.overflow,
-            chat=decider.tracer.chat,
-            vocabulary=decider.tracer.profile.vocabulary,
-        )
-        for pooling in POOLINGS
-    ]
+    each = [tracer.passages(prompts, inputs[pooling]) for pooling in POOLINGS]
     states: dict[int, bytes | ItemError] = {}
     passages: dict[int, list[Passage]] = {}
     for place, *outcomes in zip(places, *each, strict=True):
@@ -291,9 +283,7 @@ def _states(
             states[place] = ItemError(refused[0].reason, job.items[place].id)
         else:
             passages[place] = [p for p in outcomes if isinstance(p, Passage)]
-    read = decider.tracer.pooled(
-        list(chain(*passages.values())), range(decider.tracer.profile.depth + 1)
-    )
+    read = tracer.pooled(list(chain(*passages.values())), range(tracer.profile.depth + 1))
     by_item = read.reshape(len(passages), len(POOLINGS), *read.shape[1:]).swapaxes(1, 2)
     pairs = zip(passages, by_item, strict=True)
     return states | {place: array.astype("<f4").tobytes() for place, array in pairs}

@@ -103,8 +103,8 @@ class Judgement:
         }[self.finding]
         count = "this one item" if self.items == 1 else f"these {self.items} items"
         low, high = 100 * self.interval_mc1.low, 100 * self.interval_mc1.high
-        alone = (self.won, self.lost) == (self.fixed, self.broken)
-        grouped = "" if alone else f"over groups, {self.won} against {self.lost}, "
+        ungrouped = (self.won, self.lost) == (self.fixed, self.broken)
+        grouped = "" if ungrouped else f"over groups, {self.won} against {self.lost}, "
         answers = "answer" if self.fixed == 1 else "answers"
         holm = "" if self.p_holm == self.p else f", {self.p_holm:.3g} by Holm"
         return (
@@ -129,14 +129,16 @@ def bootstrap_mean(values: Values, resamples: int = ITEM_RESAMPLES) -> Interval:
     return Interval(float(low), float(high))
 
 
+def _chunks(resamples: int, width: int) -> list[int]:
+    """Return numbers of resamples that fit in memory together, each of `width` numbers."""
+    rows = max(1, _CHUNK // width)
+    return [min(rows, resamples - at) for at in range(0, resamples, rows)]
+
+
 def _means(values: Values, resamples: int, rng: np.random.Generator) -> Means:
-    rows = max(1, _CHUNK // values.size)
-    return np.concatenate(
-        [
-            values[rng.integers(0, values.size, (min(rows, resamples - at), values.size))].mean(1)
-            for at in range(0, resamples, rows)
-        ]
-    )
+    n = values.size
+    draws = (rng.integers(0, n, (rows, n)) for rows in _chunks(resamples, n))
+    return np.concatenate([values[draw].mean(axis=1) for draw in draws])
 
 
 def _binned_means(values: Values, resamples: int, rng: np.random.Generator) -> Means:
@@ -151,12 +153,9 @@ def _binned_means(values: Values, resamples: int, rng: np.random.Generator) -> M
     # One multinomial draw gives how often each bin is in a sample; the mean is counts @ centres.
     filled = counts > 0
     counts, centres = counts[filled], sums[filled] / counts[filled]
-    rows = max(1, _CHUNK // len(counts))
-    means = [
-        rng.multinomial(values.size, counts / values.size, min(rows, resamples - at)) @ centres
-        for at in range(0, resamples, rows)
-    ]
-    return np.concatenate(means) / values.size
+    shares = counts / values.size
+    draws = (rng.multinomial(values.size, shares, n) for n in _chunks(resamples, len(counts)))
+    return np.concatenate([draw @ centres for draw in draws]) / values.size
 
 
 def sign_test(deltas: Values) -> float:
@@ -205,8 +204,8 @@ def judge(
         [mcnemar(*fixed_and_broken(values)) if values.size else float("nan") for values in grouped]
     )
     objections = objections or [_UNCONTROLLED] * len(cells)
-    fair = holm(np.array([*p, *others]))[: len(p)]
-    rows = zip(cells, gains, grouped, p.tolist(), fair.tolist(), objections, strict=True)
+    adjusted = holm(np.array([*p, *others]))[: len(p)]
+    rows = zip(cells, gains, grouped, p.tolist(), adjusted.tolist(), objections, strict=True)
     judgements = []
     for cell, gain, by_group, raw, after, objection in rows:
         finding = verdict(mean(gain), after, objection)

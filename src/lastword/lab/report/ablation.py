@@ -130,11 +130,11 @@ def by_reading(cells: Sequence[Readings], theta: Theta) -> list[Effect]:
 def reading_table(effects: Sequence[Effect], theta: Theta) -> Table:
     """Return the table of the readings, with those of the runs marked."""
     switches = theta.invariant
-    marked = {
+    run = {
         f"T: {theta.scorer.reading}",
         f"I(M): {switches.output_rows}/{switches.block}/{switches.norm}",
     }
-    rows = tuple((f"{e.label}{'†' if e.label in marked else ''}", *_ablated(e)) for e in effects)
+    rows = [(e.label + ("†" if e.label in run else ""), *_ablated(e)) for e in effects]
     notes = (
         "†: the setting of these runs. Readings of T: evidence of a token outside Omega, and what "
         "lambda_0 is the least weight of. Readings of I(M): rows of W_O, block e, norm (method, "
@@ -172,9 +172,14 @@ _ABLATED = "ΔMC1 +.2 | ΔMC2 +.2 | Negative MC1 cells | Negative MC2 cells | Ce
 def necessity_table(effects: Sequence[Effect]) -> Table:
     """Return the table of the published rule and its variants without one component each."""
     heads = f"Variant | {_ABLATED}"
-    body = tuple((effect.label, *_ablated(effect)) for effect in effects)
-    notes = (_DROPPED, *([_GATED] if any(e.label == QUESTION_GATE for e in effects) else []))
-    return Table.of("ablation", "Necessity of the components", heads, body, notes)
+    rows = [(effect.label, *_ablated(effect)) for effect in effects]
+    notes = [
+        "A dropped operator's items answer as the base; forcing the multi-directional arm keeps "
+        "its three gates and includes binary items."
+    ]
+    if any(effect.label == QUESTION_GATE for effect in effects):
+        notes.append(_GATED)
+    return Table.of("ablation", "Necessity of the components", heads, rows, notes)
 
 
 def sweep_table(swept: Sweeps, theta: Theta) -> Table:
@@ -193,11 +198,6 @@ def sweep_table(swept: Sweeps, theta: Theta) -> Table:
     heads = f"Constant | Value | {_ABLATED}"
     return Table.of("sweeps", "Sensitivity to the constants", heads, body, notes)
 
-
-_DROPPED = (
-    "A dropped operator's items answer as the base; forcing the multi-directional arm keeps its "
-    "three gates and includes binary items."
-)
 
 _GATED = (
     "Question gate: ours, not the paper's, and off everywhere else. An override stands only where "

@@ -1,7 +1,7 @@
 """Builds a report, with tables, figures and one page, from a folder of records."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -83,31 +83,31 @@ def report(
         RecordError: No records, records of different settings, no such item, no timings, or a
             folder that cannot be written.
     """
-    timings = () if bench is None else tuple(cost.read_timings(bench))
-    material = replace(_read(runs), timings=timings, item=item, beside=beside)
-    return write(material, out, with_paper=with_paper)
-
-
-def _read(runs: Folder) -> ReportInput:
-    """Return the material in a folder: its records, and the facts of their runs."""
     cells = read_cells(runs)
-    infos = read_runs(runs).values()
-    return ReportInput(
-        cells, one_theta(infos), comparisons=tuple(comparison.read_comparisons(runs, cells))
+    material = ReportInput(
+        cells,
+        one_theta(read_runs(runs).values()),
+        timings=() if bench is None else tuple(cost.read_timings(bench)),
+        comparisons=tuple(comparison.read_comparisons(runs, cells)),
+        item=item,
+        beside=beside,
     )
+    return write(material, out, with_paper=with_paper)
 
 
 def write(material: ReportInput, out: Path, *, with_paper: bool = False) -> Output:
     """Write the report of records in memory; see `report`."""
     from lastword.lab.report import draw  # imports matplotlib
 
-    views, made, pictures = _contents(material, with_paper=with_paper)
+    views, written_tables, drawings = _contents(material, with_paper=with_paper)
     index = out / "index.html"
     try:
-        paths = [path for table in made for path in write_table(table, out / "tables")]
+        paths = [path for table in written_tables for path in write_table(table, out / "tables")]
         (out / "figures").mkdir(parents=True, exist_ok=True)
-        paths += [path for picture in pictures for path in draw.save(picture, out / "figures")]
-        _write_page(index, material, views, made, pictures)
+        paths += [path for picture in drawings for path in draw.save(picture, out / "figures")]
+        blocks = page_data.data_blocks(material.cells, material.theta)
+        sample = page_data.sample_note(material.cells)
+        write_text(index, render(views, written_tables, drawings, blocks, sample))
     except OSError as error:
         raise RecordError(f"cannot write to {out}: {error.strerror or error}") from error
     verdicts = (verdict_lines(view.judgement, view.controls.sentence) for view in views)
@@ -119,8 +119,8 @@ def _contents(
 ) -> tuple[list[CellReport], list[Table], list[Figure | Diagram]]:
     """Return cells, tables and figures in the paper's order; each statistic is computed once."""
     cells, theta = material.cells, material.theta
-    worked, across = _chosen(material)
     readings = [read(cell, theta) for cell in cells]
+    worked, across = _item_figures(material)
     beside, summaries = [controls(cell) for cell in cells], [summarise(cell) for cell in cells]
     needs = [
         dependence.dependence(c, theta, sighted=r) for c, r in zip(cells, readings, strict=True)
@@ -131,7 +131,7 @@ def _contents(
     effects, swept = ablation.necessity(readings, theta), ablation.sweeps(readings, theta)
     per_model = tables.per_model(summaries, theta)
     costs = cost.cost_table(material.timings) if material.timings else None
-    made: list[Table | None] = [
+    tables_or_none: list[Table | None] = [
         *material.beside,
         *(
             [
@@ -157,7 +157,7 @@ def _contents(
         *comparison.comparison_tables(material.comparisons),
         costs,
     ]
-    pictures: list[Figure | Diagram | None] = [
+    figures_or_none: list[Figure | Diagram | None] = [
         figures.regimes(cells, theta),
         worked,
         figures.scorer_motifs(theta),
@@ -171,11 +171,11 @@ def _contents(
         published.figure_against_paper(summaries, judgements) if with_paper else None,
     ]
     views = [CellReport(*row) for row in zip(summaries, judgements, beside, strict=True)]
-    shown = [picture for picture in pictures if picture is not None]
-    return views, [table for table in made if table is not None], shown
+    figures_shown = [picture for picture in figures_or_none if picture is not None]
+    return views, [table for table in tables_or_none if table is not None], figures_shown
 
 
-def _chosen(material: ReportInput) -> tuple[Figure | None, Figure | None]:
+def _item_figures(material: ReportInput) -> tuple[Figure | None, Figure | None]:
     """Return two figures of the chosen item, or the hardest one: on one model, and on all."""
     cells, theta = material.cells, material.theta
     if material.item is None:
@@ -186,20 +186,3 @@ def _chosen(material: ReportInput) -> tuple[Figure | None, Figure | None]:
         example = figures.telling(across)
     worked = None if example is None else figures.worked_example(example, theta)
     return worked, figures.across_models(across, theta)
-
-
-def _write_page(
-    path: Path,
-    material: ReportInput,
-    views: Sequence[CellReport],
-    made: Sequence[Table],
-    pictures: Sequence[Figure | Diagram],
-) -> None:
-    cells = material.cells
-    listed, records = (
-        sum(map(len, page_data.sampled(cells))),
-        sum(len(cell.records) for cell in cells),
-    )
-    sample = "" if listed == records else f"{listed:,} of the {records:,}"
-    blocks = page_data.data_blocks(cells, material.theta)
-    write_text(path, render(views, made, pictures, blocks, sample))

@@ -17,7 +17,7 @@ import numpy as np
 from lastword.errors import RecordError
 from lastword.files.folder import Folder
 from lastword.lab.evaluation.probed import FOLDS, LAST, MOST, PROBE, PROBES, WORDS, probed
-from lastword.lab.report.table import Table, Value, columns
+from lastword.lab.report.table import Table, Value, columns, points
 from lastword.probes.controls import controls
 from lastword.records.cells import Cell, mean, mean_known
 from lastword.records.derived import derive, fitted_methods
@@ -116,15 +116,15 @@ class Comparison:
 
     Attributes:
         standings: One result per method, in the order of the request.
-        alone: Mean MC1 by name of controls that never read the question, and of the oracles, which
-            are right if any depth ranks a truth first.
+        controls: Mean MC1 by name of controls that never read the question, and of the oracles,
+            which are right if any depth ranks a truth first.
         unprobed: The reason why probes and words are left out; empty if they are not.
     """
 
     model: str
     benchmark: str
     standings: tuple[MethodResult, ...]
-    alone: Mapping[str, float]
+    controls: Mapping[str, float]
     unprobed: str
 
 
@@ -135,47 +135,52 @@ def compare(
     scores = _Scores(cell, methods, fitted or {})
     words, unprobed = math.nan, ""
     try:
-        crossed = probed(cell)
-        scores.add(crossed.scores)
-        methods = {**methods, **dict.fromkeys(crossed.scores, "mean")}
-        words = mean(crossed.right[WORDS].astype(float))
+        probes = probed(cell)
+        scores.add(probes.scores)
+        methods = {**methods, **dict.fromkeys(probes.scores, "mean")}
+        words = mean(probes.right[WORDS].astype(float))
     except RecordError as error:
         unprobed = str(error)
-    first = {name: scores.first(name, how) for name, how in methods.items()}
-    on_base = {name: score - base for name, (score, base, _) in first.items()}
-    on_trace = {name: score - trace for name, (score, _, trace) in first.items()}
-    moved = [np.nan_to_num(gain) != 0 for gain in (*on_base.values(), *on_trace.values())]
-    groups = changed_groups(cell, np.sum(moved, axis=0, dtype=float))
+    mc1, on_base, on_trace = dict[str, PerItem](), dict[str, PerItem](), dict[str, PerItem]()
+    for name, aggregation in methods.items():
+        mc1[name], base, trace = scores.mc1(name, aggregation)
+        on_base[name], on_trace[name] = mc1[name] - base, mc1[name] - trace
+    # Grouping reads texts, so it is done once, for the items that any comparison changes.
+    changes = [np.nan_to_num(gain) != 0 for gain in (*on_base.values(), *on_trace.values())]
+    groups = changed_groups(cell, np.sum(changes, axis=0, dtype=float))
     against_base = _against(on_base, groups, {f"base-{how}" for how in methods.values()})
     against_trace = _against(on_trace, groups, {TRACE})
     standings = [
         MethodResult(
             method=name,
-            items=int((~np.isnan(first[name][0])).sum()),
-            mc1=mean_known(first[name][0]),
+            items=int((~np.isnan(mc1[name])).sum()),
+            mc1=mean_known(mc1[name]),
             delta_mc1=mean_known(on_base[name]),
-            **scores.second(name, how),
-            base=f"base-{how}",
+            **scores.mc2_and_mc3(name, aggregation),
+            base=f"base-{aggregation}",
             against_base=against_base[name],
             against_trace=against_trace[name],
         )
-        for name, how in methods.items()
+        for name, aggregation in methods.items()
     ]
-    beside = controls(cell)
-    rivals = {name: share for name, share in beside.rivals.items() if name not in _METHODS}
-    alone = {**rivals, WORDS: words, ORACLE: beside.oracle, BLIND_ORACLE: beside.blind_oracle}
-    alone = {name: share for name, share in alone.items() if not math.isnan(share)}
-    return Comparison(cell.model, cell.benchmark, tuple(standings), alone, unprobed)
+    of_cell = controls(cell)
+    shares = {name: share for name, share in of_cell.rivals.items() if name not in _METHODS}
+    shares |= {WORDS: words, ORACLE: of_cell.oracle, BLIND_ORACLE: of_cell.blind_oracle}
+    shares = {name: share for name, share in shares.items() if not math.isnan(share)}
+    return Comparison(cell.model, cell.benchmark, tuple(standings), shares, unprobed)
 
 
 def _against(
     gains: Mapping[str, PerItem], groups: Groups, itself: Container[str]
 ) -> dict[str, Against]:
-    """Return tests of the methods' gains over another, with Holm's correction over them."""
+    """Return tests of the methods' gains over another, which is `itself` among them.
+
+    Holm's correction is over the methods; the other is not compared with itself.
+    """
     tests = {name: paired(gain, groups) for name, gain in gains.items()}
-    p = [math.nan if name in itself else raw for name, (*_, raw) in tests.items()]
+    p = [math.nan if name in itself else p for name, (*_, p) in tests.items()]
     rows = zip(tests.items(), p, holm(np.array(p)).tolist(), strict=True)
-    return {name: Against(won, lost, raw, fair) for (name, (won, lost, _)), raw, fair in rows}
+    return {name: Against(won, lost, p, p_holm) for (name, (won, lost, _)), p, p_holm in rows}
 
 
 def read_comparisons(runs: Folder, parted: Sequence[Cell]) -> list[Comparison]:
@@ -220,28 +225,29 @@ class _Scores:
         """Add the scores of further methods, by item."""
         self._by |= {name: self._base.of_rows(rows) for name, rows in scores.items()}
 
-    def first(self, method: str, how: "Aggregation") -> tuple[PerItem, ...]:
+    def mc1(self, method: str, aggregation: "Aggregation") -> tuple[PerItem, ...]:
         """Return MC1 per item of a method, of the base with its aggregation, and of TRACE."""
-        base = replace(self._base, values=self._aggregate(self._base.values, how))
+        base = replace(self._base, values=self._aggregate(self._base.values, aggregation))
         return tuple(
             of_items(mc1_rows, u, self._truthful, self._cell.mc1_places)
             for u in (self._by[method], base, self._trace)
         )
 
-    def second(self, method: str, how: "Aggregation") -> dict[str, float]:
+    def mc2_and_mc3(self, method: str, aggregation: "Aggregation") -> dict[str, float]:
         """Return mean MC2 of a method's scores, MC2 of them as means over tokens, and MC3."""
         u = self._by[method]
-        means = replace(u, values=u.values / self._aggregate(np.ones(len(u.values)), how))
+        # A mean of 1 has the aggregate that a score is divided by to make a mean of it.
+        means = replace(u, values=u.values / self._aggregate(np.ones(len(u.values)), aggregation))
         metrics = {"mc2": (mc2_rows, u), "mc2_normalised": (mc2_rows, means), "mc3": (mc3_rows, u)}
         return {
             name: mean_known(of_items(metric, scores, self._truthful, self._cell.mc2_places))
             for name, (metric, scores) in metrics.items()
         }
 
-    def _aggregate(self, means: np.ndarray, how: "Aggregation") -> np.ndarray:
+    def _aggregate(self, means: np.ndarray, aggregation: "Aggregation") -> np.ndarray:
         from lastword.methods.contract import aggregate  # imports torch
 
-        return aggregate(means, how, self._tokens.values, self._sizes.values)
+        return aggregate(means, aggregation, self._tokens.values, self._sizes.values)
 
 
 def comparison_tables(comparisons: Sequence[Comparison]) -> list[Table]:
@@ -251,52 +257,29 @@ def comparison_tables(comparisons: Sequence[Comparison]) -> list[Table]:
     from lastword.methods import METHODS, check_of
 
     rows: list[tuple[Value, ...]] = []
-    beside: list[tuple[Value, ...]] = []
+    trace_rows: list[tuple[Value, ...]] = []
     checks: dict[str, tuple[Value, ...]] = {}
+    blank = [math.nan] * 4
     for comparison in comparisons:
         cell = (comparison.model, comparison.benchmark)
-        rows += [(*cell, s.method, *_standing(s)) for s in comparison.standings]
-        rows += [(*cell, name, *_alone(share)) for name, share in comparison.alone.items()]
-        beside += [(*cell, s.method, *astuple(s.against_trace)) for s in comparison.standings]
+        for s in comparison.standings:
+            shares = points(s.mc1, s.delta_mc1, s.mc2, s.mc2_normalised, s.mc3)
+            rows.append((*cell, s.method, s.items, *shares, s.base, *astuple(s.against_base)))
+        for name, share in comparison.controls.items():
+            rows.append((*cell, name, math.nan, 100 * share, *blank, "", *blank))
+        trace_rows += [(*cell, s.method, *astuple(s.against_trace)) for s in comparison.standings]
         names = (s.method.partition("@")[0] for s in comparison.standings)
         checks |= {name: (name, *astuple(check_of(name))) for name in names if name in METHODS}
-    heads, other_heads = (*_CELL, *_STANDING), (*_CELL, *_BESIDE)
-    notes = (*_NOTES, *_probe_notes(comparisons))
-    return [
-        Table.of("comparison", "Every method on the same states", heads, rows, notes),
-        Table.of(
-            "comparison-trace",
-            "Every method beside TRACE",
-            other_heads,
-            tuple(beside),
-            _BESIDE_NOTES,
-        ),
-        Table(
-            "comparison-releases",
-            "Every method beside its authors' code",
-            _CHECKS,
-            tuple(checks.values()),
-            _CHECK_NOTES,
-        ),
-    ]
-
-
-def _probe_notes(comparisons: Sequence[Comparison]) -> list[str]:
-    """Return notes about the rows of probes, and about the cells without them."""
-    there = any(not entry.unprobed for entry in comparisons)
-    lines = [
+    unprobed = [
         f"{entry.model} on {entry.benchmark} has no rows of {', '.join(PROBES)}: {entry.unprobed}."
         for entry in comparisons
         if entry.unprobed
     ]
-    return [_PROBES, *lines] if there else lines
-
-
-def _standing(s: MethodResult) -> tuple[Value, ...]:
-    points = [100 * v for v in (s.mc1, s.delta_mc1, s.mc2, s.mc2_normalised, s.mc3)]
-    return (s.items, *points, s.base, *astuple(s.against_base))
-
-
-def _alone(share: float) -> tuple[Value, ...]:
-    blank = [math.nan] * 4
-    return (math.nan, 100 * share, *blank, "", *blank)
+    notes = [*_NOTES, *([_PROBES] if len(unprobed) < len(comparisons) else []), *unprobed]
+    title, trace_title = "Every method on the same states", "Every method beside TRACE"
+    releases_title, checked = "Every method beside its authors' code", checks.values()
+    return [
+        Table.of("comparison", title, (*_CELL, *_STANDING), rows, notes),
+        Table.of("comparison-trace", trace_title, (*_CELL, *_BESIDE), trace_rows, _BESIDE_NOTES),
+        Table.of("comparison-releases", releases_title, _CHECKS, checked, _CHECK_NOTES),
+    ]

@@ -5,21 +5,15 @@ the same candidates at the same depths after the blind prompt. A gain of the rul
 blind base, does not depend on the question.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
 from lastword.lab.evaluation.statistics import Interval, bootstrap_mean
-from lastword.lab.report.figures import (
-    MOST_DRAWN,
-    left_to_the_table,
-    model_name,
-    numbers,
-    side_by_side,
-)
-from lastword.lab.report.table import Table, Value
+from lastword.lab.report.figures import MOST_DRAWN, left_to_the_table, model_name, side_by_side
+from lastword.lab.report.table import Table, Value, points
 from lastword.records.cells import Cell, mean
 from lastword.records.marks import Bars, Figure, Line, Panel, Rule
 from lastword.records.metrics import mc1_by_depth
@@ -152,9 +146,21 @@ def dependence_table(cells: Sequence[Dependence | None]) -> Table:
         " | ΔMC1, blind +.2 | Needs the question +.2 | 95% low +.2 | 95% high +.2"
     )
     readings = [one for one in cells if one is not None]
-    rows = tuple(_row(one, gain) for one in readings for gain in one.gains)
-    notes = (MEANING, DEPTH_0) if readings else (MEANING,)
-    return Table.of("dependence", "Does it need the question?", heads, rows, notes + _unread(cells))
+    rows: list[tuple[Value, ...]] = []
+    for one in readings:
+        bases = points(one.sighted[one.depth], one.blind[one.depth])
+        for gain in one.gains:
+            gains = points(gain.sighted, gain.blind, gain.needs)
+            interval = points(gain.interval.low, gain.interval.high)
+            names = (one.model, one.benchmark, one.items, gain.name)
+            rows.append((*names, *bases, *gains, *interval))
+    notes = [MEANING, *([DEPTH_0] if readings else [])]
+    if unread := len(cells) - len(readings):
+        notes.append(
+            f"{unread} of {len(cells)} cells have no blind trajectory, so it is unknown how much "
+            "of their gain needs the question: run `lastword eval --blind all`."
+        )
+    return Table.of("dependence", "Does it need the question?", heads, rows, notes)
 
 
 def dependence_figure(cells: Sequence[Dependence | None]) -> Figure | None:
@@ -171,29 +177,12 @@ def dependence_figure(cells: Sequence[Dependence | None]) -> Figure | None:
     return Figure("dependence", "Does it need the question?", caption, panels, columns=2)
 
 
-def _unread(cells: Sequence[Dependence | None]) -> tuple[str, ...]:
-    unread = sum(one is None for one in cells)
-    if not unread:
-        return ()
-    return (
-        f"{unread} of {len(cells)} cells have no blind trajectory, so it is unknown how much "
-        "of their gain needs the question: run `lastword eval --blind all`.",
-    )
-
-
-def _row(one: Dependence, gain: Gain) -> tuple[Value, ...]:
-    low, high = gain.interval.low, gain.interval.high
-    shares = (one.sighted[one.depth], one.blind[one.depth], gain.sighted, gain.blind, gain.needs)
-    points = [100 * float(v) for v in (*shares, low, high)]
-    return (one.model, one.benchmark, one.items, gain.name, *points)
-
-
 def _depths(one: Dependence) -> Panel:
     depths = tuple(map(float, range(one.depth + 1)))
     higher = bool(one.sighted[one.depth] >= one.blind[one.depth])
     lines = (
-        Line(depths, _points(one.blind), "other", "blind", above=not higher),
-        Line(depths, _points(one.sighted), "corrected", "read", above=higher),
+        Line(depths, tuple(points(*one.blind)), "other", "blind", above=not higher),
+        Line(depths, tuple(points(*one.sighted)), "corrected", "read", above=higher),
     )
     title = f"{model_name(one.model)}\n{one.benchmark}, {one.items} items"
     return Panel(title, lines, "depth", "MC1, points")
@@ -201,15 +190,12 @@ def _depths(one: Dependence) -> Panel:
 
 def _gains(one: Dependence) -> Panel:
     names = tuple(gain.name for gain in one.gains)
-    read, blind = (_points(getattr(g, n) for g in one.gains) for n in ("sighted", "blind"))
+    read = tuple(points(*(gain.sighted for gain in one.gains)))
+    blind = tuple(points(*(gain.blind for gain in one.gains)))
     bars = side_by_side(
         Bars(names, read, "corrected", "question read"), Bars(names, blind, "base", "left out")
     )
     first = one.gains[0]
-    needs, low, high = _points([first.needs, first.interval.low, first.interval.high])
+    needs, low, high = points(first.needs, first.interval.low, first.interval.high)
     title = f"Needs the question: {needs:+.1f}\n95% {low:+.1f} to {high:+.1f}"
     return Panel(title, (Rule(0.0, "other", axis="y"), *bars), "", "ΔMC1, points")
-
-
-def _points(shares: Iterable[float]) -> tuple[float, ...]:
-    return numbers(100 * float(share) for share in shares)

@@ -13,16 +13,13 @@ from lastword.lab.evaluation.probed import FOLDS, LAST, MOST, PROBE, WORDS, prob
 from lastword.lab.evaluation.statistics import Interval, bootstrap_mean
 from lastword.lab.report.dependence import by_depth
 from lastword.lab.report.figures import MOST_DRAWN, left_to_the_table, model_name
-from lastword.lab.report.table import Table, Value
+from lastword.lab.report.table import Table, Value, points
 from lastword.records.cells import Cell, column, mean
 from lastword.records.marks import Figure, Line, Panel, Role, Rule
 from lastword.trust.paired import folded
 
 MODEL = "the model"
 NAME, TITLE = "depths", "What each depth knows"
-_CAPTION = (
-    "Share right by depth: through the model's head (grey) and by a probe of that depth (blue)."
-)
 _ROLES: Mapping[str, Role] = {
     "bag of words": "mix",
     "depth 0": "early",
@@ -63,7 +60,7 @@ def depths(cell: Cell) -> Depths | str | None:
         return f"{cell.model} on {cell.benchmark} is left out: {error}."
     right = {name: mean(values.astype(float)) for name, values in fit.right.items()}
     probe = tuple(fit.by_depth.mean(axis=0).tolist())
-    more = fit.right[PROBE].astype(float) - fit.right[LAST]
+    gain = fit.right[PROBE].astype(float) - fit.right[LAST]
     model = mean(column(cell.items, "mc1_base")[fit.places])
     shares = (right[WORDS], probe[0], model, cell.chance)
     return Depths(
@@ -74,7 +71,7 @@ def depths(cell: Cell) -> Depths | str | None:
         probe=probe,
         chosen=right[PROBE],
         beside=dict(zip(_ROLES, shares, strict=True)),
-        interval=bootstrap_mean(folded(more, np.unique(fit.groups, return_inverse=True)[1])),
+        interval=bootstrap_mean(folded(gain, np.unique(fit.groups, return_inverse=True)[1])),
     )
 
 
@@ -85,28 +82,27 @@ def depths_table(cells: Sequence[Depths | str]) -> Table:
         " | Last depth .2 | Its depth .2 | The middle adds +.2 | 95% low +.2 | 95% high +.2"
         " | Best depth of the head | There .2"
     )
-    notes = (
+    notes: tuple[str, ...] = (
         f"Probes and words are cross-fitted: {FOLDS} folds by group, at most {MOST:,} texts a "
         f"cell. Its depth: of `{PROBE}`, whose fits choose the depth; last depth: `{LAST}`. The "
         "middle adds what the first has more, with a bootstrap interval over groups. The best "
         "depth of the head is picked on these same texts.",
     )
-    rows = tuple(_row(entry) for entry in cells if isinstance(entry, Depths))
-    return Table.of(
-        NAME, TITLE, heads, rows, (*notes, *(entry for entry in cells if isinstance(entry, str)))
-    )
-
-
-def _row(entry: Depths) -> tuple[Value, ...]:
-    head = np.array(entry.head)
-    read = not np.isnan(head).any()
-    best: Value = int(head.argmax()) if read else float("nan")
-    words, first, model, chance = entry.beside.values()
-    shares = (chance, model, words, first, entry.probe[-1])
-    more = (entry.chosen, entry.chosen - entry.probe[-1], entry.interval.low, entry.interval.high)
-    points = [100 * share for share in (*shares, *more)]
-    there = 100 * float(head.max()) if read else float("nan")
-    return (entry.model, entry.benchmark, entry.texts, *points, best, there)
+    rows: list[tuple[Value, ...]] = []
+    for entry in cells:
+        if isinstance(entry, str):
+            notes += (entry,)
+            continue
+        words, first, model, chance = entry.beside.values()
+        last, interval = entry.probe[-1], entry.interval
+        shares = points(chance, model, words, first, last, entry.chosen)
+        gains = points(entry.chosen - last, interval.low, interval.high)
+        head = np.array(entry.head)
+        best: tuple[Value, ...] = (int(head.argmax()), *points(head.max()))
+        if np.isnan(head).any():  # the run did not read every depth
+            best = (np.nan, np.nan)
+        rows.append((entry.model, entry.benchmark, entry.texts, *shares, *gains, *best))
+    return Table.of(NAME, TITLE, heads, rows, notes)
 
 
 def depths_figure(curves: Sequence[Depths | str]) -> Figure | None:
@@ -114,25 +110,23 @@ def depths_figure(curves: Sequence[Depths | str]) -> Figure | None:
     cells = [entry for entry in curves if isinstance(entry, Depths)]
     if not cells:
         return None
-    panels = tuple(
-        _panel(
-            f"{model_name(entry.model)}\n{entry.benchmark}", entry.head, entry.probe, entry.beside
-        )
-        for entry in cells[:MOST_DRAWN]
+    caption = (
+        "Share right by depth: through the model's head (grey) and by a probe of that depth "
+        f"(blue). Probes and words are cross-fitted.{left_to_the_table(len(cells))}"
     )
-    caption = f"{_CAPTION} Probes and words are cross-fitted.{left_to_the_table(len(cells))}"
-    return Figure(NAME, TITLE, caption, panels, columns=2)
+    return Figure(NAME, TITLE, caption, tuple(map(_panel, cells[:MOST_DRAWN])), columns=2)
 
 
-def _panel(
-    title: str, head: Sequence[float], probe: Sequence[float], beside: Mapping[str, float]
-) -> Panel:
-    x = tuple(map(float, range(len(probe))))
-    names = {name: "" if name == MODEL else name for name in beside}  # the curve has its name
-    rules = [Rule(share, _ROLES[n], names[n], axis="y") for n, share in beside.items()]
-    above = probe[-1] >= head[-1]
+def _panel(entry: Depths) -> Panel:
+    x = tuple(map(float, range(len(entry.probe))))
+    rules = [
+        Rule(share, _ROLES[name], "" if name == MODEL else name, axis="y")  # a curve has that name
+        for name, share in entry.beside.items()
+    ]
+    above = entry.probe[-1] >= entry.head[-1]
     lines = (
-        Line(x, tuple(head), "base", MODEL, above=not above),
-        Line(x, tuple(probe), "corrected", "a probe", above=above),
+        Line(x, entry.head, "base", MODEL, above=not above),
+        Line(x, entry.probe, "corrected", "a probe", above=above),
     )
+    title = f"{model_name(entry.model)}\n{entry.benchmark}"
     return Panel(title, (*rules, *lines), "depth", "share right", y_range=(0.0, 1.0))

@@ -57,6 +57,7 @@ def save(figure: Figure | Diagram, folder: Path, *, least_columns: int = 2) -> l
         canvas = _diagram(figure) if isinstance(figure, Diagram) else _figure(figure, least_columns)
         canvas.draw_without_rendering()
         canvas.set_layout_engine("none")  # so that it is not laid out again for each format
+        # Without dates, equal figures are equal files.
         paths = [folder / f"{figure.name}.{form}" for form in FORMATS]
         for path in paths:
             undated = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
@@ -225,13 +226,13 @@ def _rule(rule: parts.Rule, axes: Any) -> None:
     draw(rule.at, color=look.light, linewidth=look.width, linestyle=_DASHES["dot"], zorder=1)
     if not rule.label:
         return
-    how: Any = {"va": "bottom", "fontsize": 7, "color": look.light}
+    style: Any = {"va": "bottom", "fontsize": 7, "color": look.light}
     if rule.axis == "x":
-        where = axes.get_xaxis_transform()
-        _write(axes, rule.label, (rule.at, 1.0), (0, 2), xycoords=where, ha="center", **how)
+        transform = axes.get_xaxis_transform()
+        _write(axes, rule.label, (rule.at, 1.0), (0, 2), xycoords=transform, ha="center", **style)
     else:
-        where = axes.get_yaxis_transform()
-        _write(axes, rule.label, (0.93, rule.at), (0, 2), xycoords=where, ha="left", **how)
+        transform = axes.get_yaxis_transform()
+        _write(axes, rule.label, (0.93, rule.at), (0, 2), xycoords=transform, ha="left", **style)
 
 
 def _band(band: parts.Band, axes: Any) -> None:

@@ -52,6 +52,7 @@ _LOOKED_THROUGH = 10_000  # maximum number of names that a mistyped one is compa
 OPERATOR_TITLES = {"mix": "Signed mixing", "early": "Earliest state", "decisive": "Decisive layer"}
 
 
+# Lines are drawn in this order, so that no grey one covers the truth.
 _BEHIND: tuple[Role, ...] = ("other", "mix", "corrected", "winner", "truthful")
 
 
@@ -104,26 +105,23 @@ def regimes(cells: Sequence[Cell], theta: Theta) -> Figure | None:
 
 def representative(cells: Sequence[Cell], operator: str) -> Record | None:
     """Return the operator's repaired item with the median gain of truthful probability."""
-    places = [np.flatnonzero(_repaired(cell) & _by(cell, operator)) for cell in cells]
-    gains = [_truthful_gains(*pair) for pair in zip(cells, places, strict=True)]
-    order = np.argsort(np.concatenate([np.empty(0), *gains]), kind="stable")
-    if not order.size:
+    gains: list[tuple[float, Cell, int]] = []
+    for cell in cells:
+        answered = (cell.items["operator"] == operator).to_numpy(bool)
+        places = np.flatnonzero(_repaired(cell) & answered)
+        rises = _truthful_gains(cell, places)
+        gains += [(float(gain), cell, int(i)) for gain, i in zip(rises, places, strict=True)]
+    if not gains:
         return None
-    median = int(order[(len(order) - 1) // 2])
-    candidates = [
-        (cell, int(i)) for cell, chosen in zip(cells, places, strict=True) for i in chosen
-    ]
-    return _record(*candidates[median])
+    # The lower of two middle ones, because the figure shows an item and not a mean.
+    ascending = sorted(gains, key=lambda entry: entry[0])
+    return _record(*ascending[(len(ascending) - 1) // 2][1:])
 
 
 def _repaired(cell: Cell) -> Bool[np.ndarray, " items"]:
     before, after = column(cell.items, "mc1_base"), column(cell.items, "mc1")
     repaired: np.ndarray = (before == 0) & (after == 1)
     return repaired
-
-
-def _by(cell: Cell, operator: str) -> Bool[np.ndarray, " items"]:
-    return (cell.items["operator"] == operator).to_numpy(bool)
 
 
 def _truthful_gains(cell: Cell, places: Places) -> PerItem:
@@ -201,12 +199,11 @@ def _gates_panel(answer: Answer) -> Panel:
 def _before_after(answer: Answer) -> Panel:
     picture = portrait(answer)
     names = tuple(candidate.letter for candidate in picture.candidates)
-    before, after = (geometry.margin(u) for u in (answer.base_scores, answer.scores))
-    first, second = zip(*((c.before, c.after) for c in picture.candidates), strict=True)
-    bars = side_by_side(
-        Bars(names, first, "base", "before"), Bars(names, second, "corrected", "after")
-    )
-    title = f"(d) Margin {before:.2f} → {after:.2f} nats"
+    before = Bars(names, tuple(c.before for c in picture.candidates), "base", "before")
+    after = Bars(names, tuple(c.after for c in picture.candidates), "corrected", "after")
+    bars = side_by_side(before, after)
+    margins = [geometry.margin(u) for u in (answer.base_scores, answer.scores)]
+    title = f"(d) Margin {margins[0]:.2f} → {margins[1]:.2f} nats"
     return Panel(title, bars, "candidate", "probability", y_range=_SHARES)
 
 
@@ -216,7 +213,7 @@ def across_models(rows: Sequence[Record], theta: Theta) -> Figure | None:
         return None
     rows = sorted(rows, key=lambda r: (_invariant(r), r.model))
     panels = tuple(
-        trajectory(r, theta, f"{model_name(r.model)}\n{_invariant_line(r)}") for r in rows
+        trajectory(r, theta, f"{model_name(r.model)}\nI(M) = {_invariant(r):.2f}") for r in rows
     )
     lettered = {key.letter for panel in panels for key in panel.key}
     key = tuple(k for k in map(_key, portrait(rows[0].decision).candidates) if k.letter in lettered)
@@ -270,7 +267,7 @@ def named(cells: Sequence[Cell], name: str) -> "pd.DataFrame":
     names = [(f"{c.benchmark}-" + c.records["id"].astype(str)).str.casefold() for c in cells]
     folded = name.casefold()
     places = [np.flatnonzero(ids == folded) for ids in names]
-    if not any(some.size for some in places):
+    if not any(some.size for some in places):  # a question of TruthfulQA, without its metric
         places = [np.flatnonzero(ids == f"{folded}/mc1") for ids in names]
     if not any(some.size for some in places):
         some = pd.concat(names).head(_LOOKED_THROUGH).unique().tolist()
@@ -322,12 +319,8 @@ def model_name(model: str) -> str:
 
 def _invariant(record: Record) -> float:
     value = record.decision.invariant
-    return np.inf if value is None else value
-
-
-def _invariant_line(record: Record) -> str:
-    value = record.decision.invariant
-    return "" if value is None else f"I(M) = {value:.2f}"
+    assert value is not None  # a run records it for every answered item
+    return value
 
 
 def numbers(values: Iterable[float]) -> Numbers:
@@ -377,7 +370,10 @@ def scorer_motifs(theta: Theta) -> Figure:
 def scorer_dataflow(theta: Theta) -> Diagram:
     """Return the diagram of the scorer T: read, filter and measure, mix, emit."""
     s = theta.scorer
-    anchors, features = _fractions(s.anchors), _fractions(s.features)
+    anchors, features = (
+        ", ".join(f"{fraction:.2g}" for fraction in fractions)
+        for fractions in (s.anchors, s.features)
+    )
     boxes = (
         Box("read", "Read", f"logits z at anchors A\n{anchors} of L", 0.11, 0.72, "base"),
         Box("filter", "Filter", f"Ω: top k at {s.quorum:.0%}\nof the anchors", 0.37, 0.26, "early"),
@@ -401,14 +397,10 @@ def scorer_dataflow(theta: Theta) -> Diagram:
     return Diagram("scorer-dataflow", "The scorer's dataflow", caption, boxes, arrows)
 
 
-def _fractions(values: Sequence[float]) -> str:
-    return ", ".join(f"{v:.2g}" for v in values)
-
-
 def left_to_the_table(cells: int) -> str:
     """Return a sentence on the cells that a figure does not show; empty if it shows all."""
-    more = cells - MOST_DRAWN
-    return f" The table has {counted(more, 'more cell')}." if more > 0 else ""
+    rest = cells - MOST_DRAWN
+    return f" The table has {counted(rest, 'more cell')}." if rest > 0 else ""
 
 
 def side_by_side(*bars: Bars) -> tuple[Bars, ...]:

@@ -1,5 +1,6 @@
 """Builds the page: one offline HTML file with sortable tables, figures, and every item."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -122,7 +123,7 @@ def _standfirst(grid: GridStatistics, summaries: Sequence[Summary]) -> str:
     others = dict.fromkeys(n for s in summaries for n in s.fired if n not in OPERATORS)
     whose = f"that of {' and '.join(others)}" if others else "TRACE's"
     text = f"Base is the model's choice among the candidates, corrected is {whose}."
-    if grid.interval.low != grid.interval.low:  # nan: too few cells
+    if math.isnan(grid.interval.low):  # too few cells
         return text
     low, high = _points(grid.interval.low), _points(grid.interval.high)
     return (
@@ -132,21 +133,22 @@ def _standfirst(grid: GridStatistics, summaries: Sequence[Summary]) -> str:
 
 
 def _facts_of_all(cells: Sequence[CellReport]) -> list[Fact]:
-    counts = sum((c.summary.counts for c in cells), CellCounts(0))
+    summaries = [cell.summary for cell in cells]
+    counts = sum((s.counts for s in summaries), CellCounts(0))
     facts = {
-        "models": len({c.summary.model for c in cells}),
-        "benchmarks": len({benchmark_of(c.summary.benchmark) for c in cells}),
+        "models": len({s.model for s in summaries}),
+        "benchmarks": len({benchmark_of(s.benchmark) for s in summaries}),
         "cells": len(cells),
         "items": counts.items,
-        "answers fixed": sum(c.summary.fixed for c in cells),
-        "answers broken": sum(c.summary.broken for c in cells),
+        "answers fixed": sum(s.fixed for s in summaries),
+        "answers broken": sum(s.broken for s in summaries),
     }
-    beside = {
+    exceptions = {
         "items for MC2 alone": counts.mc2,
         "items without labels": counts.unlabelled,
         "items failed": counts.failed,
     }
-    facts |= {name: count for name, count in beside.items() if count}
+    facts |= {name: count for name, count in exceptions.items() if count}
     return [(name, f"{count:,}") for name, count in facts.items()]
 
 
@@ -163,7 +165,7 @@ def _cell(view: CellReport, cells: Sequence[CellReport]) -> dict[str, Any]:
     names, ends = (s.model, s.benchmark, s.counts.items), (s.fixed, s.broken, s.counts.failed)
     row: tuple[Value, ...] = (*names, *(100 * v for v in shares), *ends)
     return {
-        "row": _shown(row, _CELL_COLUMNS),
+        "row": _texts(row, _CELL_COLUMNS),
         "finding": view.judgement.finding,
         "verdict": view.judgement.sentence,
         "facts": _facts(s),
@@ -188,7 +190,7 @@ def _facts(s: Summary) -> list[Fact]:
         "MC3": f"{_percent(s.mc3_base)} → {_percent(s.mc3)}",
         "calibration error": f"{number(s.ece_base, _PLAIN)} → {number(s.ece, _PLAIN)}",
     }
-    if s.pairs == s.pairs:
+    if not math.isnan(s.pairs):
         facts["pairs with both right"] = f"{_percent(s.pairs_base)}% → {_percent(s.pairs)}%"
     return list(facts.items())
 
@@ -226,13 +228,12 @@ def _square(place: int | None, cells: Sequence[CellReport]) -> dict[str, Any] | 
     if place is None:
         return None
     delta = cells[place].summary.delta_mc1
-    defined = delta == delta
     return {
         "cell": place,
         "text": _points(delta),
         "title": cells[place].judgement.sentence,
-        "sign": "up" if defined and delta > 0 else "down" if defined and delta < 0 else "even",
-        "heat": round(100 * min(abs(delta) / _FULL_HEAT, 1)) if defined else 0,
+        "sign": "up" if delta > 0 else "down" if delta < 0 else "even",
+        "heat": 0 if math.isnan(delta) else round(100 * min(abs(delta) / _FULL_HEAT, 1)),
     }
 
 
@@ -241,11 +242,11 @@ def _table(table: Table) -> dict[str, Any]:
         "title": table.title,
         "notes": table.notes,
         "columns": [(c.name, not is_text(table, i)) for i, c in enumerate(table.columns)],
-        "rows": [_shown(row, table.columns) for row in table.rows],
+        "rows": [_texts(row, table.columns) for row in table.rows],
     }
 
 
-def _shown(row: Sequence[Value], heads: Sequence[Column]) -> list[tuple[str, str]]:
+def _texts(row: Sequence[Value], heads: Sequence[Column]) -> list[tuple[str, str]]:
     """Return every value of a row as a sort key and as text."""
     return [_value(value, column) for value, column in zip(row, heads, strict=True)]
 

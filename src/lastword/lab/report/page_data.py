@@ -5,7 +5,8 @@ plot can show. They compress to about one byte per number. A block is gzip in ba
 of models and benchmarks are never part of the page's markup.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -41,7 +42,9 @@ def data_blocks(cells: Sequence[Cell], theta: Theta) -> dict[str, str]:
     for c, (cell, some) in enumerate(zip(cells, sampled(cells), strict=True)):
         benchmark = benchmarks.index(cell.benchmark)
         text_places, letters, shown = list[int](), "", list[Block]()
-        for record in _records(cell, some):
+        # Whole records are large, so a limited number is in memory at a time.
+        pieces = (some[at : at + _AT_ONCE] for at in range(0, len(some), _AT_ONCE))
+        for record in chain.from_iterable(Record.of(cell.whole(piece)) for piece in pieces):
             key = (record.benchmark, str(record.id), record.prompt, *record.candidates)
             if key not in places:
                 places[key] = len(subjects)
@@ -71,12 +74,6 @@ def data_blocks(cells: Sequence[Cell], theta: Theta) -> dict[str, str]:
     }
 
 
-def _records(cell: Cell, places: Places) -> Iterator[Record]:
-    """Yield whole records of a cell, reading a limited number at a time."""
-    for at in range(0, len(places), _AT_ONCE):
-        yield from Record.of(cell.whole(places[at : at + _AT_ONCE]))
-
-
 def sampled(cells: Sequence[Cell]) -> list[Places]:
     """Return the places of the records on the page: all, or a sample per cell if there are many.
 
@@ -86,19 +83,25 @@ def sampled(cells: Sequence[Cell]) -> list[Places]:
     return [_sample(cell, share) for cell, share in zip(cells, shares, strict=True)]
 
 
-def even_shares(sizes: Sequence[int], most: int) -> list[int]:
+def sample_note(cells: Sequence[Cell]) -> str:
+    """Return text such as `30,000 of the 81,700`; empty if the page has every record."""
+    listed, records = sum(map(len, sampled(cells))), sum(len(cell.records) for cell in cells)
+    return "" if listed == records else f"{listed:,} of the {records:,}"
+
+
+def even_shares(sizes: Sequence[int], limit: int) -> list[int]:
     """Return the number taken from each group: an equal number, or all of a smaller group."""
     # The smallest groups come first; what they do not use is left for the larger ones.
     shares = [0] * len(sizes)
     for nth, place in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):
-        shares[place] = min(sizes[place], (most - sum(shares)) // (len(sizes) - nth))
+        shares[place] = min(sizes[place], (limit - sum(shares)) // (len(sizes) - nth))
     return shares
 
 
-def _sample(cell: Cell, most: int) -> Places:
+def _sample(cell: Cell, count: int) -> Places:
     records = cell.records
     stays = (records["index"] == records["base_index"]) | records["error"].notna()
-    places: Places = np.sort(np.argsort(stays.to_numpy(bool), kind="stable")[:most])
+    places: Places = np.sort(np.argsort(stays.to_numpy(bool), kind="stable")[:count])
     return places
 
 
@@ -108,7 +111,10 @@ def codes(record: Record) -> str:
         return "--ee"
     answer = record.answer
     operator = answer.operator if answer.operator in OPERATORS.values() else "correction"
-    return f"{answer.regime[0]}{operator[0]}{outcome(record)[0]}{_metric(record)}"
+    metric = "1"
+    if record.mc1_base is None:
+        metric = "n" if record.mc2_base is None else "2"
+    return f"{answer.regime[0]}{operator[0]}{outcome(record)[0]}{metric}"
 
 
 def outcome(record: Record) -> str:
@@ -118,9 +124,3 @@ def outcome(record: Record) -> str:
     if record.gain:
         return "fixed" if record.gain > 0 else "broken"
     return "changed" if record.answer.corrected else "unchanged"
-
-
-def _metric(record: Record) -> str:
-    if record.mc1_base is not None:
-        return "1"
-    return "n" if record.mc2_base is None else "2"

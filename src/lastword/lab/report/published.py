@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from lastword.lab.evaluation.statistics import Interval, Judgement
 from lastword.lab.report.ablation import Effect
 from lastword.lab.report.figures import numbers
-from lastword.lab.report.table import EN_DASH, Marked, Table, Value
+from lastword.lab.report.table import EN_DASH, Marked, Table, Value, points
 from lastword.records.cells import Summary, benchmark_of
 from lastword.records.marks import Figure, Key, Line, Mark, Panel, Points, Rule
 
@@ -45,7 +45,12 @@ def against_paper(summaries: Sequence[Summary]) -> Table:
         " | MC1 base .2 | MC1 base paper .2 | ΔMC1 +.2 | ΔMC1 paper +.2"
         " | MC2 base .2 | MC2 base paper .2 | ΔMC2 +.2 | ΔMC2 paper +.2"
     )
-    rows = tuple(_beside(s) for s in summaries)
+    rows: list[tuple[Value, ...]] = []
+    for s in summaries:
+        ours = points(s.mc1_base, s.delta_mc1, s.mc2_base, s.delta_mc2)
+        name, invariant, *theirs = _published(s) or PaperCell(EN_DASH, *[math.nan] * 5)
+        pairs = chain(*zip(ours, theirs, strict=True))
+        rows.append((s.model, s.benchmark, name, s.invariant, invariant, *pairs))
     notes = (
         f"Paper: {SOURCE}, Table 1. Models are paired by the name of the paper or of the "
         "checkpoint in the built-in list; the paper names no checkpoint revision, no prompt "
@@ -111,15 +116,15 @@ def ablation_against_paper(effects: Sequence[Effect]) -> Table:
 def per_model_against_paper(per_model: Table) -> Table:
     """Return the table of per-model rows and the published ones (Table 4)."""
     names = [column.name for column in per_model.columns]
-    shown = [name for name in names if name not in ("Model", "Scalar operator")]
-    heads = "Model | Paper's model | " + " | ".join(f"{n} .1 | {n} paper .1" for n in shown)
+    compared = [name for name in names if name not in ("Model", "Scalar operator")]
+    heads = "Model | Paper's model | " + " | ".join(f"{n} .1 | {n} paper .1" for n in compared)
     theirs = {row[0]: [float(v) for v in (row[1], *row[3:])] for row in _rows(_PER_MODEL)}
     rows = []
     for row in per_model.rows:
         of = dict(zip(names, row, strict=True))
         key = paper_model(str(of["Model"]))
-        printed = theirs[key] if key else [math.nan] * len(shown)
-        pairs = zip((of[name] for name in shown), printed, strict=True)
+        printed = theirs[key] if key else [math.nan] * len(compared)
+        pairs = zip((of[name] for name in compared), printed, strict=True)
         rows.append((of["Model"], key or EN_DASH, *chain(*pairs)))
     notes = (f"Paper: {SOURCE}, Table 4.",)
     title = "Table 4 of the paper beside this run"
@@ -197,13 +202,6 @@ def _rows(file: str) -> list[list[str]]:
 
 def _text(file: str) -> str:
     return files("lastword.lab.report").joinpath(file).read_text(encoding="utf-8")
-
-
-def _beside(s: Summary) -> tuple[Value, ...]:
-    ours = [100 * v for v in (s.mc1_base, s.delta_mc1, s.mc2_base, s.delta_mc2)]
-    name, invariant, *theirs = _published(s) or PaperCell(EN_DASH, *[math.nan] * 5)
-    pairs = chain(*zip(ours, theirs, strict=True))
-    return (s.model, s.benchmark, name, s.invariant, invariant, *pairs)
 
 
 def _published(s: Summary) -> PaperCell | None:

@@ -34,16 +34,15 @@ def master(summaries: Sequence[Summary], theta: Theta) -> Table:
         of = {s.benchmark: s for s in group}
         row: list[Value] = [model, group[0].invariant, branch(group[0].invariant, theta)]
         for name in benchmarks:
-            row += _five(of[name]) if name in of else [math.nan] * 5
+            if (s := of.get(name)) is None:
+                row += [math.nan] * 5
+                continue
+            values = points(s.mc1_base, s.delta_mc1, s.mc2_base, s.delta_mc2)
+            row += [*points(s.chance), *(map(Marked, values) if s.counts.failed else values)]
         rows.append(tuple(row))
     failed = any(s.counts.failed for s in summaries)
     notes = ["†: items of this cell failed and count in neither mean."] if failed else []
     return Table.of("master", "Base and TRACE, every cell", heads, rows, notes)
-
-
-def _five(s: Summary) -> list[Value]:
-    values = points(s.mc1_base, s.delta_mc1, s.mc2_base, s.delta_mc2)
-    return [*points(s.chance), *(map(Marked, values) if s.counts.failed else values)]
 
 
 _SHARED = (

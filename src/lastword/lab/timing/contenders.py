@@ -93,6 +93,9 @@ def plain_trace(tracer: Tracer, encoded: Sequence[EncodedItem]) -> Sums:
     return [[one(b.tokens, b.boundary) for b in e.prompt.branches] for e in encoded]
 
 
+PLAIN = {"plain base": plain_base, "padded base": padded_base, "plain trace": plain_trace}
+
+
 def _only(model: Any, rows: int) -> dict[str, int]:
     """Return the argument that limits logits to the last rows, if the model supports it."""
     supports = "logits_to_keep" in inspect.signature(model.forward).parameters

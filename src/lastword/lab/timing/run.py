@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -149,12 +150,9 @@ def _round(
 def _other(
     decider: Decider, name: str, sample: Sequence[EncodedItem], clock: Clock
 ) -> Callable[[Sequence[EncodedItem]], Sums]:
-    if name == "plain base":
-        return lambda items: contenders.plain_base(decider.tracer, items)
-    if name == "padded base":
-        return lambda items: contenders.padded_base(decider.tracer, items)
-    if name == "plain trace":
-        return lambda items: contenders.plain_trace(decider.tracer, items)
+    if name in contenders.PLAIN:
+        return partial(contenders.PLAIN[name], decider.tracer)
+    # lm-evaluation-harness gets the batch size with which it is fastest here.
     sizes = {b: contenders.lm_eval(decider.tracer, b) for b in contenders.LM_EVAL_BATCHES}
     return sizes[min(sizes, key=lambda b: _seconds(lambda: sizes[b](sample), clock))]
 

@@ -15,9 +15,7 @@ def needs(trajectory: Trajectory, theta: Theta) -> Step | None:
     """Return the depths that T reads, among them depth L, and T itself."""
     if trajectory.t is not None:
         return None
-    depth = trajectory.depth
-    read = {*theta.anchor_depths(depth), *theta.feature_depths(depth), depth}
-    return Step(frozenset(read), t=True)
+    return Step(frozenset(theta.scorer_depths(trajectory.depth)), t=True)
 
 
 def correct(trajectory: Trajectory, theta: Theta) -> OperatorScores:

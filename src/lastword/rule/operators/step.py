@@ -17,6 +17,7 @@ class Step:
         peers: True for the token scores of other methods on the same rows.
         readings: True for t by every reading of the scorer.
         blind: Depths of S after the blind prompt.
+        blind_t: True for t after the blind prompt.
         content_free: True for depth L after the content-free prompts.
     """
 
@@ -25,6 +26,7 @@ class Step:
     peers: bool = False
     readings: bool = False
     blind: frozenset[int] = frozenset()
+    blind_t: bool = False
     content_free: bool = False
 
 
