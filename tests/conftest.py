@@ -169,7 +169,7 @@ def once() -> Callable[[Any], Any]:
 
     opened = Tracer.from_pretrained
     kept = cache(opened)
-    real = named.OWN + named.PUBLISHED["smollm2-135m"].name
+    real = named.PREFIX + named.PUBLISHED["smollm2-135m"].name
     return lambda options: (kept if options.name == real else opened)(options)
 
 

@@ -78,10 +78,10 @@ def test_a_model_that_was_not_fetched(run, tmp_path, monkeypatch):
 def test_get_prints_where_the_file_is(run, tmp_path, monkeypatch):
     monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path))
     model = named.PUBLISHED["smollm2-135m"]
-    model.kept.parent.mkdir()
-    with model.kept.open("wb") as file:
+    model.path.parent.mkdir()
+    with model.path.open("wb") as file:
         file.truncate(model.size)
-    assert run("get", "smollm2-135m") == (0, f"{model.kept}\n", "")
+    assert run("get", "smollm2-135m") == (0, f"{model.path}\n", "")
 
 
 @pytest.mark.parametrize(

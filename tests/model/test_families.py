@@ -172,16 +172,16 @@ def test_flex_attention_is_taken_where_it_is_right_and_faster(name, monkeypatch)
         assert not taken(own=1.0, flex=2.0)
         assert not taken(own=1.0, flex=0.95)
         assert not taken(own=2.0, flex=1.0, moved=1.0)  # wrong on the short texts
-        lay_out = FlexAttention._lay_out
+        lay_out = FlexAttention._make_layout
 
         def blind(self: FlexAttention, ends, positions, window):
             """Of a long row the first nodes are not seen."""
             far = torch.where(torch.arange(len(ends)) < len(ends) - 100, 0, ends)
             return lay_out(self, far.int() if len(ends) > 200 else ends, positions, window)
 
-        monkeypatch.setattr(FlexAttention, "_lay_out", blind)
+        monkeypatch.setattr(FlexAttention, "_make_layout", blind)
         assert not taken(own=2.0, flex=1.0)  # wrong on the batch alone
-    monkeypatch.setattr(FlexAttention, "_lay_out", lambda *_: 1 / 0)
+    monkeypatch.setattr(FlexAttention, "_make_layout", lambda *_: 1 / 0)
     clock = iter((1.0, 1.0))
     tried = check.try_flex(tracer.backbone, tracer.readout, plain, 1e-4)
     assert not tried.taken and tried.raised == "ZeroDivisionError: division by zero"

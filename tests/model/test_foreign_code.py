@@ -586,7 +586,7 @@ def test_a_template_that_cannot_write_its_prompt_is_told_in_a_line(template, wor
 @pytest.mark.parametrize("end", ["bomb", "kill"])
 def test_after_a_process_that_ended_another_writes(end):
     own = templates.Renderer()
-    write = partial(own.write, [], values={}, most=100)
+    write = partial(own.write, [], values={}, limit=100)
     try:
         assert write("yes", seconds=60.0) == "yes"
         first = psutil.Process(own._process.pid)
@@ -613,13 +613,13 @@ def test_an_answer_that_nobody_took_is_not_the_next_one_s(bomb):
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
         if bomb:
-            assert own.write([], "yes", {}, seconds=60.0, most=100) == "yes"
+            assert own.write([], "yes", {}, seconds=60.0, limit=100) == "yes"
         # Within its start, which is no faster than an interpreter's, or within the bomb.
         signal.setitimer(signal.ITIMER_REAL, 0.2 if bomb else 0.02)
         with pytest.raises(KeyboardInterrupt):
-            own.write([], bomb + "one", {}, seconds=60.0, most=100)
+            own.write([], bomb + "one", {}, seconds=60.0, limit=100)
         for text in ("two", "three"):
-            assert own.write([], text, {}, seconds=60.0, most=100) == text
+            assert own.write([], text, {}, seconds=60.0, limit=100) == text
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
@@ -631,9 +631,9 @@ def test_who_writes_ends_by_itself_where_all_others_are_gone():
     program = (
         "import sys, threading; from lastword.text.chat_template import Renderer\n"
         "own = Renderer()\n"
-        "own.write([], 'yes', {}, most=9, seconds=9)\n"
+        "own.write([], 'yes', {}, limit=9, seconds=9)\n"
         f"threading.Thread(target=own.write, args=([], {STEP!r}, {{}}), daemon=True,"
-        " kwargs={'most': 9, 'seconds': 2}).start()\n"
+        " kwargs={'limit': 9, 'seconds': 2}).start()\n"
         "print(own._process.pid, flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", program]

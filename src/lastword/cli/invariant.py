@@ -11,7 +11,7 @@ from lastword.cli.output import printable, say
 from lastword.cli.progress import waiting
 from lastword.files.strict_json import to_json
 from lastword.model.embedded import EMBEDDED
-from lastword.model.named import OWN, locate
+from lastword.model.named import PREFIX, locate
 from lastword.rule.theta import Theta
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def read_factors(model: str, theta: Theta, revision: str | None, gguf: str | Non
 
         folder = load(model.removeprefix(EMBEDDED))[0]
         return model_invariant(folder, theta=theta, readings=True)
-    path = Path(locate(model) if model.startswith(OWN) else model).expanduser()
+    path = Path(locate(model) if model.startswith(PREFIX) else model).expanduser()
     if gguf is not None or is_adapter(path) or (is_gguf(path) and not path.is_dir()):
         from lastword.model import loading
         from lastword.model.options import LoadOptions

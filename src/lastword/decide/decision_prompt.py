@@ -147,7 +147,7 @@ class DecisionPrompt:
         values = {"state": "?", "question": question, "questions": [question]}
         template = self.config.chat_template
         try:
-            RENDERER.write([], template, values, most=_CHARACTERS, seconds=_SECONDS)
+            RENDERER.write([], template, values, limit=_CHARACTERS, seconds=_SECONDS)
         except UnboundedError as error:
             raise InputError(f"{FILES[1]} {error}") from error
         except ValueError:

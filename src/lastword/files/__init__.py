@@ -1,1 +1,1 @@
-"""Files that stand whole or not at all, and JSON that every reader takes."""
+"""Reading and writing files."""

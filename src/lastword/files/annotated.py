@@ -44,16 +44,15 @@ def annotation_file(
         text: The column of the text.
         label: The column of the labels, which is left out.
     """
-    made: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     for id, row in rows.items():
         columns = {n: cell for n, cell in row.items() if n != label and cell not in (None, "")}
         if form == "label-studio":
-            made.append({"data": columns})
+            entries.append({"data": columns})
             continue
-        fields = {text: columns.pop(text)}
-        made.append({"id": id, "fields": fields, "metadata": columns})
-        made[-1] |= {"suggestions": {}, "responses": {}, "vectors": {}}
-    return to_json(made) + "\n"
+        entry = {"id": id, "fields": {text: columns.pop(text)}, "metadata": columns}
+        entries.append(entry | {"suggestions": {}, "responses": {}, "vectors": {}})
+    return to_json(entries) + "\n"
 
 
 def _task(row: Row) -> Row | None:
@@ -80,26 +79,26 @@ def _record(row: Row) -> Row | None:
     """Return a record of Argilla as a row of a table; None if it is none."""
     match row.value:
         case {"fields": Mapping() as fields, "responses": Mapping() as responses, **rest}:
-            given = (
+            choices = (
                 (question, [response["value"]])
-                for question, those in responses.items()
-                for response in those
+                for question, question_responses in responses.items()
+                for response in question_responses
                 if response["value"] is not None
             )
             metadata = rest.get("metadata") or {}
             if not isinstance(metadata, Mapping):
                 kind = type(metadata).__name__
                 return Row(row.place, error=f"its metadata is {kind}, expected an object")
-            return _with_labels(row, {**metadata, **fields}, given)
+            return _with_labels(row, {**metadata, **fields}, choices)
     return None
 
 
 def _with_labels(
-    row: Row, columns: Mapping[str, Any], given: Iterator[tuple[str, Sequence[Any]]]
+    row: Row, columns: Mapping[str, Any], annotations: Iterator[tuple[str, Sequence[Any]]]
 ) -> Row:
     labels: dict[str, str] = {}
     try:
-        for question, choices in given:
+        for question, choices in annotations:
             if len(choices) != 1 or isinstance(choices[0], list):
                 return Row(row.place, error=f"{question} has {len(choices)} choices, expected one")
             (choice,) = choices

@@ -1,4 +1,4 @@
-"""Cells of a table: one text for each value that a frame or a file may hold, and no other."""
+"""Cells of a table as text."""
 
 import csv
 import io
@@ -11,16 +11,16 @@ from typing import Any
 
 from lastword.errors import InputError
 
-_LEAD = re.compile(r"[ \u00a0\ufeff]*[=+\-@\t\r\n]")  # of what a spreadsheet would run
-_WHOLE = re.compile(r"^([+-]?\d+)\.0+$")  # a whole number with a point
+_FORMULA = re.compile(r"[ \u00a0\ufeff]*[=+\-@\t\r\n]")  # the beginning of a formula
+_WHOLE = re.compile(r"^([+-]?\d+)\.0+$")  # a whole number with a decimal point
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 def cell_text(value: Any) -> str:
-    """Return a cell as text: a missing value is empty, and a whole number has no point.
+    """Return a cell as text: a missing value is empty, and a whole number has no decimal point.
 
     Raises:
-        InputError: Bytes that are not UTF-8, which no text stands for.
+        InputError: Bytes that are not UTF-8.
     """
     if isinstance(value, str):
         return value
@@ -40,7 +40,7 @@ def cell_text(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of numpy or pandas as Python has it, and None for what is not there."""
+    """Return a value of numpy or pandas as a plain Python value; None for a missing one."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     try:
@@ -50,14 +50,14 @@ def _plain(value: Any) -> Any:
 
 
 def spelling(label: str) -> str:
-    """Return what labels that look alike share: case, spaces, Unicode form, 1 and 1.0."""
+    """Return a label without differences of case, spaces and Unicode form, and 1 for 1.0."""
     visible = "".join(c for c in label if unicodedata.category(c) != "Cf")
     text = " ".join(unicodedata.normalize("NFC", visible).split()).casefold()
     return _WHOLE.sub(r"\1", text)
 
 
 def text_fault(text: str) -> str | None:
-    """Return what keeps a text from being read by a model, and what to do; None if nothing does."""
+    """Return why a model cannot read a text, and what to do; None if it can."""
     if "\0" in text:
         return "contains a NUL character; remove it"
     try:
@@ -68,13 +68,13 @@ def text_fault(text: str) -> str | None:
 
 
 def csv_line(cells: Iterable[Any]) -> str:
-    """Return a line of CSV that no spreadsheet runs and no terminal obeys.
+    """Return a line of CSV without formulas and control characters.
 
-    Text that begins like a formula, also after blanks, is quoted by `'`; control characters that no
-    table needs are shown as U+FFFD.
+    Text that begins like a formula, also after blanks, gets a `'` in front. Control characters are
+    replaced by U+FFFD.
     """
     out = io.StringIO()
-    # The writer quotes what is in its line's end, and so a carriage return too.
+    # The writer quotes the characters of its line terminator: with this one, carriage returns too.
     csv.writer(out, lineterminator="\r\n").writerow([inert_cell(cell) for cell in cells])
     return out.getvalue()[:-2] + "\n"
 
@@ -84,21 +84,21 @@ def inert_cell(cell: Any) -> Any:
     if not isinstance(cell, str):
         return cell
     cell = _CONTROL.sub("\ufffd", cell)
-    return f"'{cell}" if _LEAD.match(cell) else cell
+    return f"'{cell}" if _FORMULA.match(cell) else cell
 
 
 def unique_names(names: Sequence[Any]) -> list[str]:
-    """Return the names of a table's columns as text; a blank one is `column 3`, by its place.
+    """Return the names of a table's columns as text; a blank name becomes `column 3`, by place.
 
     Raises:
         ValueError: Two columns have one name.
     """
-    texts = [str(cell_text(n)) for n in names]
+    texts = [cell_text(n) for n in names]
     texts = [text if text.strip() else f"column {n}" for n, text in enumerate(texts, start=1)]
-    (most, count), *_ = [*Counter(texts).most_common(1), ("", 0)]
-    if count > 1:
-        places = [str(n) for n, text in enumerate(texts, start=1) if text == most]
-        raise ValueError(
-            f"the columns {' and '.join(places)} are both named {most!r}: rename one of them"
-        )
+    for name, count in Counter(texts).most_common(1):
+        if count > 1:
+            places = [str(n) for n, text in enumerate(texts, start=1) if text == name]
+            raise ValueError(
+                f"the columns {' and '.join(places)} are both named {name!r}: rename one of them"
+            )
     return texts

@@ -1,4 +1,4 @@
-"""Rows of text with separators: CSV and TSV, as programs and spreadsheets write them."""
+"""Rows of CSV and TSV, as programs and spreadsheets write them."""
 
 import csv
 import io
@@ -11,13 +11,12 @@ from lastword.files.encoding import decode
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 CELL_CHARACTERS = 2**24  # far more than a model can read
-_SAMPLE = 2**16  # characters by which a separator is guessed
-_REST = "more fields than names in the first line"
-_SEP = re.compile(r'"?sep=(.)"?\r?\n')  # Excel's line, which is no header
+_SAMPLE = 2**16  # characters for guessing the separator
+_SEP = re.compile(r'"?sep=(.)"?\r?\n')  # Excel's declaration of the separator, before the header
 
 
 class _Lines:
-    """Lines of a text, with the number of the one that was read last."""
+    """Lines of a text, with the number of the last one."""
 
     def __init__(self, text: str, skipped: int) -> None:
         self._lines, self.number = io.StringIO(text, newline=""), skipped
@@ -31,13 +30,13 @@ class _Lines:
 def delimited(
     raw: bytes, usual: str, say: Callable[[str], None], encoding: str | None = None
 ) -> Iterator[tuple[dict[str, str | None] | None, str | None]]:
-    """Yield each row as its cells by column, or as None with what is wrong with it.
+    """Yield each row as its cells by column, or as None with its error.
 
     Raises:
         ValueError: The text cannot be decoded, two columns have one name, or quotes do not match.
     """
     text, name = decode(raw, encoding)
-    text = text.lstrip("\ufeff")  # a file that was exported twice has two marks
+    text = text.lstrip("\ufeff")  # a file that was exported twice has two byte-order marks
     declared = _SEP.match(text)
     body = text[declared.end() :] if declared else text
     delimiter = declared[1] if declared else _delimiter(body[:_SAMPLE], usual)
@@ -45,7 +44,7 @@ def delimited(
     if not declared and encoding is None and (name, delimiter) != ("UTF-8", usual):
         say(f"guessed: the table is {form}")
     lines = _Lines(body, 1 if declared else 0)
-    # The limit is the whole process's: cells of any length are read, and judged below.
+    # This limit is global to the process, so that ours is applied in `_row`.
     csv.field_size_limit(2**31 - 1)
     names, begun = list[str](), lines.number + 1
     try:
@@ -67,7 +66,7 @@ def _row(
     names: list[str], row: list[str], form: str
 ) -> tuple[dict[str, str | None] | None, str | None]:
     if len(row) > len(names):
-        return None, f"{_REST} (read as {form})"
+        return None, f"more fields than names in the first line (read as {form})"
     if any(len(cell) > CELL_CHARACTERS for cell in row):
         return None, f"a cell is longer than {CELL_CHARACTERS:,} characters; shorten it"
     missing = [None] * (len(names) - len(row))
@@ -75,10 +74,10 @@ def _row(
 
 
 def _delimiter(text: str, usual: str) -> str:
-    """Return the separator that the first line has; of several, what `csv.Sniffer` finds."""
+    """Return the separator in the first line; if there are several, `csv.Sniffer` decides."""
     first = text.lstrip("\r\n").partition("\n")[0]
-    there = [mark for mark in SEPARATORS if mark in first]
-    if len(there) > 1:
+    present = [mark for mark in SEPARATORS if mark in first]
+    if len(present) > 1:
         with suppress(csv.Error):
-            return csv.Sniffer().sniff(text, "".join(there)).delimiter
-    return usual if usual in there or not there else there[0]
+            return csv.Sniffer().sniff(text, "".join(present)).delimiter
+    return usual if usual in present or not present else present[0]

@@ -1,4 +1,4 @@
-"""Text of a file: UTF-8, UTF-16 with its mark, or the encoding that the user names."""
+"""Text of a file: UTF-8, UTF-16 with a byte-order mark, or an encoding named by the user."""
 
 import codecs
 
@@ -6,14 +6,14 @@ from lastword.errors import InputError
 from lastword.files.wording import shorten
 
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_SAMPLE = 2**16  # bytes by which an encoding is guessed
-# What tables are saved in; of all encodings that Python has, a guess names unheard-of ones.
+_SAMPLE = 2**16  # bytes for guessing an encoding
+# Common encodings of tables; among all of Python's, guesses are often rare ones.
 _USUAL = [f"cp{page}" for page in (*range(1250, 1259), 932, 949)]
 _USUAL += ["gb18030", "big5", "euc_jp", "koi8_r", "mac_roman"]
 
 
 def decode(raw: bytes, encoding: str | None = None) -> tuple[str, str]:
-    """Return a file's text, and its encoding as people call it.
+    """Return a file's text, and the usual name of its encoding.
 
     Raises:
         ValueError: It is in another encoding; the message has line, byte and a guess.
@@ -42,7 +42,7 @@ def decode(raw: bytes, encoding: str | None = None) -> tuple[str, str]:
 
 
 def _place(raw: bytes, error: UnicodeDecodeError) -> str:
-    """Return where a byte stands, for people: both counted from 1."""
+    """Return line and place of a byte, counted from 1."""
     start = raw.rfind(b"\n", 0, error.start) + 1
     line = raw.count(b"\n", 0, error.start) + 1
     return f"line {line}: byte {error.start - start + 1} (0x{raw[error.start]:02X})"
@@ -50,8 +50,8 @@ def _place(raw: bytes, error: UnicodeDecodeError) -> str:
 
 def _advice(raw: bytes, error: UnicodeDecodeError) -> str:
     where = f"{_place(raw, error)} is not valid UTF-8"
-    read = [c for c in raw[:_SAMPLE].decode("utf-8", "replace") if not c.isascii()]
-    if read.count("\ufffd") < len(read) / 2:
+    characters = [c for c in raw[:_SAMPLE].decode("utf-8", "replace") if not c.isascii()]
+    if characters.count("\ufffd") < len(characters) / 2:
         return f"{where}, while other lines are. Correct it, and save the file as UTF-8"
     from charset_normalizer import from_bytes
 

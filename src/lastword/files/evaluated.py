@@ -48,24 +48,24 @@ def promptfoo_rows(path: Path) -> list[Row] | None:
 def harness_rows(rows: Sequence[Row]) -> list[Row]:
     """Return samples of lm-evaluation-harness as predictions; other rows as they are.
 
-    Of choices, the prediction is the place of the highest log-likelihood, and the confidence its
-    distance from the second.
+    For choices, the prediction is the place of the highest log-likelihood, and the confidence is
+    its distance from the second.
     """
-    return [_sample(r) if _is_sample(r.value) else r for r in rows]
-
-
-def _is_sample(value: Any) -> bool:
-    return isinstance(value, Mapping) and {"doc_id", "target", "filtered_resps"} <= value.keys()
+    return [_sample(row) for row in rows]
 
 
 def _sample(row: Row) -> Row:
-    found = {"truth": row.value["target"], "group": row.value["doc_id"]}
+    keys = {"doc_id", "target", "filtered_resps"}
+    if not isinstance(row.value, Mapping) or not keys <= row.value.keys():
+        return row
+    columns = {"truth": row.value["target"], "group": row.value["doc_id"]}
     answers = row.value["filtered_resps"]
     try:
         if not isinstance(answers[0], list):
-            return Row(row.place, found | {"prediction": answers[0]})
+            return Row(row.place, columns | {"prediction": answers[0]})
         scores = [float(score) for score, *_ in answers]
         best, second = sorted(scores, reverse=True)[:2]
     except (TypeError, LookupError, ValueError):
         return Row(row.place, error="filtered_resps holds neither a text nor scores of choices")
-    return Row(row.place, found | {"prediction": scores.index(best), "confidence": best - second})
+    columns |= {"prediction": scores.index(best), "confidence": best - second}
+    return Row(row.place, columns)

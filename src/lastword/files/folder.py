@@ -1,8 +1,8 @@
-"""Folders on this machine and on object storage, by one name.
+"""Folders on this machine and on object storage.
 
-`s3://bucket/runs` is a folder that fsspec reaches, used as a `pathlib.Path` is. Endpoint, region
-and credentials are found where every client of that storage looks for them. Whoever writes there
-writes whole objects, which are there at once or not at all, so that nothing has to be renamed.
+fsspec reaches folders such as `s3://bucket/runs`, which are used like a `pathlib.Path`. Endpoint,
+region and credentials are configured as for other clients of the storage. An object appears
+completely or not at all, so that no rename is necessary.
 """
 
 import sys
@@ -17,18 +17,18 @@ Folder = Path | UPath
 
 
 def locate(name: str | Folder) -> Folder:
-    """Return a folder by its path or URL; storage is asked here, so that bad news comes first.
+    """Return a folder by its path or URL, and make sure that the storage can be reached.
 
     Raises:
-        RecordError: The storage's package is missing, or there is no such bucket, no way to it, or
-            no leave.
+        RecordError: The storage's package is missing, there is no such bucket, or it cannot be
+            reached or accessed.
     """
     if not isinstance(name, str):
         return name
     if "://" not in name:
         return Path(name)
     try:
-        place = UPath(name, use_listings_cache=False)  # others write there meanwhile
+        place = UPath(name, use_listings_cache=False)  # other processes may write there
         _reach(place)
     except ImportError as error:
         extra = 'pip install "lastword[s3]"' if name.startswith("s3://") else error
@@ -50,10 +50,10 @@ def _reach(place: UPath) -> None:
 
 
 def write_whole(path: Folder, content: bytes) -> None:
-    """Write a file that is there whole or not at all, also after a crash.
+    """Write a file completely or not at all, also after a crash.
 
     Raises:
-        OSError: The disk is full or refuses; or one of the other `failures`.
+        OSError: The disk is full or refuses; or another of the `failures`.
     """
     if isinstance(path, Path):
         with open_whole(path) as file:
@@ -63,7 +63,7 @@ def write_whole(path: Folder, content: bytes) -> None:
 
 
 def failures(*others: type[Exception]) -> tuple[type[Exception], ...]:
-    """List what reading and writing may raise: the system's errors, S3's client's, others."""
+    """Return the errors of reading and writing: those of the system, of S3's client, and others."""
     client = sys.modules.get("botocore.exceptions")
     return (OSError, *others, *([] if client is None else [client.BotoCoreError]))
 

@@ -1,4 +1,4 @@
-"""One writer at a time: a file that the system locks, or an object that its holder renews.
+"""Locks for one writer at a time: a file lock, or an object that its holder renews.
 
 When a process ends, the system releases its file locks; object storage does not. There the holder
 renews its object every few seconds, and one that stays the same for `LIFE` is free to be taken. The
@@ -12,7 +12,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
-from types import TracebackType
 from uuid import uuid4
 
 from filelock import FileLock, Timeout
@@ -20,15 +19,15 @@ from upath import UPath
 
 from lastword.files.folder import Folder, failures, write_whole
 
-BEAT = 8.0  # seconds from one renewal to the next
-LIFE = 40.0  # seconds without one after which a lock is nobody's
-LOOK = 1.0  # seconds from one look at another's lock to the next
+BEAT = 8.0  # seconds between renewals
+LIFE = 40.0  # seconds without a renewal after which a lock is free
+LOOK = 1.0  # seconds between checks of another holder's lock
 
 _log = logging.getLogger(__name__)
 
 
 class Lease:
-    """A lock on object storage; as `filelock.FileLock`, of which this has what is used."""
+    """A lock on object storage, with the methods of `filelock.FileLock` that are used."""
 
     def __init__(self, path: UPath) -> None:
         self.path = path
@@ -40,10 +39,10 @@ class Lease:
         return str(self.path)
 
     def acquire(self, timeout: int = -1) -> None:
-        """Take it, from one that has ended too; wait for one that has not, unless `timeout` is 0.
+        """Take the lock; if another holder renews it, wait unless `timeout` is 0.
 
         Raises:
-            Timeout: It is another's, who renews it.
+            Timeout: Another holder renews it.
         """
         content, since = b"", time.monotonic()
         while not self._create():
@@ -61,24 +60,19 @@ class Lease:
         self._renewal.start()
 
     def release(self) -> None:
-        """Let the next one in."""
+        """Release the lock."""
         self._end.set()
         self._renewal.join()
         if self._is_ours():
             self.path.unlink(missing_ok=True)
 
     def __enter__(self) -> "Lease":
-        """Wait for it, and take it."""
+        """Wait for the lock, and take it."""
         self.acquire()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Let the next one in."""
+    def __exit__(self, *_: object) -> None:
+        """Release the lock."""
         self.release()
 
     def _create(self) -> bool:
@@ -89,7 +83,7 @@ class Lease:
         return True
 
     def _read(self) -> bytes:
-        try:  # in one request: a file that is opened and then read may be renewed in between
+        try:  # in one request, because the object may be renewed between opening and reading
             return bytes(self.path.fs.cat_file(self.path.path))
         except FileNotFoundError:
             return b""
@@ -104,7 +98,7 @@ class Lease:
     def _renew(self) -> None:
         while not self._end.wait(BEAT):
             self._beats += 1
-            with suppress(*failures()):  # out of reach: the next beat may come in time
+            with suppress(*failures()):  # the next renewal may succeed in time
                 if self._is_ours():
                     write_whole(self.path, self._content)
 
@@ -113,5 +107,5 @@ Lock = FileLock | Lease
 
 
 def lock(path: Folder) -> Lock:
-    """Return the lock of this name, not yet taken."""
+    """Return the lock at a path, not yet taken."""
     return FileLock(path) if isinstance(path, Path) else Lease(path)

@@ -1,4 +1,4 @@
-"""Additions of installed packages by entry points: methods, corrections, benchmarks."""
+"""Methods, corrections and benchmarks of installed packages, by their entry points."""
 
 from collections.abc import Collection
 from functools import cache
@@ -8,9 +8,17 @@ from typing import Any
 from lastword.errors import InputError
 
 
+def plugins(group: str, noun: str, taken: Collection[str]) -> dict[str, tuple[Any, str]]:
+    """Return the entries of a group with the names of their packages, by name.
+
+    Raises:
+        InputError: A name is taken or not valid, or an entry cannot be loaded.
+    """
+    return _entries(group, noun, frozenset(taken))
+
+
 @cache
 def _entries(group: str, noun: str, taken: frozenset[str]) -> dict[str, tuple[Any, str]]:
-    """Load every entry of a group; by name, each with its package."""
     entries: dict[str, tuple[Any, str]] = {}
     for point in entry_points(group=group):
         origin = point.dist.name if point.dist is not None else point.value
@@ -18,16 +26,6 @@ def _entries(group: str, noun: str, taken: frozenset[str]) -> dict[str, tuple[An
             raise InputError(f"{origin} adds a {noun} under the name {point.name}, which is taken")
         try:
             entries[point.name] = point.load(), origin
-        except Exception as error:  # whatever a user's module raises when it is imported
+        except Exception as error:  # importing a user's module may raise any error
             raise InputError(f"the {noun} {point.name} of {origin} fails: {error}") from error
     return entries
-
-
-def plugins(group: str, noun: str, taken: Collection[str]) -> dict[str, tuple[Any, str]]:
-    """Return the entries that installed packages add to a table, each with its package's name.
-
-    Raises:
-        InputError: A package takes a name that is taken, or one that is no name here, or does not
-            load.
-    """
-    return _entries(group, noun, frozenset(taken))

@@ -5,7 +5,7 @@ import io
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from lastword.files.strict_json import from_json
 from lastword.files.workbook import workbook
 
 STANDARD_INPUT = Path("-")
-LINE_BYTES = 2**24  # of JSON, far more than an item that a model can read
+LINE_BYTES = 2**24  # maximum length of a line of JSON; far more than a model can read
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _EXCEL = ".xlsx"
 _FORM = "a JSON list or one JSON object per line"
@@ -31,9 +31,9 @@ class Row:
     """One row.
 
     Attributes:
-        place: Where it stands, for people: `line 3`, `row 3`, counted from 1.
-        value: What it decodes to; an object in most files.
-        error: Why it decodes to nothing; None where it does.
+        place: Its place for messages, such as `line 3` or `row 3`, counted from 1.
+        value: The decoded value; an object in most files.
+        error: The reason why it cannot be decoded; None if it can.
     """
 
     place: str
@@ -44,15 +44,15 @@ class Row:
 def read_rows(
     path: Path, say: Callable[[str], None] = lambda line: None, encoding: str | None = None
 ) -> list[Row]:
-    """Return every row of a file, by its ending; what is no table or Parquet is JSON, `-` is stdin.
+    """Return the rows of a table, a Parquet file or, by default, JSON.
 
-    Blank lines are passed over, and a byte-order mark. A cell of a table is text, or None. A
-    line of JSON beyond 16 MiB is an error of its own, and never all in memory.
+    Blank lines and a byte-order mark are skipped. The cell of a table is a text or None. A line of
+    JSON beyond 16 MiB becomes an error, and is never completely in memory.
 
     Args:
-        path: The file.
-        say: Gets what was guessed of a table, and what of it is not read.
-        encoding: Of its text; UTF-8, or UTF-16 with a byte-order mark, if left out.
+        path: The file; its ending determines the format, and `-` is standard input.
+        say: Function that gets messages about guesses, and about contents that are not read.
+        encoding: Encoding of the file; UTF-8, or UTF-16 with a byte-order mark, if left out.
 
     Raises:
         InputError: The file cannot be read, or two of its columns have one name.
@@ -63,7 +63,9 @@ def read_rows(
             return [Row(f"row {n}", value) for n, value in enumerate(_parquet(path), start=1)]
         if ending == _EXCEL:
             return [Row(f"row {n}", value) for n, value in workbook(path, say)]
-        with _opened(path) as file:
+        standard = path == STANDARD_INPUT
+        source: Any = nullcontext(sys.stdin.buffer) if standard else path.open("rb")
+        with source as file:
             usual = _DELIMITERS.get(ending)
             if usual is None:
                 return list(_json(file, encoding))
@@ -75,18 +77,14 @@ def read_rows(
 
 
 def is_table(path: Path) -> bool:
-    """Return True if all that a row of the file holds is text."""
+    """Return True if all values in the file are texts."""
     return path.suffix.lower() in (*_DELIMITERS, _EXCEL)
 
 
 def id_column(columns: Sequence[str]) -> str | None:
-    """Return the column of a row's id: `id`, else one whose name ends so, as `Ticket-ID` does."""
+    """Return the column of ids: `id`, else one with a name like `Ticket-ID`; None if none is."""
     exact = [name for name in columns if name.strip().casefold() == "id"]
     return next((name for name in (*exact, *columns) if _ID.search(name.strip())), None)
-
-
-def _opened(path: Path) -> AbstractContextManager[Any]:
-    return nullcontext(sys.stdin.buffer) if path == STANDARD_INPUT else path.open("rb")
 
 
 def _parquet(path: Path) -> list[Any]:
@@ -113,7 +111,8 @@ def _json(file: io.BufferedIOBase, encoding: str | None) -> Iterator[Row]:
         if n == 1:
             line = line.removeprefix(codecs.BOM_UTF8)
         if not begun and line.lstrip().startswith(b"["):
-            yield from _array(line + file.read())
+            values = from_json(decode(line + file.read())[0])
+            yield from (Row(f"row {n}", value) for n, value in enumerate(values, start=1))
             return
         begun = begun or not line.isspace()
         if len(line) > LINE_BYTES:
@@ -123,18 +122,12 @@ def _json(file: io.BufferedIOBase, encoding: str | None) -> Iterator[Row]:
 
 
 def _lines(file: io.BufferedIOBase) -> Iterator[bytes]:
-    """Yield lines as they stand; of one that is too long only what shows it, the rest skipped."""
-    # readline, not a text file's: U+2028 and its like may stand inside a JSON string.
+    """Yield the lines; a line that is too long is cut, but not to an allowed length."""
+    # The file is binary, because a text file also splits at U+2028, which JSON strings may contain.
     while line := file.readline(LINE_BYTES + 1):
         yield line
         while len(line) > LINE_BYTES and not line.endswith(b"\n"):
             line = file.readline(LINE_BYTES + 1)
-
-
-def _array(raw: bytes) -> Iterator[Row]:
-    values = from_json(decode(raw)[0])
-    for n, value in enumerate(values, start=1):
-        yield Row(f"row {n}", value)
 
 
 def _line(place: str, line: bytes) -> Row:
@@ -153,16 +146,16 @@ def read_objects(
     """Return the rows of a table or of a JSON file, each as an object.
 
     Raises:
-        InputError: Unreadable, or something in it is not an object.
+        InputError: It cannot be read, or a row is not an object.
     """
     return values_of(require_rows(read_rows(path, say), path), path)
 
 
 def values_of(rows: Sequence[Row], path: Path) -> list[dict[str, Any]]:
-    """Return the objects of rows that can all be read.
+    """Return the values of rows without errors.
 
     Raises:
-        InputError: The first row that cannot be read.
+        InputError: A row has an error.
     """
     if bad := [row for row in rows if row.error is not None]:
         raise InputError(f"cannot read {path}: {bad[0].place}: {bad[0].error}")
@@ -170,23 +163,23 @@ def values_of(rows: Sequence[Row], path: Path) -> list[dict[str, Any]]:
 
 
 def require_rows(rows: Sequence[Row], path: Path) -> list[Row]:
-    """Return rows of which each is an object or has an error, and one at least is an object.
+    """Return the rows, in which other values than objects become errors.
 
     Raises:
-        InputError: There is no row, or none that can be read.
+        InputError: There is no row, or all of them have errors.
     """
     if not rows:
         expected = "a header and rows" if is_table(path) else _FORM
         raise InputError(f"{path} has no rows; expected {expected}")
-    rows = [_object(row) for row in rows]
+    rows = [_require_object(row) for row in rows]
     if all(row.error is not None for row in rows):
-        what = f"cannot read {path}: {rows[0].place}: {rows[0].error}"
+        fault = f"cannot read {path}: {rows[0].place}: {rows[0].error}"
         forms = f"Expected {_FORM}; tables end in .csv, .tsv, .xlsx or .parquet"
-        raise InputError(what if is_table(path) else f"{what}. {forms}")
+        raise InputError(fault if is_table(path) else f"{fault}. {forms}")
     return rows
 
 
-def _object(row: Row) -> Row:
+def _require_object(row: Row) -> Row:
     if row.error is not None or isinstance(row.value, dict):
         return row
     return Row(row.place, error=f"it is {type(row.value).__name__}, expected an object")

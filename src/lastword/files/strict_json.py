@@ -1,4 +1,4 @@
-"""Strict JSON: no bare NaN or Infinity, which Python writes and most other readers reject."""
+"""Strict JSON, without NaN and Infinity, which Python writes but most other readers reject."""
 
 import json
 import math
@@ -7,14 +7,14 @@ from typing import Any
 
 
 def strict(value: Any) -> Any:
-    """Return a value as strict JSON has it: arrays as lists, nan as null, infinities as strings."""
+    """Return a value for strict JSON: arrays as lists, nan as None, infinities as strings."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None if math.isnan(value) else f"{value:+}"
     if isinstance(value, list | tuple):
         return [strict(entry) for entry in value]
     if isinstance(value, Mapping):
         return {str(key): strict(entry) for key, entry in value.items()}
-    if hasattr(value, "tolist"):  # of numpy or torch, which nobody needs to import for this
+    if hasattr(value, "tolist"):  # an array of numpy or torch
         return strict(value.tolist())
     return value
 
@@ -25,19 +25,22 @@ def to_json(value: Any) -> str:
 
 
 def from_json(text: str | bytes) -> Any:
-    """Return JSON's value; no key of an object stands twice, as readers differ on which counts.
+    """Return the value of a JSON text in which no object has a key twice.
 
     Raises:
         ValueError: It is not JSON (a `json.JSONDecodeError`), or a number is too long.
         RecursionError: Its brackets are too deep.
     """
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # Readers differ on which of two equal keys counts.
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         value = dict(pairs)
         if len(value) < len(pairs):
             keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise json.JSONDecodeError(f"the key {twice!r:.40} stands twice in an object", "", 0)
+            duplicate = next(key for key in keys if keys.count(key) > 1)
+            raise json.JSONDecodeError(
+                f"the key {duplicate!r:.40} stands twice in an object", "", 0
+            )
         return value
 
-    return json.loads(text, object_pairs_hook=once)
+    return json.loads(text, object_pairs_hook=unique)

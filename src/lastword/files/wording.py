@@ -1,8 +1,8 @@
-"""Text that has no room for all of itself, and a number with its noun."""
+"""Shortened texts, numbers with nouns, and percentages."""
 
 
 def shorten(text: str, limit: int = 40) -> str:
-    """Return text of at most `limit` characters, cut after a word where one ends late enough."""
+    """Return text of at most `limit` characters, cut after a word if one ends near the limit."""
     if len(text) <= limit:
         return text
     whole = text[:limit].rpartition(" ")[0]
@@ -10,7 +10,7 @@ def shorten(text: str, limit: int = 40) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a number with its noun, which takes an s: `1 row`, `2 rows`."""
+    """Return a number with its noun: `1 row`, `2 rows`."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 

@@ -9,28 +9,28 @@ from zipfile import BadZipFile, ZipFile
 from lastword.files.cells import cell_text, unique_names
 from lastword.files.wording import counted
 
-_BYTES = 2**28  # of all parts, unpacked; a million rows of short texts take half of that
+_BYTES = 2**28  # maximum size unpacked; a million rows of short texts take half of that
 _COLUMNS, _LINES = 1024, 2**20
 _SHOWN = 3
-_ESCAPED = re.compile("_x(00[01][0-9A-Fa-f])_")  # control characters, as Excel stores them
+_ESCAPED = re.compile("_x(00[01][0-9A-Fa-f])_")  # Excel's form of control characters
 
 
 def workbook(path: Path, say: Callable[[str], None]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield each row that has any text, with its number below the names.
+    """Yield each row with text, with its number after the row of names.
 
-    The first row with text has the names; cells to the right of them are left out.
+    The first row with text has the names; cells to the right of them are ignored.
 
     Raises:
-        ValueError: No workbook, a damaged one, one beyond the limits, or two columns of one name.
+        ValueError: Not a workbook, damaged, beyond the limits, or two columns of one name.
     """
     try:
-        with path.open("rb") as file:  # whose end is certain, whatever openpyxl leaves open
+        with path.open("rb") as file:  # openpyxl may leave a file open that it opens itself
             yield from _sheet(file, say)
     except (ValueError, OSError, MemoryError):
         raise
     except BadZipFile as error:
         raise ValueError(f"it is no Excel workbook: {error}") from error
-    except Exception as error:  # openpyxl reads a stranger's XML: whatever that makes it raise
+    except Exception as error:  # openpyxl may raise any error for malformed XML
         raise ValueError(
             f"it is no Excel workbook, or a damaged one ({type(error).__name__}: {error}): save it "
             "anew, or as CSV"
@@ -55,9 +55,9 @@ def _sheet(file: IO[bytes], say: Callable[[str], None]) -> Iterator[tuple[int, d
 def _rows(
     sheet: Any, file: IO[bytes], say: Callable[[str], None]
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    sheet.reset_dimensions()  # what the file says of its size is not to be believed
+    sheet.reset_dimensions()  # the size in the file may be wrong
     rows = enumerate(_bounded(sheet.iter_rows(max_col=_COLUMNS + 1)), start=1)
-    start, names = next(((n, found) for n, row in rows if (found := _names(row))), (0, []))
+    start, names = next(((n, texts) for n, row in rows if (texts := _names(row))), (0, []))
     if not names:
         raise ValueError(f"its first sheet, {sheet.title}, is empty: put the table there")
     if len(names) > _COLUMNS:
@@ -65,7 +65,7 @@ def _rows(
     empty, right, width = list[tuple[int, int]](), 0, len(names)
     before: Sequence[Any] = ()
     for n, row in rows:
-        if row is before:  # openpyxl fills gaps with one and the same row
+        if row is before:  # openpyxl fills gaps with the same object
             continue
         before = row
         right += sum(cell.value is not None for cell in row[width:])
@@ -84,7 +84,7 @@ def _rows(
 
 
 def _bounded(rows: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
-    """Yield rows, as far as a spreadsheet can have them: a row may give itself any number."""
+    """Yield rows up to a spreadsheet's limit, because a file may give a row any number."""
     for n, row in enumerate(rows):
         if n == _LINES:
             raise ValueError(f"its first sheet has more than {_LINES:,} rows: save it as CSV")
@@ -94,12 +94,12 @@ def _bounded(rows: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
 def _names(row: Sequence[Any]) -> list[str]:
     """Return the names in a row, up to the last that is not blank."""
     texts = [_text(cell.value, cell.data_type) for cell in row]
-    named = [place for place, text in enumerate(texts, start=1) if text.strip()]
-    return unique_names(texts[: named[-1]]) if named else []
+    width = max((place for place, text in enumerate(texts, start=1) if text.strip()), default=0)
+    return unique_names(texts[:width])
 
 
 def _text(value: Any, kind: str) -> str:
-    """Return a cell as text; one that shows an error (#N/A) is empty."""
+    """Return a cell as text; an error such as #N/A is empty."""
     if kind == "e":
         return ""
     text = str(value) if isinstance(value, bool) else cell_text(value)
@@ -107,16 +107,16 @@ def _text(value: Any, kind: str) -> str:
 
 
 def _without_value(file: IO[bytes], empty: Sequence[tuple[int, int]]) -> list[str]:
-    """Return the places of formulas among empty cells, as a spreadsheet names them."""
+    """Return the formulas among empty cells, by names such as B3."""
     from openpyxl import load_workbook
     from openpyxl.utils import get_column_letter
 
-    among, width = set(empty), max(column for _, column in empty)
+    cells, width = set(empty), max(column for _, column in empty)
     sheet = load_workbook(file, read_only=True).worksheets[0]
     sheet.reset_dimensions()
     return [
         f"{get_column_letter(c)}{r}"
         for r, row in enumerate(_bounded(sheet.iter_rows(max_col=width)), start=1)
         for c, cell in enumerate(row, start=1)
-        if cell.data_type in ("f", "e") and (r, c) in among
+        if cell.data_type in ("f", "e") and (r, c) in cells
     ]

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written completely or not at all."""
 
 import os
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ def open_whole(path: Path) -> Iterator[BinaryIO]:
     Raises:
         OSError: The disk is full or refuses.
     """
-    temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}.tmp")  # each writer has its own
+    temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}.tmp")  # one per writer
     try:
         with open(temporary, "wb") as file:
             yield file
@@ -33,7 +33,7 @@ def open_whole(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a UTF-8 file, whole or not at all.
+    """Write a UTF-8 file completely or not at all.
 
     Raises:
         OSError: The disk is full or refuses.

@@ -1,1 +1,1 @@
-"""lastword where people already are: lm-evaluation-harness, scikit-learn, agents by MCP."""
+"""Integrations: lm-evaluation-harness, scikit-learn, MCP, decision models of transformers."""

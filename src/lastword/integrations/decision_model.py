@@ -1,7 +1,7 @@
-"""Decision models: a folder whose answers `pipeline("decision")` of transformers 5.23 gives.
+"""Export as a decision model for `pipeline("decision")` of transformers 5.23.
 
-Their pipeline reads one token per option. A question whose options are one token each keeps the
-prompt and the options that lastword uses, so both give the same probabilities.
+That pipeline reads one token per option. For questions with such options, the prompt and options
+are those of lastword, so that both give the same probabilities.
 """
 
 import json
@@ -17,7 +17,7 @@ from lastword.errors import InputError, ItemError
 from lastword.text.question import Question, Single
 
 _KINDS = {"noul": "predicate", "choice": "choice", "score": "score"}
-_SAMPLE = "Which parcel arrived?\n  {% a %}"  # Jinja inside a text is text
+_SAMPLE = "Which parcel arrived?\n  {% a %}"  # Jinja inside a text must have no effect
 
 
 def export_decision_model(
@@ -27,13 +27,13 @@ def export_decision_model(
     *,
     template: str | None = None,
 ) -> None:
-    """Write a model with its questions as a folder that `pipeline("decision")` loads.
+    """Write a model with its questions as a folder for `pipeline("decision")`.
 
     Args:
-        tracer: The model; a GGUF file's is written dequantised.
-        questions: One question of each type at most, with options of one token each.
+        tracer: The model; one from a GGUF file is written dequantised.
+        questions: At most one question of each type, with options of one token each.
         folder: A new or empty folder.
-        template: As `Tracer.decide` takes it, but no chat template.
+        template: See `Tracer.decide`; chat templates are not supported.
 
     Raises:
         InputError: The folder is not empty, the tracer has a chat template, two questions are of
@@ -77,7 +77,7 @@ def _by_kind(questions: Mapping[str, Question]) -> dict[str, Single]:
 
 
 def _labels(tracer: Tracer, question: Single, ready: Questionnaire) -> list[str]:
-    """Return the text of each option as it follows the prompt, which is one token."""
+    """Return the text of each option after the prompt, which must be one token."""
     item = item_of(_SAMPLE, question, ready.template)
     glue = item.prompt[len(item.prompt.rstrip()) :] or item.separator
     labels = [glue + candidate for candidate in item.candidates]
@@ -92,21 +92,17 @@ def _labels(tracer: Tracer, question: Single, ready: Questionnaire) -> list[str]
 
 
 def _template(tracer: Tracer, ready: Questionnaire, kinds: Mapping[str, Single]) -> str:
-    """Return lastword's template as one of transformers, which drops blanks around blocks."""
+    """Return lastword's template as a chat template of transformers."""
+    # transformers removes blanks around blocks, unless they begin and end with a plus sign.
     expected = {kind: request_of(question)["criteria"] for kind, question in kinds.items()}
     orders = {kind: [*criteria] for kind, criteria in expected.items() if kind != "noul"}
     text = re.sub(r"(?<![-+])%\}", "+%}", re.sub(r"\{%(?![-+])", "{%+", ready.template.text))
-    bos = "bos_token ~" if _begins(tracer) else ""
-    return _FRAME % (json.dumps(orders), json.dumps(_KINDS), text.removesuffix("\n"), bos)
+    first, bos = tracer.tokenizer(["a"])["input_ids"][0][0], tracer.tokenizer.bos_token_id
+    prefix = "bos_token ~" if bos is not None and first == bos else ""
+    return _FRAME % (json.dumps(orders), json.dumps(_KINDS), text.removesuffix("\n"), prefix)
 
 
-def _begins(tracer: Tracer) -> bool:
-    """Return True if the tokenizer puts its BOS in front of a text."""
-    ids = tracer.tokenizer(["a"])["input_ids"][0]
-    return tracer.tokenizer.bos_token_id is not None and ids[0] == tracer.tokenizer.bos_token_id
-
-
-# Labels belong to options by their place, so other options or another order are refused.
+# Labels and options are matched by place, so other options or another order are refused.
 _FRAME = """\
 {%%- set orders, kinds = %s, %s -%%}
 {%%- set given = question.options if question.type == "choice" else question.descriptions -%%}

@@ -1,17 +1,17 @@
-"""lm-evaluation-harness: a model whose choices are corrected document by document.
+"""A model for lm-evaluation-harness whose choices are corrected.
 
 Importing this module registers it under the name `lastword`:
 
     import lastword.integrations.lm_eval
     lm_eval.simple_evaluate("lastword", "pretrained=Qwen/Qwen3-0.6B", tasks=["arc_easy"])
 
-The harness asks for one log-likelihood a choice. Here the choices of a document are a candidate
-set, and what comes back are the method's scores of them; texts become tokens exactly as the
-harness's `hf` model has it, so that `method=base-sum` gives its numbers. What is no set of
-choices under one context is scored as the base, by sums, as `hf` would.
+The harness requests one log-likelihood per choice. Here, the choices of a document are the
+candidates of an item, and the answers are the method's scores. Texts are tokenised as in the
+harness's model `hf`, so that `method=base-sum` gives the same numbers. Requests that are not
+choices under one context get the sum of log-probabilities, as in `hf`.
 
-A task does not tell its question from the rest of its prompt, so what reads a prompt without the
-question is refused; so is what learns of a task's documents, which come a few at a time.
+A task does not mark the question in its prompt, so methods with blind prompts are refused. Methods
+that learn from all documents are refused too, because a task's documents come a few at a time.
 """
 
 import copy
@@ -60,16 +60,16 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
 
     Args:
         pretrained: A tracer, a hub name, a folder, a GGUF file, or one of lastword's model names.
-        method: `trace`, which is what the tracer decides by (its correction, its certificate), or
-            another of `lastword compare --list`.
+        method: `trace` for the tracer's correction and certificate, or a method listed by
+            `lastword compare --list`.
         theta: TOML file that overrides constants of the method.
-        batch_size: Of generation and rolling log-likelihoods, which the harness's `hf` model does;
+        batch_size: Batch size of generation and rolling log-likelihoods, which `hf` computes;
             choices are packed by `batch_tokens`.
-        max_batch_size: Of those, where `batch_size` is `auto`.
-        max_length: Most tokens that the model reads; by its config if not given.
-        add_bos_token: Whether texts begin with BOS; by the tokenizer if not given.
-        prefix_token_id: What an empty context stands for; BOS, else EOS, if not given.
-        options: As `Tracer.from_pretrained`: `dtype`, `device`, `revision`, `invariant`, ...
+        max_batch_size: Maximum of it if `batch_size` is `auto`.
+        max_length: Maximum number of input tokens; by default from the config.
+        add_bos_token: True if texts begin with BOS; by default from the tokenizer.
+        prefix_token_id: The token of an empty context; by default BOS, else EOS.
+        options: Options of `Tracer.from_pretrained`, such as `dtype`, `device` and `revision`.
 
     Raises:
         TraceError: The model, the method or an option cannot be used.
@@ -91,7 +91,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         super().__init__()
         if pretrained is None:
             raise InputError("no model is named: give --model_args pretrained=NAME")
-        entry(method)  # an unknown one fails before the model is loaded
+        entry(method)  # raises for an unknown method, before the model is loaded
         if method != "trace" and options.get("certificate") is not None:
             raise InputError("a certificate is obeyed by method=trace alone: leave one out")
         self.decider = _decider(pretrained, theta, options)
@@ -100,7 +100,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         _require_plain(self.method, self.scorers.get(method, self.decider.correction))
         self.harness = HFLM(
             pretrained=self.decider.tracer.backbone.model,
-            tokenizer=copy.deepcopy(self.decider.tracer.tokenizer),  # it may be given a pad token
+            tokenizer=copy.deepcopy(self.decider.tracer.tokenizer),  # `hf` may add a pad token
             batch_size=batch_size,
             max_batch_size=max_batch_size,
             max_length=max_length,
@@ -112,7 +112,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         self.truncated = 0
 
     def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[Answer]:
-        """Return the method's score of every choice, and whether greedy decoding would give it.
+        """Return the method's score of each choice, and True if it is the greedy continuation.
 
         Raises:
             ItemError: A continuation without tokens, or longer than the context.
@@ -135,7 +135,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         return self._pair(context, continuation, f"{request.task_name}/{request.doc_id}")
 
     def _pair(self, context: str, continuation: str, name: str) -> tuple[Ids, Ids]:
-        """Split context and continuation as the harness's `hf` does: by count of tokens."""
+        """Split the tokens of context and continuation as the harness's `hf` does."""
         if context:
             head, tail = self.harness._encode_pair(context, continuation)
         else:
@@ -150,11 +150,12 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
     def _documents(
         self, requests: Sequence[Instance], tokens: Sequence[tuple[Ids, Ids]]
     ) -> tuple[list["_Choices"], list["_Choices"]]:
-        """Part candidate sets from what is scored alone; a request that repeats is scored once."""
+        """Return candidate sets and single requests; repeated requests are scored once."""
         documents: dict[tuple[Any, ...], dict[tuple[Ids, Ids], list[int]]] = {}
         for place, (request, pair) in enumerate(zip(requests, tokens, strict=True)):
-            has_id = request.doc_id is not None
-            key = (request.task_name, request.doc_id) if has_id else (None, None, place)
+            key: tuple[Any, ...] = (request.task_name, request.doc_id)
+            if request.doc_id is None:
+                key = (None, None, place)
             documents.setdefault(key, {}).setdefault(pair, []).append(place)
         sets, alone, counts = [], [], Counter[str]()
         for (task, *_), places in documents.items():
@@ -175,7 +176,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         first = requests[next(iter(places.values()))[0]]
         name = f"{first.task_name}/{first.doc_id}"
         texts = [requests[p[0]].args[1] for p in places.values()]
-        # The delimiter is no part of a candidate's text; a text of blanks alone is shown as code.
+        # The delimiter is not part of a candidate's text; a blank text is shown as code.
         candidates = tuple(text.lstrip() or repr(text) for text in texts)
         branches, excess = self._fit(list(places), name)
         self.truncated += excess > 0
@@ -184,11 +185,9 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         return _Choices(encoded, tuple(map(tuple, places.values())))
 
     def _fit(self, pairs: Sequence[tuple[Ids, Ids]], name: str) -> tuple[tuple[Branch, ...], int]:
-        """Cut whole sequences at the left to fit the context; return them and the tokens dropped.
-
-        `base-sum` drops what each choice alone exceeds, as the harness does; every other method
-        keeps BOS and drops the same tokens for all choices of a document (method, section 2).
-        """
+        """Return the branches, cut at the left to fit the context, and the number of cut tokens."""
+        # `base-sum` cuts each choice separately, as the harness does. Other methods keep BOS, and
+        # cut the same tokens for all choices of a document (method, section 2).
         limit = self.harness.max_length + 1  # the last token is never fed
         excess = [max(0, len(head) + len(tail) - limit) for head, tail in pairs]
         bos = 0
@@ -211,11 +210,9 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
     def _read(
         self, work: Sequence["_Choices"], methods: Mapping[str, Method]
     ) -> Iterator[tuple["_Choices", Scores, Scores]]:
-        """Yield choices with scores [candidates] and greedy decoding's misses (0 if it agrees)."""
-        scorers = {
-            **methods,
-            "greedy": by_tokens(FirstChoice(self.decider.tracer.facts.depth), "mean"),
-        }
+        """Yield choices, their scores [candidates], and greedy scores, which are 0 if it agrees."""
+        greedy_scorer = by_tokens(FirstChoice(self.decider.tracer.facts.depth), "mean")
+        scorers = {**methods, "greedy": greedy_scorer}
         for group in self.decider.tracer.plan([c.encoded for c in work]):
             encoded = [work[i].encoded for i in group]
             if methods:
@@ -230,7 +227,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
                 yield work[i], values, greedy
 
     def _say(self, counts: Mapping[str, int]) -> None:
-        """Log what was not corrected, and what was cut, so that no table hides it."""
+        """Log the numbers of documents that were not corrected, or were cut."""
         if self.method != BASE:
             for (task, reason), count in self.uncorrected.items():
                 if task in counts:
@@ -244,13 +241,13 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
     def loglikelihood_rolling(
         self, requests: list[Instance], disable_tqdm: bool = False
     ) -> list[float]:
-        """Return the log-likelihood of whole texts, by the harness's `hf` on the same weights."""
+        """Return log-likelihoods of whole texts from the harness's `hf` with the same weights."""
         with self.decider.tracer.backbone.lock:
             rolling: list[float] = self.harness.loglikelihood_rolling(requests, disable_tqdm)
         return rolling
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        """Generate by the harness's `hf` on the same weights."""
+        """Return texts generated by the harness's `hf` with the same weights."""
         with self.decider.tracer.backbone.lock:
             texts: list[str] = self.harness.generate_until(requests, disable_tqdm)
         return texts
@@ -258,24 +255,24 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """Return a conversation in the tokenizer's template."""
+        """Return a conversation in the tokenizer's chat template."""
         return str(self.harness.apply_chat_template(chat_history, add_generation_prompt))
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
-        """Return the template that the harness records."""
+        """Return the chat template for the harness's record."""
         template: str | None = self.harness.chat_template(chat_template)
         return template
 
     @property
     def tokenizer_name(self) -> str:
-        """Return part of the harness's key for cached requests."""
+        """The tokenizer's name, which is part of the harness's key for cached requests."""
         return str(self.harness.tokenizer_name)
 
     def set_cache_hook(self, cache_hook: CacheHook) -> None:
-        """Let the harness cache answers if each answer depends on its choice alone.
+        """Let the harness cache answers, if each depends only on one choice.
 
         Raises:
-            InputError: The harness's key is one choice, and the method looks at all of them.
+            InputError: The method scores choices together, but the harness caches single ones.
         """
         if self.method != BASE:
             raise InputError(
@@ -285,21 +282,15 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         super().set_cache_hook(cache_hook)
 
     def get_model_info(self) -> dict[str, Any]:
-        """Return the facts that the harness writes beside its results."""
+        """Return the description for the harness's results."""
         uncorrected = {f"{task}: {reason}": n for (task, reason), n in self.uncorrected.items()}
-        return {
-            "lastword": {
-                "method": self.method,
-                "uncorrected": uncorrected,
-                "truncated": self.truncated,
-                **self.decider.describe(),
-            }
-        }
+        counts = {"uncorrected": uncorrected, "truncated": self.truncated}
+        return {"lastword": {"method": self.method, **counts, **self.decider.describe()}}
 
 
 @dataclass(frozen=True)
 class _Choices:
-    """Choices to score together, and the requests that each of them answers."""
+    """Choices to score together, with the places of each choice's requests."""
 
     encoded: EncodedItem
     places: tuple[tuple[int, ...], ...]
@@ -307,18 +298,18 @@ class _Choices:
 
 @dataclass(frozen=True)
 class FirstChoice:
-    """0 for a token with the highest logit at depth L, -1 for any other."""
+    """A token scorer: 0 for a token with the highest logit at depth L, else -1."""
 
     depth: int
     raw_depths: tuple[int, ...] = ()
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """Return L alone."""
+        """Only L."""
         return (self.depth,)
 
     def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:
-        """Return no log-probabilities: their mean over a candidate is 0 or below."""
+        """Return the scores; their mean over a candidate is 0 if it is the greedy continuation."""
         first = tile.logits[self.depth].argmax(dim=-1)
         return (first[tile.row] == tile.token).float() - 1.0
 

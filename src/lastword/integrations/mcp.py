@@ -1,4 +1,4 @@
-"""The Model Context Protocol: each set of questions is a tool that an agent can call."""
+"""A server of the Model Context Protocol, with a tool for each set of questions."""
 
 import re
 from collections.abc import Callable, Coroutine, Iterable
@@ -16,7 +16,7 @@ from lastword.errors import InputError, TraceError
 from lastword.text.question import Question
 from lastword.version import __version__
 
-_SHOWN = 20  # options of a question in a tool's description
+_SHOWN = 20  # maximum number of options per question in a tool's description
 _HINTS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 Text = Annotated[str, Field(description="The text that is decided about.")]
 
@@ -25,7 +25,7 @@ def mcp_server(decider: Decider, sets: Iterable[tuple[str, Questionnaire]]) -> M
     """Return a server with a tool for each set of questions.
 
     Raises:
-        InputError: Two sets would be one tool.
+        InputError: Two sets have the same name as a tool.
     """
     server: MCPServer[Any] = MCPServer("lastword", version=__version__, log_level="WARNING")
     turns, names = anyio.CapacityLimiter(1), set[str]()
@@ -40,7 +40,7 @@ def mcp_server(decider: Decider, sets: Iterable[tuple[str, Questionnaire]]) -> M
 
 
 def described(questionnaire: Questionnaire) -> str:
-    """Describe what a set of questions answers, for the agent that may use it."""
+    """Return the description of a tool for agents."""
     lines = [f"- {name}: {_line(question)}" for name, question in questionnaire.questions.items()]
     more = "`deferred` says that an answer is too unsure to act on."
     return "\n".join(["Answers about a text, each with its probability:", *lines, more])

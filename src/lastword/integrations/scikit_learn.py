@@ -1,4 +1,4 @@
-"""scikit-learn: a probe as a classifier of texts, for notebooks, pipelines and cross-validation."""
+"""A probe as a scikit-learn classifier of texts."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,7 +26,6 @@ from lastword.probes.probe import Probe, reader_name
 from lastword.probes.state import OWN, Pooling, StateProbe, classes_of, fit_state
 from lastword.rule.geometry import tied_first
 from lastword.text.passages import Passage
-from lastword.text.prompt_template import Template
 from lastword.text.question import Choice, Option, Question, question_digest
 from lastword.trust.certificate import Certificate
 from lastword.trust.certificate import CertifiedProbe as Mark
@@ -37,38 +36,38 @@ from lastword.trust.groups import FRACTION, SEED, fit_part, marks, numbers
 from lastword.trust.policy import Promise, family
 from lastword.trust.terms import Terms
 
-ALPHA = 0.05  # of all answers, where few breaks are promised
-_TOGETHER = 256  # texts that are read in one plan
-_MOST_BYTES = 2**30  # of a tracer's states
+ALPHA = 0.05  # maximum share of broken answers, if the certificate is about breaks
+_TOGETHER = 256  # texts per call of the model
+_MOST_BYTES = 2**30  # maximum size of a model's cached states
 
-# States [depths, width] that a tracer has read, by passage, the oldest first.
+# Cached states [depths, width] of each model, by passage, the oldest first.
 _STATES: WeakKeyDictionary[Tracer | Encoder, dict[Passage, np.ndarray]] = WeakKeyDictionary()
 
-Texts = Any  # array-like of one axis, as scikit-learn has it: a list, a column, an array
+Texts = Any  # an array-like of one axis: a list, a column, an array
 Table = Float[np.ndarray, "texts classes"]
 
 
 class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Classify texts by a probe of a model's states, fitted to labels (method, section 19).
+    """A classifier of texts by a probe on a model's states (method, section 19).
 
-    Every depth of a text is read once and kept on the model, so that folds read nothing twice.
+    The states of a text at every depth are computed once and cached, also for cross-validation.
     Clones share the model.
 
     Args:
-        model: A tracer, or what `Tracer.from_pretrained` takes: a name, a folder, a `LoadOptions`;
-            an `Encoder`, `minilm` or `mpnet`, which need neither instructions nor a template.
-        instructions: The question, for prompts whose last token is read.
-        poolings: Among these the fit chooses: the `mean` over a text's tokens, the prompt's `last`.
-            An encoder has one way.
-        template: As `Tracer.decide` takes it.
-        promise: What a certificate is to say of the probe, as `lastword try` takes it. Half of the
-            texts then make the probe, and the other half judges it beside the model's answers.
+        model: A tracer, or its name, folder or `LoadOptions`; or an `Encoder`, `minilm` or `mpnet`,
+            which need neither instructions nor a template.
+        instructions: The question in the prompt, which matters if the last token is pooled.
+        poolings: The poolings to choose from: `mean` over a text's tokens, and the prompt's `last`
+            token. An encoder has only one.
+        template: See `Tracer.decide`.
+        promise: The promise of a certificate; see `lastword try`. Half of the texts then train the
+            probe, and the other half compares it with the model's answers.
 
     Attributes:
         classes_: The labels, in scikit-learn's order.
-        probe_: The probe; `probe_.write(FILE)` writes what `lastword decide --probe FILE` takes.
-        certificate_: Where something was promised: its certificate, or None where these labels do
-            not certify it. `certificate_.to_toml()` is the text of its file.
+        probe_: The probe; `probe_.write(FILE)` writes a file for `lastword decide --probe FILE`.
+        certificate_: The certificate, if there is a promise; None if these labels do not prove it.
+            `certificate_.to_toml()` is the text of its file.
     """
 
     classes_: np.ndarray
@@ -95,12 +94,12 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Args:
             texts: The texts.
-            labels: The class of each: texts, booleans or integers; at least two texts a class, and
-                of those that make the probe too where something is promised.
+            labels: The class of each text: texts, booleans or integers. The probe needs at least
+                two texts per class; with a promise, in the half that trains it.
 
         Raises:
-            InputError: Not one label a text, or a class of fewer than two labels.
-            ItemError: A text that cannot be read.
+            InputError: Another number of labels than texts, or a class with fewer than two labels.
+            ItemError: A text cannot be read.
         """
         labels, read = column_or_1d(labels), _texts(texts)
         check_classification_targets(labels)
@@ -110,35 +109,30 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         options = _options(values)
         names = [options[place].text for place in places]
         fitting = np.ones(len(read), dtype=bool)
-        if self.promise is not None:  # copies of a text are on one side
+        if self.promise is not None:  # copies of a text are in one half
             groups = numbers([marks(None, text, (), None) for text in read])
             fitting = fit_part(groups, FRACTION, SEED)
-        fitted = [name for name, here in zip(names, fitting, strict=True) if here]
-        classes_of(fitted)  # refuses before anything is read
+        fitted = [name for name, in_fit in zip(names, fitting, strict=True) if in_fit]
+        classes_of(fitted)  # raises before the model is called
         question = Choice(self.instructions or "", options)
-        tracer = _source(self.model)
-        ready, subject = self._prepare(question), subject_of(tracer)
-        encoder = isinstance(tracer, Encoder)
+        source = _source(self.model)
+        ready, subject = self._prepare(question), subject_of(source)
+        encoder = isinstance(source, Encoder)
         if encoder and self.promise is not None:
             raise InputError("a promise is about a model's answers, and an encoder gives none")
         poolings: Sequence[Pooling] = (OWN,) if encoder else self.poolings
-        states = [_read(tracer, self._passages(read, question, pooling)) for pooling in poolings]
-        fit = fit_state(np.stack(states, axis=2)[fitting], fitted, poolings=poolings)
+        states = [_read(source, self._passages(read, question, pooling)) for pooling in poolings]
+        probe = fit_state(np.stack(states, axis=2)[fitting], fitted, poolings=poolings).probe
         self.classes_ = values
-        probe = fit.probe
-        if isinstance(tracer, Encoder):
-            probe = replace(probe, reader=reader_name(tracer.name))
-        reader = subject if encoder else None
-        count = len(fitted)
+        if isinstance(source, Encoder):
+            probe = replace(probe, reader=reader_name(source.name))
+        reader, count = subject if encoder else None, len(fitted)
         self.probe_ = Probe(question, ready.template_name, subject, probe, count, reader=reader)
         if self.promise is not None:
             self.probe_ = replace(self.probe_, seed=SEED)
-            assert isinstance(tracer, Tracer)
             tested = np.flatnonzero(~fitting).tolist()
-            some = [read[i] for i in tested]
-            self.certificate_ = self._certified(
-                tracer, ready, some, [names[i] for i in tested], groups[~fitting]
-            )
+            texts, truths = [read[i] for i in tested], [names[i] for i in tested]
+            self.certificate_ = self._certified(ready, texts, truths, groups[~fitting])
         return self
 
     @classmethod
@@ -151,12 +145,13 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> "ProbeClassifier":
         """Return a fitted classifier from a probe.
 
-        Every text gets the probe's answer, also where `lastword decide` would keep the model's.
+        It returns the probe's answer for every text, even if `lastword decide` would keep the
+        model's.
 
         Args:
             probe: A probe, or its file.
-            model: As the class takes it: the model or encoder that the probe was fitted on.
-            template: The prompt template that the probe was fitted with.
+            model: The model or encoder of the probe.
+            template: The prompt template of the probe.
 
         Raises:
             InputError: The file cannot be read, the probe is for another model or template, or it
@@ -183,15 +178,11 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return classifier
 
     def _certified(
-        self,
-        tracer: Tracer,
-        ready: Questionnaire,
-        texts: Sequence[str],
-        truths: Sequence[str],
-        groups: Groups,
+        self, ready: Questionnaire, texts: Sequence[str], truths: Sequence[str], groups: Groups
     ) -> Certificate | None:
-        """Hold the probe against the model's answers on texts that did not make it."""
-        assert self.promise is not None
+        """Compare the probe with the model's answers on the texts that did not train it."""
+        tracer = _source(self.model)
+        assert self.promise is not None and isinstance(tracer, Tracer)
         fit, probe, states = self._fit(), self.probe_, self._states(texts)
         items = [item_of(text, probe.question, ready.template) for text in texts]
         decided = tracer.correct_many(items, "base", blind="none")
@@ -220,47 +211,44 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.classes_[scores.argmax(axis=1)])
 
     def predict_proba(self, texts: Texts) -> Table:
-        """Return probabilities of `classes_`: what `lastword decide --probe` says."""
-        states = self._states(texts)
-        return self._in_order(self._fit().probabilities(states))
+        """Return the probabilities of `classes_`, as `lastword decide --probe` does."""
+        return self._in_order(self._fit().probabilities(self._states(texts)))
 
     def decision_function(self, texts: Texts) -> np.ndarray:
-        """Return scores of `classes_`; of two classes the second's above the first's [texts]."""
+        """Return scores of `classes_`; for two classes, the second's minus the first's [texts]."""
         scores = self._scores(texts)
         return scores if len(self.classes_) > 2 else scores[:, 1] - scores[:, 0]
 
     def likeness(self, texts: Texts) -> Float[np.ndarray, " texts"]:
-        """Return p-values of: the text is like the labelled ones."""
-        states = self._states(texts)
-        return self._fit().likeness_p(states)
+        """Return p-values of the hypothesis that a text is like the labelled ones."""
+        return self._fit().likeness_p(self._states(texts))
 
     def _scores(self, texts: Texts) -> Table:
-        states = self._states(texts)
-        return self._in_order(self._fit().scores(states))
+        return self._in_order(self._fit().scores(self._states(texts)))
 
     def _fit(self) -> StateProbe:
         assert isinstance(self.probe_.fit, StateProbe)
         return self.probe_.fit
 
     def _in_order(self, table: Table) -> Table:
-        """Return the probe's classes in the order of `classes_`: Unicode has 10 before 9."""
+        """Return columns in the order of `classes_`; the probe sorts classes as text."""
         classes = self._fit().classes
         return table[:, [classes.index(option.text) for option in _options(self.classes_)]]
 
     def _states(self, texts: Texts) -> Float[np.ndarray, "texts width"]:
         check_is_fitted(self)
-        fit, question, tracer = self._fit(), self.probe_.question, _source(self.model)
+        fit, question, source = self._fit(), self.probe_.question, _source(self.model)
         read = _texts(texts)
         states = np.empty((len(read), len(fit.mean)))
         for first in range(0, len(read), _TOGETHER):
-            some = slice(first, first + _TOGETHER)
-            passages = self._passages(read[some], question, fit.pooling)
-            states[some] = _read(tracer, passages)[:, fit.depth]
+            chunk = slice(first, first + _TOGETHER)
+            passages = self._passages(read[chunk], question, fit.pooling)
+            states[chunk] = _read(source, passages)[:, fit.depth]
         return states
 
     def _prepare(self, question: Choice) -> Questionnaire:
-        tracer = _source(self.model)
-        chat = isinstance(tracer, Tracer) and tracer.chat is not None
+        source = _source(self.model)
+        chat = isinstance(source, Tracer) and source.chat is not None
         return prepare({"q": question}, self.template, chat=chat)
 
     def _passages(
@@ -270,11 +258,16 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(source, Encoder):
             return source.encode(texts)
         assert isinstance(question, Choice)
-        template = self._prepare(question).template
-        return _passages(source, texts, question, template, pooling)
+        template, pairs = self._prepare(question).template, [(text, None) for text in texts]
+        passages: list[Passage] = []
+        for passage in read_passages(source, pairs, question, template, pooling):
+            if isinstance(passage, ItemError):
+                raise passage
+            passages.append(passage)
+        return passages
 
     def __sklearn_tags__(self) -> Any:
-        """Return the tags: texts go in."""
+        """Return scikit-learn's tags: the input is a list of texts."""
         tags = super().__sklearn_tags__()
         tags.input_tags.one_d_array = tags.input_tags.string = True
         tags.input_tags.two_d_array = False
@@ -292,17 +285,6 @@ def _source(model: Tracer | Encoder | LoadOptions | str) -> Tracer | Encoder:
     return model if isinstance(model, Tracer | Encoder) else _opened(model)
 
 
-def _passages(
-    tracer: Tracer, texts: Sequence[str], question: Question, template: Template, pooling: Pooling
-) -> list[Passage]:
-    """Return what a probe reads of each text."""
-    read = read_passages(tracer, [(text, None) for text in texts], question, template, pooling)
-    for passage in read:
-        if isinstance(passage, ItemError):
-            raise passage
-    return [passage for passage in read if isinstance(passage, Passage)]
-
-
 def _texts(texts: Texts) -> list[str]:
     if isinstance(texts, str) or getattr(texts, "ndim", 1) != 1:
         raise InputError("expected texts, a list or one column; this is a text or a table")
@@ -310,19 +292,19 @@ def _texts(texts: Texts) -> list[str]:
 
 
 def _options(values: np.ndarray) -> list[Option]:
-    """Return an option for each class: texts and booleans as they are, numbers as written."""
+    """Return an option for each class; numbers become texts."""
     plain = values.tolist()
     return [Option(value if isinstance(value, str | bool) else str(value)) for value in plain]
 
 
 def _read(
-    tracer: Tracer | Encoder, passages: Sequence[Passage]
+    source: Tracer | Encoder, passages: Sequence[Passage]
 ) -> Float[np.ndarray, "texts depths width"]:
-    """Read every depth of some passages; the tracer keeps those that it has read."""
-    cache = _STATES.setdefault(tracer, {})
+    """Return the states of passages at every depth, and cache them."""
+    cache = _STATES.setdefault(source, {})
     if new := [passage for passage in dict.fromkeys(passages) if passage not in cache]:
-        depths = range(tracer.profile.depth + 1)
-        states = tracer.pooled(new, depths)
+        depths = range(source.profile.depth + 1)
+        states = source.pooled(new, depths)
         if (fault := not_finite(states, depths)) is not None:
             raise fault
         cache.update(zip(new, states, strict=True))

@@ -1,1 +1,1 @@
-"""A transformers model as a source of states and logits: found, loaded, checked and run."""
+"""A transformers model as a source of states and logits: loading, check and forward passes."""

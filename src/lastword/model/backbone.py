@@ -1,19 +1,19 @@
-"""The one module that runs transformers models: branches of tokens -> states at the read rows.
+"""Forward passes of transformers models: branches of tokens -> states at the read rows.
 
-A batch runs on the packed road (one row that holds the whole prefix forest, each node attending to
-its ancestors) or on the plain road (a right-padded batch of whole sequences). Both give the same
-states; the check at load decides which one a model takes (method, section 2).
+The packed road runs a batch as one row with the whole prefix forest, in which each node attends to
+its ancestors. The plain road runs it as whole sequences, padded at the right. Both give the same
+states; the check at load decides which road a model takes (method, section 2).
 
-Three branches, the candidate's tokens after the bar, its last one predicted and never fed:
+Three branches, with the candidate's tokens after the bar. The last token is predicted, never fed:
 
     a b | c d x        a0 -- b1 -- c2 -- d3      row of tokens  a b c d e g h
     a b | c e y         |           `--- e4      node           0 1 2 3 4 5 6
     a g | h z           `--- g5 -- h6            position id    0 1 2 3 3 1 2
                                                  ends           7 5 5 4 5 7 7
 
-Node q sees node k where k <= q < ends[k], itself and its ancestors: e4 sees a b c e and not d. The
-rows that are read are those that predict a candidate's token: of the first branch b1 (c), c2 (d)
-and d3 (x); the second shares b1 and c2 with it.
+Node q sees node k if k <= q < ends[k], which holds for itself and its ancestors: e4 sees a b c e,
+but not d. A row is read if it predicts a token of a candidate. In the first branch these are b1
+(predicts c), c2 (d) and d3 (x); the second branch shares b1 and c2 with it.
 """
 
 import contextlib
@@ -49,17 +49,16 @@ from lastword.text.forest import Nodes, Reads, build, lay_out, sees
 
 Road = Literal["packed", "masked", "plain"]
 
-# Nodes a query tile of the forest's attention holds: small enough that a tile attends to little
-# beside its ancestors, large enough that its kernels are busy (on a GPU: and few).
+# Nodes per query tile of the forest's attention. Small tiles attend to little besides their
+# ancestors; large tiles use the hardware better, and on a GPU start fewer kernels.
 TILE = 256
-TILE_POOLED = 64  # of separate texts, which share next to nothing
+TILE_POOLED = 64  # of separate texts, which share almost no prefix
 TILE_CUDA = 1024
-# Most nodes of a row that flex attention takes in the model's stead: its mask is made from a dense
-# one.
+# Maximum number of nodes for flex attention, whose block mask is made from a dense one.
 FLEX_NODES = 2**14
 
-
-# Hooks and the attention's name belong to one call at a time, whoever else holds the same model.
+# Hooks and the attention's name change a model during a call, so all backbones of a model share a
+# lock.
 _LOCKS: WeakKeyDictionary[nn.Module, "threading.RLock"] = WeakKeyDictionary()
 
 
@@ -67,10 +66,9 @@ class Backbone:
     """A transformers model as a source of states.
 
     Args:
-        road: How batches are run; the check says which roads the model can take.
-        packed_attention: What attends over packed forests; by default the model's.
-        prefixes: Where keys and values of prefixes, and texts' mean states, are kept that come
-            back; the model's weights are then taken to stay as they are.
+        road: How batches are run; the check finds the roads that work for the model.
+        packed_attention: Attention implementation for packed forests; by default the model's.
+        prefixes: Cache of repeated prefixes and texts; the model's weights must not change then.
 
     Raises:
         UnsupportedModelError: Its trunk, blocks or head cannot be found.
@@ -99,7 +97,7 @@ class Backbone:
 
     @property
     def device(self) -> torch.device:
-        """Return where token ids go: the device of the input embeddings."""
+        """Return the device of the input embeddings, which the token ids go to."""
         embeddings: nn.Module = self.parts.trunk.get_input_embeddings()  # type: ignore[operator]
         return device_of(embeddings)
 
@@ -112,7 +110,7 @@ class Backbone:
     def states(
         self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int = 8192
     ) -> States:
-        """Compute states of all branches at `depths`; blocks past the deepest are not run.
+        """Compute the states of all branches at `depths`; later blocks do not run.
 
         Raises:
             torch.OutOfMemoryError: One branch alone is more than the device holds.
@@ -123,9 +121,7 @@ class Backbone:
     def pooled(
         self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int = 8192
     ) -> Float[Tensor, "branches depths width"]:
-        """Average each branch's read rows, in float32, on the CPU; no row leaves its block.
-
-        A text whose means are kept is not read again.
+        """Return the mean over each branch's read rows, in float32 on the CPU.
 
         Raises:
             torch.OutOfMemoryError: One branch alone is more than the device holds.
@@ -134,11 +130,10 @@ class Backbone:
             return self._means(branches, depths, padded_tokens)
         with self.lock:
             means = self.prefixes.means(branches, depths)
-            if rest := [b for b in dict.fromkeys(branches) if b not in means]:
-                fresh = self._means(rest, depths, padded_tokens)
-                means |= self.prefixes.keep_means(rest, depths, fresh)
-        each = [torch.stack([means[b].states[d] for d in depths]) for b in branches]
-        return torch.stack(each)
+            if missing := [b for b in dict.fromkeys(branches) if b not in means]:
+                states = self._means(missing, depths, padded_tokens)
+                means |= self.prefixes.keep_means(missing, depths, states)
+        return torch.stack([torch.stack([means[b].states[d] for d in depths]) for b in branches])
 
     def _means(
         self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int
@@ -149,37 +144,36 @@ class Backbone:
     def _states(
         self, branches: Sequence[Branch], capture: "_Capture", padded_tokens: int
     ) -> States:
-        pieces = self._by_rope(branches)
-        if self.road == "plain":
-            pieces = [p for piece in pieces for p in _rows_within(branches, piece, padded_tokens)]
-        return _join([s for p in pieces for s in self._fitting(branches, p, capture)])
-
-    def _by_rope(self, branches: Sequence[Branch]) -> list[list[int]]:
-        """Group places of branches whose lengths have the same rope: in most models all."""
+        # Some models choose rope frequencies by the longest sequence of a batch, so that only
+        # branches of one class may share a batch. Most models have a single class.
         classes: dict[int, list[int]] = {}
         for i, branch in enumerate(branches):
             classes.setdefault(self._rope(branch), []).append(i)
-        return list(classes.values())
+        batches = list(classes.values())
+        if self.road == "plain":
+            batches = [b for c in batches for b in _padded_batches(branches, c, padded_tokens)]
+        return _join([s for b in batches for s in self._run_halving(branches, b, capture)])
 
     def _rope(self, branch: Branch) -> int:
         return rope_class(self.model.config, len(branch.fed))
 
-    def _fitting(
+    def _run_halving(
         self, branches: Sequence[Branch], places: list[int], capture: "_Capture"
     ) -> list[tuple[list[int], States]]:
-        """Run the branches at once, or by halves where the device runs out of memory."""
+        """Run the branches as one batch, or in halves if the device runs out of memory."""
         try:
             with self.lock, evaluating(self.model), _fresh_rope(self.parts.trunk):
                 return [(places, self._run([branches[i] for i in places], capture))]
         except torch.OutOfMemoryError:
             if len(places) == 1:
                 raise
+        # Not inside `except`: the error still holds the batch's tensors there.
         if self.prefixes is not None:
             self.prefixes.clear()
         torch.cuda.empty_cache()
         middle = len(places) // 2
         halves = places[:middle], places[middle:]
-        return [s for half in halves for s in self._fitting(branches, half, capture)]
+        return [s for half in halves for s in self._run_halving(branches, half, capture)]
 
     def _run(self, branches: list[Branch], capture: "_Capture") -> States:
         if self.road == "plain":
@@ -193,7 +187,8 @@ class Backbone:
             nodes = np.arange(len(forest))
             visible = self._tensor(forest.mask(nodes, nodes)[None, None])
             return self._capture_row(PackedRow(forest), capture, {"attention_mask": visible})
-        if self.prefixes is None or capture.pools:  # the same bits, whatever was read before
+        # Means are cached as a whole. Without prefixes, they do not depend on earlier texts.
+        if self.prefixes is None or capture.pools:
             return self._run_packed(PackedRow(forest), capture)
         row = self.prefixes.row(forest, self._rope(branches[0]), capture.deepest)
         states = self._run_packed(row, capture)
@@ -201,8 +196,8 @@ class Backbone:
         return states
 
     def _run_packed(self, row: PackedRow, capture: "_Capture") -> States:
-        few = len(row.forest) <= FLEX_NODES
-        attention = self.packed_attention if few else self.attention
+        small = len(row.forest) <= FLEX_NODES
+        attention = self.packed_attention if small else self.attention
         kind = FlexAttention if attention == "flex_attention" else TiledAttention
         tile = TILE_POOLED if capture.pools else TILE
         with _forest_attention(self.config, kind(row, attention, tile)):
@@ -232,19 +227,19 @@ class Backbone:
         lengths = self._tensor(np.bincount(reads.branch))
         rows = self._tensor(reads.rows[reads.row] if capture.pools else reads.rows)
 
-        def keep(depth: int, state: Tensor) -> None:
-            # index_select copies: only the read rows, or their means, outlive the block.
+        def store(depth: int, state: Tensor) -> None:
+            # index_select copies, so the whole state is freed after the block.
             read = state.flatten(0, 1).index_select(0, rows.to(state.device))
             if capture.pools:
                 read = torch.segment_reduce(read.float(), "mean", lengths=lengths.to(read.device))
             hidden[depth] = read
             if depth == capture.deepest < self.depth:
-                raise _DeepEnough
+                raise _StopForward
 
-        with watching(self.parts, capture.depths, keep), contextlib.suppress(_DeepEnough):
+        with watching(self.parts, capture.depths, store), contextlib.suppress(_StopForward):
             self.parts.trunk(input_ids=self._tensor(ids), use_cache=False, **inputs)
-        each = np.arange(len(lengths))
-        return States(hidden, Reads(each, each, 0 * each, each) if capture.pools else reads)
+        means = np.arange(len(lengths))  # one row per branch
+        return States(hidden, Reads(means, means, 0 * means, means) if capture.pools else reads)
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         return on_device(array, self.device)
@@ -252,7 +247,11 @@ class Backbone:
 
 @dataclass(frozen=True)
 class _Capture:
-    """Depths whose states are captured, ascending; whether the mean over a branch's rows is all."""
+    """The depths to capture, ascending.
+
+    Attributes:
+        pools: True if only the mean over each branch's rows is needed.
+    """
 
     depths: tuple[int, ...]
     pools: bool = False
@@ -262,22 +261,24 @@ class _Capture:
         return self.depths[-1]
 
 
-class _DeepEnough(Exception):  # noqa: N818 - not an error: ends a forward whose rest nobody reads
-    """The deepest state that was asked for is captured."""
+class _StopForward(Exception):  # noqa: N818 - not an error
+    """Raised to skip the blocks after the deepest captured state."""
 
 
 @contextlib.contextmanager
 def watching(
-    parts: Parts, depths: Sequence[int], see: Callable[[int, Tensor], None]
+    parts: Parts, depths: Sequence[int], observe: Callable[[int, Tensor], None]
 ) -> Iterator[None]:
-    """Show the states at some depths to `see` as the trunk runs, before the next block does."""
+    """Call `observe` with the depth and states at each depth while the trunk runs."""
     last = len(parts.blocks)
 
     def before(depth: int) -> Callable[..., None]:
-        return lambda _, args, kwargs: see(depth, args[0] if args else kwargs["hidden_states"])
+        return lambda _, args, kwargs: observe(depth, args[0] if args else kwargs["hidden_states"])
 
+    # A hook on the last block gives the state before the final norm, which transformers'
+    # `output_hidden_states` returns only after the norm.
     def after(_: nn.Module, __: Any, output: Any) -> None:
-        see(last, output[0] if isinstance(output, tuple) else output)
+        observe(last, output[0] if isinstance(output, tuple) else output)
 
     with contextlib.ExitStack() as stack:
         for depth in depths:
@@ -295,8 +296,8 @@ class ForestAttention(ABC):
     """Attention over a packed forest, for one batch.
 
     Args:
-        attention: Name of the attention implementation that does the arithmetic.
-        tile: Nodes of a query tile on the CPU.
+        attention: Name of the attention implementation to call.
+        tile: Nodes per query tile on the CPU.
     """
 
     def __init__(self, row: PackedRow, attention: str, tile: int) -> None:
@@ -312,41 +313,41 @@ class ForestAttention(ABC):
         attention_mask: Tensor | None,
         **options: Any,
     ) -> tuple[Tensor, None]:
-        """Attend over the forest where transformers calls its attention; it makes no mask here."""
+        """Attend over the forest; transformers calls this in place of its attention function."""
         return self._attend(module, query, *self.row.extend(key, value), **options), None
 
     @abstractmethod
     def _attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, **options: Any
     ) -> Tensor:
-        """Attend: query is [1, heads, nodes, dim], key and value have the row's `keys`.
+        """Return [1, nodes, heads, dim] from queries [1, heads, nodes, dim].
 
-        The result is [1, nodes, heads, dim].
+        Key and value are those of the row's `keys`.
         """
 
     @abstractmethod
-    def _lay_out(self, ends: Tensor, positions: Tensor, window: int | None) -> Any:
-        """Lay out which nodes see which, as the implementation wants it."""
+    def _make_layout(self, ends: Tensor, positions: Tensor, window: int | None) -> Any:
+        """Return the visibility of nodes in the form of the implementation."""
 
     def layout(self, window: int | None, device: torch.device) -> Any:
-        """Return the layout for blocks of a window on a device, made once."""
-        place = (window, device)
-        if place not in self._layouts:
+        """Return the layout for a sliding window on a device, computed once."""
+        key = (window, device)
+        if key not in self._layouts:
             ends, positions = (
                 on_device(x.astype(np.int32), device)
                 for x in (self.row.forest.ends, self.row.forest.positions)
             )
-            self._layouts[place] = self._lay_out(ends, positions, window)
-        return self._layouts[place]
+            self._layouts[key] = self._make_layout(ends, positions, window)
+        return self._layouts[key]
 
 
 class TiledAttention(ForestAttention):
-    """Attention tile by tile of queries, each by the model's attention.
+    """The model's attention on one tile of queries after the other.
 
-    The keys of the nodes from a to b in depth-first order are the ancestors of a and those nodes,
-    so a tile never looks at its neighbours' branches, and the row costs what its trees cost: the
-    tile of g5 and h6 above has the keys a g h. With kept prefixes the queries are the nodes that
-    are computed now, while the keys are all: `places` says where a node's key lies among them.
+    In depth-first order, the nodes from a to b attend only to each other and to the ancestors of a.
+    So a tile needs no keys of other branches: the tile of g5 and h6 above has the keys a g h. If
+    the keys of prefixes are cached, the queries are only the nodes computed now, while the keys are
+    those of all nodes; `places` has the place of each node's key.
     """
 
     def _attend(
@@ -356,32 +357,29 @@ class TiledAttention(ForestAttention):
         outputs = []
         for (a, b), places, mask in self.layout(options.get("sliding_window"), key.device):
             k, v = key.index_select(2, places), value.index_select(2, places)
-            if self.inner == "eager":  # eager attention adds its mask
+            if self.inner == "eager":  # eager attention adds its mask to the scores
                 mask = torch.where(mask, 0.0, torch.finfo(query.dtype).min).to(query.dtype)
             outputs.append(attend(module, query[:, :, a:b], k, v, mask, **options)[0])
         return torch.cat(outputs, dim=1)
 
-    def _lay_out(
+    def _make_layout(
         self, ends: Tensor, positions: Tensor, window: int | None
     ) -> list[tuple[tuple[int, int], Tensor, Tensor]]:
-        """Return spans of queries, the places of their keys, and who sees whom."""
+        """Return the tiles: span of queries, places of the keys, mask."""
         device, nodes, places = ends.device, self.row.nodes, self.row.places
-        laid = []
+        layout = []
         size = TILE_CUDA if device.type == "cuda" else self.tile
         for a, b in tiles(self.row.forest.positions[nodes], size):
             between = np.arange(nodes[a], nodes[b - 1] + 1)
-            seen = np.append(self.row.forest.ancestors(int(nodes[a])), between)
-            queries, keys = on_device(nodes[a:b, None], device), on_device(seen, device)
+            visible = np.append(self.row.forest.ancestors(int(nodes[a])), between)
+            queries, keys = on_device(nodes[a:b, None], device), on_device(visible, device)
             mask = sees(queries, keys, ends, positions, window)[None, None]
-            laid.append(((a, b), on_device(places[seen], device), mask))
-        return laid
+            layout.append(((a, b), on_device(places[visible], device), mask))
+        return layout
 
 
 class FlexAttention(ForestAttention):
-    """Attention by torch's flex attention, the whole row at once.
-
-    Blocks of the row in which no node sees another are skipped.
-    """
+    """torch's flex attention on the whole row, which skips blocks without visible keys."""
 
     def _attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, **options: Any
@@ -390,7 +388,7 @@ class FlexAttention(ForestAttention):
         attend = _implementation(module, self.inner)
         return attend(module, query, key, value, mask, **options)[0]
 
-    def _lay_out(self, ends: Tensor, positions: Tensor, window: int | None) -> BlockMask:
+    def _make_layout(self, ends: Tensor, positions: Tensor, window: int | None) -> BlockMask:
         nodes, keys = (on_device(x, ends.device) for x in (self.row.nodes, self.row.keys))
         return create_block_mask(
             lambda _, __, q, k: sees(nodes[q], keys[k], ends, positions, window),
@@ -400,7 +398,7 @@ class FlexAttention(ForestAttention):
 
 
 def tiles(positions: Nodes, size: int) -> list[tuple[int, int]]:
-    """Cut nodes in depth-first order into spans of at most `size`, best at branch points."""
+    """Cut nodes in depth-first order into spans of at most `size`, at branch points if possible."""
     branch_points = np.flatnonzero(np.diff(positions) != 1) + 1
     spans, start = [], 0
     while start < len(positions):
@@ -415,9 +413,9 @@ def tiles(positions: Nodes, size: int) -> list[tuple[int, int]]:
 
 @contextlib.contextmanager
 def _forest_attention(config: Any, attention: ForestAttention) -> Iterator[None]:
-    """Let the model's attention modules attend over the forest for the length of one call."""
-    # transformers knows what attends by a name in the config alone, and not every family hands a
-    # call's keywords down to it: so each forest has a name, which the config says during its call.
+    """Make the model's attention modules use `attention` inside the block."""
+    # Attention modules look their function up by the name in the config. Not every family passes
+    # keywords on to it, so each forest gets a name, which is in the config during its call.
     name = f"lastword_forest_{id(attention)}"
     ALL_ATTENTION_FUNCTIONS[name] = attention
     before, config._attn_implementation = config._attn_implementation, name
@@ -438,7 +436,7 @@ def _implementation(module: nn.Module, name: str) -> Callable[..., tuple[Tensor,
 
 @contextlib.contextmanager
 def shrunk_windows(backbone: Backbone, length: int) -> Iterator[bool]:
-    """Shorten every sliding window to `length`; tells whether there is one (method, section 2)."""
+    """Shorten every sliding window to `length`, and yield True if there is one."""
     owners = [backbone.config, *backbone.parts.trunk.modules()]
     before = [
         (owner, name, getattr(owner, name))
@@ -457,7 +455,7 @@ def shrunk_windows(backbone: Backbone, length: int) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Run without dropout; modules in training mode are put back into it."""
+    """Switch dropout off inside the block."""
     training = [module for module in model.modules() if module.training]
     for module in training:
         module.training = False
@@ -470,7 +468,9 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _fresh_rope(trunk: nn.Module) -> Iterator[None]:
-    """Start dynamic rope afresh, and leave it as it was: no answer depends on the one before."""
+    """Reset dynamic rope inside the block, and restore it after."""
+    # A dynamic rope keeps the frequencies of the longest sequence so far: without the reset, an
+    # answer would depend on earlier ones.
     ropes: list[Any] = [m for m in trunk.modules() if hasattr(m, "max_seq_len_cached")]
     before = [(dict(vars(rope)), dict(rope._buffers)) for rope in ropes]
     for rope in ropes:
@@ -490,8 +490,8 @@ def _fresh_rope(trunk: nn.Module) -> Iterator[None]:
             rope._buffers.update(buffers)
 
 
-def _rows_within(branches: Sequence[Branch], places: list[int], tokens: int) -> list[list[int]]:
-    """Cut places into right-padded batches of at most `tokens`, longest first."""
+def _padded_batches(branches: Sequence[Branch], places: list[int], tokens: int) -> list[list[int]]:
+    """Split places into batches of at most `tokens` with padding, longest branches first."""
     ordered = sorted(places, key=lambda i: (-len(branches[i].tokens), branches[i].fed))
     batches: list[list[int]] = []
     for i in ordered:
@@ -503,9 +503,9 @@ def _rows_within(branches: Sequence[Branch], places: list[int], tokens: int) -> 
 
 
 def _join(pieces: list[tuple[list[int], States]]) -> States:
-    """Join a batch's pieces; rows follow one another, branches keep their numbers."""
+    """Join the states of batches, whose branches have the given places."""
     if len(pieces) == 1 and pieces[0][0] == list(range(len(pieces[0][0]))):
-        return pieces[0][1]
+        return pieces[0][1]  # one batch in the caller's order
     rows, row, token, branch = [], [], [], []
     offset = 0
     for places, states in pieces:

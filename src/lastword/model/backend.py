@@ -1,10 +1,10 @@
-"""Sources of a tracer's states: a small protocol, and the model in this process.
+"""Sources of a tracer's states: a protocol, and the model in this process.
 
-    Local    a transformers model here
-    Vllm     a model that vLLM has in a separate process (`engines.vllm.backend`)
+    Local    a transformers model in this process
+    Vllm     a model that vLLM runs in a separate process (`engines.vllm.backend`)
 
-A tracer plans and decides; it asks its backend for states and for what is read of them, and for
-nothing else of the model. Whatever does need the model itself asks for `local`.
+A tracer plans and decides, and gets states and readings from its backend. Code that needs the
+model itself calls `local`.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ from lastword.rule.tile import TokenScorer
 from lastword.text.branch import Branch
 
 T = TypeVar("T")
-# Memory that one batch's states and activations may take where no budget in tokens is given.
+# Default memory for the states and activations of a batch.
 BATCH_BYTES = 2**29
 MOST_BATCH_TOKENS = 8192  # however much memory there is
 
@@ -36,10 +36,10 @@ Pooled = Float[np.ndarray, "texts depths width"]
 
 @dataclass(frozen=True)
 class Profile:
-    """The sizes and names of a model, wherever it computes.
+    """The sizes and names of a model.
 
     Attributes:
-        context: Most tokens that are fed; None without a limit.
+        context: Maximum number of input tokens; None without a limit.
     """
 
     model_type: str
@@ -53,19 +53,19 @@ class Profile:
 
     @property
     def precision(self) -> str:
-        """Return the dtype's name."""
+        """The dtype's name."""
         return str(self.dtype).removeprefix("torch.")
 
 
 @runtime_checkable
 class Backend(Protocol):
-    """A source of states, and of what is read of them.
+    """A source of states and readings.
 
     Attributes:
-        source: What a run records of where the model came from.
-        checked: What the check at load saw, a dataclass.
-        batch_tokens: Most distinct tokens of one batch, as memory allows.
-        vocabularies: Whether token scorers of methods can look at whole vocabularies.
+        source: The model's origin, for records.
+        checked: Findings of the check at load, a dataclass.
+        batch_tokens: Maximum number of distinct tokens per batch.
+        vocabularies: True if token scorers can read the logits of whole vocabularies.
     """
 
     source: dict[str, Any]
@@ -75,7 +75,7 @@ class Backend(Protocol):
 
     @property
     def profile(self) -> Profile:
-        """Return the model's profile."""
+        """The model's profile."""
 
     def states(
         self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int
@@ -97,20 +97,20 @@ class Backend(Protocol):
         """Read states with the head, as `Readout.read` does."""
 
     def transact(self, compute: Callable[[], T]) -> T:
-        """Give what `compute` gives, which takes a group's states and reads them.
+        """Return the result of `compute`, which computes and reads the states of one group.
 
-        A backend that keeps the states of one group alone lets no other group in between.
+        A backend that stores the states of only one group runs one `compute` at a time.
         """
 
     def local(self, purpose: str) -> "Local":
-        """Give the model in this process.
+        """Return the model in this process.
 
         Raises:
             ElsewhereError: It is in another process.
         """
 
     def close(self) -> None:
-        """End what was started for the model."""
+        """End processes that were started for the model."""
 
 
 class Local:
@@ -127,13 +127,13 @@ class Local:
         self, model: PreTrainedModel, options: LoadOptions, source: dict[str, Any] | None = None
     ) -> None:
         backbone = Backbone(model)
-        (options.theta or Theta()).window(backbone.depth)  # refuses a model that is too shallow
+        (options.theta or Theta()).window(backbone.depth)  # raises for a model that is too shallow
         self.readout = Readout(model, backbone.parts, options.head_dtype)
-        # The check runs the model itself, and shrinks its windows.
+        # The check also calls the model directly, and changes its sliding windows meanwhile.
         with backbone.lock, evaluating(model):
             checked = check(backbone, self.readout, options.attention)
-        keeps = options.prefix_cache and checked.keeps
-        prefixes = Prefixes(options.prefix_cache * 2**20) if keeps else None
+        caches = options.prefix_cache and checked.keeps
+        prefixes = Prefixes(options.prefix_cache * 2**20) if caches else None
         self.backbone = backbone.on(checked.road, checked.attention, prefixes)
         self.checked = checked
         self.source = source or {"model": options.name}
@@ -141,7 +141,7 @@ class Local:
 
     @property
     def profile(self) -> Profile:
-        """Return the model's profile, as it is now."""
+        """The model's current profile."""
         backbone = self.backbone
         return Profile(
             model_type=backbone.config.model_type,
@@ -177,33 +177,30 @@ class Local:
         return self.readout.read(states, targets, depths, scorers)
 
     def transact(self, compute: Callable[[], T]) -> T:
-        """Give what `compute` gives: others may compute meanwhile, with other states."""
+        """Return the result of `compute`; groups can run concurrently."""
         return compute()
 
     def local(self, purpose: str) -> "Local":
-        """Give the model in this process: this one."""
+        """Return this object."""
         return self
 
     def close(self) -> None:
-        """End nothing: nothing was started."""
+        """Do nothing, since no process was started."""
 
 
 def token_bytes(config: Any, dtype: torch.dtype) -> int:
-    """Return bytes of a token in a batch: states at every depth, one block's activations."""
+    """Return bytes of a token in a batch: states at every depth, and one block's activations."""
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
-    inner = max(inner) if isinstance(inner, list | tuple) else inner  # one a block (Gemma 3n)
+    inner = max(inner) if isinstance(inner, list | tuple) else inner  # Gemma 3n: a list over blocks
     activations = 4 * config.hidden_size + 3 * inner
     depth = config.num_hidden_layers
     return int(((depth + 1) * config.hidden_size + activations) * dtype.itemsize)
 
 
 def default_batch_tokens(config: Any, dtype: torch.dtype, device: torch.device) -> int:
-    """Count the distinct tokens of a batch whose states and activations fit `BATCH_BYTES`.
-
-    On a GPU they may take a sixteenth of the device: of all of it and not of what is free, for a
-    restarted run must plan as it did before.
-    """
+    """Return the number of distinct tokens whose states and activations fit the batch's memory."""
     memory = BATCH_BYTES
+    # A share of all memory, not of the free memory: a resumed run must plan the same batches.
     if device.type == "cuda":
         memory = max(memory, torch.cuda.get_device_properties(device).total_memory // 16)
     return int(max(512, min(MOST_BATCH_TOKENS, memory // token_bytes(config, dtype))))

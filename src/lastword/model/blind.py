@@ -1,4 +1,4 @@
-"""Scores of candidates after prompts without their input: read once, kept within a budget."""
+"""Cache of candidates' scores after prompts without their input."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -9,25 +9,27 @@ import numpy as np
 
 from lastword.text.branch import Branch
 
+_ENTRY_BYTES = 256  # of an entry: digest, number, and their places in the table
+
 
 class BlindScores:
-    """Depth L of candidates after prompts without their input, kept by the digest of their tokens.
+    """Scores at depth L of candidates after blind prompts, by the digest of their tokens.
 
-    A label set's frame is read once, and so is an option of a large pool. What was least used goes
-    first.
+    A template's blind prompt and the options of a large pool come back with every text. The least
+    recently used scores are removed first.
     """
 
     def __init__(self, budget: int) -> None:
-        self._most = budget // _ENTRY
+        self._limit = budget // _ENTRY_BYTES
         self._scores: OrderedDict[bytes, float] = OrderedDict()
         self._lock = Lock()
 
     def __len__(self) -> int:
-        """Count what is kept."""
+        """Return the number of stored scores."""
         return len(self._scores)
 
     def find(self, branches: Sequence[Branch]) -> list[float | None]:
-        """Return the score of each branch; None where it is not kept."""
+        """Return the score of each branch; None if it is not stored."""
         digests = [*map(_digest, branches)]
         with self._lock:
             for digest in digests:
@@ -36,15 +38,12 @@ class BlindScores:
             return [*map(self._scores.get, digests)]
 
     def keep(self, scores: Iterable[tuple[Branch, float]]) -> None:
-        """Keep branches' scores, and let go what is over the budget."""
-        numbers = [(_digest(branch), score) for branch, score in scores]
+        """Store scores of branches, and remove old ones beyond the budget."""
+        entries = [(_digest(branch), score) for branch, score in scores]
         with self._lock:
-            self._scores.update(numbers)
-            while len(self._scores) > self._most:
+            self._scores.update(entries)
+            while len(self._scores) > self._limit:
                 self._scores.popitem(last=False)
-
-
-_ENTRY = 256  # bytes of one entry: its digest, its number, and their places in the table
 
 
 def _digest(branch: Branch) -> bytes:

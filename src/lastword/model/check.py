@@ -1,16 +1,15 @@
 """The check at load: which road a model takes, and whether its readout gives the model's logits.
 
-A few short random texts run as the model itself would run them, then packed. Where the packed
-scores differ by more than the plain ones differ among themselves, the model takes the plain road;
-where the readout at depth L is not the model's logits, it is refused (method, section 2).
-On a CUDA device flex attention is tried on packed forests, and taken where it is as right and
-faster.
+A few short random texts run plainly, as in the model itself, and packed. If the packed scores
+differ by more than the plain ones differ between batches, the model takes the plain road. If the
+readout at depth L differs from the model's logits, the model is refused (method, section 2).
+On a CUDA device, flex attention on packed forests is used if it is as exact and faster.
 """
 
 import contextlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import compress
@@ -29,25 +28,25 @@ from lastword.model.readout import Readout
 from lastword.text.branch import Branch
 
 ROADS: tuple[Road, ...] = ("packed", "masked")
-NOISE = 1.0  # nats; most that a batch may move a score in any dtype
-SHRUNK = 4  # well below the length of the check's texts
+NOISE = 1.0  # nats; maximum effect of a batch on a score in any dtype
+SHRUNK = 4  # length of the shrunk windows, well below that of the check's texts
 KERNEL_DEVICES = ("cuda",)  # where flex attention is compiled
-TIMED = 512  # tokens that the length of the texts of a timed batch comes from
-FASTER = 0.9  # of the time of the usual way: what a kernel in its place must stay below
+TIMED = 512  # tokens; scales the texts of the timed batch
+FASTER = 0.9  # flex attention must take less than this share of the usual time
 
 LogProbs = Float[np.ndarray, " targets"]
 
 
 @dataclass(frozen=True)
 class Trial:
-    """The trial of a kernel in the place of the usual way, and so why it was taken or not.
+    """The trial of flex attention in place of the model's attention.
 
     Attributes:
-        taken: Whether it was as right as the usual way, and faster.
-        difference: Largest difference of a score from what it should be, in nats.
-        seconds: Of a batch by the kernel, compiled before.
-        own_seconds: Of the same batch the usual way.
-        raised: What it raised; else nothing.
+        taken: True if it was as exact, and faster.
+        difference: Largest difference between scores, in nats.
+        seconds: Time of a batch with flex attention, after compilation.
+        own_seconds: Time of the same batch with the model's attention.
+        raised: The error that it raised; else empty.
     """
 
     taken: bool = False
@@ -59,17 +58,17 @@ class Trial:
 
 @dataclass(frozen=True)
 class Checked:
-    """The check's findings; all differences are in nats of log-probability.
+    """The check's findings; differences are the largest ones, in nats of log-probability.
 
     Attributes:
-        noise: Largest difference between the plain road batched and one text at a time.
-        packed: Largest difference between the packed road and the plain one; nan where it raised.
-        readout: Largest difference between the readout at depth L and the model's logits.
-        windowed: Whether the packed road was also checked past a shrunk sliding window.
-        kept: Largest difference between the packed road on kept prefixes and the plain one; nan
-            where it was not tried.
-        keeps: Whether prefixes may be kept.
-        flex: What came of flex attention on packed forests, where it was tried.
+        noise: Difference between the plain road batched and one text at a time.
+        packed: Difference between the packed road and the plain one; nan if packing failed.
+        readout: Difference between the readout at depth L and the model's logits.
+        windowed: True if the packed road was also checked beyond a shrunk sliding window.
+        kept: Difference between the packed road with cached prefixes and the plain one; nan if
+            this was not tried.
+        keeps: True if prefixes may be cached.
+        flex: The trial of flex attention on packed forests, if any.
     """
 
     road: Road
@@ -84,14 +83,18 @@ class Checked:
 
 
 def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Checked:
-    """Try the model's roads, and on a CUDA device flex attention, and say which it takes.
+    """Try the model's roads, and on a CUDA device flex attention, and return the findings.
 
     Raises:
-        InputError: The attention named is not the model's.
-        UnsupportedModelError: The model cannot be run so, its answers move with what else is in the
-            batch or with what comes after, or the readout at depth L is not the model's logits.
+        InputError: The model in memory has another attention implementation.
+        UnsupportedModelError: The model cannot be run, its scores depend on the rest of the batch
+            or on later tokens, or the readout at depth L differs from the model's logits.
     """
-    _require_attention(backbone, attention)
+    if attention not in ("auto", "model", backbone.attention):
+        raise InputError(
+            f"the model attends by {backbone.attention}, not by {attention}: give it that by "
+            f"model.set_attn_implementation({attention!r}) first"
+        )
     branches = random_texts(readout.vocabulary)
     plain, tolerance = _check_plain(backbone.on("plain"), readout, branches)
     best: Road = "plain"
@@ -99,7 +102,7 @@ def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Chec
     for road in () if backbone.config.model_type in OWN_WINDOWS else ROADS:
         try:
             packed, windowed = _packed_difference(backbone.on(road), readout, plain.alone)
-        except Exception:  # noqa: BLE001 - whatever packing raises, the model is not packable so
+        except Exception:  # noqa: BLE001 - any error means that the model cannot take this road
             continue
         if packed <= tolerance:
             best = road
@@ -111,30 +114,21 @@ def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Chec
     used = "flex_attention" if flex and flex.taken else backbone.attention
     prefixes = math.nan
     if best == "packed":
-        with contextlib.suppress(Exception):  # the model's prefixes are not kept, whatever it is
-            prefixes = _kept_difference(backbone.on(best, used), readout, plain.alone)
+        with contextlib.suppress(Exception):  # any error means that prefixes are not cached
+            prefixes = _cached_difference(backbone.on(best, used), readout, plain.alone)
     differences = plain.noise, packed, plain.readout, windowed, prefixes
     return Checked(best, used, *differences, keeps=prefixes <= tolerance, flex=flex)
 
 
-def _require_attention(backbone: Backbone, attention: str) -> None:
-    """Refuse an attention that a model in memory would have to be given."""
-    if attention not in ("auto", "model", backbone.attention):
-        raise InputError(
-            f"the model attends by {backbone.attention}, not by {attention}: give it that by "
-            f"model.set_attn_implementation({attention!r}) first"
-        )
-
-
 def try_flex(backbone: Backbone, readout: Readout, alone: LogProbs, tolerance: float) -> Trial:
-    """Hold flex attention on packed forests to the model's attention: is it right, and faster."""
+    """Compare flex attention on packed forests with the model's attention, scores and time."""
     flex = backbone.on("packed", "flex_attention")
     try:
         batch = _batch(readout.vocabulary, backbone.context)
         own_seconds, expected = _timed(backbone.on("packed"), readout, batch)
         difference, _ = _packed_difference(flex, readout, alone)
         seconds, scores = _timed(flex, readout, batch)
-    except Exception as error:  # noqa: BLE001 - whatever compiling or running it raises
+    except Exception as error:  # noqa: BLE001 - compiling or running may raise any error
         return Trial(raised=_line(error))
     difference = max(difference, _difference(scores, expected))
     better = difference <= tolerance and seconds < FASTER * own_seconds
@@ -147,29 +141,33 @@ def _line(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class _Plain:
-    """The plain road's scores of the check's texts, and how far off they were."""
+    """The plain road's scores of the check's texts, one text at a time, and their errors."""
 
     alone: LogProbs
-    noise: float  # batched against one text at a time
-    readout: float  # the readout at depth L against the model's logits
-    ahead: float  # a token's score with the tokens after it against without them
+    noise: float  # difference between batched and one text at a time
+    readout: float  # difference between the readout at depth L and the model's logits
+    ahead: float  # difference of a token's score with and without the tokens after it
 
 
 def _check_plain(
     backbone: Backbone, readout: Readout, branches: list[Branch]
 ) -> tuple[_Plain, float]:
-    """Run the plain road, refuse what is wrong with it; also the difference that noise allows."""
+    """Return the plain road's scores and the tolerance for the other roads.
+
+    Raises:
+        UnsupportedModelError: The plain road is wrong.
+    """
     name = type(backbone.model).__name__
     try:
         plain, scores = _plain(backbone, readout, branches)
     except (TraceError, torch.OutOfMemoryError):
         raise
-    except Exception as error:  # noqa: BLE001 - whatever a model raises when it is read so
+    except Exception as error:  # noqa: BLE001 - a model's code may raise any error
         raise UnsupportedModelError(f"lastword cannot read {name}: {_line(error)}") from error
     noise_floor = rounding(rounding_dtype(backbone), scores)
     tolerance = 4 * plain.noise + noise_floor
-    # Noise measures all the rest, so it has a separate limit: a model that sees its neighbours'
-    # padding would else pass every comparison.
+    # The noise itself has a fixed limit. Otherwise a model that attends to padding would have a
+    # large noise, and pass every comparison.
     for what, moves, limit in (
         ("with what else is in its batch", plain.noise, min(32 * noise_floor, NOISE)),
         ("where lastword reads its last depth", plain.readout, tolerance),
@@ -188,38 +186,34 @@ def _plain(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tupl
     noise = _difference(_scores(backbone, readout, branches), alone)
     rows = cache(partial(_model_rows, backbone))  # candidates of one prompt share its rows
     scores = np.concatenate([_predicted(rows(b.fed, b.boundary), b) for b in branches])
-    ahead = _ahead_difference(rows, branches, scores)
-    return _Plain(alone, noise, _difference(alone, scores), ahead), scores
-
-
-def _ahead_difference(
-    rows: Callable[[tuple[int, ...], int], Tensor], branches: list[Branch], scores: LogProbs
-) -> float:
-    """Measure how far first tokens' scores move where the tokens after them are not fed."""
+    # A causal model scores a candidate's first token the same if the rest is not fed.
     sizes = np.array([len(b.tokens) - b.boundary for b in branches])
-    firsts = scores[np.cumsum(sizes) - sizes][sizes > 1]  # nothing is after a token alone
+    firsts = scores[np.cumsum(sizes) - sizes][sizes > 1]
     cut = [Branch(b.tokens[: b.boundary + 1], b.boundary) for b in compress(branches, sizes > 1)]
-    alone = np.concatenate([_predicted(rows(b.fed, b.boundary), b) for b in cut])
-    return _difference(alone, firsts)
+    firsts_alone = np.concatenate([_predicted(rows(b.fed, b.boundary), b) for b in cut])
+    ahead = _difference(firsts_alone, firsts)
+    return _Plain(alone, noise, _difference(alone, scores), ahead), scores
 
 
 def _packed_difference(backbone: Backbone, readout: Readout, alone: LogProbs) -> tuple[float, bool]:
     branches = random_texts(readout.vocabulary)
     difference = _difference(_scores(backbone, readout, branches), alone)
+    # A mask may be right within a sliding window and wrong beyond it, so the windows are shrunk
+    # below the length of the texts.
     with shrunk_windows(backbone, SHRUNK) as windowed:
         if windowed:
             plain = _scores(backbone.on("plain"), readout, branches)
-            past = _difference(_scores(backbone, readout, branches), plain)
-            difference = max(difference, past)
+            beyond = _difference(_scores(backbone, readout, branches), plain)
+            difference = max(difference, beyond)
     return difference, windowed
 
 
-def _kept_difference(backbone: Backbone, readout: Readout, alone: LogProbs) -> float:
-    """Measure how far scores on kept prefixes are from plain ones: the second run has them."""
-    keeping = backbone.on("packed", backbone.packed_attention, Prefixes(2**30, block=2))
+def _cached_difference(backbone: Backbone, readout: Readout, alone: LogProbs) -> float:
+    """Return the difference between scores with cached prefixes and plain ones."""
+    caching = backbone.on("packed", backbone.packed_attention, Prefixes(2**30, block=2))
     branches = random_texts(readout.vocabulary)
-    runs = [_scores(keeping, readout, branches) for _ in range(2)]
-    assert keeping.prefixes, "nothing was kept: the second run has shown nothing"
+    runs = [_scores(caching, readout, branches) for _ in range(2)]  # the second uses the cache
+    assert caching.prefixes, "the cache is empty, so the second run did not use it"
     return max(_difference(run, alone) for run in runs)
 
 
@@ -233,7 +227,7 @@ def _scores(backbone: Backbone, readout: Readout, branches: list[Branch]) -> Log
 
 
 def own_scores(backbone: Backbone, branch: Branch) -> LogProbs:
-    """Return the model's log-probabilities of a branch's predicted tokens: one plain call."""
+    """Return the model's log-probabilities of a branch's predicted tokens."""
     return _predicted(_model_rows(backbone, branch.fed, branch.boundary), branch)
 
 
@@ -257,7 +251,7 @@ def random_texts(
     prompts: Sequence[int] = (2, 4, 5),
     candidates: Sequence[int] = (1, 2, 3),
 ) -> list[Branch]:
-    """Draw random prompts with a common beginning, and random candidates of each, by lengths."""
+    """Draw random prompts with a common preamble, and random candidates, of the given lengths."""
     draw = np.random.default_rng(0)
 
     def tokens(count: int) -> tuple[int, ...]:
@@ -269,7 +263,7 @@ def random_texts(
 
 
 def _batch(vocabulary: int, context: int | None) -> list[Branch]:
-    """Return a batch of a benchmark's shape: a preamble, 16 prompts, four candidates each."""
+    """Return a batch like a benchmark's: a preamble, and 16 prompts with four candidates each."""
     unit = min(TIMED, context or TIMED) // 32
     return random_texts(
         vocabulary, 16 * unit, [4 * unit] * 16, [1 + unit // 2] * 2 + [1 + unit] * 2
@@ -283,20 +277,20 @@ def _timed(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tupl
         states.hidden[backbone.depth].cpu()  # waits for the device
         return time.perf_counter() - start
 
-    scores = _scores(backbone, readout, branches)  # also compiles what is compiled
+    scores = _scores(backbone, readout, branches)  # this also compiles
     return min(once() for _ in range(3)), scores
 
 
 def rounding_dtype(backbone: Backbone) -> torch.dtype:
-    """Return the dtype by which a model's rounding counts."""
+    """Return the dtype that determines a model's rounding."""
     if getattr(backbone.model, "hf_quantizer", None) is not None:
-        # Weights of 8 bits and fewer: kernels round activations as far as bfloat16 does.
+        # Kernels for quantised weights round activations as much as bfloat16 does.
         return torch.bfloat16
     return backbone.model.dtype
 
 
 def rounding(dtype: torch.dtype, scores: LogProbs) -> float:
-    """Return how far a dtype alone may move a log-probability."""
+    """Return the allowed effect of a dtype's rounding on a log-probability."""
     steps = 64 if dtype in (torch.float32, torch.float64) else 4
     return steps * torch.finfo(dtype).eps * max(1.0, float(np.abs(scores).max()))
 

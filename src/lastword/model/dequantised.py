@@ -1,8 +1,8 @@
-"""Dequantised GGUF files, as checkpoints in the cache folder that transformers loads.
+"""Cache of dequantised GGUF files, as checkpoints that transformers loads.
 
-Each stands under the file's digest, its dtype and the versions that read it, so that a file that
-changed is another one. A folder appears whole or not at all; the least recently used go where all
-of them would take more than `limit`, and nothing is kept where it would fill the disk.
+The name of an entry has the file's digest, the dtype and the versions of the packages that read it,
+so a changed file gets a new entry. A folder appears complete or not at all. The least recently used
+folders are removed beyond `limit`, and nothing is stored on a full disk.
 """
 
 import contextlib
@@ -26,21 +26,20 @@ if TYPE_CHECKING:
 
     from lastword.model.weights.gguf import Header
 
-LIMIT_GB = 8.0  # of all that is kept
+LIMIT_GB = 8.0  # of all entries
 LIMIT_VARIABLE = "LASTWORD_GGUF_CACHE"
-_LEAST = 2**26  # bytes of weights: a smaller file is read as fast as what would be kept of it
+_LEAST = 2**26  # bytes of weights; smaller GGUF files load as fast as their copy would
 _SPARE = 2**30  # bytes that stay free on the disk
-# Part of every name: raise it whenever other things are kept of the same file.
-_READING = 3
+_FORMAT = 3  # part of every name; raise it if the contents of entries change
 
 _log = logging.getLogger("lastword")
 
 
 def limit() -> int:
-    """Return the bytes that may be kept: `LASTWORD_GGUF_CACHE` in GB; 0 keeps nothing.
+    """Return the maximum size of the cache in bytes: `LASTWORD_GGUF_CACHE` in GB, 0 for none.
 
     Raises:
-        InputError: The variable is no number.
+        InputError: The variable is not a number.
     """
     value = os.environ.get(LIMIT_VARIABLE)
     with contextlib.suppress(ValueError):
@@ -50,15 +49,13 @@ def limit() -> int:
 
 
 def place(path: Path, header: "Header", dtype: "torch.dtype") -> Path | None:
-    """Return where a file's model is kept; None of a file that is not worth it."""
+    """Return the entry of a file's model; None if the model is too small or too large for one."""
     size = sum(math.prod(tensor.shape) for tensor in header.tensors.values()) * dtype.itemsize
     if not _LEAST <= size <= limit():
         return None
-    versions = "-".join([str(_READING), *(version(name) for name in ("gguf", "transformers"))])
-    name = (
-        f"{file_digest(path)[:32]}-{str(dtype).removeprefix('torch.')}-{text_digest(versions)[:8]}"
-    )
-    return _root() / name
+    versions = "-".join([str(_FORMAT), version("gguf"), version("transformers")])
+    kind = str(dtype).removeprefix("torch.")
+    return _root() / f"{file_digest(path)[:32]}-{kind}-{text_digest(versions)[:8]}"
 
 
 def _root() -> Path:
@@ -66,7 +63,7 @@ def _root() -> Path:
 
 
 def keep(place: Path, file: str, model: "PreTrainedModel") -> None:
-    """Keep what was read of a file; where the disk has no room for it, or refuses, nothing."""
+    """Store the model of a file, unless the disk is full or refuses."""
     size = sum(tensor.nbytes for tensor in model.parameters())
     try:
         _root().mkdir(parents=True, exist_ok=True)
@@ -76,9 +73,9 @@ def keep(place: Path, file: str, model: "PreTrainedModel") -> None:
         with TemporaryDirectory(dir=_root(), prefix=".", ignore_cleanup_errors=True) as draft:
             model.save_pretrained(draft)
             for weights in Path(draft).glob("*.safetensors"):
-                with weights.open("rb") as written:  # on the disk before it has its name
+                with weights.open("rb") as written:  # written to disk before the rename
                     os.fsync(written.fileno())
-            if not place.exists():  # by a process that read the same file
+            if not place.exists():  # another process may have read the same file
                 Path(draft).rename(place)
     except (OSError, SafetensorError) as error:
         _log.warning("%s is not kept dequantised: %s", file, error)
@@ -87,7 +84,7 @@ def keep(place: Path, file: str, model: "PreTrainedModel") -> None:
 
 
 def _make_room(size: int) -> None:
-    """Drop the least recently used, drafts that were left too, until so many bytes have room."""
+    """Remove the least recently used entries, and old drafts, until `size` bytes have room."""
     folders = sorted(_root().iterdir(), key=lambda folder: -folder.stat().st_mtime)
     used = [sum(path.stat().st_size for path in folder.iterdir()) for folder in folders]
     while folders and sum(used) + size > limit():

@@ -1,7 +1,8 @@
-"""One digest of a model's files and load options, known before anything is loaded."""
+"""Digests of a model's files and load options, before anything is loaded."""
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,13 @@ from lastword.model.options import LoadOptions
 
 
 def load_digest(options: LoadOptions) -> str | None:
-    """Return the digest of a model's files and of the options that records depend on.
+    """Return the digest of a model's files and of the options that affect records.
 
-    Two starts with one digest load the same model. For a model of the hub the commit that was
-    downloaded last counts; the hub is not asked for a newer one.
+    Two starts with one digest load the same model. For a model of the hub, the last downloaded
+    commit counts; the hub is not asked for a newer one.
 
     Returns:
-        None if only loading can tell: a model that was not downloaded yet, or an adapter.
+        The digest; None for an adapter, or a model that was not downloaded yet.
     """
     files = _files(options)
     if files is None:
@@ -28,11 +29,11 @@ def load_digest(options: LoadOptions) -> str | None:
 
 
 def digests(source: Mapping[str, Any]) -> dict[str, str]:
-    """Return what tells a model's files apart, by part; none of the hub's, whose commit does."""
+    """Return digests of a local model's files by part; {} for a hub's, which has a commit."""
     from lastword.model.weights.identity import folder_digests
 
-    if (whole := source.get("gguf_sha256")) is not None:
-        return {"weights": str(whole)}
+    if (digest := source.get("gguf_sha256")) is not None:
+        return {"weights": str(digest)}
     place = str(source.get("path", source["model"]))
     carried = place.startswith(embedded.EMBEDDED)
     folder = embedded.folder(place.removeprefix(embedded.EMBEDDED)) if carried else Path(place)
@@ -42,16 +43,16 @@ def digests(source: Mapping[str, Any]) -> dict[str, str]:
 
 
 def require_there(options: LoadOptions) -> None:
-    """Refuse a model that is named by its path and is not there, before anything else is read.
+    """Refuse a local or published model that is not here.
 
     Raises:
         InputError: An unknown name that begins with `lastword/`.
-        ModelError: No such folder or file, or a model that lastword can fetch was not fetched.
+        ModelError: No such folder or file, or the model has to be downloaded first.
     """
     from lastword.model import named
 
     path = Path(options.name).expanduser()
-    if options.name.startswith(named.OWN) and options.embedded is None:
+    if options.name.startswith(named.PREFIX) and options.embedded is None:
         named.locate(options.name)
     by_path = options.name.startswith((".", "/", "~")) or path.suffix == ".gguf"
     if by_path and not path.exists():
@@ -59,13 +60,14 @@ def require_there(options: LoadOptions) -> None:
 
 
 def _files(options: LoadOptions) -> str | None:
+    """Return a digest of the model's files, or its commit; None if neither is known."""
     if options.embedded is not None:
-        return "carried"  # by the package, whose version is compared too
+        return "carried"  # part of the package, whose version is compared too
     from lastword.model import named
     from lastword.model.weights.identity import files_digest, folder_digest
 
     path = Path(options.name).expanduser()
-    if options.name.startswith(named.OWN):
+    if options.name.startswith(named.PREFIX):
         model = named.published(options.name)
         file = None if model is None else named.find(model)
         return None if file is None or file.is_dir() else files_digest([file])
@@ -73,19 +75,13 @@ def _files(options: LoadOptions) -> str | None:
         if options.gguf is not None:
             return files_digest([path / options.gguf])
         return folder_digest(path) if (path / "config.json").is_file() else None
-    return files_digest([path]) if path.is_file() else _commit(options)
-
-
-def _commit(options: LoadOptions) -> str | None:
-    from huggingface_hub import try_to_load_from_cache
+    if path.is_file():
+        return files_digest([path])
     from huggingface_hub.errors import HFValidationError
 
-    file = options.gguf or "config.json"
-    try:
-        cached = try_to_load_from_cache(options.name, file, revision=options.revision)
-    except HFValidationError:
-        return None
-    if not isinstance(cached, str):
-        return None
-    parts = Path(cached).parts
-    return parts[parts.index("snapshots") + 1]
+    from lastword.model.weights import hub
+
+    with suppress(HFValidationError):
+        file = hub.find_downloaded(options.name, options.gguf or "config.json", options.revision)
+        return None if file is None else hub.commit_of(file)
+    return None

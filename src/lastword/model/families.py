@@ -1,6 +1,6 @@
-"""The model families that tests hold to what is said of them here (`lastword models`).
+"""The model families that were tested (`lastword models`).
 
-Other decoder-only models of transformers are tried too: the check at load decides for each.
+For other decoder-only models of transformers, the check at load decides.
 """
 
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ LOADING = ("int8", "nf4")
 
 @dataclass(frozen=True)
 class Family:
-    """A model type, and what random small checkpoints of it showed on the CPU.
+    """A model type, with properties that tests check on small random checkpoints on the CPU.
 
     Attributes:
         model_type: `config.model_type` in transformers.
-        head: transformers' class whose forward is the readout rule, run as it stands.
-        road: `packed` where the check at load takes the packed forest, else `plain`.
-        rule: What that class does to states beside its norm and its head's weights.
-        wrapper: The multimodal wrapper's model type whose text model this is, if any.
-        tried: Quantisations that were loaded and held to dense weights: `fp8` and `mxfp4` as
-            stored, `int8` and `nf4` by `--load quantize`.
-        note: What its positions or attention need beyond the common rule.
+        head: transformers' class, whose forward computes the logits.
+        road: `packed` if the check at load takes the packed forest, else `plain`.
+        rule: Operations of that class besides the norm and the head's weights.
+        wrapper: Model type of the multimodal wrapper with this text model, if any.
+        tried: Quantisations that were compared with dense weights: `fp8` and `mxfp4` as stored,
+            `int8` and `nf4` by `--load quantize`.
+        note: Special properties of its positions or attention.
     """
 
     model_type: str

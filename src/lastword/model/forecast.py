@@ -1,7 +1,4 @@
-"""Forecast of a model's needs from its header: memory, disk, parameters, packages.
-
-Nothing but configs and headers is read, of a hub's model by byte range.
-"""
+"""Forecast of a model's needs from its config and header: memory, disk, parameters, packages."""
 
 import math
 import re
@@ -22,22 +19,22 @@ from lastword.model.weights.checkpoint import Checkpoint, SafetensorsCheckpoint,
 from lastword.model.weights.gguf import GgufCheckpoint
 
 _EXPERT = re.compile(r"\.experts\.")
-_SCALES = ("_scale_inv", "_scale", "_scales")
+
 _EMBEDDING = re.compile(r"(embed_tokens|wte|embed_in|lm_head)\.weight$")
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Needs of a model, before it is loaded; None if its header does not say.
+    """Needs of a model before it is loaded; None if its header is unknown.
 
     Attributes:
-        need: Bytes of memory while it runs.
-        disk: Bytes of its weights' files.
-        blocks: Parameters that one token goes through, embeddings and head left out.
+        need: Bytes of memory.
+        disk: Bytes of the files with its weights.
+        blocks: Parameters used per token, without embeddings and head.
         head: Parameters of the output head.
         depth: L.
-        device: Where it would run.
-        missing: What has to be had first, in words.
+        device: The device that it would run on.
+        missing: Reasons why it cannot be loaded yet, in words.
     """
 
     need: memory.Footprint | None = None
@@ -50,16 +47,16 @@ class Forecast:
 
     @property
     def lacks_memory(self) -> bool:
-        """True if it does not fit what is free on its device."""
+        """True if it does not fit the free memory of its device."""
         free = memory.available(self.device)
         return self.need is not None and free is not None and self.need.total > free
 
     def operations(self, tokens: int, reads: int) -> float | None:
-        """Return the floating-point operations of a full reading.
+        """Return the floating-point operations of reading every depth.
 
         Args:
-            tokens: Distinct tokens that go through the blocks.
-            reads: Positions that are read at every depth.
+            tokens: Distinct tokens of the forward pass.
+            reads: Positions that are read.
         """
         if self.blocks is None:
             return None
@@ -67,7 +64,7 @@ class Forecast:
 
 
 def forecast(options: LoadOptions) -> Forecast:
-    """Look into a model's header; what keeps it from being used is in `missing`."""
+    """Return the forecast of a model; errors are in `missing`."""
     try:
         device = device_of(options.device)
         checkpoint = _open(options)
@@ -112,14 +109,14 @@ def _of_checkpoint(checkpoint: Checkpoint, options: LoadOptions, device: torch.d
     storage = memory.Storage(dtype, options.quantize, dense)
     quantiser = "bitsandbytes" if options.quantize else method
     packages = [] if quantiser is None else quantisation.missing_packages(quantiser, device)
-    sizes = checkpoint.tensors() if isinstance(checkpoint, SafetensorsCheckpoint) else ()
+    tensors = checkpoint.tensors() if isinstance(checkpoint, SafetensorsCheckpoint) else ()
     disk, blocks = 0, 0.0
     share = _active_share(text)
-    for name, info in sizes:
+    for name, info in tensors:
         disk += info.stop - info.start
-        if name.endswith(_SCALES) or _EMBEDDING.search(name):
+        if name.endswith(memory.SCALES) or _EMBEDDING.search(name):
             continue
-        count = math.prod(info.shape) * (2 if name.endswith("_blocks") else 1)
+        count = math.prod(info.shape) * (2 if name.endswith("_blocks") else 1)  # two per byte
         blocks += count * (share if _EXPERT.search(name) else 1.0)
     return Forecast(
         need=memory.footprint(checkpoint, config, storage, device),
@@ -133,13 +130,14 @@ def _of_checkpoint(checkpoint: Checkpoint, options: LoadOptions, device: torch.d
 
 
 def _active_share(text: Any) -> float:
+    """Return the share of a mixture's experts that each token uses; 1 without experts."""
     names = ("num_local_experts", "num_experts", "n_routed_experts")
     experts = next((n for name in names if (n := getattr(text, name, None))), 1)
     return min(1.0, (getattr(text, "num_experts_per_tok", None) or experts) / experts)
 
 
 def product_speed(device: torch.device, dtype: torch.dtype = torch.float32) -> float:
-    """Measure floating-point operations a second of a large matrix product."""
+    """Measure floating-point operations per second of a large matrix product."""
     import time
 
     size = 1024 if device.type == "cpu" else 8192
@@ -147,6 +145,6 @@ def product_speed(device: torch.device, dtype: torch.dtype = torch.float32) -> f
     best = math.inf
     for _ in range(3):
         start = time.perf_counter()
-        float((a @ a)[0, 0])  # asking for a value waits for the device
+        float((a @ a)[0, 0])  # reading a value waits for the device
         best = min(best, time.perf_counter() - start)
     return 2.0 * size**3 / best

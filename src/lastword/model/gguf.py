@@ -1,8 +1,8 @@
-"""A GGUF file -> a transformers model and its tokenizer, both made of that file alone.
+"""A GGUF file -> a transformers model and its tokenizer.
 
-transformers dequantises the weights. What it would leave out without a word is handled here: the
-keys of `_LEFT_OUT` are put into its config, llama.cpp's rotary factors into the model, and a file
-that holds anything else that it does not read is refused.
+transformers dequantises the weights, but silently ignores parts of a file. This module sets the
+ignored keys (`_IGNORED`) in the config, and llama.cpp's rotary factors in the model. It refuses
+files with other contents that transformers does not read.
 """
 
 import contextlib
@@ -28,16 +28,16 @@ from lastword.model.weights.gguf import ARCHITECTURES, GgufCheckpoint, Header, i
 from lastword.model.weights.identity import file_digest
 from lastword.text.tokens import Tokenizer
 
-# What a header says and transformers' reader does not take over, by the config's names.
-_LEFT_OUT = {
+# Keys of a header that transformers ignores, with their names in the config.
+_IGNORED = {
     "attention.key_length": "head_dim",
     "attention.sliding_window": "sliding_window",
     "expert_feed_forward_length": "moe_intermediate_size",
     "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
     "context_length": "n_positions",
 }
-# Gemma's largest models divide scores by the width of an even share, not of a head (llama.cpp's
-# loader tells them by their number of blocks too: the header does not say).
+# Gemma's largest models scale attention by hidden size / heads instead of the size of a head. The
+# header does not say so; llama.cpp's loader recognises them by the number of blocks too.
 _SHARED_SCALE = {("gemma2", 46), ("gemma3", 62)}
 _ROTARY_FACTORS = "rope_freqs.weight"
 _LONG_FACTORS = "rope_factors_long.weight"
@@ -47,19 +47,19 @@ _LOADING = threading.Lock()
 
 
 def find(options: LoadOptions) -> LoadOptions | None:
-    """Return the options with a folder or hub name and a file in it; None if no GGUF file is meant.
+    """Return the options with the folder or hub name, and file, of a GGUF model; else None.
 
     Raises:
         CheckpointError: There is no such file.
         InputError: An unknown name that begins with `lastword/`.
-        ModelError: A model that lastword can fetch was not fetched, or is a sentence encoder.
+        ModelError: The model has to be downloaded with `lastword get`, or is a sentence encoder.
     """
     path = Path(options.name).expanduser()
     if options.gguf is not None:
         if not path.is_dir():
             return options
         path /= options.gguf
-    elif options.name.startswith(named.OWN):
+    elif options.name.startswith(named.PREFIX):
         if named.entry(options.name).zipped:
             raise ModelError(f"{options.name} is a sentence encoder: name it as a reader")
         path = named.locate(options.name)
@@ -71,11 +71,11 @@ def find(options: LoadOptions) -> LoadOptions | None:
 
 
 def open_checkpoint(base: LoadOptions) -> GgufCheckpoint:
-    """Read a file's header; refuse what cannot be loaded before anything else of it is read.
+    """Read the header of a file, and refuse a file that cannot be loaded.
 
     Raises:
-        ModelError: The file cannot be used, or an option that it does not go with was given.
-        UnsupportedModelError: transformers does not read its architecture, or not all of it.
+        ModelError: The file is damaged, or an option does not apply to it.
+        UnsupportedModelError: transformers does not support its architecture or positions.
     """
     assert base.gguf is not None
     if Path(base.name).is_dir():
@@ -87,19 +87,17 @@ def open_checkpoint(base: LoadOptions) -> GgufCheckpoint:
         raise ModelError(
             f"{header.label} is quantised already ({header.quantisation}): leave quantize out"
         )
-    _refuse_unread(header)
+    _require_supported(header)
     return checkpoint
 
 
-def _refuse_unread(header: Header) -> None:
+def _require_supported(header: Header) -> None:
     from transformers.integrations.gguf.gguf_conversion_mapping import GGUF_ARCHS
     from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
 
     kind = header.architecture
-    architectures = {*GGUF_SUPPORTED_ARCHITECTURES, *GGUF_ARCHS, *ARCHITECTURES} - {
-        "general",
-        "tokenizer",
-    }
+    architectures = {*GGUF_SUPPORTED_ARCHITECTURES, *GGUF_ARCHS, *ARCHITECTURES}
+    architectures -= {"general", "tokenizer"}  # sections of a header
     if not architectures & {kind, kind.replace("-", "_"), kind.replace("moe", "_moe")}:
         raise UnsupportedModelError(
             f"{header.label} has architecture {kind}, which transformers does not read from GGUF: "
@@ -114,16 +112,16 @@ def _refuse_unread(header: Header) -> None:
 
 
 def path_of(base: LoadOptions) -> Path:
-    """Return the path of a file that is on disk."""
+    """Return the path of a file on disk."""
     assert base.gguf is not None
     return Path(base.name) / base.gguf
 
 
 def download(base: LoadOptions) -> LoadOptions:
-    """Return the options with the file on disk, of the commit that they name then.
+    """Return the options with the downloaded file and its commit.
 
     Raises:
-        CheckpointError: It cannot be downloaded.
+        CheckpointError: The file cannot be downloaded.
     """
     assert base.gguf is not None
     if Path(base.name).is_dir():
@@ -133,11 +131,11 @@ def download(base: LoadOptions) -> LoadOptions:
 
 
 def read_config(path: Path, header: Header) -> Any:
-    """Return transformers' config of a file, with what its reader leaves out."""
+    """Return transformers' config of a file, with the keys that it ignores."""
     config = AutoConfig.from_pretrained(str(path.parent), gguf_file=path.name)
     if header.architecture not in ARCHITECTURES:
         return config
-    for key, name in _LEFT_OUT.items():
+    for key, name in _IGNORED.items():
         if (value := header.number(key)) is not None and hasattr(config, name):
             setattr(config, name, value)
     rotary = getattr(config, "rope_parameters", None) or {}
@@ -150,41 +148,40 @@ def read_config(path: Path, header: Header) -> Any:
 
 
 def dtype_of(header: Header) -> torch.dtype:
-    """Return the dtype where none is asked for: of quantised weights float32."""
+    """Return the default dtype of a file's weights: float32 if they are quantised."""
     return _PLAIN.get(header.quantisation, torch.float32)
 
 
-def choices(path: Path) -> dict[str, Any]:
-    """Return the options by which transformers loads the file, every weight dequantised."""
+def arguments(path: Path) -> dict[str, Any]:
+    """Return the arguments of `from_pretrained` for a file, with all weights dequantised."""
     from transformers import GgufConfig, modeling_gguf_pytorch_utils
     from transformers.utils import logging
 
-    # The reader's bar is out of reach of transformers' switch; this one obeys it.
+    # transformers can switch its own progress bars off, but not the one of this module.
     modeling_gguf_pytorch_utils.tqdm = logging.tqdm
     return {
         "gguf_file": path.name,
         "quantization_config": GgufConfig(dequantize=True),
-        "ignore_mismatched_sizes": True,  # they are told, and refused
+        "ignore_mismatched_sizes": True,  # reported as `mismatched_keys`, and refused
     }
 
 
 @contextlib.contextmanager
 def read_once() -> Iterator[None]:
-    """Let transformers read a file on disk once while it loads a model; one model at a time.
+    """Make transformers read a file only once while it loads a model; one model at a time.
 
-    It opens the file for the config and again for the weights, and makes the map of tensor names
-    anew for each module of the model.
+    Without this, the first load of SmolLM2's file takes four times as long. transformers reads the
+    file for the config and again for the weights. It makes the map of tensor names once per module,
+    and it slices a memory map per string, which takes three times as long as slicing an array.
     """
     import gguf
     from transformers.integrations.gguf import reader
 
-    own_reader: Any = gguf.GGUFReader
-    opened: Any = reader._mapped
+    original: Any = gguf.GGUFReader
+    mapped: Any = reader._mapped
 
-    def plain_reader(path: str) -> Any:
-        class Reader(own_reader):  # type: ignore[misc]
-            """A reader of plain arrays: slices of a memory map take three times as long."""
-
+    def array_reader(path: str) -> Any:
+        class Reader(original):  # type: ignore[misc]
             def __setattr__(self, name: str, value: Any) -> None:
                 super().__setattr__(name, np.asarray(value) if name == "data" else value)
 
@@ -192,9 +189,9 @@ def read_once() -> Iterator[None]:
 
     with (
         _LOADING,
-        _replaced(gguf, "GGUFReader", cache(plain_reader)),
+        _replaced(gguf, "GGUFReader", cache(array_reader)),
         _replaced(gguf, "get_tensor_name_map", cache(gguf.get_tensor_name_map)),
-        _replaced(reader, "_mapped", lambda path: np.asarray(opened(path))),
+        _replaced(reader, "_mapped", lambda path: np.asarray(mapped(path))),
     ):
         yield
 
@@ -210,15 +207,15 @@ def _replaced(module: Any, name: str, value: Any) -> Iterator[None]:
 
 
 def settle(model: PreTrainedModel, checkpoint: GgufCheckpoint) -> None:
-    """Hold what transformers loaded to the file: nothing left out, positions as llama.cpp has them.
+    """Refuse a file with tensors that the model lacks, and scale its positions as llama.cpp does.
 
     Raises:
-        UnsupportedModelError: The file holds tensors that transformers left out.
+        UnsupportedModelError: transformers did not read some tensors of the file.
     """
     header = checkpoint.header
     if header.architecture not in ARCHITECTURES:
         return
-    names = _places(model, header) | {_ROTARY_FACTORS}
+    names = _stored_names(model, header) | {_ROTARY_FACTORS}
     if left := sorted({*header.tensors} - names - {f"{name}.weight" for name in names}):
         raise UnsupportedModelError(
             f"{header.label} holds {counted(len(left), 'tensor')} that transformers does not read "
@@ -227,21 +224,21 @@ def settle(model: PreTrainedModel, checkpoint: GgufCheckpoint) -> None:
     _scale_rotary(model, checkpoint)
 
 
-def _places(model: PreTrainedModel, header: Header) -> set[str]:
-    """Return llama.cpp's names of all that the model has; of experts without `.weight`."""
+def _stored_names(model: PreTrainedModel, header: Header) -> set[str]:
+    """Return llama.cpp's names of the model's tensors; for experts without `.weight`."""
     from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
 
     kind = next(kind for kind, name in MODEL_ARCH_NAMES.items() if name == header.architecture)
     names = get_tensor_name_map(kind, header.number("block_count") or 0)
-    places = set()
+    stored_names = set()
     for name in model.state_dict():
-        if match := _GATE_AND_UP.fullmatch(name):
-            places |= {f"blk.{match[1]}.ffn_{part}_exps" for part in ("gate", "up")}
+        if match := _GATE_AND_UP.fullmatch(name):  # one tensor in the model, two in the file
+            stored_names |= {f"blk.{match[1]}.ffn_{part}_exps" for part in ("gate", "up")}
             continue
         module = name.removesuffix(".weight").removesuffix(".bias")
         stored = names.get_name(module) or names.get_name(module.removeprefix("transformer."))
-        places.add(f"{stored}{name.removeprefix(module)}")
-    return places
+        stored_names.add(f"{stored}{name.removeprefix(module)}")
+    return stored_names
 
 
 def _scale_rotary(model: PreTrainedModel, checkpoint: GgufCheckpoint) -> None:
@@ -264,17 +261,17 @@ def read_tokenizer(path: Path, header: Header) -> Tokenizer:
     """Return the tokenizer and chat template of a file.
 
     Raises:
-        CheckpointError: It has no merges, or splits its text in a way that is not known here.
+        CheckpointError: It has no merges, or an unknown rule for splitting text.
     """
     require_merges(header)
-    whole: Any = PreTrainedTokenizerFast
-    tokenizer: Tokenizer = whole.from_pretrained(str(path.parent), gguf_file=path.name)
+    fast: Any = PreTrainedTokenizerFast
+    tokenizer: Tokenizer = fast.from_pretrained(str(path.parent), gguf_file=path.name)
     settle_splitter(tokenizer, header)
     return tokenizer
 
 
 def describe(path: Path, header: Header) -> dict[str, str]:
-    """Return what a record keeps of the file: its name, how it is quantised, and its SHA-256."""
+    """Return the file's name, SHA-256 and quantisation for the record."""
     kind = header.quantisation
     quantisation = kind if kind in ("F32", "F16", "BF16") else f"{kind} (GGUF), dequantised"
     return {"gguf": path.name, "gguf_sha256": file_digest(path), "quantisation": quantisation}

@@ -1,4 +1,4 @@
-"""A model in memory, and those that the package carries: nothing of checkpoints is imported."""
+"""A model in memory, and the embedded ones. This module imports nothing for checkpoints."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +13,11 @@ from lastword.text.tokens import Tokenizer
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model in memory, and what a run records of where it came from.
+    """A model in memory with its origin.
 
     Attributes:
         source: Name, revision, dtype, device, quantisation and the like, as plain JSON values.
-        origin: What names the checkpoint that stores these very weights; None where none does.
+        origin: Options of the checkpoint with exactly these weights; None if there is none.
     """
 
     model: PreTrainedModel

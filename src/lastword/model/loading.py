@@ -1,7 +1,7 @@
 """A checkpoint by name or folder -> a transformers model and its tokenizer.
 
-What can be known before the weights are read is refused before: no decoder-only language model, too
-few blocks, a package that its quantisation needs, more memory than there is.
+Unusable checkpoints are refused before their weights are read: no decoder-only language model, too
+few blocks, a missing package for its quantisation, too little memory.
 """
 
 import contextlib
@@ -9,7 +9,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,15 +42,8 @@ from lastword.model.digest import load_digest
 from lastword.model.loaded import Loaded, carried
 from lastword.model.options import LoadOptions
 from lastword.model.parts import text_config
+from lastword.model.weights import adapter as adapters
 from lastword.model.weights import hub
-from lastword.model.weights.adapter import (
-    BASE,
-    is_adapter,
-    open_weights,
-    read_config,
-    require_bounded_patterns,
-)
-from lastword.model.weights.adapter import CONFIG as ADAPTER
 from lastword.model.weights.checkpoint import (
     Checkpoint,
     SafetensorsCheckpoint,
@@ -65,26 +58,22 @@ from lastword.text.normaliser import require_steady, require_whole_maps, require
 from lastword.text.tokens import Tokenizer, as_errors
 
 _log = logging.getLogger("lastword")
-# What transformers' tokenizers call a model of sentencepiece.
-_SENTENCEPIECE = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
 
+# Names of sentencepiece files in the tokenizers of transformers.
+_SENTENCEPIECE = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
 _ABSENT = re.compile("module 'torch' has no attribute '(\\w+)'")
-_LONGEST = 500  # characters of a library's message: a tokenizer's regex may come with its pattern
-# What the libraries raise for a checkpoint that they cannot read.
-_TROUBLE = (
+_MESSAGE_LENGTH = 500  # characters; a tokenizer's error may quote its whole regular expression
+# Errors of the libraries whose message is clear without the name of the class.
+_CLEAR_ERRORS = (
     OSError,
     ValueError,
-    KeyError,
     ImportError,
     RuntimeError,
-    NotImplementedError,
-    ArithmeticError,  # a config with none of what it divides by
+    ArithmeticError,
     SafetensorError,
 )
-
-
-# Tensors without a place that change no answer: buffers that are computed, heads for drafts of
-# several tokens, and scales that quantisers keep for activations and caches.
+# Tensors that a model may leave unused, since they change no answer: computed buffers, heads that
+# draft several tokens, and scales of quantised activations and caches.
 _HARMLESS = re.compile(
     r"(rotary_emb\.|\.)inv_freq$|position_ids$|\bh\.\d+\.attn\.(attention\.)?(masked_)?bias$"
     r"|(^|\.)mtp(_\w+)?\.|\.(input_scale|activation_scale|[kvq]_scale|[kv]_zero_point)$"
@@ -93,14 +82,13 @@ _HARMLESS = re.compile(
 
 @dataclass(frozen=True)
 class _Plan:
-    """Plan of how a checkpoint is loaded, before its weights are read.
+    """How a checkpoint is loaded, decided before its weights are read.
 
     Attributes:
-        options: What was asked for, the name a full path or the revision a commit.
-        method: What it is quantised as; asked once, since loading writes into the config.
-        checkpoint: Its header; None where nothing tells which commit it is.
-        path: The GGUF file on disk; None for any other checkpoint.
-        place: Where the GGUF file's model is kept dequantised; None where it is not.
+        options: The options, with a full path or a commit.
+        method: Its quantisation. It is stored here because loading changes the config.
+        checkpoint: Its header; None if its commit is unknown.
+        path: The GGUF file on disk; None for other checkpoints.
     """
 
     options: LoadOptions
@@ -110,26 +98,24 @@ class _Plan:
     device: torch.device
     checkpoint: Checkpoint | GgufCheckpoint | None
     path: Path | None = None
-    place: Path | None = None
 
 
 def load(options: LoadOptions) -> Loaded:
-    """Load a checkpoint from the hub or a local folder, or a model that the package carries.
+    """Load a checkpoint from the hub or a local folder, or an embedded model.
 
     Raises:
-        ModelError: Missing, unreadable, of a type that transformers does not know, or not whole.
-        UnsupportedModelError: No decoder-only language model, or too shallow.
+        ModelError: It is missing, unreadable, incomplete, or of a type unknown to transformers.
+        UnsupportedModelError: It is not a decoder-only language model, or it is too shallow.
         TooLargeError: It does not fit the memory of its device.
     """
     if options.embedded is not None:
         return carried(options)
-    loaded = _load(options)
+    file = gguf.find(options)
+    loaded = _load_checkpoint(options) if file is None else _load_gguf(options, file)
     return replace(loaded, source=loaded.source | {"asked": load_digest(options)})
 
 
-def _load(options: LoadOptions) -> Loaded:
-    if (file := gguf.find(options)) is not None:
-        return _load_gguf(options, file)
+def _load_checkpoint(options: LoadOptions) -> Loaded:
     base, adapter = parts_of(options)
     device = device_of(options.device)
     base = pinned(base)
@@ -138,20 +124,19 @@ def _load(options: LoadOptions) -> Loaded:
         model = _load_model(plan)
         if adapter is not None:
             model = _merge(model, adapter, plan)
-    tokenizer = _tokenizer(base, adapter)
     source = {
         **options.names(options.label if adapter is None else str(adapter)),
         "revision": base.revision,
-        "dtype": _word(plan.dtype),
-        "device": _where(model, device),
+        "dtype": _name(plan.dtype),
+        "device": _placed(model, device),
         "quantisation": quantisation.describe(model, plan.method),
-        **({} if adapter is None else {"base": base.name}),
     }
-    return Loaded(model, tokenizer, source, base if adapter is None else None)
+    if adapter is None:
+        return Loaded(model, _load_tokenizer(base, None), source, base)
+    return Loaded(model, _load_tokenizer(base, adapter), source | {"base": base.name})
 
 
 def _load_gguf(options: LoadOptions, base: LoadOptions) -> Loaded:
-    label = base.label
     with in_one_line(base):
         checkpoint = gguf.open_checkpoint(base)
         header, device = checkpoint.header, device_of(options.device)
@@ -159,15 +144,17 @@ def _load_gguf(options: LoadOptions, base: LoadOptions) -> Loaded:
         if base.device_map is None:
             weights = memory.weights_of(checkpoint, memory.Storage(dtype)) or 0
             memory.refuse_too_large(checkpoint.label, memory.Footprint(weights, 0, 0), device)
-        base = gguf.download(base)  # only now: its header says that it can be used
+        label = base.label
+        base = gguf.download(base)  # only now, as the header shows that the file can be used
         path = gguf.path_of(base)
         place = dequantised.place(path, header, dtype)
+        # The cached folder has the config too: transformers takes seconds to read a GGUF file's.
         with gguf.read_once():
-            config = _kept_config(place) or gguf.read_config(path, header)
-            _refuse_others(checkpoint.label, config, base.theta or Theta())
-            plan = _Plan(base, config, None, dtype, device, checkpoint, path, place)
+            config = _cached_config(place) or gguf.read_config(path, header)
+            _require_decoder(checkpoint.label, config, base.theta or Theta())
+            plan = _Plan(base, config, None, dtype, device, checkpoint, path)
             _refuse_too_large(plan)
-            if (model := _again(plan)) is None:
+            if (model := _load_cached(plan, place)) is None:
                 model = _load_model(plan)
                 if place is not None:
                     dequantised.keep(place, path.name, model)
@@ -176,36 +163,35 @@ def _load_gguf(options: LoadOptions, base: LoadOptions) -> Loaded:
     source = {
         **options.names(options.label),
         "revision": base.revision,
-        "dtype": _word(dtype),
-        "device": _where(model, device),
+        "dtype": _name(dtype),
+        "device": _placed(model, device),
         **gguf.describe(path, header),
     }
     return Loaded(model, tokenizer, source)
 
 
-def _again(plan: _Plan) -> PreTrainedModel | None:
-    """Load what was kept of a GGUF file; None where nothing was, or it cannot be read any more."""
-    assert plan.path is not None
-    if plan.place is None or not plan.place.is_dir():
-        return None
-    with contextlib.suppress(OSError):  # a folder of others can be read all the same
-        os.utime(plan.place)  # used now
-    options = replace(plan.options, model=plan.place, gguf=None)
-    with contextlib.suppress(ModelError, TypeError, *_TROUBLE):  # damaged, or not whole
-        model = _load_model(replace(plan, options=options, path=None))
-        model.name_or_path = model.config.name_or_path = str(plan.path.parent)
-        return model
-    shutil.rmtree(plan.place, ignore_errors=True)
-    return None
-
-
-def _kept_config(place: Path | None) -> Any:
-    with contextlib.suppress(TypeError, *_TROUBLE):  # damaged
+def _cached_config(place: Path | None) -> Any:
+    with contextlib.suppress(Exception):  # a damaged cache is written again
         return place and place.is_dir() and AutoConfig.from_pretrained(str(place))
 
 
+def _load_cached(plan: _Plan, place: Path | None) -> PreTrainedModel | None:
+    """Load the dequantised copy of a GGUF file; return None, and remove it, if it is damaged."""
+    if place is None or not place.is_dir():
+        return None
+    with contextlib.suppress(OSError):  # the folder may belong to another user
+        os.utime(place)  # the least recently used copies are removed first
+    with contextlib.suppress(Exception):
+        options = replace(plan.options, model=place, gguf=None)
+        model = _load_model(replace(plan, options=options, path=None))
+        model.name_or_path = model.config.name_or_path = str(cast(Path, plan.path).parent)
+        return model
+    shutil.rmtree(place, ignore_errors=True)
+    return None
+
+
 def invariant_of(loaded: Loaded, options: LoadOptions) -> Factors | float:
-    """Return I(M) as given, else of the checkpoint that stores these weights, else of the model.
+    """Return I(M) from the options, else from the checkpoint's tensors, else from the model.
 
     Raises:
         InvariantError: It is undefined.
@@ -229,54 +215,48 @@ def load_tokenizer(options: LoadOptions) -> Tokenizer:
     if (file := gguf.find(options)) is not None:
         with in_one_line(file, "the tokenizer of "):
             path = gguf.path_of(gguf.download(file))
-            header = open_file(path).header
-            return _bounded(gguf.read_tokenizer(path, header), file.label)
-    base, adapter = parts_of(options)
-    return _tokenizer(base, adapter)
+            return _bounded(gguf.read_tokenizer(path, open_file(path).header), file.label)
+    return _load_tokenizer(*parts_of(options))
 
 
 def parts_of(options: LoadOptions) -> tuple[LoadOptions, Path | None]:
-    """Return the named model, its path in full, and the adapter's folder, if one is named.
+    """Return the options of the base model, with its full path, and the adapter's folder if any.
 
     Raises:
-        ModelError: There is no such folder, or no model of that name and revision can be on a hub.
+        ModelError: There is no such folder, or the name or revision is not valid on a hub.
     """
-    base, adapter = _parts(options)
+    base, adapter = options, None
+    if options.name.startswith((".", "/", "~")):
+        folder = Path(options.name).expanduser()
+        base = replace(options, model=str(folder))
+        if adapters.is_adapter(folder):
+            if options.quantize is not None:
+                raise ModelError(
+                    f"{folder} is an adapter, which cannot be merged into quantised weights: merge "
+                    "it and save the model, then quantise that"
+                )
+            config, adapter = adapters.read_config(folder), folder
+            base = replace(options, model=config[adapters.BASE], revision=config.get("revision"))
+        elif not (folder / "config.json").is_file():
+            raise ModelError(f"no model at {folder}: expected a folder with config.json")
     if not Path(base.name).is_dir():
         hub.require_name(base.name, base.revision)
     return base, adapter
 
 
-def _parts(options: LoadOptions) -> tuple[LoadOptions, Path | None]:
-    if not options.name.startswith((".", "/", "~")):
-        return options, None
-    folder = Path(options.name).expanduser()
-    if is_adapter(folder):
-        if options.quantize is not None:
-            raise ModelError(
-                f"{folder} is an adapter, which cannot be merged into quantised weights: merge it "
-                "and save the model, then quantise that"
-            )
-        config = read_config(folder)
-        return replace(options, model=config[BASE], revision=config.get("revision")), folder
-    if not (folder / "config.json").is_file():
-        raise ModelError(f"no model at {folder}: expected a folder with config.json")
-    return replace(options, model=str(folder)), None
-
-
 def pinned(base: LoadOptions) -> LoadOptions:
-    """Return the options with a branch or tag resolved once: all files come from one commit."""
+    """Return the options with a commit for a branch or tag, so that all files are of one commit."""
     if Path(base.name).is_dir():
         return base
     return replace(base, revision=hub.find_commit(base.name, base.revision) or base.revision)
 
 
 def _look_into(base: LoadOptions, device: torch.device) -> _Plan:
-    """Read what is known before the weights are, and refuse here what cannot be used."""
+    """Plan from config and header, and refuse a checkpoint that cannot be used."""
     config = AutoConfig.from_pretrained(
         base.name, revision=base.revision, trust_remote_code=base.trust_remote_code
     )
-    _refuse_others(base.label, config, base.theta or Theta())
+    _require_decoder(base.label, config, base.theta or Theta())
     _refuse_kernels(base, config)
     dtype, method = dtype_of(base, stored_dtype(config), device), quantisation.stored_method(config)
     plan = _Plan(base, config, method, dtype, device, open_checkpoint(base))
@@ -284,12 +264,14 @@ def _look_into(base: LoadOptions, device: torch.device) -> _Plan:
         raise ModelError(f"{base.label} is quantised already ({method}): leave quantize out")
     if (quantiser := "bitsandbytes" if base.quantize else method) is not None:
         quantisation.require(base.name, quantiser, device)
-        quantisation.quieten()
+        # bitsandbytes logs the dtype of its rounding at every matrix product.
+        logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     _refuse_too_large(plan)
     return plan
 
 
-def _refuse_others(name: str, config: Any, theta: Theta) -> None:
+def _require_decoder(name: str, config: Any, theta: Theta) -> None:
+    """Refuse a model that is not a decoder-only language model, or too shallow for the window."""
     kind = config.model_type
     if config.is_encoder_decoder:
         raise UnsupportedModelError(
@@ -311,60 +293,57 @@ def _refuse_kernels(base: LoadOptions, config: Any) -> None:
     for part in (config, text_config(config)):
         attention = getattr(part, "_attn_implementation", None)
         if not base.trust_remote_code and "/" in str(attention):
-            raise ModelError(_brings_code(f"{base.name} (attention {attention!r:.60})"))
+            raise ModelError(_contains_code(f"{base.name} (attention {attention!r:.60})"))
 
 
-def _brings_code(what: str) -> str:
+def _contains_code(subject: str) -> str:
     return (
-        f"{what} contains code, which lastword does not run: read that code, and if you trust it, "
-        "pass --trust-remote-code (trust_remote_code=True)"
+        f"{subject} contains code, which lastword does not run: read that code, and if you trust "
+        "it, pass --trust-remote-code (trust_remote_code=True)"
     )
 
 
 def open_checkpoint(base: LoadOptions) -> Checkpoint | None:
     """Return a checkpoint's header, local or remote; None if its commit is not known."""
-    if Path(base.name).is_dir():
-        checkpoint = open_local(Path(base.name))
-        if (Path(base.name) / ADAPTER).is_file():
+    folder = Path(base.name)
+    if folder.is_dir():
+        checkpoint = open_local(folder)
+        if (folder / adapters.CONFIG).is_file():
             raise ModelError(
-                f"{base.name} has weights and an adapter ({ADAPTER}): put each in a separate folder"
+                f"{base.name} has weights and an adapter ({adapters.CONFIG}): put each in a "
+                "separate folder"
             )
         if isinstance(checkpoint, TorchCheckpoint) and not base.allow_bin:
             raise ModelError(
                 f"{base.name} has no safetensors: convert it, or allow its pytorch_model.bin, "
                 "weights only: allow_bin=True (in a command --load allow_bin=true)"
             )
-        _read_headers(checkpoint)
-        return checkpoint
-    if base.revision is None or not hub.is_commit(base.revision):
+    elif hub.is_commit(base.revision):
+        checkpoint = hub.open_model(base.name, base.revision)
+    else:
         return None
-    checkpoint = hub.open_model(base.name, base.revision)
-    _read_headers(checkpoint)
+    if isinstance(checkpoint, SafetensorsCheckpoint):
+        for _ in checkpoint.tensors():  # reading every header refuses names that are stored twice
+            pass
     return checkpoint
 
 
-def _read_headers(checkpoint: Checkpoint) -> None:
-    """Read the headers of all shards, which refuses names that are stored twice."""
-    if isinstance(checkpoint, SafetensorsCheckpoint):
-        for _ in checkpoint.tensors():
-            pass
-
-
 def _load_model(plan: _Plan) -> PreTrainedModel:
-    """Return the model on its devices, from the very commit that its config came from."""
+    """Return the model on its devices, from the commit of the config; refuse an incomplete one."""
     base, config, placement = plan.options, plan.config, _placement(plan)
     quantisation.drop_outliers(config)
     if quantisation.is_dequantised(plan.method, plan.device):
-        words = (base.label, plan.method, _word(plan.dtype), plan.device)
+        words = (base.label, plan.method, _name(plan.dtype), plan.device)
         _log.warning("%s is stored as %s, which becomes %s on %s", *words)
-    model, info = _auto(config).from_pretrained(
+    model, info = _auto_class(config).from_pretrained(
         base.name if plan.path is None else str(plan.path.parent),
         config=config,
         dtype=plan.dtype,
         output_loading_info=True,
         **placement,
-        **_choices(plan),
+        **_arguments(plan),
     )
+    # transformers only warns about tensors that do not fit, and fills gaps with random weights.
     if wrong := sorted(name for name, *_ in info["mismatched_keys"]):
         raise ModelError(
             f"{base.label} has {counted(len(wrong), 'tensor')} of other shapes than its config "
@@ -376,7 +355,13 @@ def _load_model(plan: _Plan) -> PreTrainedModel:
             f"{base.label} lacks {counted(len(absent), 'tensor')} of {type(model).__name__} "
             f"({', '.join(absent[:3])}): it is no whole language model"
         )
-    _refuse_unused(base.label, type(model).__name__, info["unexpected_keys"])
+    if unused := sorted(name for name in info["unexpected_keys"] if not _HARMLESS.search(name)):
+        raise ModelError(
+            f"{base.label} stores {counted(len(unused), 'tensor')} that {type(model).__name__} "
+            f"does not use ({', '.join(unused[:3])}{', ...' if len(unused) > 3 else ''}): its "
+            "config is not that of these weights, or it is no plain language model. Correct the "
+            "config, or remove the tensors"
+        )
     if base.quantize is not None and not quantisation.took_hold(model):
         raise ModelError(
             f"{base.label} ({config.model_type}) has no linear layers that bitsandbytes quantises: "
@@ -387,18 +372,8 @@ def _load_model(plan: _Plan) -> PreTrainedModel:
     return cast(PreTrainedModel, model if placement else model.to(plan.device))
 
 
-def _refuse_unused(label: str, kind: str, names: Iterable[str]) -> None:
-    if unused := sorted(name for name in names if not _HARMLESS.search(name)):
-        raise ModelError(
-            f"{label} stores {counted(len(unused), 'tensor')} that {kind} does not use "
-            f"({', '.join(unused[:3])}{', ...' if len(unused) > 3 else ''}): its config is not "
-            "that of these weights, or it is no plain language model. Correct the config, or "
-            "remove the tensors"
-        )
-
-
-def _choices(plan: _Plan) -> dict[str, Any]:
-    """Choose the files that transformers takes, and what it is told where it was asked for."""
+def _arguments(plan: _Plan) -> dict[str, Any]:
+    """Return the arguments of `from_pretrained` that select files, attention and quantisation."""
     base = plan.options
     arguments: dict[str, Any] = {
         "revision": base.revision,
@@ -406,7 +381,7 @@ def _choices(plan: _Plan) -> dict[str, Any]:
         "use_safetensors": None if base.allow_bin else True,
     }
     if plan.path is not None:
-        arguments = gguf.choices(plan.path)
+        arguments = gguf.arguments(plan.path)
     if base.attention not in ("auto", "model"):
         arguments["attn_implementation"] = base.attention
     if base.quantize is not None:
@@ -415,11 +390,7 @@ def _choices(plan: _Plan) -> dict[str, Any]:
 
 
 def _cast_rest(model: PreTrainedModel, dtype: torch.dtype) -> None:
-    """Give what a quantised checkpoint stores unquantised the dtype of the rest.
-
-    transformers leaves embeddings, norms and the head of one in the dtype that they are stored in,
-    where it casts those of a plain checkpoint.
-    """
+    """Cast the unquantised tensors of a quantised checkpoint, which transformers does not cast."""
     plain = (torch.float32, torch.bfloat16, torch.float16)
     for name, parameter in model.named_parameters():
         if parameter.dtype in plain and "scale" not in name and not parameter.is_meta:
@@ -427,7 +398,7 @@ def _cast_rest(model: PreTrainedModel, dtype: torch.dtype) -> None:
 
 
 def _refuse_too_large(plan: _Plan) -> None:
-    """Estimate what the model takes; one that accelerate spreads is not held to one device."""
+    """Refuse a model that needs more memory than its device has, unless accelerate spreads it."""
     base, device = plan.options, plan.device
     if plan.checkpoint is None or base.device_map is not None:
         return
@@ -447,7 +418,7 @@ def _placement(plan: _Plan) -> dict[str, Any]:
         return {"device_map": where, "offload_folder": str(_offload_folder())}
     quantised = base.quantize is not None or plan.method is not None
     if quantised or (device.type != "cpu" and find_spec("accelerate") is not None):
-        return {"device_map": {"": device}}  # no detour by the CPU's memory
+        return {"device_map": {"": device}}  # weights go to the device without a copy on the CPU
     return {}
 
 
@@ -461,25 +432,21 @@ def _offload_folder() -> Path:
 
 
 def _merge(model: PreTrainedModel, adapter: Path, plan: _Plan) -> PreTrainedModel:
-    """Return the model with an adapter's weights merged into its weights, by PEFT.
-
-    It knows every kind of adapter, and needs the whole model: `weights.adapter` merges plain LoRA
-    into the five tensors of I(M) without one, and reads the config for both.
-    """
+    """Return the model with an adapter merged into its weights by PEFT."""
     if find_spec("peft") is None:
         raise ModelError(f"{adapter} is an adapter, and merging it needs peft: pip install peft")
     from peft import PeftModel
 
-    size = memory.weights_of(open_weights(adapter), memory.Storage(plan.dtype)) or 0
+    size = memory.weights_of(adapters.open_weights(adapter), memory.Storage(plan.dtype)) or 0
     memory.refuse_too_large(str(adapter), memory.Footprint(size, 0, 0), plan.device)
     names = [name for name, _ in model.named_modules()]
-    require_bounded_patterns(read_config(adapter), names, str(adapter))
+    adapters.require_bounded_patterns(adapters.read_config(adapter), names, str(adapter))
     try:
-        # Safely: what is no number is refused, in an adapter and in what it makes.
+        # `safe_merge` refuses NaN and infinity in the adapter and in the merged weights.
         merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload(safe_merge=True)
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # its config is taken by PEFT's classes as it comes
+    except Exception as error:  # PEFT does not check the adapter's config: any error may come
         why = " ".join(str(error).split())[:200]
         raise ModelError(
             f"the adapter {adapter} does not fit {plan.options.name}: {why}"
@@ -487,13 +454,13 @@ def _merge(model: PreTrainedModel, adapter: Path, plan: _Plan) -> PreTrainedMode
     return cast(PreTrainedModel, merged)
 
 
-def _tokenizer(base: LoadOptions, adapter: Path | None) -> Tokenizer:
-    """Load the adapter's tokenizer if it brings one, else the model's, of the loaded commit."""
+def _load_tokenizer(base: LoadOptions, adapter: Path | None) -> Tokenizer:
+    """Load the adapter's tokenizer if it has one, else the model's, of the loaded commit."""
     if adapter is not None and (adapter / "tokenizer_config.json").is_file():
         base = replace(base, model=str(adapter), revision=None)
     with in_one_line(base, "the tokenizer of "):
         _require_whole_maps(base)
-        # Said outright: where nothing is said transformers asks on the terminal, and reads stdin.
+        # Without `trust_remote_code`, transformers would ask the user on the terminal.
         tokenizer: Tokenizer = AutoTokenizer.from_pretrained(
             base.name, revision=base.revision, trust_remote_code=base.trust_remote_code
         )
@@ -501,7 +468,7 @@ def _tokenizer(base: LoadOptions, adapter: Path | None) -> Tokenizer:
 
 
 def _require_whole_maps(base: LoadOptions) -> None:
-    """Look into tokenizer.json, or what it is made from, before the library does."""
+    """Check tokenizer.json, or the sentencepiece file it is made from, before it is loaded."""
     offline = False
     for file in ("tokenizer.json", *_SENTENCEPIECE):
         path = Path(base.name) / file
@@ -514,7 +481,7 @@ def _require_whole_maps(base: LoadOptions) -> None:
                 )
             except RemoteEntryNotFoundError:
                 continue
-            except Exception:  # the library asks again, and says why not; what is here it takes
+            except Exception:  # the load below reports it; files in the cache are checked still
                 offline = True
                 continue
         if path.is_file():
@@ -530,31 +497,30 @@ def _bounded(tokenizer: Tokenizer, name: str) -> Tokenizer:
 
 
 @contextlib.contextmanager
-def in_one_line(base: LoadOptions, what: str = "") -> Iterator[None]:
-    """Tell a library's error in one line; what the hub refuses, in the hub module's words."""
+def in_one_line(base: LoadOptions, prefix: str = "") -> Iterator[None]:
+    """Turn a library's error into a ModelError of one line; `prefix` names a part of the model."""
+    subject = f"{prefix}{base.label}"
     try:
-        with as_errors(f"cannot load {what}{base.label}"):
+        with as_errors(f"cannot load {subject}"):
             yield
     except torch.OutOfMemoryError as error:
         raise ModelError(f"{base.label} does not fit its device: {_first_line(error)}") from error
     except TraceError:
         raise
-    except Exception as error:  # a stranger's config and files: whatever they make libraries raise
+    except Exception as error:  # config and files are not trusted: any error may come
         if isinstance(error.__cause__, RepositoryNotFoundError | RevisionNotFoundError):
-            hub.open_model(base.name, base.revision)  # refuses, and says what to do
+            hub.open_model(base.name, base.revision)  # raises an error that says what to do
         if "custom code" in str(error):
-            raise ModelError(_brings_code(f"{what}{base.label}")) from error
+            raise ModelError(_contains_code(subject)) from error
         reachable = not constants.HF_HUB_OFFLINE or Path(base.name).exists()
         why = "" if reachable else " (HF_HUB_OFFLINE is set: no hub was asked)"
-        plain = isinstance(error, _TROUBLE) and not isinstance(error, KeyError)
-        kind = "" if plain or _ABSENT.search(str(error)) else f"{type(error).__name__}: "
-        raise ModelError(
-            f"cannot load {what}{base.label}: {kind}{_first_line(error)}{why}"
-        ) from error
+        clear = isinstance(error, _CLEAR_ERRORS) or _ABSENT.search(str(error))
+        kind = "" if clear else f"{type(error).__name__}: "
+        raise ModelError(f"cannot load {subject}: {kind}{_first_line(error)}{why}") from error
 
 
-def _auto(config: Any) -> Any:
-    """Return the class to load by: a multimodal wrapper has no causal one."""
+def _auto_class(config: Any) -> Any:
+    """Return the class to load with: a multimodal wrapper has no causal one."""
     if config.model_type == "jev":
         raise ModelError(
             "lastword cannot read a decision model's trained head (jev): name the language model "
@@ -567,7 +533,11 @@ def _auto(config: Any) -> Any:
 
 
 def device_of(name: str) -> torch.device:
-    """Return the device of a name, which is here: torch may be compiled for one that is not."""
+    """Return the device of a name.
+
+    Raises:
+        ModelError: This machine has no such device.
+    """
     here = torch.accelerator.current_accelerator(check_available=True)
     if name == "auto":
         return here or torch.device("cpu")
@@ -585,7 +555,7 @@ def device_of(name: str) -> torch.device:
 
 
 def dtype_of(base: LoadOptions, stored: torch.dtype, device: torch.device) -> torch.dtype:
-    """Return the dtype that a model's weights get, from what is asked for and what is stored.
+    """Return the dtype of a model's loaded weights, from the options and the stored dtype.
 
     Raises:
         ModelError: An unknown dtype.
@@ -598,14 +568,14 @@ def dtype_of(base: LoadOptions, stored: torch.dtype, device: torch.device) -> to
             )
         return cast(torch.dtype, kind)
     if device.type == "cpu" and stored == torch.float16:
-        # The CPU multiplies float16 slowly and rounds more than it needs to.
+        # CPUs multiply float16 slowly, and with needless rounding.
         _log.warning("%s is stored in float16, which becomes float32 on the CPU", base.label)
         return torch.float32
     return stored
 
 
 def stored_dtype(config: Any) -> torch.dtype:
-    """Return the dtype that a config says of its weights; float32 where it says none."""
+    """Return the dtype of the weights by the config; float32 if it gives none."""
     name = getattr(text_config(config), "dtype", None) or getattr(config, "dtype", None)
     kind = getattr(torch, name, None) if isinstance(name, str) else name or torch.float32
     if not isinstance(kind, torch.dtype):
@@ -613,20 +583,21 @@ def stored_dtype(config: Any) -> torch.dtype:
     return kind
 
 
-def _where(model: PreTrainedModel, device: torch.device) -> str:
-    placed = getattr(model, "hf_device_map", None)
-    if not placed or len(set(map(str, placed.values()))) == 1:
+def _placed(model: PreTrainedModel, device: torch.device) -> str:
+    """Return the device, or the number of modules per device if accelerate spread the model."""
+    places = getattr(model, "hf_device_map", None)
+    if not places or len(set(map(str, places.values()))) == 1:
         return str(device)
-    names = [str(p) if not isinstance(p, int) else f"cuda:{p}" for p in placed.values()]
+    names = [str(p) if not isinstance(p, int) else f"cuda:{p}" for p in places.values()]
     return ", ".join(f"{name} ({names.count(name)} modules)" for name in sorted(set(names)))
 
 
-def _word(dtype: torch.dtype) -> str:
+def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
 def _first_line(error: BaseException) -> str:
-    text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split()[:_LONGEST])
+    text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split()[:_MESSAGE_LENGTH])
     if absent := _ABSENT.search(text):
         return f"its config says dtype {absent[1]!r}, which torch does not have"
-    return shorten(text or type(error).__name__, _LONGEST)
+    return shorten(text or type(error).__name__, _MESSAGE_LENGTH)

@@ -1,4 +1,4 @@
-"""This machine as it runs models: versions, devices, extras, models, the hub."""
+"""Description of this machine: versions, devices, extras, models, the hub."""
 
 import os
 import platform
@@ -7,15 +7,15 @@ from importlib import metadata
 from importlib.util import find_spec
 from typing import Any
 
-# Packages whose version decides what works, beside lastword's.
+# Packages whose versions are shown besides lastword's.
 _PACKAGES = ("torch", "transformers", "tokenizers", "huggingface-hub", "datasets", "lm_eval")
 
-# Memory of a service beside the weights and the head's copy: Python, torch, the application.
-# VmRSS of `lastword serve` at its start, less both (Linux, torch 2.13 for the CPU): 0.48 GB with
-# lastword/demo-organism, 0.50 with lastword/smollm2-135m; six short texts add 0.01.
+# Memory of a service besides the weights and the head's copy, measured as VmRSS of `lastword serve`
+# after its start (Linux, torch 2.13 for the CPU): 0.48 GB with lastword/demo-organism, 0.50 with
+# lastword/smollm2-135m. Six short texts add 0.01.
 _SERVICE_BYTES = 500_000_000
 
-# What each extra is for.
+# Purpose of each extra.
 EXTRAS = {
     "model": "whatever asks a model: correct, decide, demo",
     "parquet": "tables in Parquet",
@@ -37,7 +37,7 @@ EXTRAS = {
 
 
 def describe_machine() -> dict[str, Any]:
-    """Return everything that `lastword doctor` tells, as plain JSON values."""
+    """Return everything that `lastword doctor` prints, as plain JSON values."""
     return {
         "versions": _versions(),
         "devices": list(_devices()),
@@ -49,7 +49,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def missing(extra: str) -> list[str]:
-    """List requirements of an extra that are not met here, with the version that is there."""
+    """List requirements of an extra that are not met, with the installed version if any."""
     from packaging.requirements import Requirement
 
     unmet: list[str] = []
@@ -58,12 +58,12 @@ def missing(extra: str) -> list[str]:
         marker = requirement.marker
         if marker is None or "extra" not in str(marker) or not marker.evaluate({"extra": extra}):
             continue
-        there = _version(requirement.name)
-        if there is None:
+        installed = _version(requirement.name)
+        if installed is None:
             unmet.append(requirement.name)
-        elif not requirement.specifier.contains(there, prereleases=True):
-            unmet.append(f"{requirement.name}{requirement.specifier} (there is {there})")
-    return list(dict.fromkeys(unmet))  # of an extra that it includes, too
+        elif not requirement.specifier.contains(installed, prereleases=True):
+            unmet.append(f"{requirement.name}{requirement.specifier} (there is {installed})")
+    return list(dict.fromkeys(unmet))  # an included extra may repeat a requirement
 
 
 def _versions() -> dict[str, str | None]:
@@ -79,7 +79,7 @@ def _version(package: str) -> str | None:
 
 
 def _devices() -> Iterator[dict[str, Any]]:
-    """Yield the CPU and the accelerators here; the one that torch is built for, if none is."""
+    """Yield the CPU and all accelerators, or the kind that torch is built for if there is none."""
     if find_spec("torch") is None:
         yield {"name": "cpu", "is": f"{platform.machine()}, without torch", "free_gb": None}
         return
@@ -95,22 +95,17 @@ def _devices() -> Iterator[dict[str, Any]]:
     accelerator = torch.accelerator.current_accelerator()
     if accelerator is None:
         return
+    kind = accelerator.type
     if not torch.accelerator.is_available():
-        yield {
-            "name": accelerator.type,
-            "is": "torch is built for it; none is here",
-            "free_gb": None,
-        }
+        yield {"name": kind, "is": "torch is built for it; none is here", "free_gb": None}
         return
-    name_of = getattr(
-        torch.get_device_module(accelerator), "get_device_name", lambda _: accelerator.type
-    )
+    name_of = getattr(torch.get_device_module(accelerator), "get_device_name", lambda _: kind)
     for index in range(torch.accelerator.device_count()):
-        yield row(f"{accelerator.type}:{index}", name_of(index))
+        yield row(f"{kind}:{index}", name_of(index))
 
 
 def _hub() -> dict[str, Any] | None:
-    """Describe where the hub's files are and how it is reached; never return the token."""
+    """Describe the hub's address and cache, without the token."""
     if find_spec("huggingface_hub") is None:
         return None
     from huggingface_hub import constants, get_token
@@ -132,14 +127,13 @@ def _cached(cache: str) -> Sequence[str]:
 
 
 def _models() -> dict[str, str | None]:
-    """Map names that lastword knows to where each model lies; None if it has to be fetched."""
+    """Return the place of each model with a name of lastword; None if it has to be downloaded."""
     from lastword.model import embedded
     from lastword.model.named import find, names, published
 
     places: dict[str, str | None] = {}
     for name in names():
-        model = published(name)
-        if model is not None:
+        if (model := published(name)) is not None:
             file = find(model)
             places[name] = None if file is None else str(file)
         elif embedded.weights(name.removeprefix(embedded.EMBEDDED)).is_file():

@@ -1,7 +1,7 @@
-"""The memory that a model will take, from its checkpoint's header, before it is loaded.
+"""The memory that a model will need, from its checkpoint's header, before it is loaded.
 
-Weights by their dtype after loading, the copy of the head that is made for the CPU's kernels,
-and one batch: its states and activations, and the logits of one tile.
+It is the sum of the weights in their dtype after loading, the copy of the head for the CPU's
+kernels, and one batch with its states, activations, and the logits of one tile.
 """
 
 import math
@@ -23,23 +23,23 @@ from lastword.model.weights.checkpoint import Checkpoint, SafetensorsCheckpoint,
 from lastword.model.weights.gguf import GgufCheckpoint
 from lastword.rule.theta import Theta
 
-# Beside a tile's logits at the scorer's depths: as many of its size are made of them at once.
-TILE_COPIES = 4
+TILE_COPIES = 4  # arrays of a tile's size, besides the logits at the scorer's depths
+SCALES = ("_scale_inv", "_scale", "_scales")  # suffixes of the scales of FP8 and MXFP4
 _FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
 _FLOAT8 = frozenset({"F8_E4M3", "F8_E5M2"})
-# Matrices of the blocks are quantised where they are plain linear layers; experts are no such.
+# Names of linear layers in the blocks, which bitsandbytes quantises; it does not quantise experts.
 _LINEAR = re.compile(r"\D+\.\d+\.((?!experts\.).)*(?<!norm)\.weight$")
-_BYTES = {"int8": 1.0, "nf4": 0.5 + 4 / 64}  # a byte; half of one and a float32 a block of 64
+_BYTES = {"int8": 1.0, "nf4": 0.5 + 4 / 64}  # per value; nf4 has a float32 per block of 64
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes that a model takes while it runs.
+    """Bytes that a model needs.
 
     Attributes:
-        weights: Its tensors, as they are kept in memory.
-        head: The head in float32, laid out for the CPU's kernels.
+        weights: Its tensors in memory.
+        head: The copy of the head in float32 for the CPU's kernels.
         batch: States, activations and logits of one batch.
     """
 
@@ -49,17 +49,17 @@ class Footprint:
 
     @property
     def total(self) -> int:
-        """Add all of it up."""
+        """The sum."""
         return self.weights + self.head + self.batch
 
 
 @dataclass(frozen=True)
 class Storage:
-    """How a checkpoint's tensors will be kept.
+    """The storage of a checkpoint's tensors after loading.
 
     Attributes:
-        dtype: Of what is not quantised.
-        dequantised: Whether stored FP8 and MXFP4 are turned into `dtype`.
+        dtype: Data type of tensors that are not quantised.
+        dequantised: True if stored FP8 and MXFP4 become `dtype`.
     """
 
     dtype: torch.dtype
@@ -74,7 +74,7 @@ def footprint(
     device: torch.device,
     batch_tokens: int | None = None,
 ) -> Footprint | None:
-    """Estimate what a checkpoint takes on its device; None where its header does not say."""
+    """Estimate the memory of a checkpoint on a device; return None if its header is unknown."""
     weights = weights_of(checkpoint, storage)
     if weights is None:
         return None
@@ -83,13 +83,13 @@ def footprint(
     tokens = batch_tokens or default_batch_tokens(text, storage.dtype, device)
     depth, theta = text.num_hidden_layers, Theta()
     copies = TILE_COPIES + len({*theta.anchor_depths(depth), *theta.feature_depths(depth)})
-    most = TILE_LOGITS_CUDA if device.type == "cuda" else TILE_LOGITS
-    tile = copies * 4 * min(most, min(1024, tokens) * text.vocab_size)
+    limit = TILE_LOGITS_CUDA if device.type == "cuda" else TILE_LOGITS
+    tile = copies * 4 * min(limit, min(1024, tokens) * text.vocab_size)
     return Footprint(weights, head, tokens * token_bytes(text, storage.dtype) + tile)
 
 
 def weights_of(checkpoint: Checkpoint | GgufCheckpoint, storage: Storage) -> int | None:
-    """Count the bytes of a checkpoint's loaded weights; None if its header does not say."""
+    """Return the bytes of a checkpoint's loaded weights; None if its header is unknown."""
     if isinstance(checkpoint, GgufCheckpoint):
         tensors = checkpoint.header.tensors.values()
         return storage.dtype.itemsize * sum(math.prod(tensor.shape) for tensor in tensors)
@@ -101,10 +101,10 @@ def weights_of(checkpoint: Checkpoint | GgufCheckpoint, storage: Storage) -> int
 def _bytes(name: str, info: TensorInfo, storage: Storage) -> int:
     size, count = info.stop - info.start, math.prod(info.shape)
     if storage.dequantised:
-        if name.endswith(("_scale_inv", "_scale", "_scales")):
+        if name.endswith(SCALES):
             return 0
         if name.endswith("_blocks"):
-            return 2 * count * storage.dtype.itemsize  # two values a byte
+            return 2 * count * storage.dtype.itemsize  # two values per byte
         if info.dtype in _FLOAT8:
             return count * storage.dtype.itemsize
     if info.dtype not in _FLOATS:
@@ -115,7 +115,7 @@ def _bytes(name: str, info: TensorInfo, storage: Storage) -> int:
 
 
 def available(device: torch.device) -> int | None:
-    """Return bytes that are free on a device; None where no one says."""
+    """Return the free bytes of a device; None if the system does not report them."""
     if device.type == "cpu":
         return min((n for n in (_free_memory(), _free_cgroup()) if n is not None), default=None)
     if device.type == "mps":
@@ -124,7 +124,7 @@ def available(device: torch.device) -> int | None:
 
 
 def _free_memory() -> int | None:
-    """Return the memory to be had without swapping; all of it where the kernel does not say."""
+    """Return the memory available without swapping; if unknown, all of the machine's."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         (free,) = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
@@ -138,21 +138,21 @@ def _free_memory() -> int | None:
 
 
 def _free_cgroup() -> int | None:
-    """Return what a container's limit leaves: file cache does not count as used."""
+    """Return the memory left under a container's limit; cached files do not count as used."""
     try:
         limit = int((_CGROUP / "memory.max").read_text())
         used = int((_CGROUP / "memory.current").read_text())
         stat = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
-    except (OSError, ValueError):  # no such file, or `max`: no limit
+    except (OSError, ValueError):  # no such file, or the limit is `max`
         return None
     return limit - used + int(stat.get("inactive_file", 0))
 
 
 def refuse_too_large(name: str, need: Footprint, device: torch.device) -> None:
-    """Refuse a model that does not fit before any of it is loaded.
+    """Refuse a model that does not fit the free memory of its device.
 
     Raises:
-        TooLargeError: It takes more than is free; says what makes it smaller.
+        TooLargeError: It does not fit; the message says how to reduce its size.
     """
     free = available(device)
     if free is not None and need.total > free:
@@ -166,5 +166,5 @@ def refuse_too_large(name: str, need: Footprint, device: torch.device) -> None:
 
 
 def gigabytes(parts: Iterable[int]) -> str:
-    """Write bytes as gigabytes, to one decimal."""
+    """Return the sum of bytes in gigabytes, with one decimal."""
     return f"{sum(parts) / 1e9:.1f}"

@@ -1,4 +1,4 @@
-"""Options of loading a model, declared once for Python, commands, Ray and the harness."""
+"""Options of loading a model, for Python, commands, Ray and lm-evaluation-harness."""
 
 import difflib
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 HeadDtype = Literal["float32", "model"]
 Quantize = Literal["int8", "nf4"]
 
-# How the embedded models are loaded: other values of these options would change nothing.
+# Allowed values for the embedded models; others would have no effect.
 _EMBEDDED_AS: dict[str, tuple[str | None, ...]] = {
     "revision": (None,),
     "gguf": (None,),
@@ -26,13 +26,13 @@ _EMBEDDED_AS: dict[str, tuple[str | None, ...]] = {
     "device_map": (None,),
 }
 
-# Where the model is and how it gets there: no record depends on these; a cell has the name.
-_FREE = (
+# Options that do not affect records.
+_WITHOUT_EFFECT = (
     *("model", "alias", "device", "device_map"),
     *("batch_tokens", "prefix_cache", "blind_cache", "allow_bin"),
 )
 
-# What other libraries call it, and what to do here.
+# Advice for options of other libraries.
 _FOREIGN = {
     "attn_implementation": "attention is meant",
     "cache_dir": "the variable HF_HOME says where the hub's files are kept",
@@ -69,10 +69,10 @@ class LoadOptions:
             mapping places each module.
         batch_tokens: Maximum number of distinct tokens in a batch. Default: as memory allows, and
             at most 1,024 in a service on a CPU.
-        prefix_cache: MiB for the common beginnings of prompts (a system prompt, a text) and for
-            what probes read of a text; 0 keeps nothing.
+        prefix_cache: MiB for repeated beginnings of prompts (a system prompt, a text) and for the
+            mean states of texts that probes use; 0 stores nothing.
         blind_cache: MiB for the candidates' scores without the input, for corrections that use
-            them; 0 keeps nothing.
+            them; 0 stores nothing.
         theta: Constants and switches of the method.
         invariant: I(M), for a model from which it cannot be computed.
         chat: Put prompts into the tokenizer's chat template.
@@ -106,14 +106,15 @@ class LoadOptions:
     trust_remote_code: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse options that would change nothing."""
+        """Refuse options that would have no effect."""
         for name, values in _EMBEDDED_AS.items() if self.embedded else ():
             if getattr(self, name) not in values:
                 raise InputError(f"the embedded models run in float32 on the CPU: leave {name} out")
 
     def facts(self) -> dict[str, Any]:
-        """Return the options that a record depends on, as plain JSON values."""
-        facts = {f.name: getattr(self, f.name) for f in fields(LoadOptions) if f.name not in _FREE}
+        """Return the options that affect records, as plain JSON values."""
+        names = (f.name for f in fields(LoadOptions) if f.name not in _WITHOUT_EFFECT)
+        facts: dict[str, Any] = {name: getattr(self, name) for name in names}
         facts["theta"] = (self.theta or Theta()).to_dict()
         chat = {} if self.chat is None else asdict(self.chat)
         facts["chat"] = {n: v for n, v in chat.items() if n != "date" or v is not None} or None
@@ -121,29 +122,29 @@ class LoadOptions:
 
     @property
     def name(self) -> str:
-        """Return the model as text."""
+        """The model as text."""
         return str(self.model)
 
     @property
     def label(self) -> str:
-        """Name the model as messages do: by the file, if it is one of a folder's or a hub's."""
+        """The model's name in messages, with the GGUF file if there is one."""
         return self.name if self.gguf is None else f"{self.name.rstrip('/')}/{self.gguf}"
 
     def names(self, name: str) -> dict[str, str]:
-        """Return the model's name in a record: the alias with the name beside it, or the name."""
+        """Return the model's name for a record, or its alias and the name as path."""
         return {"model": name} if self.alias is None else {"model": self.alias, "path": name}
 
     @property
     def embedded(self) -> str | None:
-        """Return which of the embedded models is meant; None where it is none."""
+        """The name of an embedded model without its prefix; None for other models."""
         return self.name.removeprefix(EMBEDDED) if self.name.startswith(EMBEDDED) else None
 
 
 def refuse_unknown(function: str, names: Iterable[str], kind: type[Any] | None = None) -> None:
-    """Refuse a keyword that is not an option, before anything is loaded.
+    """Refuse a keyword that is not an option.
 
     Raises:
-        InputError: The keyword, with the option that is meant if one is near.
+        InputError: A keyword is unknown; the message suggests a similar option.
     """
     options = [f.name for f in fields(kind or LoadOptions)][1:]
     for name in names:

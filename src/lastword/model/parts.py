@@ -1,7 +1,7 @@
-"""Names of the parts of a transformers model, found by conventions and checked at load.
+"""The parts of a transformers model, found by conventions and checked at load.
 
-The trunk is what `get_decoder()` gives, its blocks the module list of the config's length, the head
-what `get_output_embeddings()` gives. Only names that no convention tells stand in tables here.
+`get_decoder()` returns the trunk, and `get_output_embeddings()` the head. The blocks are the module
+list of the config's length. Tables here have only names without a convention.
 """
 
 from dataclasses import dataclass
@@ -12,24 +12,24 @@ from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from lastword.errors import UnsupportedModelError
-from lastword.model.weights.layouts import AFTER_NORM, FINAL_NORMS
+from lastword.model.weights.layouts import AFTER_NORM, FINAL_NORMS, first_module
 
-# Lengths in a config past which a block sees less than everything before it.
+# Names of sliding windows in configs and modules.
 WINDOWS = ("sliding_window", "attention_chunk_size")
-# Model types whose window is inside their attention, where the check cannot shrink it.
+# Model types with windows inside their attention, which the check cannot shrink.
 OWN_WINDOWS = ("gpt_neo",)
-# Names under which configs keep the longest sequence.
+# Names of the maximum sequence length in configs.
 CONTEXTS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "n_ctx")
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The modules between which states are read.
+    """The modules of a model.
 
     Attributes:
         trunk: The text decoder, from ids to the last hidden state.
-        blocks: Its transformer blocks, L of them.
-        after_norm: What the trunk does after the norm, before the head; often nothing.
+        blocks: Its L transformer blocks.
+        after_norm: The trunk's module between the final norm and the head, if any.
     """
 
     trunk: nn.Module
@@ -54,24 +54,21 @@ def locate(model: PreTrainedModel) -> Parts:
     trunk = model.get_decoder()
     if trunk is model:  # Llama 4's language model does not know its base model by name
         trunk = next((c for c in model.children() if c is not model.get_output_embeddings()), model)
-    blocks = [
-        m
-        for m in trunk.children()
-        if isinstance(m, nn.ModuleList) and len(m) == config.num_hidden_layers
-    ]
-    if len(blocks) != 1:
-        raise _refuse(model, f"{len(blocks)} lists of {config.num_hidden_layers} blocks were found")
-    norm, after_norm = (_first_module(trunk, names) for names in (FINAL_NORMS, AFTER_NORM))
-    return Parts(trunk, blocks[0], norm, after_norm)
+    depth = config.num_hidden_layers
+    lists = [m for m in trunk.children() if isinstance(m, nn.ModuleList) and len(m) == depth]
+    if len(lists) != 1:
+        raise _refuse(model, f"{len(lists)} lists of {depth} blocks were found")
+    norm, after_norm = (first_module(trunk, names) for names in (FINAL_NORMS, AFTER_NORM))
+    return Parts(trunk, lists[0], norm, after_norm)
 
 
 def text_config(config: PretrainedConfig) -> Any:
-    """Return the text model's config; of a plain language model, its config."""
+    """Return the config of the text model, which may be the config itself."""
     return config.get_text_config(decoder=True)
 
 
 def context_length(config: PretrainedConfig) -> int | None:
-    """Return the longest sequence that the model takes, in tokens; None if not in its config."""
+    """Return the model's maximum sequence length in tokens; None if its config has none."""
     text = text_config(config)
     for name in CONTEXTS:
         length = getattr(text, name, None)
@@ -82,10 +79,9 @@ def context_length(config: PretrainedConfig) -> int | None:
 
 
 def rope_class(config: PretrainedConfig, length: int) -> int:
-    """Return a length's class: those of one class may share a batch (method, section 2).
-
-    Longrope and dynamic scaling choose their frequencies by the longest position in the batch.
-    """
+    """Return the class of a length; only lengths of one class may share a batch."""
+    # Longrope and dynamic scaling choose their frequencies by the longest position in the batch,
+    # so a long neighbour would change the scores of a short text (method, section 2).
     text = text_config(config)
     for rope in _ropes(text):
         if rope.get("rope_type") == "longrope":
@@ -99,8 +95,8 @@ def rope_class(config: PretrainedConfig, length: int) -> int:
 
 
 def device_of(module: nn.Module) -> torch.device:
-    """Return where a module computes: where its weights are or, offloaded, are brought."""
-    hook: Any = getattr(module, "_hf_hook", None)  # accelerate's
+    """Return the device on which a module computes; its weights may be offloaded."""
+    hook: Any = getattr(module, "_hf_hook", None)  # set by accelerate
     for inner in getattr(hook, "hooks", (hook,)):
         device = getattr(inner, "execution_device", None)
         if device is not None:
@@ -112,11 +108,6 @@ def _ropes(text: Any) -> list[dict[str, Any]]:
     rope = getattr(text, "rope_parameters", None) or {}
     nested = [r for r in rope.values() if isinstance(r, dict) and "rope_type" in r]
     return nested or [rope]
-
-
-def _first_module(trunk: nn.Module, names: tuple[str, ...]) -> nn.Module | None:
-    modules = (getattr(trunk, name, None) for name in names)
-    return next((module for module in modules if isinstance(module, nn.Module)), None)
 
 
 def _refuse(model: PreTrainedModel, why: str) -> UnsupportedModelError:

@@ -1,11 +1,11 @@
-"""Texts that come back: their keys and values, and mean states, are kept and computed once.
+"""Cache of repeated texts: keys and values of prefixes, and mean states.
 
-A prompt's tokens before the first row that is read are cut into blocks. A block's keys and values
-depend on nothing but the tokens up to its end, whose digest is its name. Blocks that two prompts
-share, or that have come before, are kept within a budget in bytes, and so is what is new where it
-leaves half of the budget to others: a request's text, and not a long run's. The mean states that
-probes read are kept by text. The least recently used go first, and of one prompt's blocks the
-deepest.
+A prompt's tokens before the first read row are cut into blocks. The keys and values of a block
+depend only on the tokens up to its end, so their digest is its name. The cache stores blocks that
+two prompts share or that came before, within a budget in bytes. It also stores new blocks if they
+fit half of the budget: those of a request, but not those of a long run. The mean states for probes
+are stored per text. The least recently used entries are removed first, and of one prompt's blocks
+the deepest.
 """
 
 from collections import Counter, OrderedDict
@@ -22,8 +22,8 @@ from lastword.text.branch import Branch
 from lastword.text.forest import Forest, Ragged
 
 BLOCK = 16  # tokens
-SEEN = 2**16  # blocks that are remembered by name, to know those that come back
-# What Python and torch take beside the numbers: of a small model's short state, most of all.
+SEEN = 2**16  # maximum number of names stored to recognise repeated blocks
+# Overhead of Python and torch; in small models it is larger than the numbers themselves.
 ENTRY_BYTES, TENSOR_BYTES = 768, 256
 
 Keys = Float[Tensor, "1 _heads _nodes _dim"]
@@ -31,11 +31,11 @@ Keys = Float[Tensor, "1 _heads _nodes _dim"]
 
 @dataclass(frozen=True)
 class Block:
-    """The keys and values that the model's attention made of some tokens in a row.
+    """The keys and values of consecutive tokens.
 
     Attributes:
         calls: Keys and values [1, heads, tokens, dim] of each call of the attention, in order.
-        depth: How many of the model's blocks were run.
+        depth: Number of the model's blocks that were run.
     """
 
     calls: tuple[tuple[Keys, Keys], ...]
@@ -43,155 +43,157 @@ class Block:
 
     @property
     def bytes(self) -> int:
-        """Return memory that it takes."""
+        """Memory use in bytes."""
         return _bytes(x for pair in self.calls for x in pair)
 
 
 @dataclass(frozen=True)
 class Means:
-    """The mean states of a text.
-
-    Attributes:
-        states: By depth, each [width].
-    """
+    """The mean states of a text, by depth."""
 
     states: Mapping[int, Float[Tensor, " width"]]
 
     @property
     def bytes(self) -> int:
-        """Return memory that they take."""
+        """Memory use in bytes."""
         return _bytes(self.states.values())
 
 
 class PackedRow:
-    """A packed forest as it is run: nodes that are computed, after those that are kept already.
+    """A packed forest for one forward pass: cached nodes first, then the computed ones.
 
     Args:
         forest: The whole forest.
-        known: Nodes whose keys and values are kept, with these, by the names of their blocks.
-        wanted: Nodes whose keys and values are to be kept, by the names of their blocks.
+        cached: Nodes of the cached blocks, with their keys and values, by the blocks' names.
+        additions: Nodes of the blocks to add to the cache, by name.
 
     Attributes:
-        nodes: The nodes that are computed, ascending.
-        keys: All nodes in the order in which the attention gets their keys.
+        nodes: The nodes to compute, ascending.
+        keys: All nodes in the order of their keys in the attention.
         places: Place of each node among `keys`.
-        used: Names of the blocks that are kept already.
+        cached_names: Names of the cached blocks.
     """
 
     def __init__(
         self,
         forest: Forest,
-        known: Mapping[bytes, tuple[Ragged, Block]] | None = None,
-        wanted: Mapping[bytes, Ragged] | None = None,
+        cached: Mapping[bytes, tuple[Ragged, Block]] | None = None,
+        additions: Mapping[bytes, Ragged] | None = None,
     ) -> None:
-        self.forest, self.wanted = forest, wanted or {}
-        known = known or {}
-        self.used = tuple(known)
-        self._known: list[tuple[Block, int]] = []
+        self.forest, self.additions = forest, additions or {}
+        cached = cached or {}
+        self.cached_names = tuple(cached)
+        self._blocks: list[tuple[Block, int]] = []  # with the number of tokens to skip
         order, stored = [], np.zeros(len(forest), dtype=bool)
-        for nodes, block in known.values():
-            fresh = nodes[~stored[nodes]]  # blocks that part in their middle begin alike
-            self._known.append((block, len(nodes) - len(fresh)))
+        for nodes, block in cached.values():
+            fresh = nodes[~stored[nodes]]  # two blocks may share their first tokens
+            self._blocks.append((block, len(nodes) - len(fresh)))
             stored[fresh] = True
             order.append(fresh)
         self.nodes: Ragged = np.flatnonzero(~stored)
         self.keys: Ragged = np.concatenate([*order, self.nodes])
         self.places: Ragged = np.argsort(self.keys)
-        self._taken = self.places[np.concatenate([self.nodes[:0], *self.wanted.values()])]
+        # Places of the keys to add, block after block; an empty array keeps the dtype.
+        self._added = self.places[np.concatenate([self.nodes[:0], *self.additions.values()])]
+        self._added_keys: list[tuple[Keys, Keys]] = []
         self._calls = 0
-        self._made: list[tuple[Keys, Keys]] = []
 
     @property
     def rows(self) -> Ragged:
-        """Return places of the rows to read among the nodes that are computed."""
+        """Places of the read rows among the computed nodes."""
         return np.searchsorted(self.nodes, self.forest.reads.rows)
 
     def extend(self, key: Keys, value: Keys) -> tuple[Keys, Keys]:
         """Return keys and values of all nodes in the order of `keys`, for the next attention."""
-        blocks = [[x[:, :, skip:] for x in b.calls[self._calls]] for b, skip in self._known]
+        blocks = [[x[:, :, skip:] for x in b.calls[self._calls]] for b, skip in self._blocks]
         self._calls += 1
         if blocks:
             key, value = (torch.cat(x, dim=2) for x in zip(*blocks, (key, value), strict=True))
-        if self.wanted:
-            index = torch.from_numpy(self._taken).to(key.device)
-            self._made.append((key.index_select(2, index), value.index_select(2, index)))
+        if self.additions:
+            index = torch.from_numpy(self._added).to(key.device)
+            self._added_keys.append((key.index_select(2, index), value.index_select(2, index)))
         return key, value
 
-    def made(self, depth: int) -> dict[bytes, Block]:
-        """Return the wanted blocks, once the row has been run as far as `depth`."""
+    def new_blocks(self, depth: int) -> dict[bytes, Block]:
+        """Return the blocks to add to the cache after a forward pass up to `depth`."""
         blocks, start = {}, 0
-        for name, nodes in self.wanted.items():
-            stop = start + len(nodes)
+        for name, nodes in self.additions.items():
+            part = slice(start, start + len(nodes))
             calls = tuple(
-                (k[:, :, start:stop].clone(), v[:, :, start:stop].clone()) for k, v in self._made
+                (k[:, :, part].clone(), v[:, :, part].clone()) for k, v in self._added_keys
             )
-            blocks[name], start = Block(calls, depth), stop
+            blocks[name], start = Block(calls, depth), part.stop
         return blocks
 
 
 class Prefixes:
-    """The blocks and the mean states of one model that are kept.
+    """The cache of one model.
 
     Args:
-        budget: Most bytes of them.
-        block: Tokens of each.
+        budget: Maximum number of bytes.
+        block: Tokens per block.
 
     Attributes:
-        bytes: Of those that are kept now.
+        bytes: Bytes in use.
     """
 
     def __init__(self, budget: int, block: int = BLOCK) -> None:
         self.budget, self.block = budget, block
-        self._kept: OrderedDict[bytes, Block | Means] = OrderedDict()
+        self._entries: OrderedDict[bytes, Block | Means] = OrderedDict()
         self._seen: OrderedDict[bytes, None] = OrderedDict()
-        self._block_bytes = 0  # a depth; unknown before there is one
+        self._block_bytes = 0  # of a block per depth; 0 before the first block
         self.bytes = 0
 
     def __len__(self) -> int:
-        """Count blocks, and texts with mean states."""
-        return len(self._kept)
+        """Return the number of blocks, and of texts with mean states."""
+        return len(self._entries)
 
     def row(self, forest: Forest, rope: int, depth: int) -> PackedRow:
-        """Return a forest without what is kept of it.
+        """Return a forest as a row, with its cached blocks and those to add.
 
         Args:
             forest: The batch.
-            rope: Which of the model's ropes it is run with (`families.rope_class`): keys of
-                different ones are different.
-            depth: How many of the model's blocks will be run.
+            rope: Class of its rope (`parts.rope_class`); keys depend on it.
+            depth: Number of the model's blocks to run.
         """
-        if depth == 0:  # nothing attends before the first of the model's blocks
+        if depth == 0:  # no attention is called
             return PackedRow(forest)
         blocks, prompts = self._blocks_of(forest, rope)
-        at_hand = {
+        cached = {
             name: (nodes, block)
             for name, nodes in blocks.items()
-            if isinstance(block := self._kept.get(name), Block) and block.depth >= depth
+            if isinstance(block := self._entries.get(name), Block) and block.depth >= depth
         }
-        most = self._most(depth)
-        rest = [n for n in blocks if n not in at_hand]
-        if len(rest) > most // 2:
-            rest = [n for n in rest if prompts[n] > 1 or n in self._seen]
-        self._remember(blocks)
-        return PackedRow(forest, at_hand, {n: blocks[n] for n in rest[:most]})
+        # The number of blocks in the budget; before the size of one is known, a few.
+        per_block = self._block_bytes * depth
+        limit = self.budget // per_block if per_block else 2 * BLOCK
+        additions = [n for n in blocks if n not in cached]
+        if len(additions) > limit // 2:
+            additions = [n for n in additions if prompts[n] > 1 or n in self._seen]
+        self._seen |= dict.fromkeys(blocks)
+        while len(self._seen) > SEEN:
+            self._seen.popitem(last=False)
+        return PackedRow(forest, cached, {n: blocks[n] for n in additions[:limit]})
 
     def keep(self, row: PackedRow, depth: int) -> None:
-        """Keep what a row made, once it has been run, and let go what is over the budget."""
-        blocks = row.made(depth)
+        """Store the new blocks of a row after its forward pass, within the budget."""
+        blocks = row.new_blocks(depth)
         for block in blocks.values():
             self._block_bytes = block.bytes // depth
-        self._put(reversed(blocks.items()))
-        for name in reversed(row.used):
-            self._kept.move_to_end(name)
+        # In reverse order, a prompt's first blocks are the most recently used, and stay longest.
+        for name, block in reversed(blocks.items()):
+            self._put(name, block)
+        for name in reversed(row.cached_names):
+            self._entries.move_to_end(name)
         self._fit()
 
     def means(self, branches: Iterable[Branch], depths: Iterable[int]) -> dict[Branch, Means]:
-        """Return those mean states of branches that are kept at all of some depths."""
+        """Return the cached mean states of the branches that have all of the depths."""
         means, depths = {}, frozenset(depths)
         for branch in branches:
-            entry = self._kept.get(name := _text_name(branch))
+            entry = self._entries.get(name := _text_name(branch))
             if isinstance(entry, Means) and depths <= entry.states.keys():
-                self._kept.move_to_end(name)
+                self._entries.move_to_end(name)
                 means[branch] = entry
         return means
 
@@ -201,63 +203,51 @@ class Prefixes:
         depths: Sequence[int],
         states: Float[Tensor, "branches depths width"],
     ) -> dict[Branch, Means]:
-        """Keep mean states of branches beside those of other depths, within the budget."""
+        """Store mean states of branches beside those at other depths, and return all of them."""
         means = {}
         for branch, rows in zip(branches, states, strict=True):
-            old = self._kept.get(name := _text_name(branch))
+            old = self._entries.get(name := _text_name(branch))
             before = old.states if isinstance(old, Means) else {}
             new = {d: x.clone() for d, x in zip(depths, rows, strict=True)}
             means[branch] = Means({**before, **new})
-            self._put([(name, means[branch])])
+            self._put(name, means[branch])
         self._fit()
         return means
 
     def clear(self) -> None:
-        """Let everything go."""
-        self._kept.clear()
+        """Remove all entries."""
+        self._entries.clear()
         self.bytes = 0
 
     def _blocks_of(self, forest: Forest, rope: int) -> tuple[dict[bytes, Ragged], Counter[bytes]]:
-        """Return nodes of each block before the first read rows, and how many prompts have it.
-
-        A block in which another branch reads a row is none: its states are wanted.
-        """
+        """Return the nodes of each block before the first read rows, and its number of prompts."""
+        reads = forest.reads
         read = np.zeros(len(forest), dtype=bool)
-        read[forest.reads.rows] = True
+        read[reads.rows] = True
         blocks: dict[bytes, Ragged] = {}
         prompts: Counter[bytes] = Counter()
-        for first in np.unique(_first_rows(forest)):
+        # The rows that predict the first token of a branch.
+        firsts = reads.rows[reads.row[np.flatnonzero(np.diff(reads.branch, prepend=-1))]]
+        for first in np.unique(firsts):
             path, name = forest.ancestors(int(first)), str(rope).encode()
             for start in range(0, len(path) - self.block + 1, self.block):
                 nodes = path[start : start + self.block]
                 name = blake2b(name + forest.tokens[nodes].tobytes(), digest_size=16).digest()
-                if not read[nodes].any():
+                if not read[nodes].any():  # a read row has to be computed for its state
                     blocks[name] = nodes
                     prompts[name] += 1
         return blocks, prompts
 
-    def _most(self, depth: int) -> int:
-        """Return how many blocks the budget holds; before one is known, a few."""
-        return self.budget // (self._block_bytes * depth) if self._block_bytes else 2 * BLOCK
-
-    def _remember(self, names: Mapping[bytes, Ragged]) -> None:
-        self._seen |= dict.fromkeys(names)
-        while len(self._seen) > SEEN:
-            self._seen.popitem(last=False)
-
-    def _put(self, new: Iterable[tuple[bytes, Block | Means]]) -> None:
-        for name, entry in new:
-            self._drop(name)
-            self._kept[name] = entry
-            self.bytes += entry.bytes
+    def _put(self, name: bytes, entry: Block | Means) -> None:
+        if (old := self._entries.pop(name, None)) is not None:
+            self.bytes -= old.bytes
+        self._entries[name] = entry
+        self.bytes += entry.bytes
 
     def _fit(self) -> None:
         while self.bytes > self.budget:
-            self._drop(next(iter(self._kept)))
-
-    def _drop(self, name: bytes) -> None:
-        block = self._kept.pop(name, None)
-        self.bytes -= 0 if block is None else block.bytes
+            _, entry = self._entries.popitem(last=False)
+            self.bytes -= entry.bytes
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:
@@ -267,10 +257,3 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
 def _text_name(branch: Branch) -> bytes:
     ids = np.array([branch.boundary, *branch.fed])
     return blake2b(ids.tobytes(), digest_size=16, person=b"mean").digest()
-
-
-def _first_rows(forest: Forest) -> Ragged:
-    """Return the row that predicts the first token of each branch."""
-    reads = forest.reads
-    firsts: Ragged = reads.rows[reads.row[np.flatnonzero(np.diff(reads.branch, prepend=-1))]]
-    return firsts

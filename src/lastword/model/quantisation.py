@@ -1,10 +1,8 @@
-"""How a checkpoint's weights are quantised, and what it takes to load them so.
+"""Quantisation of a checkpoint's weights: the packages that it needs, and its description.
 
-transformers' quantisers do the work; here is which of them a checkpoint needs, whether its
-packages are installed, and what a run records of it.
+The quantisers of transformers do the work.
 """
 
-import logging
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
@@ -16,7 +14,7 @@ from lastword.errors import ModelError
 from lastword.model.options import Quantize
 from lastword.model.parts import text_config
 
-# What transformers needs to load each method: module names, and what pip calls them.
+# Packages that transformers needs to load each method: names of modules, and names for pip.
 PACKAGES: dict[str, dict[str, str]] = {
     "fp8": {"accelerate": "accelerate"},
     "mxfp4": {"accelerate": "accelerate"},
@@ -25,12 +23,12 @@ PACKAGES: dict[str, dict[str, str]] = {
     "awq": {"accelerate": "accelerate", "gptqmodel": "gptqmodel"},
     "compressed-tensors": {"compressed_tensors": "compressed-tensors"},
 }
-# CUDA's least compute capability for kernels of a method: transformers dequantises below it. It
-# fetches the kernels from the hub by the package `kernels` and, without that, dequantises MXFP4 and
-# fails at FP8's first product.
+# Lowest CUDA compute capability of each method's kernels; transformers dequantises below it. It
+# fetches the kernels with the package `kernels`. Without that, it dequantises MXFP4, but fails at
+# the first product of FP8.
 KERNELS = {"fp8": (8, 9), "mxfp4": (7, 5)}
-# LLM.int8 picks its outlier columns over the whole batch; at 0 it picks none, and no item's answer
-# depends on its company (method, section 2).
+# LLM.int8 selects its outlier columns over the whole batch. With 0 it selects none, so that no
+# answer depends on the other items of its batch (method, section 2).
 THRESHOLD = 0.0
 
 
@@ -52,21 +50,20 @@ def is_dequantised(method: str | None, device: torch.device) -> bool:
 
 
 def missing_packages(method: str, device: torch.device) -> list[str]:
-    """List what has to be installed to load a method's weights on a device."""
+    """List the packages to install for loading a method's weights on a device."""
     packages = PACKAGES.get(method, {})
-    absent = [pip for module, pip in packages.items() if find_spec(module) is None]
-    by_kernels = method in KERNELS and not is_dequantised(method, device)
-    return [*absent, *(["kernels"] if by_kernels and find_spec("kernels") is None else [])]
+    if method in KERNELS and not is_dequantised(method, device):
+        packages = packages | {"kernels": "kernels"}
+    return [pip for module, pip in packages.items() if find_spec(module) is None]
 
 
 def require(name: str, method: str, device: torch.device) -> None:
-    """Refuse a method whose packages are not all here.
+    """Refuse a method if some of its packages are missing.
 
     Raises:
-        ModelError: Names what to install.
+        ModelError: A package is missing; the message says how to install it.
     """
-    absent = missing_packages(method, device)
-    if absent:
+    if absent := missing_packages(method, device):
         extra = '"lastword[kernels]"' if "kernels" in absent else " ".join(absent)
         raise ModelError(
             f"{name} needs {' and '.join(absent)} to load {method} weights on {device.type}: "
@@ -85,18 +82,13 @@ def options_for(quantize: Quantize, dtype: torch.dtype) -> Any:
     )
 
 
-def quieten() -> None:
-    """Keep bitsandbytes from logging, at every matrix product, the dtype that it rounds in."""
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
-
-
 def took_hold(model: nn.Module) -> bool:
     """Return True if bitsandbytes replaced any layer."""
     return any(type(m).__module__.startswith("bitsandbytes") for m in model.modules())
 
 
 def drop_outliers(config: Any) -> None:
-    """Set the outlier threshold of a checkpoint that was stored as LLM.int8 to `THRESHOLD`."""
+    """Set the outlier threshold of a checkpoint stored as LLM.int8 to `THRESHOLD`."""
     for part in (config, text_config(config)):
         options = getattr(part, "quantization_config", None)
         if isinstance(options, dict) and options.get("load_in_8bit"):
@@ -104,7 +96,7 @@ def drop_outliers(config: Any) -> None:
 
 
 def describe(model: Any, stored: str | None) -> str | None:
-    """Describe for the record how weights are kept: `int8 (bitsandbytes, threshold 0)`."""
+    """Describe the loaded weights for the record, such as `int8 (bitsandbytes, threshold 0)`."""
     quantizer = getattr(model, "hf_quantizer", None)
     if quantizer is None or getattr(quantizer.quantization_config, "dequantize", False):
         return None if stored is None else f"{stored}, dequantised"

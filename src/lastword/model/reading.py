@@ -1,6 +1,6 @@
 """Reading: states at any depth -> log-probabilities of predicted tokens, in tiles of rows.
 
-Knows no model library: whoever has states and a head reads them here, in another process too.
+It needs only states and a head, and does not import transformers: vLLM's worker uses it too.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,11 +20,11 @@ T = TypeVar("T")
 # A tile's rows, and for each of its targets the row within it, the token, and its place.
 _Indices = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
-# Logits of one tile: on the CPU all the scorer's depths at once still fit a fast part of memory, on
-# a GPU the head's weights are read seldom enough for its products to be busy.
+# Logits per tile. On the CPU, a tile at all depths of the scorer fits the caches. On a GPU, larger
+# tiles read the head's weights less often.
 TILE_LOGITS = 3 * 2**21
 TILE_LOGITS_CUDA = 2**26
-# Rows of several depths that a head takes at once which makes no logits.
+# Rows per call of a head that does not store logits.
 STACKED_ROWS = 4096
 
 
@@ -33,7 +33,7 @@ class States:
     """Residual-stream states of a batch at its read rows, in the model's dtype.
 
     Attributes:
-        hidden: For each captured depth, states [rows, width] (depth 0 is the input of block 0).
+        hidden: The states by depth; depth 0 is the input of block 0.
     """
 
     hidden: dict[int, Float[Tensor, "rows width"]]
@@ -48,11 +48,11 @@ class Head(Protocol):
     tile_rows: int
 
     def logits(self, hidden: Float[Tensor, "rows width"], *, norm: bool = True) -> Logits:
-        """Return W_U N(h) in float32; without N where `norm` is false."""
+        """Return W_U N(h) in float32, or W_U h if `norm` is false."""
 
 
 def tile_rows(vocabulary: int, device: torch.device) -> int:
-    """Return most rows of a tile whose logits are of that many tokens each."""
+    """Return the maximum number of rows per tile for a vocabulary."""
     logits = TILE_LOGITS_CUDA if device.type == "cuda" else TILE_LOGITS
     return max(16, min(1024, logits // vocabulary))
 
@@ -64,8 +64,8 @@ class Reading:
     Attributes:
         log_probs: For each depth, log p of each predicted token in nats [targets].
         scores: For each token scorer, its scores [targets].
-        faults: For each predicted token, the first depth whose logits are NaN or infinite at its
-            row; -1 if all are finite [targets].
+        faults: For each predicted token, the first depth with a logit that is not finite at its
+            row; -1 if there is none [targets].
     """
 
     log_probs: dict[int, Float[np.ndarray, " targets"]]
@@ -83,8 +83,8 @@ def read(
 ) -> Reading:
     """Read log-probabilities of predicted tokens at some depths, and token scorers' scores.
 
-    Logits exist for one tile of rows at a time; scorers share those of their depths. Where the
-    device runs out of memory, tiles are halved.
+    Only the logits of one tile of rows are in memory at a time. Scorers share them. If the device
+    runs out of memory, tiles are halved.
 
     Raises:
         torch.OutOfMemoryError: One row alone is more than the device holds.
@@ -107,7 +107,7 @@ def read_stacked(
     targets: Int[np.ndarray, " targets"],
     depths: Sequence[int],
 ) -> dict[int, Float[np.ndarray, " targets"]]:
-    """Read log-probabilities at depths that need no whole logits, as one stack of rows.
+    """Read log-probabilities with a function that does not return logits, at all depths at once.
 
     A log-probability is NaN if a logit of its row is not finite.
 
@@ -117,6 +117,7 @@ def read_stacked(
     if not depths:
         return {}
     rows, row, token, place = _by_row(states.reads, targets)
+    # The rows at all depths form one stack: row r at the i-th depth is row i * len(rows) + r.
     level = np.arange(len(depths))[:, None]
     stack = np.arange(len(depths) * len(rows)), (row + level * len(rows)).ravel()
     indices = *stack, np.tile(token, len(depths)), (place + level * len(place)).ravel()
@@ -138,7 +139,7 @@ def read_stacked(
 
 @dataclass(frozen=True)
 class _Part:
-    """The numbers of one tile, on its device, which nothing has waited for."""
+    """The numbers of one tile, on its device; a GPU may still compute them."""
 
     place: Int[np.ndarray, " some"]  # of each target among all
     values: Float[Tensor, "readings some"]  # log-probabilities by depth, then the scorers' scores
@@ -157,8 +158,8 @@ def _read_tile(
     values = []
     faults = torch.full((len(rows),), -1, device=head.device)
 
-    def check(depth: int, least: Tensor) -> None:  # a row that has no fault yet gets this depth
-        faults[(faults < 0) & ~least.isfinite()] = depth
+    def check(depth: int, extreme: Tensor) -> None:  # only the first fault of a row counts
+        faults[(faults < 0) & ~extreme.isfinite()] = depth
 
     for depth in depths:
         logits = head.logits(_rows(states, depth, rows))
@@ -167,7 +168,7 @@ def _read_tile(
         check(depth, normed.amin(dim=-1))
         if depth in scored:
             tile.logits[depth], tile.log_z[depth] = logits, _log_z(logits, normed)
-    for depth in _raw_depths(scorers):
+    for depth in sorted({d for s in scorers for d in s.raw_depths}):
         tile.raw[depth] = head.logits(_rows(states, depth, rows), norm=False)
         check(depth, tile.raw_log_z(depth)[:, 0])
     values += [scorer.log_probs(tile) for scorer in scorers]
@@ -175,7 +176,7 @@ def _read_tile(
 
 
 def _halving(read: Callable[[_Indices], T], tiles: Iterable[_Indices]) -> list[T]:
-    """Read every tile; in halves from where the device runs out of memory."""
+    """Read every tile; halve the remaining ones when the device runs out of memory."""
     parts, rest = [], list(tiles)
     while rest:
         try:
@@ -185,29 +186,27 @@ def _halving(read: Callable[[_Indices], T], tiles: Iterable[_Indices]) -> list[T
         except torch.OutOfMemoryError:
             if len(rest[0][0]) == 1:
                 raise
-        torch.cuda.empty_cache()  # not above, where the error still holds the tile's logits
+        torch.cuda.empty_cache()  # not inside `except`, where the error still holds the logits
         size = (len(rest[0][0]) + 1) // 2
         rest = [half for tile in rest for half in _cut(tile, size)]
     return parts
 
 
-def _raw_depths(scorers: Sequence[TokenScorer]) -> list[int]:
-    return sorted({d for s in scorers for d in s.raw_depths})
-
-
 def _rows(states: States, depth: int, rows: Int[Tensor, " some"]) -> Float[Tensor, "some width"]:
-    """Return some rows' states at a depth, on the device of `rows`: blocks may be on others."""
+    """Return the states of rows at a depth, on the device of `rows`; blocks may be on others."""
     hidden = states.hidden[depth]
     return hidden.index_select(0, rows.to(hidden.device)).to(rows.device)
 
 
 def _log_z(logits: Logits, normed: Logits) -> Float[Tensor, "rows 1"]:
-    """Return log-sum-exp from a logit and its log-softmax, of a token that no head masks."""
-    some = logits[:, :64].argmax(dim=-1, keepdim=True)
-    return logits.gather(1, some) - normed.gather(1, some)
+    """Return log-sum-exp as the difference of a logit and its log-softmax."""
+    # Some heads mask tokens with -inf, so the largest of a few is taken.
+    token = logits[:, :64].argmax(dim=-1, keepdim=True)
+    return logits.gather(1, token) - normed.gather(1, token)
 
 
 def _by_row(reads: Reads, targets: Int[np.ndarray, " targets"]) -> _Indices:
+    """Return the targets in the order of their rows, so that tiles are slices."""
     order = np.argsort(reads.row[targets], kind="stable")
     rows, row = np.unique(reads.row[targets][order], return_inverse=True)
     return rows, row, reads.token[targets][order], order
@@ -221,6 +220,6 @@ def _cut(indices: _Indices, size: int) -> Iterator[_Indices]:
 
 
 def on_device(array: np.ndarray, device: torch.device) -> Tensor:
-    """Return an array as a tensor there, without waiting for what a GPU still has to do."""
+    """Return an array as a tensor on a device, without waiting for a GPU."""
     tensor = torch.from_numpy(np.ascontiguousarray(array))
     return tensor.to(device, non_blocking=device.type == "cuda")

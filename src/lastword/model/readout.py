@@ -1,7 +1,7 @@
-"""Readout: states at any depth -> logits, by the model's head.
+"""Readout: states at any depth -> logits, with the model's head.
 
-The logits come from the model's code: a shell of the model, whose trunk hands back the state
-that it was given, runs the model's forward. Soft-caps, scales and biases are the model's.
+The logits come from the model's code. A copy of the model, whose trunk only returns its input, runs
+the model's `forward`. So soft-caps, scales and biases are applied as in the model.
 """
 
 import copy
@@ -18,17 +18,16 @@ from transformers import PreTrainedModel
 from lastword.model.options import HeadDtype
 from lastword.model.parts import Parts, device_of
 from lastword.model.reading import Reading, States, read, read_stacked, tile_rows
+from lastword.model.weights.checkpoint import fetched
 from lastword.rule.tile import Logits, TokenScorer
 
-# Tokens of one piece of the vocabulary on the CPU, most rows whose logits are made of it at once
-# where nobody needs them, and rows that are added up while they lie next to the core.
-PIECE = 2**13
-PIECE_ROWS = 512
-STRIP_ROWS = 32
-# Rows that weights are laid out for by oneDNN; products of other numbers of rows are as exact.
+PIECE = 2**13  # tokens per piece of the vocabulary on the CPU
+PIECE_ROWS = 512  # rows per piece, if only log-probabilities are needed
+STRIP_ROWS = 32  # rows that are summed while they are in the core's cache
+# oneDNN lays weights out for this number of rows; other numbers give exact products too.
 LAID_OUT_ROWS = 128
-# Nats below the largest logit from where on a token counts as if it were there: exp takes 25 times
-# as long where it underflows, and e^-80 of a whole vocabulary is nothing beside 1 in float32.
+# Logits lower than the largest by more nats are raised to this: exp is 25 times slower where it
+# underflows, and e^-80 times the size of a vocabulary is 0 beside 1 in float32.
 LEAST = -80.0
 
 
@@ -36,16 +35,15 @@ class Readout:
     """The model's final norm and output head, as one function of states.
 
     Args:
-        head_dtype: `float32` accumulates and returns logits in float32; `model` rounds them to the
-            model's dtype, for speed.
+        head_dtype: `float32` accumulates and returns logits in float32; `model` is faster, but
+            rounds them to the model's dtype.
     """
 
     def __init__(
         self, model: PreTrainedModel, parts: Parts, head_dtype: HeadDtype = "float32"
     ) -> None:
         self.parts = parts
-        self._trunk = _Returned(parts.trunk)
-        self._shell = _shell(model, parts.trunk, self._trunk)
+        self._shell = _shell(model, parts.trunk, _IdentityTrunk(parts.trunk))
         head = model.get_output_embeddings()
         self.vocabulary = int(head.weight.shape[0])
         self.device = device_of(head)
@@ -56,27 +54,27 @@ class Readout:
             name = next(n for n, m in model.named_modules(remove_duplicate=False) if m is head)
             wide = _Float32Head(head)
             self._shell = _replaced(self._shell, name, wide)
-        # What reads depths of which nobody needs the logits.
-        sums = self.device.type == "cpu" and wide is not None and self._passes_on(wide)
-        self._alone = wide if sums else None
+        # On the CPU, a plain head reads log-probabilities faster without storing logits.
+        direct = self.device.type == "cpu" and wide is not None and self._is_whole_head(wide)
+        self._direct = wide if direct else None
 
     @torch.inference_mode()
     def logits(self, hidden: Float[Tensor, "rows width"], *, norm: bool = True) -> Logits:
-        """Return W_U N(h), with all that the model does between its last block and its logits.
+        """Return W_U N(h), with everything that the model computes after its last block.
 
         Args:
             hidden: States at one depth.
-            norm: Whether to apply the final norm N; DoLa and SLED read early layers without it.
+            norm: True to apply the final norm N; DoLa and SLED read early layers without it.
         """
         return self._head(self._normed(hidden, norm))
 
     @torch.inference_mode()
-    def _passes_on(self, head: "_Float32Head") -> bool:
-        """Return True if the logits are those of the head: no cap and no scale follows it."""
+    def _is_whole_head(self, head: "_Float32Head") -> bool:
+        """Return True if the model applies no soft-cap or scale after the head."""
         draw = torch.Generator().manual_seed(0)
-        far = 100 * torch.randn(8, head.weight.shape[1], generator=draw)  # a cap shows there
-        far = far.to(head.weight)
-        return torch.equal(self._head(far), head(far[None])[0])
+        states = 100 * torch.randn(8, head.weight.shape[1], generator=draw)  # a cap changes these
+        states = states.to(head.weight)
+        return torch.equal(self._head(states), head(states[None])[0])
 
     @torch.inference_mode()
     def log_probs(
@@ -85,9 +83,9 @@ class Readout:
         row: Int[Tensor, " targets"],
         token: Int[Tensor, " targets"],
     ) -> Float[Tensor, " targets"]:
-        """Return tokens' log-probabilities, without logits; not finite if a row's logit is not."""
-        assert self._alone is not None
-        return self._alone.log_probs(self._normed(hidden), row, token)
+        """Return tokens' log-probabilities without storing logits; NaN if a logit is not finite."""
+        assert self._direct is not None
+        return self._direct.log_probs(self._normed(hidden), row, token)
 
     def _normed(self, hidden: Tensor, norm: bool = True) -> Tensor:
         if norm and self.parts.norm is not None:
@@ -107,49 +105,47 @@ class Readout:
         depths: Sequence[int],
         scorers: Sequence[TokenScorer] = (),
     ) -> Reading:
-        """Read a batch by this head, as `reading.read` has it.
-
-        Depth L is always read from its logits: its log-probabilities are the model's to the
-        last rounding of a log-softmax in float32, which sums by pieces do not share.
-        """
-        if self._alone is None:
+        """Read a batch with this head; see `reading.read`."""
+        if self._direct is None:
             return read(self, states, targets, depths, scorers)
+        # Depth L is read from its logits too, so that its log-probabilities are the model's to the
+        # last bit: sums over pieces of the vocabulary round differently.
         last = len(self.parts.blocks)
-        whole = [d for d in depths if d == last or any(d in s.depths for s in scorers)]
-        alone = [d for d in depths if d not in whole]
-        alone_values = read_stacked(self.log_probs, self.device, states, targets, alone)
-        rest = read(self, states, targets, whole, scorers)
-        log_probs, faults = alone_values | rest.log_probs, rest.faults
-        for depth in reversed(alone):
-            faults = np.where(np.isfinite(alone_values[depth]), faults, depth)
-        return Reading({d: log_probs[d] for d in depths}, rest.scores, faults)
+        logit_depths = [d for d in depths if d == last or any(d in s.depths for s in scorers)]
+        direct_depths = [d for d in depths if d not in logit_depths]
+        direct = read_stacked(self.log_probs, self.device, states, targets, direct_depths)
+        reading = read(self, states, targets, logit_depths, scorers)
+        log_probs, faults = direct | reading.log_probs, reading.faults
+        for depth in reversed(direct_depths):  # the first fault of a row counts
+            faults = np.where(np.isfinite(direct[depth]), faults, depth)
+        return Reading({d: log_probs[d] for d in depths}, reading.scores, faults)
 
 
-class _Returned(nn.Module):
-    """Stands in for a trunk: hands back the states it was given as its last hidden state."""
+class _IdentityTrunk(nn.Module):
+    """A replacement of a trunk, which returns its input as the last hidden state."""
 
     def __init__(self, trunk: nn.Module) -> None:
         super().__init__()
-        self._of = (trunk,)  # in a tuple: its weights are not this module's
+        self._trunk = (trunk,)  # in a tuple, so that it is not a submodule
 
     def __getattr__(self, name: str) -> Any:
-        """Return a constant that a head looks up on its trunk."""
+        """Return a constant that a head reads from its trunk."""
         try:
             return super().__getattr__(name)
         except AttributeError:
-            return getattr(self.__dict__["_of"][0], name)
+            return getattr(self.__dict__["_trunk"][0], name)
 
     def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> "_Output":
         return _Output(inputs_embeds)
 
     @property
-    def decoder(self) -> "_Returned":
-        """Return the trunk: some models call its inner decoder."""
+    def decoder(self) -> "_IdentityTrunk":
+        """This module: some models call the decoder inside their trunk."""
         return self
 
 
 class _Output(tuple[Tensor]):
-    """A trunk's output of which only the last hidden state is known."""
+    """The output of a trunk with only the last hidden state; all other attributes are None."""
 
     def __new__(cls, state: Tensor) -> "_Output":
         return super().__new__(cls, (state,))
@@ -164,11 +160,10 @@ class _Output(tuple[Tensor]):
 
 
 class _Float32Head(nn.Module):
-    """A head whose logits accumulate and come out in float32 (method, section 2).
+    """A head with logits in float32, also inside the product (method, section 2).
 
-    On the CPU the weights are widened and laid out for oneDNN's kernels once, in pieces of the
-    vocabulary, and kept so: a product of few rows takes two thirds of the time that it takes with
-    weights as they are stored.
+    On the CPU, the weights are converted and laid out for oneDNN's kernels once, in pieces of the
+    vocabulary. A product of few rows then takes two thirds of the time.
 
     Attributes:
         weight: The model's weight [vocab, width].
@@ -176,10 +171,10 @@ class _Float32Head(nn.Module):
 
     def __init__(self, head: nn.Module) -> None:
         super().__init__()
-        weight, bias = (_fetched(head, name) for name in ("weight", "bias"))
+        weight, bias = (_parameter(head, name) for name in ("weight", "bias"))
         assert weight is not None
         self.bias = None if bias is None else bias.float()
-        self.weight = weight  # some models look at its dtype
+        self.weight = weight  # some models read its dtype
         self._pieces = (
             [_cuda_product(weight)]
             if weight.is_cuda
@@ -198,25 +193,25 @@ class _Float32Head(nn.Module):
         row: Int[Tensor, " targets"],
         token: Int[Tensor, " targets"],
     ) -> Float[Tensor, " targets"]:
-        """Return those of `Readout`, from states after the final norm."""
+        """Return log-probabilities as `Readout` does, from states after the final norm."""
         rows = rows.to(self.weight.device)
-        log_z, least = self._added_up(rows)
+        log_z, smallest = self._reduced(rows)
         logits = (rows[row].float() * self.weight[token].float()).sum(dim=-1)
         logits = logits if self.bias is None else logits + self.bias[token]
-        return logits - torch.where(least.isfinite(), log_z, torch.nan)[row]
+        return logits - torch.where(smallest.isfinite(), log_z, torch.nan)[row]
 
-    def _added_up(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute log-sum-exp over the vocabulary and the least logit of each row, piecewise."""
-        log_z, least = rows.new_empty((2, len(rows)), dtype=torch.float32)
+    def _reduced(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log-sum-exp and smallest logit of each row, computed piece by piece."""
+        log_z, smallest = rows.new_empty((2, len(rows)), dtype=torch.float32)
         for start in range(0, len(rows), PIECE_ROWS):
-            some = slice(start, start + PIECE_ROWS)
-            pieces = [_sums(logits) for logits in self._by_piece(rows[some])]
-            log_z[some] = torch.stack([sums for sums, _ in pieces]).logsumexp(dim=0)
-            least[some] = torch.stack([lows for _, lows in pieces]).amin(dim=0)
-        return log_z, least
+            chunk = slice(start, start + PIECE_ROWS)
+            pieces = [_reduced_in_place(logits) for logits in self._by_piece(rows[chunk])]
+            log_z[chunk] = torch.stack([sums for sums, _ in pieces]).logsumexp(dim=0)
+            smallest[chunk] = torch.stack([lows for _, lows in pieces]).amin(dim=0)
+        return log_z, smallest
 
     def _by_piece(self, rows: Tensor) -> Iterator[Tensor]:
-        """Return the logits of the vocabulary's pieces, one after the other."""
+        """Yield the logits of each piece of the vocabulary."""
         start, rows = 0, rows if rows.is_cuda else rows.float()
         for product in self._pieces:
             logits = product(rows)
@@ -226,8 +221,8 @@ class _Float32Head(nn.Module):
             yield logits
 
 
-def _sums(logits: Logits) -> tuple[Float[Tensor, " rows"], Float[Tensor, " rows"]]:
-    """Return log-sum-exp and least logit of each row; what is given is written over."""
+def _reduced_in_place(logits: Logits) -> tuple[Float[Tensor, " rows"], Float[Tensor, " rows"]]:
+    """Return log-sum-exp and smallest logit of each row; the logits are overwritten."""
     sums, lows = [], []
     for strip in logits.split(STRIP_ROWS):
         lows.append(strip.amin(dim=-1))
@@ -242,12 +237,11 @@ def _cuda_product(weight: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def laid_out(weight: Tensor) -> Callable[[Tensor], Tensor]:
-    """Return the product of rows with a float32 weight, which oneDNN lays out once for few rows."""
+    """Return the product with a float32 weight, which oneDNN lays out once for few rows."""
     if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return lambda rows: F.linear(rows, weight)
-    # torch calls these where it compiles a model, and has no public name for them. What the first
-    # returns is one opaque block in the order in which oneDNN's kernel walks through it: it cannot
-    # be sliced, pickled or copied by `deepcopy`.
+    # torch uses these operators in compiled models, and has no public names for them. The packed
+    # weight is opaque: it cannot be sliced, pickled or copied by `deepcopy`.
     onednn = torch.ops.mkldnn
     packed = onednn._reorder_linear_weight(weight.detach().contiguous(), LAID_OUT_ROWS)
 
@@ -259,37 +253,33 @@ def laid_out(weight: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def is_plain(layer: nn.Module) -> bool:
-    """Return True if a layer is a product in float32 on the CPU, and nothing else."""
+    """Return True if a layer is a plain linear layer in float32 on the CPU."""
     if type(layer) is not nn.Linear or hasattr(layer, "_hf_hook"):
         return False
     hooked = layer._forward_hooks or layer._forward_pre_hooks
     return not hooked and layer.weight.dtype == torch.float32 and layer.weight.device.type == "cpu"
 
 
-def _fetched(head: nn.Module, name: str) -> Tensor | None:
-    """Return a head's weight or bias, brought from where accelerate keeps it if it is offloaded."""
+def _parameter(head: nn.Module, name: str) -> Tensor | None:
+    """Return a head's weight or bias, which accelerate may have offloaded."""
     value: Tensor | None = getattr(head, name, None)
-    if value is None or not value.is_meta:
-        return None if value is None else value.detach()
-    from accelerate.utils import align_module_device
-
-    with align_module_device(head, execution_device=device_of(head)):
-        fetched: Tensor = getattr(head, name).detach().clone()
-    return fetched
+    if value is None:
+        return None
+    return fetched(head, name, device_of(head)) if value.is_meta else value.detach()
 
 
-def _shell(model: PreTrainedModel, trunk: nn.Module, instead: nn.Module) -> nn.Module:
-    """Copy the model's outermost module with the child that holds the trunk replaced."""
+def _shell(model: PreTrainedModel, trunk: nn.Module, replacement: nn.Module) -> nn.Module:
+    """Return a copy of the model's outermost module in which the trunk's child is replaced."""
     for name, child in model.named_children():
         if any(m is trunk for m in child.modules()):
-            return _replaced(model, name, instead)
+            return _replaced(model, name, replacement)
     raise AssertionError("the trunk is part of the model")
 
 
 def _replaced(module: nn.Module, name: str, child: nn.Module) -> nn.Module:
-    """Copy a module with one (nested) child replaced; weights stay shared."""
+    """Return a copy of a module with one (nested) child replaced; weights are shared."""
     shell = copy.copy(module)
-    if hasattr(module, "_hf_hook"):  # accelerate's forward is bound to the module itself
+    if hasattr(module, "_hf_hook"):  # accelerate's `forward` is bound to the original module
         shell.__dict__.pop("forward", None)
     shell._modules = dict(module._modules)
     first, _, rest = name.partition(".")

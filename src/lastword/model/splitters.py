@@ -1,8 +1,8 @@
-"""How a GGUF file's text is split before its merges apply, by the name that the file gives.
+"""Rules for splitting text before a GGUF file's merges apply, by the name in the file.
 
-Names and expressions are those of llama.cpp (`llm_tokenizer_bpe` in src/llama-vocab.cpp): each
-expression cuts the pieces of the one before it. transformers has some of these names; it would
-split the text of any other by GPT-2's rule.
+Names and expressions are those of llama.cpp (`llm_tokenizer_bpe` in src/llama-vocab.cpp); each
+expression splits the pieces of the one before it. transformers has some of these names, and would
+use GPT-2's rule for all others.
 """
 
 import logging
@@ -39,10 +39,10 @@ _log = logging.getLogger("lastword")
 
 
 def require_merges(header: Header) -> None:
-    """Refuse a file of byte pairs that has no merges.
+    """Refuse a file with a byte-pair tokenizer but without merges.
 
     Raises:
-        CheckpointError: It has none.
+        CheckpointError: The merges are missing.
     """
     if header.values.get("tokenizer.ggml.model") == "gpt2" and _MERGES not in header.values:
         raise CheckpointError(
@@ -52,10 +52,10 @@ def require_merges(header: Header) -> None:
 
 
 def settle_splitter(tokenizer: Any, header: Header) -> None:
-    """Split text as llama.cpp does for this file.
+    """Make a tokenizer split text as llama.cpp does for this file.
 
     Raises:
-        CheckpointError: The file's name for it is not known here.
+        CheckpointError: The name of the rule is unknown.
     """
     if header.values.get("tokenizer.ggml.model") != "gpt2":
         return

@@ -1,1 +1,1 @@
-"""From words to a packed forest: items, their token ids, and the prefixes that they share."""
+"""Prompts, items, token ids, and the packed forest of their common prefixes."""

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One candidate as the model sees it: the whole text's ids, and where the candidate begins.
+    """A prompt with one candidate as token ids.
 
-    The last token is predicted and never fed.
+    Attributes:
+        tokens: The ids of the whole text. The last one is predicted, and never fed.
+        boundary: The place at which the candidate begins.
     """
 
     tokens: tuple[int, ...]
@@ -15,5 +17,5 @@ class Branch:
 
     @property
     def fed(self) -> tuple[int, ...]:
-        """Return the ids that the model reads."""
+        """The input ids of the model."""
         return self.tokens[:-1]

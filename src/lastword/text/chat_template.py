@@ -1,9 +1,8 @@
-"""Chat templates are programs that a checkpoint brings: they run in a process that can be ended.
+"""Chat templates, which are untrusted programs, run in a separate process (`rendering.py`).
 
-jinja's sandbox keeps them from everything but time and memory. One step of a template may take
-hours inside Python (`7 ** 10 ** 9`), and nothing in the same process runs meanwhile, not even what
-handles a signal. `rendering.py` is the process. Each template is tried there on a few short
-messages when its model loads (`require_bounded`).
+jinja's sandbox does not limit time and memory. One step of a template may take hours inside Python
+(`7 ** 10 ** 9`), and meanwhile nothing else in the process runs, not even signal handlers. When a
+model loads, its template is tried on a few short conversations (`require_bounded`).
 """
 
 import atexit
@@ -22,10 +21,10 @@ from typing import Any
 from lastword.errors import InputError, ModelError
 from lastword.files.cells import text_fault
 
-_SECONDS, _TRIAL_SECONDS = 3.0, 2.0  # of the processor; a conversation takes milliseconds
-_PATIENCE = 60.0  # seconds in all: the machine may be busy
-_CHARACTERS = 2**20  # written around what was said
-_BYTES = 2**29
+_SECONDS, _TRIAL_SECONDS = 3.0, 2.0  # CPU time; a conversation takes milliseconds
+_PATIENCE = 60.0  # seconds of real time, as the machine may be busy
+_CHARACTERS = 2**20  # maximum output besides the messages
+_BYTES = 2**29  # maximum memory
 _RENDERING = Path(__file__).with_name("rendering.py")
 _LONG = "Which goods come from Baevwick? " * 32
 _CONVERSATIONS = (
@@ -36,16 +35,16 @@ _CONVERSATIONS = (
 
 
 class UnboundedError(Exception):
-    """A template took too much time or memory, or wrote too much: which, as `takes more than`."""
+    """A template took too much time or memory, or wrote too much."""
 
 
 class Renderer:
-    """Writes conversations in a separate process, which starts with the first; one at a time."""
+    """Writes conversations, one at a time, in a separate process that starts with the first."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._owner = 0  # whose process it is: one that was forked has none yet
+        self._owner = 0  # the process that started it: a fork must start another
 
     def write(
         self,
@@ -53,22 +52,22 @@ class Renderer:
         template: str,
         values: Mapping[str, Any],
         *,
-        most: int,
+        limit: int,
         seconds: float,
         day: str | None = None,
     ) -> str:
-        """Write a conversation by a template, on a day; today if left out.
+        """Return a conversation in a template, of at most `limit` characters.
 
         Raises:
-            UnboundedError: It takes or writes more.
-            ValueError: The template refuses it.
+            UnboundedError: The template takes too long, or writes too much.
+            ValueError: The template raised an error.
         """
-        request = {"messages": messages, "template": template, "values": values, "most": most}
+        request = {"messages": messages, "template": template, "values": values, "limit": limit}
         line = json.dumps(request | {"seconds": seconds, "day": day or today()}, default=str)
         with self._lock:
             try:
                 answer = self._ask(line)
-            except BaseException:  # Ctrl-C: an answer that nobody took is not the next one's
+            except BaseException:  # after Ctrl-C, the pipe may have an old answer
                 self.end()
                 raise
         if answer is None:
@@ -80,19 +79,19 @@ class Renderer:
         return answer["text"]
 
     def end(self) -> None:
-        """End the process, if it is this one's."""
+        """End the process, if this process started it."""
         process, self._process = self._process, None
         if process is None:
             return
         if self._owner != os.getpid():
-            process.returncode = 0  # another's: nothing of it is waited for here
+            process.returncode = 0  # so that Popen does not wait for the parent's process
             return
         atexit.unregister(self.end)
         process.terminate()
         process.communicate()
 
     def _ask(self, line: str) -> dict[str, str] | None:
-        """Return the answer; None where the process came to its end over it."""
+        """Return the answer; None if the process ended, or was killed, before it."""
         process = self._running()
         assert process.stdin is not None and process.stdout is not None
         clock = threading.Timer(_PATIENCE, process.kill)
@@ -112,16 +111,18 @@ class Renderer:
         return reply
 
     def _running(self) -> "subprocess.Popen[bytes]":
-        """Return the process, ready; a new one where there is none or it has ended."""
+        """Return the process, and start it if necessary."""
         process = self._process
         if process is not None and self._owner == os.getpid() and process.poll() is None:
             return process
         self.end()
-        # -I: nothing beside the script and nothing of the surroundings is imported.
-        command = [sys.executable, "-I", str(_RENDERING), str(_BYTES)]
-        pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
         process = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=nothing, process_group=0
+            # -I: no modules from the script's folder or from environment variables.
+            [sys.executable, "-I", str(_RENDERING), str(_BYTES)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            process_group=0,
         )
         self._process, self._owner = process, os.getpid()
         atexit.register(self.end)
@@ -136,10 +137,10 @@ RENDERER = Renderer()
 
 
 def require_bounded(template: Any, name: str) -> None:
-    """Refuse a chat template without bounds.
+    """Refuse a chat template that takes too much time or memory, or writes too much.
 
     Raises:
-        ModelError: A trial took too much time or memory, or wrote too much.
+        ModelError: It did, for one of the test conversations.
     """
     texts = template.values() if isinstance(template, dict) else [template]
     for text in texts:
@@ -152,21 +153,14 @@ def require_bounded(template: Any, name: str) -> None:
 
 @lru_cache(maxsize=64)
 def _excess(template: str) -> str | None:
-    """Try a template; return the bound that it breaks, or None."""
-    renderer = Renderer()
+    """Try a template, and return the limit that it exceeds, or None."""
+    renderer, limit = Renderer(), _CHARACTERS
     values = {"bos_token": "", "eos_token": "", "add_generation_prompt": True}
     try:
         for conversation in _CONVERSATIONS:
             messages = [{"role": role, "content": content} for role, content in conversation]
-            with suppress(ValueError):  # what it refuses is said where it is used
-                renderer.write(
-                    messages,
-                    template,
-                    values,
-                    most=_CHARACTERS,
-                    seconds=_TRIAL_SECONDS,
-                    day=today(),
-                )
+            with suppress(ValueError):  # a template may refuse a conversation
+                renderer.write(messages, template, values, limit=limit, seconds=_TRIAL_SECONDS)
     except UnboundedError as error:
         return str(error)
     finally:
@@ -176,7 +170,7 @@ def _excess(template: str) -> str | None:
 
 @cache
 def today() -> str:
-    """Return the day on which this process first asked: one for all of a run, past midnight too."""
+    """Return the day of the first call, so that a run past midnight has one date."""
     return date.today().isoformat()
 
 
@@ -188,29 +182,29 @@ def written(
     day: str | None = None,
     parts: bool = False,
 ) -> str:
-    """Write a conversation by a tokenizer's chat template, up to where the answer begins.
+    """Return a conversation in a tokenizer's chat template, up to the answer.
 
     Args:
         messages: Roles with their contents.
-        tokenizer: It has the template.
+        tokenizer: The tokenizer with the template.
         values: Variables of the template.
-        day: What the template takes for today.
-        parts: Give each content as a list of one part, which some templates loop over.
+        day: The date for the template; today if left out.
+        parts: True to pass each content as a list of one part, as some templates expect.
 
     Raises:
-        InputError: The template refuses the conversation, has no end, or writes too much.
+        InputError: The template raises an error, takes too long, or writes too much.
     """
-    most = _CHARACTERS + 4 * sum(len(message["content"]) for message in messages)
+    limit = _CHARACTERS + 4 * sum(len(message["content"]) for message in messages)
     values = {"add_generation_prompt": True, **values}
     shaped: list[dict[str, Any]] = [*messages]
     if parts:
         shaped = [m | {"content": [{"type": "text", "text": m["content"]}]} for m in messages]
     try:
-        text = _write(shaped, tokenizer, values, most, day)
+        text = _write(shaped, tokenizer, values, limit, day)
     except UnboundedError as error:
         why = f"{error} for this prompt: mend the model's chat_template"
         raise InputError(f"the tokenizer's chat template {why}") from error
-    except Exception as error:  # the model author's program: whatever its code raises
+    except Exception as error:  # the template may raise any error
         why = " ".join(str(error).split())
         raise InputError(f"the tokenizer's chat template refuses the prompt: {why}") from error
     if (fault := text_fault(text)) is not None:
@@ -222,20 +216,18 @@ def _write(
     messages: list[dict[str, Any]],
     tokenizer: Any,
     values: Mapping[str, Any],
-    most: int,
+    limit: int,
     day: str | None,
 ) -> str:
-    """Return what the template writes, as transformers' code would.
-
-    A tokenizer that writes conversations itself reads no template of the checkpoint.
-    """
+    """Return the conversation as transformers would."""
+    # A tokenizer with another method writes conversations without the checkpoint's template.
     base = sys.modules.get("transformers.tokenization_utils_base")
     method = getattr(type(tokenizer), "apply_chat_template", None)
     if base is None or method is not base.PreTrainedTokenizerBase.apply_chat_template:
         text = str(tokenizer.apply_chat_template(messages, tokenize=False, **values))
-        if len(text) > most:
-            raise UnboundedError(f"writes {len(text)} characters, more than {most}")
+        if len(text) > limit:
+            raise UnboundedError(f"writes {len(text)} characters, more than {limit}")
         return text
     values = {**tokenizer.special_tokens_map, **values}
     template = tokenizer.get_chat_template()
-    return RENDERER.write(messages, template, values, most=most, seconds=_SECONDS, day=day)
+    return RENDERER.write(messages, template, values, limit=limit, seconds=_SECONDS, day=day)

@@ -1,11 +1,12 @@
-"""Token sequences -> one packed prefix forest: every distinct prefix is one node, computed once.
+"""Token sequences -> one packed prefix forest, in which every distinct prefix is one node.
 
-Sequences are sorted; the longest common prefix of neighbours then gives the trie in depth-first
-order, in which the descendants of node u are exactly the nodes u < v < ends[u].
+Sorting puts shared prefixes next to each other. The longest common prefixes of neighbours then give
+the trie in depth-first order, in which the descendants of node u are the nodes u < v < ends[u].
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,13 +22,11 @@ Ragged = Int[np.ndarray, " _length"]  # of a list whose arrays differ in length
 class Reads:
     """The places where log-probabilities are read: distinct rows, and the tokens each row predicts.
 
-    Candidates that share a first token share its row and its entry in `row`.
-
     Attributes:
         rows: Place of each distinct row in the flattened input [rows].
-        row: For each predicted token, its index in `rows` [targets].
-        token: The predicted token id [targets].
-        branch: The branch that the predicted token belongs to, ascending [targets].
+        row: The index in `rows` of each predicted token; candidates may share a row [targets].
+        token: The predicted token ids [targets].
+        branch: The branch of each predicted token, ascending [targets].
     """
 
     rows: Int[np.ndarray, " rows"]
@@ -51,40 +50,35 @@ class Forest:
     reads: Reads
 
     def __len__(self) -> int:
-        """Return the number of nodes: distinct tokens fed."""
+        """Return the number of nodes, which are the distinct input tokens."""
         return len(self.tokens)
 
     def ancestors(self, node: int) -> Nodes:
         """Return proper ancestors of a node, root first."""
-        before = np.arange(node)
-        result: Nodes = before[self.ends[:node] > node]
-        return result
+        nodes: Nodes = np.flatnonzero(self.ends[:node] > node)
+        return nodes
 
     def mask(
         self, queries: Int[np.ndarray, " q"], keys: Int[np.ndarray, " k"], window: int | None = None
     ) -> Bool[np.ndarray, "q k"]:
-        """Return the keys each query sees: itself and its ancestors, within `window` positions."""
+        """Return which keys each query sees; see `sees`."""
         q, k = queries[:, None], keys[None, :]
         mask: Bool[np.ndarray, "q k"] = sees(q, k, self.ends, self.positions, window)
         return mask
 
 
 def sees(q: Any, k: Any, ends: Any, positions: Any, window: int | None = None) -> Any:
-    """Return where nodes q see nodes k: themselves and their ancestors, within `window` positions.
+    """Return True where node q sees node k, which is q itself or an ancestor within the window.
 
-    Args:
-        q: Places of nodes that look, numpy arrays or tensors as all the others.
-        k: Places of nodes that are looked at; q and k broadcast.
-        ends: As in `Forest`.
-        positions: As in `Forest`.
-        window: Most positions between the two; None for any.
+    All are numpy arrays or all are tensors. `q` and `k` are nodes, and broadcast; `ends` and
+    `positions` are those of a `Forest`.
     """
     visible = (k <= q) & (q < ends[k])
     return visible if window is None else visible & (positions[q] - positions[k] < window)
 
 
 def build(branches: Sequence[Branch]) -> Forest:
-    """Return the packed forest of all branches; `reads.branch` keeps the order in which they came.
+    """Return the packed forest of all branches, with `reads.branch` in the caller's order.
 
     Args:
         branches: At least one; each feeds at least one token and predicts at least one.
@@ -93,15 +87,16 @@ def build(branches: Sequence[Branch]) -> Forest:
     fed = [np.asarray(b.fed, dtype=np.int64) for b in branches]
     order = lexicographic_order(fed)
     shared = common_prefixes([fed[i] for i in order])
+    # Each branch adds the nodes after the prefix that it shares with the one before it.
     fresh = [np.arange(s, len(fed[i])) for i, s in zip(order, shared, strict=True)]
     positions = np.concatenate(fresh)
     tokens = np.concatenate([fed[i][p] for i, p in zip(order, fresh, strict=True)])
     ends = np.full(len(tokens), len(tokens), dtype=np.int64)
-    path = np.empty(max(map(len, fed)), dtype=np.int64)  # node at each depth of the branch in hand
+    path = np.empty(max(map(len, fed)), dtype=np.int64)  # node at each depth of the current branch
     nodes: list[Nodes] = [path] * len(branches)
     count = length = 0
     for i, common, new in zip(order, shared, fresh, strict=True):
-        ends[path[common:length]] = count
+        ends[path[common:length]] = count  # no later node descends from these
         length = len(fed[i])
         path[common:length] = np.arange(count, count + len(new))
         count += len(new)
@@ -110,10 +105,8 @@ def build(branches: Sequence[Branch]) -> Forest:
 
 
 def lay_out(branches: Sequence[Branch]) -> tuple[Int[np.ndarray, "sequences length"], Reads]:
-    """Lay out the plain road: whole sequences, each once, right-padded; reads in the flat batch."""
-    distinct = {b.fed: 0 for b in branches}
-    for row, fed in enumerate(distinct):
-        distinct[fed] = row
+    """Return the batch of the plain road, distinct sequences padded at the right, and its reads."""
+    distinct = {fed: row for row, fed in enumerate(dict.fromkeys(b.fed for b in branches))}
     length = max(map(len, distinct))
     padded = np.zeros((len(distinct), length), dtype=np.int64)
     for fed, row in distinct.items():
@@ -125,21 +118,20 @@ def lay_out(branches: Sequence[Branch]) -> tuple[Int[np.ndarray, "sequences leng
 
 
 def plan(items: Sequence[Sequence[Sequence[Branch]]], budget: int) -> list[list[int]]:
-    """Return groups of items, as places: runs of their lexicographic order within a budget.
-
-    Takes four bytes per token of the first prompts beside the items.
+    """Return groups of items, as places: consecutive items in lexicographic order, in a budget.
 
     Args:
-        items: Each item's branches by prompt; the first prompt's decide the order, and every
-            prompt's branches are taken to lie beside the same prompt's of the item before.
-        budget: Most distinct tokens of a group; an item that has more stands alone.
+        items: Each item's branches by prompt. The first prompt determines the order. Each prompt
+            is assumed to share most with the same prompt of the item before.
+        budget: Maximum number of distinct tokens per group; a larger item is a group by itself.
     """
+    # Ids as bytes sort quickly, and take four bytes per token.
     firsts = [_sorted_keys(item[0]) for item in items]
-    last: dict[int, bytes] = {}  # of each prompt, the branch before
+    last: dict[int, bytes] = {}  # the last branch of each prompt
     groups: list[list[int]] = []
     load = 0
     for i in sorted(range(len(items)), key=firsts.__getitem__):
-        alone = shared = 0  # distinct tokens; those shared with the item before
+        alone = shared = 0  # distinct tokens, and those shared with the item before
         for prompt, branches in enumerate(items[i]):
             for place, key in enumerate(_sorted_keys(branches) if prompt else firsts[i]):
                 common = _common_prefix(_ids(last.get(prompt, b"")), ids := _ids(key))
@@ -160,17 +152,17 @@ def _sorted_keys(branches: Sequence[Branch]) -> list[bytes]:
 
 
 def _key(ids: Sequence[int] | Ragged) -> bytes:
-    """Return ids as big-endian bytes, which compare as numbers do, prefixes first."""
+    """Return ids as big-endian bytes, which sort like the ids, with prefixes first."""
     return np.asarray(ids, dtype=">u4").tobytes()
 
 
 def _ids(key: bytes) -> Ragged:
-    """Return a key's numbers, in any byte order: they are only tested for equality."""
+    """Return numbers for the ids of a key; only their equality is meaningful."""
     return np.frombuffer(key, dtype=np.int32)
 
 
 def lexicographic_order(sequences: Sequence[Ragged]) -> list[int]:
-    """Return the places of the sequences in lexicographic order of their ids, prefixes first."""
+    """Return the places of the sequences in lexicographic order, with prefixes first."""
     keys = [_key(s) for s in sequences]
     return sorted(range(len(keys)), key=keys.__getitem__)
 
@@ -178,8 +170,7 @@ def lexicographic_order(sequences: Sequence[Ragged]) -> list[int]:
 def common_prefixes(ordered: Sequence[Ragged]) -> Int[np.ndarray, " sequences"]:
     """Return the length of the prefix that each shares with the one before it; 0 for the first."""
     shared = np.zeros(len(ordered), dtype=np.int64)
-    for i in range(1, len(ordered)):
-        shared[i] = _common_prefix(ordered[i - 1], ordered[i])
+    shared[1:] = [_common_prefix(a, b) for a, b in pairwise(ordered)]
     return shared
 
 

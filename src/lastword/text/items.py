@@ -1,4 +1,4 @@
-"""Item: one prompt with its candidate answers, from whatever a program has for one."""
+"""Item: one prompt with its candidate answers, from dictionaries, rows or frames."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,12 +9,11 @@ from lastword.files.cells import text_fault, unique_names
 from lastword.files.wording import counted, shorten
 from lastword.text.messages import Message, read_messages
 
-# What is read of an item with its question left out: depth L, every depth and T, or nothing.
+# The readings of a blind prompt: depth L, every depth and T, or none.
 Blind = Literal["base", "all", "none"]
 Recorded = Literal["all", "decide"]
 
-# Inputs that say nothing (Zhao et al., 2021).
-CONTENT_FREE = ("N/A", "", "[MASK]")
+CONTENT_FREE = ("N/A", "", "[MASK]")  # inputs without content (Zhao et al., 2021)
 
 
 @dataclass(frozen=True)
@@ -22,26 +21,23 @@ class Item:
     """One candidate-restricted question, validated when it is made.
 
     Attributes:
-        prompt: Text before the answer; may be empty (method, section 2). Of a conversation it is
-            the text for people, made from `messages`.
+        prompt: Text before the answer; may be empty (method, section 2). For a conversation, it is
+            made from `messages` and only shown.
         candidates: The answers to choose from, at least one, none blank.
         id: The caller's name for the item.
-        truthful: Which candidates are true, for metrics: a boolean a candidate. The places of the
-            true ones, or the place of the only one, are taken too, counted from 0.
-        separator: Text between prompt and candidate; not added where the prompt ends in whitespace.
-        question: The bare question, for people; never scored.
-        blind_prompt: The prompt with the question left out; its base scores are the
-            question-blind baseline.
-        content_free: The prompt with its input replaced by ones that say nothing ("N/A", "",
-            "[MASK]"), for contextual calibration.
-        messages: The prompt as a conversation, which the tokenizer's chat template writes; None
-            where the prompt is text.
-        group: What it shares with other items that are not independent of it (a document, a user);
-            never scored.
-        literal: Whether the model's control tokens in prompts of text and in candidates are text.
+        truthful: One boolean per candidate, for metrics. The places of the true candidates, or of
+            the only one, are accepted too, counted from 0.
+        separator: Text between prompt and candidate, unless the prompt ends in whitespace.
+        question: The question alone; it is shown, but never scored.
+        blind_prompt: The prompt without the question, for the question-blind baseline.
+        content_free: The prompt with its input replaced by `CONTENT_FREE`, for contextual
+            calibration.
+        messages: The prompt as a conversation for the chat template; None for a prompt of text.
+        group: A name shared by items that are not independent (one document or user).
+        literal: True to encode the model's control tokens in prompts and candidates as text.
 
     Raises:
-        ItemError: No candidates, a blank candidate, text that is no text, lengths that differ.
+        ItemError: No candidates, a blank candidate, invalid text, or lengths that differ.
     """
 
     prompt: str
@@ -57,7 +53,7 @@ class Item:
     literal: bool = False
 
     def __post_init__(self) -> None:
-        """Accept any sequence for the tuples; refuse what cannot be answered."""
+        """Convert sequences to tuples, and refuse an invalid item."""
         if self.messages is not None:
             object.__setattr__(self, "messages", read_messages(self.messages, self.id))
             texts = [f"{message.role}: {message.content}" for message in self.messages]
@@ -72,17 +68,17 @@ class Item:
     def _check(self) -> None:
         if self.id is not None:
             _check_text("id", self.id, None)
-        texts = {"prompt": self.prompt, "separator": self.separator}
+        texts: dict[str, Any] = {"prompt": self.prompt, "separator": self.separator}
         for name in ("blind_prompt", "question", "group"):
             if getattr(self, name) is not None:
                 texts[name] = getattr(self, name)
-        for kind, several in (("candidate", self.candidates), ("content_free", self.content_free)):
-            texts |= {f"{kind} {i}": text for i, text in enumerate(several)}
+        texts |= {f"candidate {i}": text for i, text in enumerate(self.candidates)}
+        texts |= {f"content_free {i}": text for i, text in enumerate(self.content_free)}
         for name, text in texts.items():
             _check_text(name, text, self.id)
         if self.messages is not None and (self.blind_prompt is not None or self.content_free):
-            lone = "content_free" if self.blind_prompt is None else "blind_prompt"
-            raise ItemError(f"{lone} goes with a prompt of text, not with messages", self.id)
+            field = "content_free" if self.blind_prompt is None else "blind_prompt"
+            raise ItemError(f"{field} goes with a prompt of text, not with messages", self.id)
         if not self.candidates:
             raise ItemError("no candidates; give at least one", self.id)
         for i, candidate in enumerate(self.candidates):
@@ -90,7 +86,7 @@ class Item:
                 raise ItemError(f"candidate {i} is blank; give it text or drop it", self.id)
 
     def __repr__(self) -> str:
-        """Return one line: where the prompt begins, how many candidates, the id and the truth."""
+        """Return one line with the beginning of the prompt, and the number of candidates."""
         parts = [repr(shorten(self.prompt)), counted(len(self.candidates), "candidate")]
         parts += [] if self.id is None else [f"id={self.id!r}"]
         if self.truthful is not None:
@@ -99,26 +95,20 @@ class Item:
 
     @classmethod
     def from_dict(cls, value: Any, *, id: str | None = None, separator: str = " ") -> "Item":
-        """Make an item of a dictionary or a row; keys that are not known are left alone.
-
-        What a row has for a value that is not there (None, NaN) counts as left out.
+        """Return an item from a dictionary or a row; other keys, and missing values, are ignored.
 
         Args:
-            value: The decoded JSON object, or the row; a conversation is its `messages`, or its
-                `prompt` as a list of them.
-            id: Name to use where the object has none.
-            separator: Separator to use where the object has none.
+            value: The object or row. A conversation is in `messages`, or in `prompt` as a list.
+            id: The id if the object has none.
+            separator: The separator if the object has none.
 
         Raises:
-            ItemError: Not an object, a missing key, a wrong type, or as the constructor.
+            ItemError: Not an object, a missing key, a wrong type, or an invalid item.
         """
         if not isinstance(value, Mapping):
             raise ItemError(f"expected a JSON object, got {_kind(value)}", id)
         value = {key: _plain(entry) for key, entry in value.items()}
-        name = id if value.get("id") is None else value["id"]
-        if name is not None and (isinstance(name, bool) or not isinstance(name, str | int)):
-            raise ItemError(f"id is a string or an integer, not {_kind(name)}", id)
-        name = None if name is None else str(name)
+        name = _label("id", id if value.get("id") is None else value["id"], id)
         if value.get("messages") is not None:
             if value.get("prompt") is not None:
                 raise ItemError("prompt and messages are both given; give one", name)
@@ -129,9 +119,7 @@ class Item:
         for key in ("separator", "question", "blind_prompt"):
             if value.get(key) is not None and not isinstance(value[key], str):
                 raise ItemError(f"{key} is a string, not {_kind(value[key])}", name)
-        group = value.get("group")
-        if group is not None and (isinstance(group, bool) or not isinstance(group, str | int)):
-            raise ItemError(f"group is a string or an integer, not {_kind(group)}", name)
+        group = _label("group", value.get("group"), name)
         prompt = value["prompt"]
         if not isinstance(prompt, str | list | tuple):
             raise ItemError(f"prompt is a string or messages, not {_kind(prompt)}", name)
@@ -147,7 +135,7 @@ class Item:
             blind_prompt=value.get("blind_prompt"),
             content_free=_tuple(value.get("content_free") or (), "content_free", str, name),
             messages=None if isinstance(prompt, str) else read_messages(prompt, name),
-            group=None if group is None else str(group),
+            group=group,
         )
 
 
@@ -155,7 +143,7 @@ def as_item(value: Any, place: int) -> Item:
     """Return an item from an `Item`, a dictionary, a row, or (prompt, candidates).
 
     Raises:
-        ItemError: None of these, or no item.
+        ItemError: It is none of these, or not a valid item.
     """
     if isinstance(value, Item):
         return value
@@ -170,10 +158,10 @@ def as_item(value: Any, place: int) -> Item:
 
 
 def rows_of(items: Any) -> Iterator[Any]:
-    """Return what can be read as items: the rows of a pandas or Polars frame, else the source.
+    """Yield the rows of a pandas or Polars frame, or the elements of another source.
 
     Raises:
-        InputError: A dictionary, whose keys are no items; a frame with two columns of one name.
+        InputError: A dictionary, or a frame with two columns of one name.
     """
     import narwhals
 
@@ -193,7 +181,7 @@ def rows_of(items: Any) -> Iterator[Any]:
 
 
 def _labels(value: Any, count: int, item: str | None) -> tuple[bool, ...]:
-    """Return a boolean a candidate; what integers mean is told by their type."""
+    """Return one boolean per candidate, from booleans or from places."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = (value,)
     elif isinstance(value, bool | str) or not isinstance(value, Sequence):
@@ -202,32 +190,35 @@ def _labels(value: Any, count: int, item: str | None) -> tuple[bool, ...]:
             + _kind(value),
             item,
         )
-    kinds = {type(entry) for entry in value}
-    if kinds == {int}:
-        return _labels_at(value, count, item)
-    labels = _tuple(value, "truthful", bool, item)
-    if len(labels) != count:
-        raise ItemError(f"truthful has {len(labels)} entries for {count} candidates", item)
-    return labels
-
-
-def _labels_at(places: Sequence[int], count: int, item: str | None) -> tuple[bool, ...]:
-    if (len(places) == count and set(places) <= {0, 1}) or len(set(places)) < len(places):
+    if {type(entry) for entry in value} != {int}:
+        labels = _tuple(value, "truthful", bool, item)
+        if len(labels) != count:
+            raise ItemError(f"truthful has {len(labels)} entries for {count} candidates", item)
+        return labels
+    if (len(value) == count and set(value) <= {0, 1}) or len(set(value)) < len(value):
         raise ItemError(
-            f"truthful {list(places)} looks like labels, and integers are places of true "
+            f"truthful {list(value)} looks like labels, and integers are places of true "
             "candidates: write true and false",
             item,
         )
-    if wrong := [place for place in places if not 0 <= place < count]:
+    if wrong := [place for place in value if not 0 <= place < count]:
         raise ItemError(
             f"truthful names candidate {wrong[0]}, and there are {count}, counted from 0", item
         )
-    return tuple(place in places for place in range(count))
+    return tuple(place in value for place in range(count))
+
+
+def _label(name: str, value: Any, item: str | None) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ItemError(f"{name} is a string or an integer, not {_kind(value)}", item)
+    return str(value)
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of a row as Python has it: arrays as lists, and None for what is not there."""
-    if hasattr(value, "tolist"):  # of numpy, pandas or torch, which nobody imports for this
+    """Return a row's value as a plain Python value; None for a missing one."""
+    if hasattr(value, "tolist"):  # an array of numpy, pandas or torch
         value = value.tolist()
     try:
         return None if value != value else value

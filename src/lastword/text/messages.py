@@ -1,4 +1,4 @@
-"""A conversation as a prompt: messages with a role and a content, as chat interfaces take them."""
+"""A conversation as a prompt: messages with a role and a content."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,8 +19,8 @@ def read_messages(value: Any, item: str | None = None) -> tuple[Message, ...]:
     """Return a conversation from a list of messages or of dictionaries with `role` and `content`.
 
     Raises:
-        ItemError: No list, an empty one, or a message that is none; the last one is the
-            assistant's, whose turn it has to be.
+        ItemError: Not a list, an empty one, an invalid message, or a last message from the
+            assistant.
     """
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sequence):
         raise ItemError(f"messages are a list, not {type(value).__name__}", item)
@@ -35,7 +35,7 @@ def read_messages(value: Any, item: str | None = None) -> tuple[Message, ...]:
 
 
 def as_dicts(messages: Sequence[Message]) -> list[dict[str, str]]:
-    """Return a conversation as JSON and chat templates have it."""
+    """Return a conversation as dictionaries, as chat templates take it."""
     return [asdict(message) for message in messages]
 
 
@@ -49,10 +49,9 @@ def _message(value: Any, place: int, item: str | None) -> Message:
         )
     for name in ("role", "content"):
         if not isinstance(value.get(name), str):
-            came = "is missing" if name not in value else f"is {type(value[name]).__name__}"
-            raise ItemError(f"message {place}: {name} {came}, expected text", item)
-    if more := [
-        name for name, content in value.items() if name not in ("role", "content") and content
-    ]:
-        raise ItemError(f"message {place} has {more[0]}, which is not read: leave it out", item)
+            actual = "is missing" if name not in value else f"is {type(value[name]).__name__}"
+            raise ItemError(f"message {place}: {name} {actual}, expected text", item)
+    for name, content in value.items():
+        if name not in ("role", "content") and content:
+            raise ItemError(f"message {place} has {name}, which is not read: leave it out", item)
     return Message(value["role"], value["content"])

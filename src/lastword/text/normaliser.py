@@ -1,7 +1,7 @@
-"""Normalisers, which a checkpoint's tokenizer.json brings: those that make text grow are refused.
+"""Check of the normalisers in a checkpoint's tokenizer, which is not trusted.
 
-Each may replace a letter by many, and the next one each of these again: ten rules make a gigabyte
-of a letter, in one step of the tokenizers library that nothing can end.
+Each rule may replace a letter by many, and the next one each of these again. Ten rules can make a
+gigabyte of one letter, in a single call of the tokenizers library that cannot be stopped.
 """
 
 import base64
@@ -11,13 +11,13 @@ from typing import Any
 
 from lastword.errors import ModelError
 
-_MOST = 16.0  # times as long as it was, at most; real checkpoints put a letter for a letter
-_LETTER = 3  # bytes of the letter that Unicode makes longest: U+FDFA becomes 33 of them
-_LONGEST = 1024  # characters put before a text, at most
+_MOST = 16.0  # maximum growth of a text; real checkpoints replace letters by letters
+_LETTER = 3  # bytes of U+FDFA, which Unicode normalisation expands most (to 33 bytes)
+_LONGEST = 1024  # maximum number of characters put before a text
 
 
 def require_steady(tokenizer: Any, name: str) -> None:
-    """Refuse a tokenizer whose normalisers may make text many times as long.
+    """Refuse a tokenizer whose normalisers may make a text many times longer.
 
     Raises:
         ModelError: They may.
@@ -34,43 +34,44 @@ def require_steady(tokenizer: Any, name: str) -> None:
 
 
 def require_whole_maps(content: bytes, name: str) -> None:
-    """Refuse a tokenizer.json whose maps of sentencepiece are shorter than they say.
+    """Refuse a tokenizer.json with a map of sentencepiece that is shorter than its header says.
 
-    The tokenizers library makes room for what they say, gigabytes, before it looks.
+    The tokenizers library would allocate the size in the header, which may be gigabytes.
 
     Raises:
-        ModelError: One is.
+        ModelError: A map is shorter.
     """
-    if b"charsmap" not in content and b"\\u00" not in content:  # nor the word in escapes
+    if b"charsmap" not in content and b"\\u00" not in content:  # JSON may escape the word
         return
     try:
         maps = [*_maps(json.loads(content).get("normalizer"))]
     except (ValueError, TypeError, AttributeError):
-        return  # the library says what is wrong with it
+        return  # the library will report the error
     _require_whole(maps, name)
 
 
 def require_whole_model(content: bytes, name: str) -> None:
-    """Refuse the same of a model of sentencepiece, which stands in for a tokenizer.json.
+    """Refuse a sentencepiece model with such a map; see `require_whole_maps`.
 
     Raises:
-        ModelError: A map is shorter than it says.
+        ModelError: A map is shorter than its header says.
     """
     try:
         specs = [spec for field, spec in _fields(content) if field in _NORMALISERS]
-        fields = [found for spec in specs for found in _fields(spec)]
+        fields = [entry for spec in specs for entry in _fields(spec)]
     except (IndexError, ValueError):
-        return  # the library says what is wrong with it
-    # What normalises nothing ("identity", as Llama's) has a map of no bytes, which nobody reads.
+        return  # the library will report the error
+    # Llama's normaliser "identity" has an empty map, which is not read.
     _require_whole((value for field, value in fields if field == _CHARSMAP and value), name)
 
 
-# Fields of sentencepiece's ModelProto (normalizer_spec, denormalizer_spec) and NormalizerSpec.
+# Field numbers of sentencepiece's ModelProto (normalizer_spec, denormalizer_spec), and of
+# precompiled_charsmap in NormalizerSpec. The package protobuf is not a dependency of ours.
 _NORMALISERS, _CHARSMAP = (3, 5), 2
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield numbers and contents of the fields of a protobuf message that have a length."""
+    """Yield number and content of each field with a length in a protobuf message."""
     place = 0
     while place < len(message):
         key, place = _varint(message, place)
@@ -80,14 +81,14 @@ def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
             place += size
         elif key & 7 == 0:
             _, place = _varint(message, place)
-        else:  # fixed numbers, and the marks around a group, whose fields come as any
+        else:  # numbers of fixed size, and the start and end of groups
             place += {1: 8, 5: 4, 3: 0, 4: 0}.get(key & 7, len(message))
 
 
 def _varint(message: bytes, place: int) -> tuple[int, int]:
-    """Return a number of seven bits a byte, the lowest first, and where it ends."""
+    """Return a number with seven bits per byte, the lowest first, and the place after it."""
     value = 0
-    for index in range(10):  # as many bytes as protobuf takes
+    for index in range(10):  # the maximum in protobuf
         byte = message[place + index]
         value |= (byte & 127) << 7 * index
         if byte < 128:
@@ -113,7 +114,7 @@ def _maps(rules: Any) -> Iterator[bytes]:
 
 
 def growth(rules: Mapping[str, Any]) -> float:
-    """Return how many times as long a text may become by the rules of a tokenizer.json."""
+    """Return the maximum growth of a text by the rules of a tokenizer.json."""
     factor = 1.0
     for rule in rules.get("normalizers", ()):
         factor *= growth(rule)
@@ -123,17 +124,13 @@ def growth(rules: Mapping[str, Any]) -> float:
         factor = max(1.0, len(rules["content"]) / shortest)
     if rules["type"] == "Precompiled":
         (charsmap,) = _maps(rules)
-        factor = max(1.0, _longest(charsmap) / _LETTER)
+        longest = max(map(len, charsmap[_trie_end(charsmap) :].split(b"\0")))  # a replacement
+        factor = max(1.0, longest / _LETTER)
     if rules["type"] == "Prepend" and len(rules["prepend"]) > _LONGEST:
         factor = float(len(rules["prepend"]))
     return factor
 
 
-def _longest(charsmap: bytes) -> int:
-    """Return bytes of the longest text that a map of sentencepiece puts for something."""
-    return max(map(len, charsmap[_trie_end(charsmap) :].split(b"\0")))
-
-
 def _trie_end(charsmap: bytes) -> int:
-    """Return where texts begin, each with a zero behind it: after a trie and its size."""
+    """Return the place after the size and the trie, where the replacements begin."""
     return 4 + int.from_bytes(charsmap[:4], "little")

@@ -1,4 +1,4 @@
-"""Passages: a text as a probe reads it, and which of its tokens are pooled (method, section 19)."""
+"""Passages: a text for a probe, with the tokens that are pooled (method, section 19)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,11 +23,11 @@ from lastword.text.tokens import (
 
 @dataclass(frozen=True)
 class Passage:
-    """A text as the model reads it for a probe: the mean is taken over its last tokens.
+    """The tokens of a text for a probe.
 
     Attributes:
-        tokens: All that are fed.
-        start: The mean is over `tokens[start:]`; at least one.
+        tokens: The input of the model.
+        start: The mean state is over `tokens[start:]`, which has at least one token.
     """
 
     tokens: Ids
@@ -44,19 +44,19 @@ def encode_passages(
     chat: Chat | None = None,
     vocabulary: int | None = None,
 ) -> list[Passage | ItemError]:
-    """Return every prompt as a probe reads it (method, section 19); in order.
+    """Return the passage of each prompt, or its error, in order (method, section 19).
 
-    With its input a prompt is read up to the input's end, and the mean is over the input's
-    tokens: what stands behind it, such as the question, changes nothing. Without, it is read whole,
-    and its last token counts alone. Control tokens in a prompt are text.
+    With `inputs`, a prompt is read up to the end of its input, and the mean is over the input's
+    tokens, so that text after it, such as the question, has no effect. Without, the whole prompt is
+    read, and only its last token counts. Control tokens in a prompt are encoded as text.
 
     Raises:
         InputError: The chat template is missing or refuses the prompt.
     """
-    owns: Sequence[str | None] = [None] * len(prompts) if inputs is None else inputs
-    pairs = zip(prompts, owns, strict=True)
-    most = context if overflow == "error" else None
-    parts = [_passage_texts(prompt, subject, tokenizer, chat, most) for prompt, subject in pairs]
+    subjects: Sequence[str | None] = [None] * len(prompts) if inputs is None else inputs
+    pairs = zip(prompts, subjects, strict=True)
+    limit = context if overflow == "error" else None
+    parts = [_passage_texts(prompt, subject, tokenizer, chat, limit) for prompt, subject in pairs]
     texts = (text for part in parts if not isinstance(part, ItemError) for text in part)
     reader = Reader(tokenizer, texts, chat is None)
     results: list[Passage | ItemError] = []
@@ -71,13 +71,13 @@ def encode_passages(
 
 
 def _passage_texts(
-    prompt: str, subject: str | None, tokenizer: Tokenizer, chat: Chat | None, most: int | None
+    prompt: str, subject: str | None, tokenizer: Tokenizer, chat: Chat | None, limit: int | None
 ) -> tuple[Text, ...] | ItemError:
-    """Return the text that is read, and where the input is pooled the text before it."""
+    """Return the text to read and, if the input is pooled, the text before the input."""
     if (fault := text_fault(prompt)) is not None:
         return ItemError(f"the text {fault}")
-    if exceeds(prompt, tokenizer, most):
-        return ItemError(f"the text has more tokens than the model's context of {most}; {SHORTEN}")
+    if exceeds(prompt, tokenizer, limit):
+        return ItemError(f"the text has more tokens than the model's context of {limit}; {SHORTEN}")
     head = prompt.rstrip() if chat is None else chat_prompt(prompt, tokenizer, chat)
     start = 0 if chat is None else head.rfind(prompt.strip())
     within = 0 if subject is None else prompt.strip().find(subject.strip())

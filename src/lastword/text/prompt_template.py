@@ -1,4 +1,4 @@
-"""Template: how the fields of a benchmark's example become a prompt, by name and version."""
+"""Templates of prompts, with a name and a version."""
 
 import hashlib
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ AS_IT_STANDS = "{{ prompt }}"
 
 @dataclass(frozen=True)
 class Template:
-    """A named, versioned Jinja text; every run records all three.
+    """A Jinja template with its name and version; every run records all three.
 
     Attributes:
         name: `benchmark/variant`, or `user/stem` for a user's file.
-        version: Changes whenever the text does.
-        text: Jinja source over the fields of an example; one newline at its end is dropped.
+        version: A version that changes with the text.
+        text: Jinja source with the fields of an example; Jinja drops a newline at its end.
     """
 
     name: str
@@ -40,11 +40,11 @@ class Template:
         """Return the prompt for one example.
 
         Args:
-            fields: Text, or what holds text, by name. The template may be a stranger's: it runs
-                in Jinja's sandbox and sees nothing else.
+            fields: Texts, or collections of texts, by name. The template is not trusted: it runs
+                in Jinja's sandbox with only these values.
 
         Raises:
-            InputError: The text is no Jinja, names a field that the example lacks, or does what
+            InputError: The text is not valid Jinja, names a missing field, or does something that
                 the sandbox forbids.
         """
         from jinja2 import TemplateError
@@ -72,13 +72,9 @@ class Template:
         return cls(name=f"user/{path.stem}", version=digest[:12], text=text)
 
     def to_dict(self) -> dict[str, str]:
-        """As a run records it."""
-        return {
-            "name": self.name,
-            "version": self.version,
-            "sha256": self.sha256,
-            "text": self.text,
-        }
+        """Return the record of the template."""
+        name, version = self.name, self.version
+        return {"name": name, "version": version, "sha256": self.sha256, "text": self.text}
 
 
 def template_name(template: Mapping[str, str]) -> str:
@@ -91,6 +87,6 @@ def _compiled(text: str) -> Any:
     from jinja2 import StrictUndefined
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    # Prompts are plain text: nothing is escaped. Where people see them, the page escapes.
+    # Prompts are plain text, so nothing is escaped here; pages escape the prompts that they show.
     environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
     return environment.from_string(text)

@@ -1,4 +1,4 @@
-"""Questions about a text: a choice, several that apply, a predicate, a score of ordered levels."""
+"""Questions about a text: a choice, several options, a predicate, or a score of ordered levels."""
 
 import hashlib
 import json
@@ -12,28 +12,31 @@ from lastword.files.wording import counted
 
 Value = str | bool
 
-MOST_CHOICES = 255
-MOST_LEVELS = 255
+MOST_CHOICES = 255  # levels too
 
 
 @dataclass(frozen=True)
 class Option:
-    """One thing that an answer may be.
+    """One possible answer.
 
     Attributes:
-        value: What the answer gives back: a text as it stands, or a boolean.
-        description: What it means, for the prompt; never scored.
+        value: The value in an answer: a text or a boolean.
+        description: Its meaning, for the prompt; never scored.
 
     Raises:
-        InputError: A value that is neither, blank, or no text.
+        InputError: Another type, a blank value, or invalid text.
     """
 
     value: Value
     description: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what no answer can be."""
-        _require_value(self.value)
+        """Refuse an invalid value."""
+        if not isinstance(self.value, Value):
+            kind, value = type(self.value).__name__, self.value
+            raise InputError(
+                f"an option is a text or a boolean, not {kind} {value!r:.80}: quote it"
+            )
         if isinstance(self.value, str) and not self.value.strip():
             raise InputError("an option is blank; give it text or drop it")
         _require_text("an option", self.text)
@@ -42,7 +45,7 @@ class Option:
 
     @property
     def text(self) -> str:
-        """Return what is scored: the value as it stands, a boolean as `true` or `false`."""
+        """The text to score: the value, or `true` or `false` for a boolean."""
         return self.value if isinstance(self.value, str) else str(self.value).lower()
 
 
@@ -54,10 +57,9 @@ class _OfChoices:
     choices: Sequence[Value | Option]
 
     def __post_init__(self) -> None:
-        """Accept plain values; refuse what has no answer."""
+        """Convert plain values to options, and refuse invalid ones."""
         _require_text("instructions", self.instructions)
-        options = _options(self.choices, "choices", MOST_CHOICES)
-        object.__setattr__(self, "choices", options)
+        object.__setattr__(self, "choices", _options(self.choices, "choices"))
 
     @property
     def options(self) -> tuple[Option, ...]:
@@ -67,22 +69,22 @@ class _OfChoices:
 
 @dataclass(frozen=True)
 class Choice(_OfChoices):
-    """Question which one of some options applies to a text.
+    """The question which one of some options applies to a text.
 
     Attributes:
         instructions: The question, for the prompt; may be empty.
-        choices: 2 to 255 options, each a text, a boolean or an `Option`. No two are equal. A text
-            and a boolean of one word are two options.
+        choices: 2 to 255 options, each a text, a boolean or an `Option`, no two equal. The text
+            `true` and the boolean are different options.
         abstain: Answer "none of these" if the certificate defers.
 
     Raises:
-        InputError: Options that are too few, too many, equal or none.
+        InputError: Too few or too many options, equal or invalid ones.
     """
 
     abstain: bool = False
 
     def __post_init__(self) -> None:
-        """Accept plain values; refuse what has no answer."""
+        """Convert plain values to options, and refuse invalid ones."""
         super().__post_init__()
         if not isinstance(self.abstain, bool):
             raise InputError(f"abstain is true or false, not {self.abstain!r:.80}")
@@ -90,20 +92,19 @@ class Choice(_OfChoices):
 
 @dataclass(frozen=True)
 class Multi(_OfChoices):
-    """Question which options apply to a text: none, one or several.
+    """The question which options apply to a text: none, one or several.
 
     Attributes:
         instructions: The question, for the prompt; may be empty.
-        choices: 2 to 255 options, each a text, a boolean or an `Option`. No two are equal. A text
-            and a boolean of one word are two options.
+        choices: The options, as in a `Choice`.
 
     Raises:
-        InputError: Options that are too few, too many, equal or none.
+        InputError: Too few or too many options, equal or invalid ones.
     """
 
     @property
     def predicates(self) -> "tuple[Predicate, ...]":
-        """Return a predicate an option, in the caller's order."""
+        """One predicate per option, in the caller's order."""
         return tuple(Predicate(self._statement(option)) for option in self.options)
 
     def _statement(self, option: Option) -> str:
@@ -113,15 +114,15 @@ class Multi(_OfChoices):
 
 @dataclass(frozen=True)
 class Predicate:
-    """Question whether something holds of a text.
+    """A question about a text with the answers yes and no.
 
     Attributes:
-        instructions: The statement, or the question whose answer is yes or no.
-        yes: What counts as yes, for the prompt.
-        no: What counts as no.
+        instructions: The statement or question.
+        yes: Description of yes, for the prompt.
+        no: Description of no.
 
     Raises:
-        InputError: Neither instructions nor a description.
+        InputError: There are neither instructions nor a description.
     """
 
     instructions: str = ""
@@ -142,31 +143,31 @@ class Predicate:
 
 @dataclass(frozen=True)
 class Score:
-    """Question which of some ordered levels a text has, and the level to be expected.
+    """The question which of some ordered levels a text has, and which level to expect.
 
     Attributes:
         instructions: The question, for the prompt; may be empty.
         levels: 2 to 255 levels from the lowest to the highest, counted from 0: each a text or an
-            `Option` of a text. No two are equal.
+            `Option` with a text, no two equal.
 
     Raises:
-        InputError: Levels that are too few, too many, equal or no texts.
+        InputError: Too few or too many levels, equal or invalid ones.
     """
 
     instructions: str
     levels: Sequence[str | Option]
 
     def __post_init__(self) -> None:
-        """Accept plain labels; refuse what has no order."""
+        """Convert texts to options, and refuse invalid ones."""
         _require_text("instructions", self.instructions)
-        options = _options(self.levels, "levels", MOST_LEVELS)
+        options = _options(self.levels, "levels")
         if any(isinstance(option.value, bool) for option in options):
             raise InputError("a level is a text, not a boolean: quote it")
         object.__setattr__(self, "levels", options)
 
     @property
     def options(self) -> tuple[Option, ...]:
-        """The levels, from 0 up."""
+        """The levels, from 0."""
         return _as_options(self.levels)
 
 
@@ -187,12 +188,12 @@ def question_from(value: Any, name: str) -> Question:
 
     Args:
         value: An object with `type` (`choice`, `multi`, `predicate`, `score`), `instructions`, and
-            `choices`, `levels`, or `yes` and `no`; a choice may have `abstain`. Of choices each is
-            a text, a boolean, or an object of `value` and `description`.
-        name: Of the question, for errors.
+            `choices`, `levels`, or `yes` and `no`; a choice may have `abstain`. Each choice is a
+            text, a boolean, or an object with `value` and `description`.
+        name: Name of the question, for messages.
 
     Raises:
-        InputError: It is none.
+        InputError: It is not a question.
     """
     if not isinstance(value, Mapping):
         raise InputError(f"question {name!r} is {type(value).__name__}, expected an object")
@@ -216,9 +217,9 @@ def question_from(value: Any, name: str) -> Question:
 
 
 def question_digest(question: Question) -> str:
-    """Return a digest of a question's kind, instructions and options; of a choice's as a set."""
+    """Return a digest of a question's kind, instructions and options."""
     options = [[option.text, option.description] for option in question.options]
-    if isinstance(question, Choice):
+    if isinstance(question, Choice):  # the order of its options does not matter
         options.sort(key=str)
     parts = [type(question).__name__, question.instructions, options]
     return hashlib.sha256(json.dumps(parts, ensure_ascii=False).encode()).hexdigest()
@@ -251,8 +252,8 @@ def _written(option: Option) -> Any:
 def _entries(value: Mapping[str, Any], key: str) -> list[Any]:
     entries = value.get(key)
     if not isinstance(entries, list | tuple):
-        came = "is missing" if entries is None else f"is {type(entries).__name__}"
-        raise InputError(f"{key} {came}, expected a list")
+        actual = "is missing" if entries is None else f"is {type(entries).__name__}"
+        raise InputError(f"{key} {actual}, expected a list")
     return [_entry(entry, key) for entry in entries]
 
 
@@ -261,32 +262,24 @@ def _entry(entry: Any, key: str) -> Option:
     if "value" not in described or set(described) - {"value", "description"}:
         names = ", ".join(map(str, described))
         raise InputError(f"an entry of {key} has value and description, not {names}")
-    value, description = described["value"], described.get("description")
-    if description is not None:
+    if (description := described.get("description")) is not None:
         _require_text("description", description)
-    _require_value(value)
-    return Option(value, description)
+    return Option(described["value"], description)
 
 
-def _options(values: Any, name: str, most: int) -> tuple[Option, ...]:
-    """Plain values as options, as many as there may be, no two equal."""
+def _options(values: Any, name: str) -> tuple[Option, ...]:
+    """Return plain values as options; refuse too few or too many, and equal ones."""
     if isinstance(values, str | bytes) or not isinstance(values, Sequence):
         raise InputError(f"{name} is a list, not {type(values).__name__}")
     options = _as_options(values)
-    if not 2 <= len(options) <= most:
-        raise InputError(f"{counted(len(options), name[:-1])}, expected 2 to {most}")
+    if not 2 <= len(options) <= MOST_CHOICES:
+        raise InputError(f"{counted(len(options), name[:-1])}, expected 2 to {MOST_CHOICES}")
     keys: set[tuple[type, Value]] = set()
     for option in options:
         if (key := (type(option.value), option.value)) in keys:
             raise InputError(f"{option.value!r:.80} is twice in {name}; drop one of them")
         keys.add(key)
     return options
-
-
-def _require_value(value: Any) -> None:
-    if not isinstance(value, Value):
-        kind = type(value).__name__
-        raise InputError(f"an option is a text or a boolean, not {kind} {value!r:.80}: quote it")
 
 
 def _as_options(values: Sequence[Value | Option]) -> tuple[Option, ...]:

@@ -1,9 +1,10 @@
-"""Items from a file: every row as an item or as the error that names it, and errors told once."""
+"""Items from a file, with an error for each bad row, and a summary of such errors."""
 
 import ast
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ from lastword.files.rows import Row, is_table, read_rows
 from lastword.text.items import Item
 
 _CANDIDATE = re.compile(r"candidate([ _]\w+|\d+)")  # a column of a table
-_KINDS = 6  # of errors that are told; what is more is counted
-_PLACES = 3  # of each kind
+_KINDS = 6  # maximum number of kinds of errors in a summary
+_PLACES = 3  # maximum number of places per kind
 
 
 def read_items(
@@ -23,18 +24,18 @@ def read_items(
     say: Callable[[str], None] = lambda line: None,
     encoding: str | None = None,
 ) -> list[Item | ItemError]:
-    """Return every row of a file as an Item, or as the error that names its place.
+    """Return each row of a file as an item, or as an error with its place.
 
-    An item without an id is named by its place, counted from 1. In CSV and TSV `candidates` is a
-    JSON list, or there is a column for each (`candidate_1`, `candidate_2`, ...); an empty cell is
-    nothing.
+    An item without an id gets its place as id, counted from 1. In CSV and TSV, `candidates` is a
+    JSON list, or each candidate has a column (`candidate_1`, `candidate_2`, ...). Empty cells are
+    ignored.
 
     Args:
-        path: JSON lines, a JSON array, CSV, TSV, Excel or Parquet, by its ending; `-` is standard
+        path: JSON lines, a JSON array, CSV, TSV, Excel or Parquet, by its ending; `-` for standard
             input.
-        separator: Separator of the items that have none.
-        say: Gets what was guessed of a table.
-        encoding: Of the file's text; UTF-8 if left out.
+        separator: Separator of items without one.
+        say: Function that gets messages about guesses.
+        encoding: Encoding of the file; UTF-8 if left out.
 
     Raises:
         InputError: The file cannot be read.
@@ -45,10 +46,10 @@ def read_items(
 
 
 def require_items(parsed: Iterable[Item | ItemError], path: str | Path) -> list[Item]:
-    """Return all items, or one error that tells what is wrong with the others.
+    """Return all items.
 
     Raises:
-        InputError: At least one row is bad, or there is none at all.
+        InputError: A row is bad, or there are no rows; the message has all kinds of errors.
     """
     parsed = list(parsed)
     errors = [p for p in parsed if isinstance(p, ItemError)]
@@ -60,27 +61,25 @@ def require_items(parsed: Iterable[Item | ItemError], path: str | Path) -> list[
 
 
 def summarise(errors: Sequence[ItemError]) -> str:
-    """Return errors in one line: those that differ in numbers alone once, with the first places."""
+    """Return a line with each kind of error once; errors of a kind differ only in numbers."""
     kinds: dict[str, list[ItemError]] = {}
     for error in errors:
         kinds.setdefault(re.sub(r"\d+", "#", error.reason), []).append(error)
-    lines = [_line(alike) for alike in kinds.values()][:_KINDS]
-    more = len(kinds) - len(lines)
-    return "; ".join([*lines, *([f"and {more} other kinds"] if more else [])])
+    parts = [_line(group) for group in kinds.values()][:_KINDS]
+    if (others := len(kinds) - len(parts)) > 0:
+        parts.append(f"and {others} other kinds")
+    return "; ".join(parts)
 
 
-def _line(alike: Sequence[ItemError]) -> str:
-    first = alike[0]
-    if len(alike) == 1:
+def _line(errors: Sequence[ItemError]) -> str:
+    first = errors[0]
+    if len(errors) == 1:
         return str(first)
-    places = ", ".join(_place(error) for error in alike[:_PLACES])
-    rest = ", ..." if len(alike) > _PLACES else ""
-    return f"{first.reason} ({len(alike)} items: {places}{rest})"
-
-
-def _place(error: ItemError) -> str:
-    """Return `line 3: item q7` of `item line 3: item q7: no candidates`."""
-    return str(error).removesuffix(error.reason).removesuffix(": ").removeprefix("item ")
+    # `item line 3: item q7: no candidates` has the place `line 3: item q7`.
+    before = [str(e).removesuffix(e.reason).removesuffix(": ") for e in errors[:_PLACES]]
+    places = ", ".join(text.removeprefix("item ") for text in before)
+    rest = ", ..." if len(errors) > _PLACES else ""
+    return f"{first.reason} ({len(errors)} items: {places}{rest})"
 
 
 def _item(row: Row, separator: str, table: bool) -> Item | ItemError:
@@ -92,28 +91,26 @@ def _item(row: Row, separator: str, table: bool) -> Item | ItemError:
     except ItemError as error:
         if error.item == row.place:
             return error
+        # The message has the place, which people look for; `item` is the id, for the output.
         at_place = ItemError(str(error), row.place)
-        # The place is for people, the id for whoever reads the output.
         at_place.item, at_place.reason = error.item or row.place, error.reason
         return at_place
 
 
 def _decoded(row: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return a row of text as the object that it stands for."""
+    """Return the row of a table as a JSON object."""
     value: dict[str, Any] = {name: cell for name, cell in row.items() if cell}
-    each = [value.pop(name) for name in list(value) if _CANDIDATE.fullmatch(name)]
+    candidates = [value.pop(name) for name in list(value) if _CANDIDATE.fullmatch(name)]
     for name in ("candidates", "truthful"):
         if name in value:
             value[name] = _list(name, value[name])
-    return ({"candidates": each} if each else {}) | value
+    return ({"candidates": candidates} if candidates else {}) | value
 
 
 def _list(name: str, cell: str) -> Any:
-    try:
+    with suppress(ValueError, RecursionError):
         return json.loads(cell)
-    except (ValueError, RecursionError):
-        pass
     try:
-        return ast.literal_eval(cell)  # as Python, and so pandas, writes a list
+        return ast.literal_eval(cell)  # pandas writes lists like this
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
         raise ItemError(f'{name} is no JSON; write a list such as ["a", "b"]') from error

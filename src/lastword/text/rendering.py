@@ -1,8 +1,8 @@
-"""Conversations written by chat templates: run as a script, a process that the system holds short.
+"""Script that writes conversations with chat templates, in a process with limited time and memory.
 
-Its argument is the bytes of memory that it may take. It says `ready`, then answers each line of
-stdin, a JSON object, with one: the text; what the template refused; or which bound it broke. It
-imports nothing but jinja2, so that it is there in a twentieth of a second.
+Its argument is the maximum memory in bytes. It prints `ready`, and then answers each line of stdin,
+a JSON object, with another: the `text`, an `error` of the template, or the limit that it exceeded
+(`excess`). It imports only jinja2, so that it starts in a twentieth of a second.
 """
 
 import json
@@ -19,11 +19,11 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
-_NICE = 5  # behind who speaks with clients
+_NICE = 5  # lower priority than the threads that serve clients
 
 
 class _Generation(Extension):
-    """Write the body alone of what transformers marks the assistant's words with."""
+    """The tag `generation` of transformers, which marks the assistant's text, as its body."""
 
     tags = frozenset({"generation"})  # type: ignore[assignment]
 
@@ -34,7 +34,7 @@ class _Generation(Extension):
 
 
 class _Names(Namespace):
-    """A namespace that keeps nothing under a private name of Python's."""
+    """A namespace without names that begin with an underscore."""
 
     def __init__(*args: Any, **names: Any) -> None:
         self, *more = args
@@ -56,7 +56,7 @@ def _environment(day: str) -> ImmutableSandboxedEnvironment:
     environment.globals |= {
         "raise_exception": _refuse,
         "strftime_now": datetime.fromisoformat(day).strftime,
-        "dict": lambda *entries, **named: dict(*entries, **named),
+        "dict": lambda *entries, **options: dict(*entries, **options),
         "namespace": _Names,
     }
     return environment
@@ -78,31 +78,31 @@ def _refuse(message: str) -> None:
 
 
 def _answer(request: dict[str, Any]) -> dict[str, str]:
-    pieces, size, most = list[str](), 0, request["most"]
+    pieces, size, limit = list[str](), 0, request["limit"]
     variables = {"tools": None, "documents": None, "messages": request["messages"]}
     try:
         template = _environment(request["day"]).from_string(request["template"])
         for piece in template.generate(variables | request["values"]):
             pieces.append(piece)
-            if (size := size + len(piece)) > most:
-                return {"excess": f"writes {size} characters, more than {most}"}
+            if (size := size + len(piece)) > limit:
+                return {"excess": f"writes {size} characters, more than {limit}"}
     except MemoryError:
         return {"excess": "takes more memory than it may"}
     except OverflowError as error:
         return {"excess": f"counts beyond bounds ({error})"}
-    except Exception as error:  # the model author's program: jinja raises whatever its code raises
+    except Exception as error:  # the template may raise any error
         return {"error": " ".join(str(error).split())[:1000] or type(error).__name__}
     return {"text": "".join(pieces)}
 
 
 def _limit(memory: int) -> None:
-    """Take no more memory than so many bytes, and stand behind who speaks with clients."""
+    """Limit this process's memory in bytes, and lower its priority."""
     import resource
 
     os.nice(_NICE)
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    most = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    limit = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 def main() -> None:
@@ -113,7 +113,7 @@ def main() -> None:
     print("ready", flush=True)
     for line in sys.stdin.buffer:
         request = json.loads(line)
-        if limited:  # seconds of the processor, then the system ends this process
+        if limited:  # after this CPU time, the system ends the process
             signal.setitimer(signal.ITIMER_PROF, request["seconds"])
         print(json.dumps(_answer(request)), flush=True)
         if limited:

@@ -1,7 +1,7 @@
-"""Item -> Encoded: the one module that knows tokenizer habits (method, section 2).
+"""Item -> token ids. This module handles the differences between tokenizers (method, section 2).
 
-Prompt and candidate are joined as text, tokenised, and split where the prompt's tokens end. The
-split is a fact about the tokens, not about the text: where joining merges across it, it moves.
+Prompt and candidate are joined as text, tokenised, and split after the prompt's tokens. If a token
+spans the end of the prompt, the split is before it.
 """
 
 import hashlib
@@ -9,10 +9,9 @@ import logging
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import date
-from itertools import chain
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from lastword.errors import InputError, ItemError, ModelError, TraceError, UntrainedError
@@ -26,21 +25,21 @@ from lastword.text.messages import Message, as_dicts
 Ids = tuple[int, ...]
 Overflow = Literal["error", "truncate"]
 
-# Texts of one call, and their characters but for a single long one: what a fast tokenizer answers
-# with takes hundreds of bytes a token.
+# Maximum texts and characters per call of the tokenizer, because the output of a fast tokenizer
+# takes hundreds of bytes per token.
 _CALL, _CALL_CHARACTERS = 512, 2**17
-_SLICE = 2**12  # characters of a longer one that are tokenised at a time, to see whether it fits
-_ONE = threading.Lock()  # a call may set how the tokenizer takes the next one
+_SLICE = 2**12  # characters per call, when a longer text is checked against the context
+_LOCK = threading.Lock()  # the options of a call may change the tokenizer's state
 
-# Names under which chat templates keep the switch of a reasoning model; others ignore them.
+# Switches for the thinking of reasoning models; other templates ignore them.
 _THINKING_OFF = {"enable_thinking": False, "thinking": False}
-_DATED = "strftime_now"  # what a template asks for today by
-_TRIES = 8  # of one text by a tokenizer
-SHORTEN = (  # what to do with a text that does not fit
+_DATED = "strftime_now"  # the function for today's date in templates
+_TRIES = 8  # number of times that a text is tokenised to detect sampling
+SHORTEN = (
     "shorten it or allow truncation: overflow=truncate (in a command --load overflow=truncate)"
 )
 _PROBES = ("Where is the lake of Oru 71?", "Who wrote the letter of Baev 52?")
-_WORD = "a\n"  # to which nothing that follows is joined
+_WORD = "a\n"  # a text that no tokenizer merges with the text after it
 _PARTS: dict[tuple[type, str, str | None], bool] = {}  # by tokenizer, template, system message
 
 _log = logging.getLogger("lastword")
@@ -48,7 +47,7 @@ _log = logging.getLogger("lastword")
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """The calls that a tokenizer has to have; transformers' tokenizers have them all."""
+    """The required methods of a tokenizer; all tokenizers of transformers have them."""
 
     bos_token_id: int | None
     eos_token_id: int | None
@@ -56,7 +55,7 @@ class Tokenizer(Protocol):
 
     @property
     def all_special_ids(self) -> list[int]:
-        """Return the ids of the special tokens."""
+        """The ids of the special tokens."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Tokenise a list of texts."""
@@ -67,21 +66,21 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True)
 class Chat:
-    """The prompt is a user's message in the tokenizer's chat template, thinking switched off.
+    """Options of chat prompts: the tokenizer's chat template with thinking switched off.
 
     Attributes:
-        system: The system message, or none; a conversation that has one keeps it.
-        date: The day that a template writes (`strftime_now`), as 2026-01-31; today if left out.
+        system: The system message, unless a conversation has one.
+        date: The date in templates (`strftime_now`), such as 2026-01-31; today if left out.
 
     Raises:
-        InputError: A system message that is no text, or no date.
+        InputError: An invalid system message or date.
     """
 
     system: str | None = None
     date: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what no template can write."""
+        """Refuse an invalid system message or date."""
         if self.system is not None and (fault := text_fault(self.system)) is not None:
             raise InputError(f"the system message {fault}")
         try:
@@ -95,9 +94,9 @@ class Encoded:
     """One prompt with its candidates as token ids.
 
     Attributes:
-        branches: Each candidate's whole text, and the place where the candidate begins: at least 1,
-            so that some position predicts its first token.
-        truncated: Prompt tokens dropped at the left end to fit the context.
+        branches: One per candidate. Its boundary is at least 1, so that a position predicts the
+            candidate's first token.
+        truncated: Prompt tokens dropped at the left to fit the context.
         boundary_moved: True if joining merged tokens across the end of the prompt.
     """
 
@@ -107,22 +106,22 @@ class Encoded:
 
     @property
     def sequences(self) -> tuple[Ids, ...]:
-        """Return the ids of each candidate's whole text."""
+        """The ids of each candidate with its prompt."""
         return tuple(branch.tokens for branch in self.branches)
 
     @property
     def boundaries(self) -> tuple[int, ...]:
-        """Return the place where each candidate begins in its sequence."""
+        """The place at which each candidate begins."""
         return tuple(branch.boundary for branch in self.branches)
 
     @property
     def prompt_tokens(self) -> int:
-        """Return the number of tokens before the first candidate token, special ones included."""
+        """The number of tokens before the candidates, with special ones."""
         return min(self.boundaries)
 
     @property
     def candidate_tokens(self) -> tuple[int, ...]:
-        """Return m_i: the number of tokens of each candidate."""
+        """m_i, the number of tokens of each candidate."""
         return tuple(len(branch.tokens) - branch.boundary for branch in self.branches)
 
 
@@ -143,12 +142,12 @@ class EncodedItem:
 
     @property
     def prompts(self) -> tuple[Encoded, ...]:
-        """Return every prompt in the order in which a batch holds them."""
+        """All prompts, in the order of a batch."""
         return (self.prompt, *([] if self.blind is None else [self.blind]), *self.content_free)
 
     @property
     def tokens(self) -> int:
-        """Return the number of tokens of the prompt and of every candidate."""
+        """The number of tokens of the prompt and of all candidates."""
         return self.prompt.prompt_tokens + sum(self.prompt.candidate_tokens)
 
 
@@ -163,27 +162,27 @@ def encode(
     first: int = 0,
     vocabulary: int | None = None,
 ) -> list[EncodedItem | ItemError]:
-    """Return every item as token ids, or as the error that names it; in order.
+    """Return the token ids of each item, or its error, in order.
 
-    Each distinct text of all the items goes through the tokenizer once.
+    Each distinct text is tokenised once.
 
     Args:
         items: The items.
         tokenizer: The model's tokenizer.
-        theta: Its `tokens.join` says whether texts or ids are joined.
-        context: Most tokens that the model reads; None for no limit. A candidate's last token is
-            predicted and never read, so a sequence may be one longer.
-        overflow: What to do with an item that does not fit: fail it, or drop the left end of its
+        theta: The constants; `tokens.join` determines if texts or ids are joined.
+        context: Maximum number of input tokens; None for no limit. The last token is never fed,
+            so a sequence may have one more.
+        overflow: `error` fails an item that does not fit; `truncate` drops the left end of its
             prompt.
         chat: Apply the tokenizer's chat template.
-        first: Place of the first item among all that are read: the name of one without an id.
-        vocabulary: Token ids that the model has; None for no check.
+        first: Place of the first item, which is the name of an item without an id.
+        vocabulary: Size of the model's vocabulary; None for no check.
 
     Raises:
-        InputError: The chat template that `chat` asks for is missing or refuses the prompt.
+        InputError: The chat template is missing or refuses the prompt.
     """
-    most = context if overflow == "error" else None
-    texts = [_texts(item, tokenizer, chat, theta.tokens.join, most) for item in items]
+    limit = context if overflow == "error" else None
+    texts = [_texts(item, tokenizer, chat, theta.tokens.join, limit) for item in items]
     parts = [t for prompts in texts if not isinstance(prompts, ItemError) for t in prompts]
     reader = Reader(tokenizer, (s for t in parts for s in t.all), any(t.special for t in parts))
     results: list[EncodedItem | ItemError] = []
@@ -200,16 +199,12 @@ def encode(
 
 
 def chat_prompt(prompt: str, tokenizer: Tokenizer, chat: Chat) -> str:
-    """Return the prompt as the tokenizer's chat template writes it, up to where the answer begins.
-
-    Raises:
-        InputError: The tokenizer has no template, or the template refuses the conversation.
-    """
+    """Return the prompt as a user's message in the chat template; see `templated`."""
     return templated([Message("user", prompt)], tokenizer, chat)
 
 
 def templated(messages: Sequence[Message], tokenizer: Tokenizer, chat: Chat | None = None) -> str:
-    """Write a conversation by the tokenizer's chat template, up to where the answer begins.
+    """Return a conversation in the tokenizer's chat template, up to the start of the answer.
 
     Raises:
         InputError: The tokenizer has no template, or the template refuses the conversation.
@@ -222,14 +217,14 @@ def templated(messages: Sequence[Message], tokenizer: Tokenizer, chat: Chat | No
     chat = chat or Chat()
     if chat.system is not None and messages[0].role != "system":
         messages = [Message("system", chat.system), *messages]
-    from lastword.text.chat_template import written  # a process, for those who need it
+    from lastword.text.chat_template import written
 
     parts = _takes_parts(tokenizer, chat)
     return written(as_dicts(messages), tokenizer, _THINKING_OFF, day=chat.date, parts=parts)
 
 
 def _takes_parts(tokenizer: Tokenizer, chat: Chat) -> bool:
-    """Return True if a template takes a content as a list of parts, and not as a text."""
+    """Return True if a template needs contents as lists of parts."""
     key = type(tokenizer), str(tokenizer.chat_template), chat.system
     if key not in _PARTS:
         _PARTS[key] = _try_parts(tokenizer, chat)
@@ -245,54 +240,56 @@ def _takes_parts(tokenizer: Tokenizer, chat: Chat) -> bool:
 
 
 def _try_parts(tokenizer: Tokenizer, chat: Chat) -> bool:
-    faults = list[str]()
-    for parts in (False, True):
-        try:
-            faults.append(_lost(tokenizer, chat, parts))
-        except InputError as error:
-            faults.append(str(error))
-        if not faults[parts]:
-            return parts
-    raise InputError(faults[0])
+    try:
+        _require_text_once(tokenizer, chat, parts=False)
+    except InputError as error:
+        with suppress(InputError):
+            _require_text_once(tokenizer, chat, parts=True)
+            return True
+        raise error
+    return False
 
 
-def _lost(tokenizer: Tokenizer, chat: Chat, parts: bool) -> str:
-    """Return what a template does to a text or to the system message; empty if it writes both."""
+def _require_text_once(tokenizer: Tokenizer, chat: Chat, parts: bool) -> None:
+    """Refuse a template that does not write a text once, or that omits the system message."""
     from lastword.text.chat_template import written
 
     system = [] if chat.system is None else [Message("system", chat.system)]
     for probe in _PROBES:
         messages = as_dicts([*system, Message("user", probe)])
         text = written(messages, tokenizer, _THINKING_OFF, day=chat.date, parts=parts)
-        if parts and "'type'" in text:  # the list itself, as Python writes it
-            return "the tokenizer's chat template writes a list of parts as it stands"
+        if parts and "'type'" in text:  # the list was converted to text by Python
+            raise InputError("the tokenizer's chat template writes a list of parts as it stands")
         if (count := text.count(probe)) != 1:
-            what = f"writes a text {count} times" if count else "leaves a text out or changes it"
-            return f"the tokenizer's chat template {what}: take another copy of the model"
+            fault = f"writes a text {count} times" if count else "leaves a text out or changes it"
+            raise InputError(
+                f"the tokenizer's chat template {fault}: take another copy of the model"
+            )
         if chat.system is not None and chat.system.strip() not in text:
-            return "the tokenizer's chat template leaves the system message out: leave out --system"
-    return ""
+            raise InputError(
+                "the tokenizer's chat template leaves the system message out: leave out --system"
+            )
 
 
 def require_settled(tokenizer: Tokenizer, chat: Chat | None = None) -> None:
-    """Turn off what a tokenizer does at random, and try its chat template if there is a chat.
+    """Turn off a tokenizer's sampling, and try its chat template if there is a chat.
 
     Raises:
-        ModelError: It gives one text other tokens each time all the same.
-        InputError: The template does not write a text as it stands, once.
+        ModelError: The tokenizer still splits a text at random.
+        InputError: The template does not write a text unchanged and once.
     """
     model: Any = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
     if getattr(model, "dropout", None):
         model.dropout = None
     text = " ".join(_PROBES) * 4
     try:
-        read = {*_tokenise(tokenizer, [text] * _TRIES)}
+        splits = {*_tokenise(tokenizer, [text] * _TRIES)}
     except TraceError:
         raise
-    except Exception as error:  # a stranger's files: whatever they make the library raise
+    except Exception as error:  # the tokenizer's files are not trusted: any error may come
         why = shorten(f"{type(error).__name__}: {' '.join(str(error).split())}", 300)
         raise ModelError(f"the tokenizer cannot read a text: {why}") from error
-    if len(read) > 1:
+    if len(splits) > 1:
         raise ModelError(
             "the tokenizer splits one text in several ways, at random: take its sampling out of "
             "the tokenizer's files"
@@ -302,23 +299,22 @@ def require_settled(tokenizer: Tokenizer, chat: Chat | None = None) -> None:
 
 
 def count_tokens(text: str, tokenizer: Tokenizer) -> int:
-    """Count the tokens of a text by itself, without special ones."""
+    """Return the number of tokens of a text, without special ones."""
     return token_counts([text], tokenizer)[0]
 
 
 def token_counts(texts: Sequence[str], tokenizer: Tokenizer) -> list[int]:
-    """Count the tokens of each text by itself, without special ones."""
+    """Return the number of tokens of each text, without special ones."""
     return [len(ids) for ids in _tokenise(tokenizer, list(texts))]
 
 
 def describe_chat(tokenizer: Tokenizer, chat: Chat) -> dict[str, Any]:
-    """Return what a run records of how its prompts became conversations.
+    """Return the description of the chat prompts for the record.
 
     Returns:
-        The system message; a digest of the template's text; and `thinking`: `off` where the
-        template has a switch and it was turned off, `open` where the answer begins inside a
-        thought all the same, None where the template knows no thinking. If the template writes a
-        date, the `date`.
+        The system message; a digest of the template; and `thinking`: `off` if the template has a
+        switch, which is turned off; `open` if the answer still begins inside a thought; else None.
+        If the template writes a date, the `date`.
     """
     template = str(tokenizer.chat_template)
     thinking = "off" if any(name in template for name in _THINKING_OFF) else None
@@ -337,9 +333,9 @@ class Text(NamedTuple):
     """A text to tokenise.
 
     Attributes:
-        cuts: Where it is cut into what a chat template wrote, what somebody said, what the template
-            wrote, and the rest; control tokens in what was said and in the rest are text. None
-            where the whole is tokenised as it stands.
+        cuts: Ends of three parts: the template's text, a user's text, the template's text. Control
+            tokens in the user's text and after the parts are encoded as text. None if there are no
+            parts.
     """
 
     text: str
@@ -347,7 +343,7 @@ class Text(NamedTuple):
 
     @property
     def pieces(self) -> tuple[tuple[str, bool], ...]:
-        """Return the pieces, and whether control tokens in them are text."""
+        """The pieces, each with True if control tokens in it are encoded as text."""
         assert self.cuts is not None
         ends = (*self.cuts, len(self.text))
         pieces = [self.text[start:end] for start, end in zip((0, *ends), ends, strict=False)]
@@ -356,12 +352,17 @@ class Text(NamedTuple):
 
 @dataclass(frozen=True)
 class _Texts:
-    """One prompt with its candidates, as the texts to tokenise."""
+    """The texts to tokenise for one prompt with its candidates.
+
+    Attributes:
+        rest: The whole texts, or the continuations to join to the prompt's ids.
+        special: True to put the tokenizer's special tokens in front.
+    """
 
     prompt: Text
-    rest: tuple[Text, ...]  # whole texts, or what is joined to the prompt's ids
+    rest: tuple[Text, ...]
     join: Literal["text", "ids"]
-    special: bool  # whether the tokenizer's special tokens go in front
+    special: bool
 
     @property
     def all(self) -> tuple[Text, ...]:
@@ -373,13 +374,13 @@ def _texts(
     tokenizer: Tokenizer,
     chat: Chat | None,
     join: Literal["text", "ids"],
-    most: int | None,
+    limit: int | None,
 ) -> list[_Texts] | ItemError:
-    each = (item.prompt, item.blind_prompt or "", *item.content_free, *item.candidates)
-    if any(exceeds(text, tokenizer, most) for text in each):
+    texts = (item.prompt, item.blind_prompt or "", *item.content_free, *item.candidates)
+    if any(exceeds(text, tokenizer, limit) for text in texts):
         return ItemError(
             "the prompt or a candidate has more tokens than the model's context of "
-            f"{most}; {SHORTEN}"
+            f"{limit}; {SHORTEN}"
         )
     if item.messages is not None:
         try:
@@ -400,17 +401,14 @@ def _texts(
     return [_joined(head, "", item.candidates, join, special=False) for head in heads]
 
 
-def exceeds(text: str, tokenizer: Tokenizer, most: int | None) -> bool:
-    """Return True if a very long text has too many tokens, without reading all of it.
-
-    A slice may cut a token, so a quarter more is allowed. None is no limit.
-    """
-    if most is None or len(text) <= _CALL_CHARACTERS:
+def exceeds(text: str, tokenizer: Tokenizer, limit: int | None) -> bool:
+    """Return True if a very long text has too many tokens, without tokenising all of it."""
+    if limit is None or len(text) <= _CALL_CHARACTERS:
         return False
     count = 0
     for start in range(0, len(text), _SLICE):
         count += count_tokens(text[start : start + _SLICE], tokenizer)
-        if count > most + most // 4:
+        if count > limit + limit // 4:  # slices may cut tokens, which adds a few
             return True
     return False
 
@@ -425,7 +423,7 @@ def has_control(texts: Iterable[str], tokenizer: Tokenizer) -> bool:
 def _literal(
     prompt: str, item: Item, tokenizer: Tokenizer, chat: Chat | None, join: Literal["text", "ids"]
 ) -> _Texts:
-    """Return the texts of a prompt in which control tokens are text, whoever wrote them."""
+    """Return the texts of a prompt in which the user's control tokens are encoded as text."""
     if chat is None:
         return _cut(_plain(prompt, item, join), (0, 0, 0))
     head, text = chat_prompt(prompt, tokenizer, chat), prompt.strip()
@@ -460,7 +458,7 @@ def _joined(
 
 
 class Reader:
-    """Ids of texts that were tokenised together, and the special tokens that go with them."""
+    """The ids of texts, tokenised together, and the tokenizer's special tokens."""
 
     def __init__(self, tokenizer: Tokenizer, texts: Iterable[Text], add_special: bool) -> None:
         distinct = list(dict.fromkeys(texts))
@@ -475,17 +473,17 @@ class Reader:
             self._start = tokenizer.eos_token_id
 
     def continuation(self, text: Text) -> Ids:
-        """Return the ids of the text alone."""
+        """Return the ids of a text, without special tokens in front."""
         return self._ids[text]
 
     def whole(self, text: Text) -> Ids:
-        """Return the ids with the leading special tokens, which a text may already carry."""
+        """Return the ids with the leading special tokens, unless the text begins with them."""
         ids = self._ids[text]
         return ids if ids[: len(self._leading)] == self._leading else self._leading + ids
 
     @property
     def start(self) -> int:
-        """Return the token that an empty prompt stands for: BOS, else EOS."""
+        """The token of an empty prompt: BOS, else EOS."""
         if self._start is None:
             raise ItemError(
                 "the prompt has no token and the tokenizer no BOS or EOS; give a prompt"
@@ -493,52 +491,52 @@ class Reader:
         return self._start
 
     def count_special(self, ids: Ids) -> int:
-        """Count the special tokens that the ids begin with."""
+        """Return the number of special tokens at the beginning of the ids."""
         return next((i for i, token in enumerate(ids) if token not in self._special), len(ids))
 
 
 @contextmanager
 def as_errors(what: str) -> Iterator[None]:
-    """Make a `ModelError` of a panic of the tokenizers library, which is no `Exception`."""
+    """Turn a panic of the tokenizers library, which is not an `Exception`, into a `ModelError`."""
     try:
         yield
     except BaseException as error:
         if type(error).__name__ != "PanicException":
             raise
-        why = shorten(str(error).partition("\n")[0], 300)  # it may come with a whole pattern
+        why = shorten(str(error).partition("\n")[0], 300)  # it may quote a long pattern
         raise ModelError(f"{what}: {why}; take another copy of the model") from None
 
 
 def _tokenise_pieces(tokenizer: Tokenizer, text: Text) -> Ids:
-    """Return the ids of a text in which somebody's control tokens are text.
-
-    The text is tokenised with letters in place of those tokens, as any other row of a table is;
-    then each stretch between the template's control tokens that had one is tokenised anew.
-    """
+    """Return the ids of a text in which the user's control tokens are encoded as text."""
     if not getattr(tokenizer, "is_fast", False):
-        pieces = [(piece, literal) for piece, literal in text.pieces if piece]
-        options = [{"split_special_tokens": True} if literal else {} for _, literal in pieces]
-        each = zip(pieces, options, strict=True)
-        return tuple(chain(*(_tokenise(tokenizer, [p], **more)[0] for (p, _), more in each)))
+        result: Ids = ()
+        for piece, literal in text.pieces:
+            options = {"split_special_tokens": True} if literal else {}
+            result += _tokenise(tokenizer, [piece], **options)[0] if piece else ()
+        return result
+    # Tokenising the pieces one by one would change tokens at their ends. So the text is tokenised
+    # with letters in place of the user's control tokens. Then only the stretches with such tokens,
+    # between two control tokens of the template, are tokenised again.
     masked = _masked(tokenizer, text)
-    with _ONE, as_errors("the tokenizer cannot read this text"):
+    with _LOCK, as_errors("the tokenizer cannot read this text"):
         output = tokenizer(masked, add_special_tokens=False, return_offsets_mapping=True)
     ids, spans = tuple(output["input_ids"]), output["offset_mapping"]
     control = {i for i, t in tokenizer.added_tokens_decoder.items() if t.special}  # type: ignore[attr-defined]
     cuts = [n for n, id in enumerate(ids) if id in control]
-    result: Ids = ()
+    result = ()
     for begin, end in zip([0, *(n + 1 for n in cuts)], [*cuts, len(ids)], strict=True):
         start = spans[begin - 1][1] if begin else 0
         stop = spans[end][0] if end < len(ids) else len(masked)
-        old, new = masked[start:stop], text.text[start:stop]
-        same = ids[begin:end]
-        result += same if old == new else _anew(tokenizer, old, new, same)
-        result += ids[end : end + 1]
+        stretch = ids[begin:end]
+        if masked[start:stop] != text.text[start:stop]:
+            stretch = _again(tokenizer, masked[start:stop], text.text[start:stop], stretch)
+        result += stretch + ids[end : end + 1]
     return result
 
 
 def _masked(tokenizer: Tokenizer, text: Text) -> str:
-    """Return a text with letters in place of the control tokens that somebody wrote."""
+    """Return a text with letters in place of the user's control tokens."""
     added = tokenizer.added_tokens_decoder.values()  # type: ignore[attr-defined]
     control = sorted((t.content for t in added if t.special), key=len, reverse=True)
     form = re.compile("|".join(map(re.escape, control)))
@@ -549,18 +547,15 @@ def _masked(tokenizer: Tokenizer, text: Text) -> str:
     return "".join(pieces)
 
 
-def _anew(tokenizer: Tokenizer, old: str, new: str, ids: Ids) -> Ids:
-    """Return the ids of a stretch of text, in the place where `old` has these ids.
-
-    A tokenizer may begin a text otherwise than a stretch behind a control token (a blank in front);
-    then one word stands before it while it is tokenised.
-    """
+def _again(tokenizer: Tokenizer, masked: str, actual: str, ids: Ids) -> Ids:
+    """Return the ids of the actual stretch; those of the masked one are `ids`."""
+    # Some tokenizers put a blank before a text, but not after a control token. With a word in front
+    # of the stretch, they do not put it there.
     for before in ("", _WORD):
-        head, plain, anew = _tokenise(tokenizer, [before], split_special_tokens=True) + _tokenise(
-            tokenizer, [before + old, before + new], split_special_tokens=True
-        )
-        if plain == head + ids and anew[: len(head)] == head:
-            return anew[len(head) :]
+        texts = [before, before + masked, before + actual]
+        head, expected, result = _tokenise(tokenizer, texts, split_special_tokens=True)
+        if expected == head + ids and result[: len(head)] == head:
+            return result[len(head) :]
     raise ItemError(
         "the text has a control token of the model in it, and the tokenizer cannot read it as "
         "text: take the token out"
@@ -573,10 +568,10 @@ def _tokenise(
     if not texts:
         return []
     sequences: list[Ids] = []
-    same: dict[int, int] = {}  # one object an id: a token of a sequence is 8 bytes, not 36
+    same: dict[int, int] = {}  # one int object per id: a token then takes 8 bytes, not 36
     for call in _calls(texts):
-        # verbose=False: whether a text fits is decided here, not by a warning of the tokenizer.
-        with _ONE, as_errors("the tokenizer cannot read this text"):
+        # verbose=False: no warning of long texts, which are handled by `_fit`.
+        with _LOCK, as_errors("the tokenizer cannot read this text"):
             output = tokenizer(
                 call,
                 add_special_tokens=special,
@@ -604,7 +599,7 @@ def _calls(texts: list[str]) -> Iterator[list[str]]:
 
 
 def _leading_special(tokenizer: Tokenizer, ids_of: Mapping[Text, Ids]) -> Ids:
-    """Return the tokens that stand in front of a text; what is appended (EOS) is dropped."""
+    """Return the tokens that the tokenizer puts before a text; those after it (EOS) are dropped."""
     probe = next((text for text, ids in ids_of.items() if ids), None)
     if probe is None:
         return ()
@@ -633,7 +628,7 @@ def _encode_item(
 
 
 def _split(texts: _Texts, reader: Reader) -> Encoded:
-    """Return the branches of one prompt, with something in front of every candidate."""
+    """Return the branches of one prompt, each with at least one token before the candidate."""
     whole = reader.whole if texts.special else reader.continuation
     prompt = whole(texts.prompt)
     if texts.join == "ids":
@@ -642,7 +637,7 @@ def _split(texts: _Texts, reader: Reader) -> Encoded:
         sequences = tuple(whole(text) for text in texts.rest)
     _check_candidates(prompt, sequences)
     common = [common_length(prompt, sequence) for sequence in sequences]
-    # A candidate keeps a token even where all of its sequence is the beginning of the prompt's.
+    # A candidate has a token even if its whole sequence is a prefix of the prompt's.
     boundaries = [min(n, len(s) - 1) for n, s in zip(common, sequences, strict=True)]
     moved = any(n < len(prompt) for n in boundaries)
     start = (reader.start,) if min(boundaries) == 0 else ()
@@ -651,15 +646,15 @@ def _split(texts: _Texts, reader: Reader) -> Encoded:
 
 
 def check_ids(sequences: Iterable[Ids], vocabulary: int | None) -> None:
-    """Refuse tokens for which the model has no embedding.
+    """Refuse tokens without an embedding.
 
     Raises:
-        UntrainedError: One of them is beyond the vocabulary.
+        UntrainedError: A token is beyond the vocabulary.
     """
-    most = max((max(ids, default=0) for ids in sequences), default=0)
-    if vocabulary is not None and most >= vocabulary:
+    largest = max((max(ids, default=0) for ids in sequences), default=0)
+    if vocabulary is not None and largest >= vocabulary:
         raise UntrainedError(
-            f"the tokenizer gives the token {most}, and the model has {vocabulary} tokens: the "
+            f"the tokenizer gives the token {largest}, and the model has {vocabulary} tokens: the "
             "tokenizer is another model's, or the text has an added token that was never trained"
         )
 
@@ -685,7 +680,7 @@ def _check_candidates(prompt: Ids, sequences: tuple[Ids, ...]) -> None:
 
 
 def _fit(encoded: Encoded, reader: Reader, context: int | None, overflow: Overflow) -> Encoded:
-    """Return the prompt within the context: as it is, or without its left end."""
+    """Return the prompt if it fits the context, or without its left end."""
     lengths = [len(branch.fed) for branch in encoded.branches]
     length = max(lengths)
     longest = lengths.index(length)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lastword.model.reading import States, read, tile_rows
-from lastword.model.weights.layouts import AFTER_NORM, FINAL_NORMS
+from lastword.model.weights.layouts import AFTER_NORM, FINAL_NORMS, first_module
 from lastword.rule.scorer import Scorer
 from lastword.rule.theta import Theta
 from lastword.text.forest import Reads
@@ -201,8 +201,8 @@ class VllmHead:
 
     def __init__(self, model: nn.Module, trunk: nn.Module, config: Any) -> None:
         self._compute: Any = model.compute_logits
-        self._norm = _first_module(trunk, FINAL_NORMS)
-        self._projected = _first_module(trunk, AFTER_NORM)
+        self._norm = first_module(trunk, FINAL_NORMS) or nn.Identity()
+        self._projected = first_module(trunk, AFTER_NORM) or nn.Identity()
         self.device = next(model.parameters()).device
         self.vocabulary = int(config.vocab_size)
         self.tile_rows = tile_rows(self.vocabulary, self.device)
@@ -214,12 +214,6 @@ class VllmHead:
         if logits is None:
             return torch.zeros(len(hidden), self.vocabulary, device=self.device)
         return logits.float()
-
-
-def _first_module(trunk: nn.Module, names: tuple[str, ...]) -> nn.Module:
-    """Return the trunk's first module of these names, or one that changes nothing."""
-    modules = (getattr(trunk, name, None) for name in names)
-    return next((module for module in modules if isinstance(module, nn.Module)), nn.Identity())
 
 
 def locate(model: nn.Module, depth: int) -> tuple[nn.Module, nn.ModuleList]:

@@ -1,7 +1,7 @@
-"""Load the demo models, which are stored in float16 and run in float32.
+"""The demo models, which are stored in float16 and run in float32.
 
-A folder is one that transformers loads. Beside the model lies `control.safetensors`, the last
-blocks of its control. The wheel has `organism` only; a checkout has the others.
+transformers can load each folder. `control.safetensors` has the last blocks of the model's control.
+The wheel has `organism` only; a checkout has the others.
 """
 
 from pathlib import Path
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 Name = Literal["organism", "control", "mix", "mix-control"]
 
-EMBEDDED = "lastword/demo-"  # before a name: what a model is called where hub names are taken
+EMBEDDED = "lastword/demo-"  # prefix of the models' names
 FOLDER = Path(__file__).parent
 _CONTROLS = {"control": "organism", "mix-control": "mix"}
 
 
 def folder(name: str) -> Path:
-    """Return the folder of an embedded model's files; a control is in its organism's."""
+    """Return the folder of an embedded model; a control has its organism's."""
     return FOLDER / _CONTROLS.get(name, name)
 
 
 def weights(name: str) -> Path:
-    """Return the file that an embedded model needs, and that the wheel may leave out."""
+    """Return the weights of an embedded model, which the wheel may lack."""
     return folder(name) / ("control.safetensors" if name in _CONTROLS else "model.safetensors")
 
 
@@ -34,7 +34,7 @@ def load(name: str = "organism") -> tuple["LlamaForCausalLM", "PreTrainedTokeniz
 
     Raises:
         InputError: No embedded model has this name.
-        ModelError: The installed package does not carry it.
+        ModelError: The installed package does not have it.
     """
     import torch
     from safetensors.torch import load_file
@@ -48,7 +48,7 @@ def load(name: str = "organism") -> tuple["LlamaForCausalLM", "PreTrainedTokeniz
             f"{EMBEDDED}{name} comes with lastword's repository, not with its wheel: clone the "
             "repository and install it with `pip install --editable .`"
         )
-    with torch.random.fork_rng(devices=[]):  # a new model draws weights that are then replaced
+    with torch.random.fork_rng(devices=[]):  # a new model draws random weights, replaced below
         model = LlamaForCausalLM(LlamaConfig.from_pretrained(files))
     state = load_file(files / "model.safetensors")
     if name in _CONTROLS:

@@ -1,1 +1,1 @@
-"""Tensors on disk or on the hub, and I(M) from five of them, without loading the model."""
+"""Tensors on disk or on a hub, and I(M) from five of them."""

@@ -1,6 +1,6 @@
-"""A folder of an adapter, as PEFT writes it: its base, and what is refused before PEFT merges it.
+"""An adapter's folder as PEFT writes it, checked before PEFT merges it (`model.loading`).
 
-`adapter_config.json` stands beside `adapter_model.safetensors`. `model.loading` merges the two.
+It has `adapter_config.json` and `adapter_model.safetensors`.
 """
 
 import json
@@ -16,9 +16,9 @@ from lastword.model.weights.checkpoint import Config, LocalFiles, SafetensorsChe
 CONFIG = "adapter_config.json"
 BASE = "base_model_name_or_path"  # in the config, beside `revision`
 WEIGHTS = "adapter_model.safetensors"
-_CHOICE = re.compile(r"[*+?{|]")  # a pattern without any is matched in one way or none
-_SECONDS = 10.0  # for all patterns and all names, of which PEFT matches most more than once
-# Patterns matched to names in each way that PEFT has.
+_CHOICE = re.compile(r"[*+?{|]")  # patterns without any of these match quickly
+_SECONDS = 10.0  # for all patterns and names
+# Matches the patterns to the names in each way that PEFT does.
 _TRIAL = r"""
 import contextlib, json, re, sys
 patterns, names = json.load(sys.stdin)
@@ -34,69 +34,60 @@ for place, pattern in enumerate(patterns):
 
 
 def is_adapter(folder: Path) -> bool:
-    """Return True if a folder holds an adapter in place of a model."""
+    """Return True if a folder has an adapter and no model."""
     return (folder / CONFIG).is_file() and not any(folder.glob("model*.safetensors*"))
 
 
 def read_config(folder: Path) -> Config:
-    """Return the config of the adapter in a folder, which names its base.
+    """Return the config of the adapter in a folder.
 
     Raises:
-        CheckpointError: It names none, or a revision that is no text.
+        CheckpointError: It has no base model, or a revision that is not a text.
     """
     options: Config = read_json(LocalFiles(folder), CONFIG) or {}
-    named = isinstance(options.get(BASE), str)
-    if not named or not isinstance(options.get("revision"), str | None):
-        raise _not_whole(folder)
+    base, revision = options.get(BASE), options.get("revision")
+    if not isinstance(base, str) or not isinstance(revision, str | None):
+        raise _incomplete(folder)
     return options
 
 
 def open_weights(folder: Path) -> SafetensorsCheckpoint:
-    """Return the adapter's tensors; a pickle is none, whatever it is called.
+    """Return the adapter's tensors, without pickles.
 
     Raises:
-        CheckpointError: There is no safetensors file, or what its config says cannot be merged.
+        CheckpointError: There is no safetensors file, or its config does not fit the tensors.
     """
-    files = LocalFiles(folder)
+    files, options = LocalFiles(folder), read_config(folder)
     if files.read(WEIGHTS, 0, 8) is None:
-        raise _not_whole(folder)
+        raise _incomplete(folder)
     adapter = SafetensorsCheckpoint(files, {}, WEIGHTS)
-    _require_ranks(read_config(folder), adapter)
-    return adapter
-
-
-def _require_ranks(options: Config, adapter: SafetensorsCheckpoint) -> None:
-    """Refuse a config that asks for more than the tensors hold: memory is taken by its word."""
+    # PEFT allocates the sizes in the config before it reads the tensors.
     if options.get("num_virtual_tokens") is not None:
         kind = str(options.get("peft_type"))[:40]
         raise CheckpointError(f"{adapter.label} is a {kind} adapter, which no weights can take in")
-    most = max((size for _, info in adapter.tensors() for size in info.shape), default=0)
+    limit = max((size for _, info in adapter.tensors() for size in info.shape), default=0)
     pattern = options.get("rank_pattern") or {}
     ranks = [options.get("r", 0), *(pattern.values() if isinstance(pattern, dict) else [pattern])]
-    if strange := [rank for rank in ranks if not isinstance(rank, int) or not 0 <= rank <= most]:
+    if strange := [rank for rank in ranks if not isinstance(rank, int) or not 0 <= rank <= limit]:
         raise CheckpointError(
             f"{adapter.label} has the rank {strange[0]!r:.40} in {CONFIG}, and no tensor with more "
-            f"than {most} rows: get it again"
+            f"than {limit} rows: get it again"
         )
+    return adapter
 
 
 def require_bounded_patterns(options: Config, names: Collection[str], label: str) -> None:
-    """Refuse regular expressions that names of modules are matched to for very long.
-
-    Nothing ends a match in this process: they are tried in a separate one.
+    """Refuse regular expressions that take very long to match to names of modules.
 
     Raises:
-        CheckpointError: One is.
+        CheckpointError: One does.
     """
     fields = [value for field, value in options.items() if "pattern" in field or "modules" in field]
-    texts = [
-        str(one)
-        for value in fields
-        for one in (value if isinstance(value, list | dict) else [value])
-    ]
-    patterns = [text for text in texts if _CHOICE.search(text)]
+    lists = [value if isinstance(value, list | dict) else [value] for value in fields]
+    patterns = [str(text) for texts in lists for text in texts if _CHOICE.search(str(text))]
     if not patterns:
         return
+    # A match in this process could not be stopped.
     command, stdin = [sys.executable, "-I", "-c", _TRIAL], json.dumps([patterns, [*names]])
     try:
         subprocess.run(command, input=stdin.encode(), capture_output=True, timeout=_SECONDS)
@@ -109,7 +100,7 @@ def require_bounded_patterns(options: Config, names: Collection[str], label: str
         ) from error
 
 
-def _not_whole(folder: Path) -> CheckpointError:
+def _incomplete(folder: Path) -> CheckpointError:
     return CheckpointError(
         f"{folder} needs {WEIGHTS} and, in {CONFIG}, {BASE}: get it whole, or merge it and save "
         "the model"

@@ -1,8 +1,8 @@
-"""Named tensors of a checkpoint, read one by one, without the model around them.
+"""Named tensors of a checkpoint, read one by one, without building the model.
 
-A checkpoint is a `config.json` and named tensors. Safetensors are read by byte range, through one
-seam (`Files`) that a folder and a hub (`hub.py`) both fill; a `pytorch_model.bin` is read from disk
-alone and through `weights_only`; a model in memory gives its state dict.
+Safetensors are read by byte range from a folder or a hub (`Files`, `hub.py`). The library
+safetensors reads only whole local files, and memory-maps them. A `pytorch_model.bin` is read from
+disk only, with `weights_only`. A model in memory is read from its state dict.
 """
 
 import json
@@ -25,11 +25,10 @@ SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 TORCH_SINGLE = "pytorch_model.bin"
 TORCH_INDEX = "pytorch_model.bin.index.json"
-# The format allows no longer header; a larger number is another file's first eight bytes.
-_HEADER_LIMIT = 100_000_000
-_AXES = 64  # most that a tensor has in torch
-# What a header ends in that says nothing.
-_NONSENSE = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
+_HEADER_LIMIT = 100_000_000  # bytes, by the format
+_AXES = 64  # maximum in torch
+# Errors while a malformed header is parsed.
+_MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
 _DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -55,11 +54,11 @@ class Files(ABC):
     @property
     @abstractmethod
     def label(self) -> str:
-        """Return the name of these files in an error: a path, or a name on a hub."""
+        """The name of the files in messages: a path, or a name on a hub."""
 
     @abstractmethod
     def read(self, file: str, start: int = 0, stop: int | None = None) -> bytearray | None:
-        """Return bytes `start` to `stop` (None: the end) of a file; None where there is no file."""
+        """Return bytes `start` to `stop` (None: the end) of a file; None if there is no file."""
 
 
 @dataclass(frozen=True)
@@ -70,18 +69,18 @@ class LocalFiles(Files):
 
     @property
     def label(self) -> str:
-        """Return the folder's path."""
+        """The folder's path."""
         return str(self.folder)
 
     def read(self, file: str, start: int = 0, stop: int | None = None) -> bytearray | None:
-        """Return bytes of a file in the folder; None where it does not exist."""
+        """Return bytes of a file in the folder; None if it does not exist."""
         path = self.folder / file
         if not path.is_file():
             return None
         size = path.stat().st_size
         with path.open("rb") as handle:
-            # Nothing is done on the word of a header alone: a file has what it has, and a place
-            # beyond what file systems know cannot be sought.
+            # A header may give any numbers: memory is allocated for existing bytes only, and file
+            # systems cannot seek very large offsets.
             handle.seek(min(start, size))
             data = bytearray(max((size if stop is None else min(stop, size)) - start, 0))
             return data[: handle.readinto(data)]
@@ -91,7 +90,7 @@ class Checkpoint(ABC):
     """A config and named tensors.
 
     Attributes:
-        label: What errors call it.
+        label: Name in messages.
         names: The names of all tensors.
     """
 
@@ -102,20 +101,22 @@ class Checkpoint(ABC):
 
     @abstractmethod
     def read(self, name: str) -> Shaped[Tensor, "..."]:
-        """Return the tensor of that name, on the CPU and in the dtype that is stored.
+        """Return the tensor of a name, on the CPU and in the stored dtype.
 
         Raises:
-            CheckpointError: It cannot be read, or is cut short.
+            CheckpointError: It cannot be read, or is incomplete.
         """
 
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """One line of a file's header: how and where a tensor is stored.
+    """The entry of a tensor in a file's header.
 
     Attributes:
-        dtype: By the name in the header: `BF16`, in GGUF also `Q4_1` and the like.
-        shape: As torch has it: the fastest axis last.
+        dtype: Name in the header, such as `BF16`, or `Q4_1` in GGUF.
+        shape: Shape as in torch, with the fastest axis last.
+        start: First byte in the file.
+        stop: Byte after the last one.
     """
 
     dtype: str
@@ -125,10 +126,13 @@ class TensorInfo:
 
 
 class SafetensorsCheckpoint(Checkpoint):
-    """One safetensors file, or the shards of an index; headers are read when they are needed."""
+    """A safetensors file, or the shards of an index. Headers are read when they are needed.
+
+    Args:
+        shards: The file of each tensor; or a single file.
+    """
 
     def __init__(self, files: Files, config: Config, shards: Mapping[str, str] | str) -> None:
-        """Keep the files."""
         super().__init__(files.label, config)
         self._files = files
         self._headers: dict[str, dict[str, TensorInfo]] = {}
@@ -138,34 +142,32 @@ class SafetensorsCheckpoint(Checkpoint):
         self._shards, self.names = shards, frozenset(shards)
 
     def header(self, file: str) -> dict[str, TensorInfo]:
-        """Return every tensor of one file: dtype, shape and byte range, by name."""
-        if file not in self._headers:
-            label = f"{self.label}/{file}"
-            length = int.from_bytes(self._bytes(file, 0, 8), "little")
-            if length > _HEADER_LIMIT:
-                raise CheckpointError(f"{label} is no safetensors file: its header lies")
-            header = _parse_header(self._bytes(file, 8, 8 + length), label)
-            self._require_once(file, header)
-            self._headers[file] = header
-        return self._headers[file]
-
-    def _require_once(self, file: str, header: Mapping[str, TensorInfo]) -> None:
-        """Refuse a shard with a tensor that the index says is elsewhere, or does not name."""
+        """Return the entries of all tensors of a file, by name."""
+        if file in self._headers:
+            return self._headers[file]
+        label = f"{self.label}/{file}"
+        length = int.from_bytes(self._bytes(file, 0, 8), "little")
+        if length > _HEADER_LIMIT:
+            raise CheckpointError(f"{label} is no safetensors file: its header lies")
+        header = _parse_header(self._bytes(file, 8, 8 + length), label)
+        # If a tensor is in two shards, transformers and the index may disagree on which counts.
         for name in header if self._shards else ():
             if (other := self._shards.get(name)) != file:
                 where = "is not in the index" if other is None else f"is stored in {other} too"
                 raise CheckpointError(
-                    f"{self.label}/{file} has {name}, which {where}: get the whole checkpoint anew"
+                    f"{label} has {name}, which {where}: get the whole checkpoint anew"
                 )
+        self._headers[file] = header
+        return header
 
     def tensors(self) -> Iterator[tuple[str, TensorInfo]]:
-        """Yield every tensor's name, dtype, shape and place, from the headers alone."""
+        """Yield the name and entry of every tensor, from the headers."""
         for file in dict.fromkeys(self._shards.values()):
             header = self.header(file)
             yield from ((n, i) for n, i in header.items() if self._shards.get(n) == file)
 
     def read(self, name: str) -> Shaped[Tensor, "..."]:
-        """Return the tensor's bytes, as its dtype and shape."""
+        """Return the tensor of a name."""
         file = self._shards[name]
         if name not in self.header(file):
             raise CheckpointError(f"{self.label}/{file} lacks {name}, which the index promises")
@@ -191,10 +193,13 @@ class SafetensorsCheckpoint(Checkpoint):
 
 
 class TorchCheckpoint(Checkpoint):
-    """`pytorch_model.bin`, one file or sharded, on disk and through `weights_only`."""
+    """`pytorch_model.bin`, one file or sharded, on disk, read with `weights_only`.
+
+    Args:
+        shards: The file of each tensor; or a single file.
+    """
 
     def __init__(self, folder: Path, config: Config, shards: Mapping[str, str] | str) -> None:
-        """Keep the folder; the arguments are `SafetensorsCheckpoint`'s."""
         super().__init__(str(folder), config)
         self._folder = folder
         self._files: dict[str, dict[str, Tensor]] = {}
@@ -203,7 +208,7 @@ class TorchCheckpoint(Checkpoint):
         self._shards, self.names = shards, frozenset(shards)
 
     def read(self, name: str) -> Shaped[Tensor, "..."]:
-        """Return the tensor, mapped from its file where the format allows."""
+        """Return the tensor, memory-mapped if the format allows it."""
         tensors = self._load(self._shards[name])
         if name not in tensors:
             raise CheckpointError(f"{self.label} lacks {name}, which the index promises")
@@ -234,20 +239,24 @@ class ModelCheckpoint(Checkpoint):
         self.names = frozenset(self._state)
 
     def read(self, name: str) -> Shaped[Tensor, "..."]:
-        """Return the tensor on the CPU, gathered where it is sharded, fetched where offloaded."""
+        """Return the tensor on the CPU, also if it is sharded or offloaded."""
         tensor = self._state[name]
         if tensor.is_meta:
-            tensor = _fetch_offloaded(self._model, name)
+            path, _, leaf = name.rpartition(".")
+            module = self._model.get_submodule(path)
+            if not hasattr(module, "_hf_hook"):  # set by accelerate
+                raise CheckpointError(f"{name} of {self.label} has no data: load the weights")
+            tensor = fetched(module, leaf, "cpu")
         if hasattr(tensor, "full_tensor"):
             tensor = tensor.full_tensor()
         return tensor.detach().cpu()
 
 
 def open_local(path: Path) -> Checkpoint:
-    """Return the checkpoint in a folder, or of one file with its `config.json` beside it.
+    """Return the checkpoint in a folder, or of a file next to its `config.json`.
 
     Raises:
-        CheckpointError: No config or no weights are there, or they cannot be read.
+        CheckpointError: Config or weights are missing, or cannot be read.
     """
     folder = path if path.is_dir() else path.parent
     files = LocalFiles(folder)
@@ -262,25 +271,17 @@ def open_local(path: Path) -> Checkpoint:
         raise CheckpointError(
             f"{path} is neither .safetensors nor .bin: name the checkpoint folder"
         )
-    checkpoint = open_safetensors(files, config)
-    if checkpoint is not None:
+    if (checkpoint := open_safetensors(files, config)) is not None:
         return checkpoint
-    index, single = read_json(files, TORCH_INDEX), (folder / TORCH_SINGLE).is_file()
-    if index is not None:
-        _refuse_two(files, TORCH_SINGLE if single else None, TORCH_INDEX)
-        return TorchCheckpoint(folder, config, _weight_map(index, files, TORCH_INDEX))
-    if single:
-        return TorchCheckpoint(folder, config, TORCH_SINGLE)
+    if (shards := _shards(files, TORCH_SINGLE, TORCH_INDEX)) is not None:
+        return TorchCheckpoint(folder, config, shards)
     raise CheckpointError(
         f"{folder} holds no {SINGLE}, {INDEX} or {TORCH_SINGLE}: name a checkpoint folder"
     )
 
 
 def open_safetensors(files: Files, config: Config) -> SafetensorsCheckpoint | None:
-    """Return the safetensors among the files, of which transformers reads the same.
-
-    Returns:
-        None where there are none.
+    """Return the safetensors that transformers would read; None if there are none.
 
     Raises:
         CheckpointError: There are two sets of weights, or the config names another file.
@@ -290,27 +291,27 @@ def open_safetensors(files: Files, config: Config) -> SafetensorsCheckpoint | No
             f"the config of {files.label} names other weights ({other!r:.80}): take transformers_"
             "weights out of it, and name the weights model.safetensors"
         )
-    index = read_json(files, INDEX)
-    if index is not None:
-        _refuse_two(files, SINGLE if files.read(SINGLE, 0, 8) is not None else None, INDEX)
-        return SafetensorsCheckpoint(files, config, _weight_map(index, files, INDEX))
-    if files.read(SINGLE, 0, 8) is not None:
-        return SafetensorsCheckpoint(files, config, SINGLE)
-    return None
+    shards = _shards(files, SINGLE, INDEX)
+    return None if shards is None else SafetensorsCheckpoint(files, config, shards)
 
 
-def _refuse_two(files: Files, single: str | None, index: str) -> None:
-    if single is not None:
+def _shards(files: Files, single: str, index: str) -> Mapping[str, str] | str | None:
+    """Return the single file, or the file of each tensor by the index; None without weights."""
+    shards, has_single = read_json(files, index), files.read(single, 0, 8) is not None
+    if shards is None:
+        return single if has_single else None
+    if has_single:
         raise CheckpointError(
             f"{files.label} has two sets of weights, {single} and the shards of {index}: remove one"
         )
+    return _weight_map(shards, files, index)
 
 
 def read_json(files: Files, file: str) -> Config | None:
-    """Return a JSON object; None where the file does not exist.
+    """Return a JSON object; None if the file does not exist.
 
     Raises:
-        CheckpointError: It is no JSON object.
+        CheckpointError: It is not a JSON object.
     """
     data = files.read(file)
     if data is None:
@@ -329,7 +330,7 @@ def _weight_map(index: Config, files: Files, file: str) -> dict[str, str]:
     if not isinstance(shards, dict) or not shards:
         raise CheckpointError(f"{files.label}/{file} has no weight_map")
     for shard in shards.values():
-        # An index is someone else's file: it names files beside itself, nothing above.
+        # The index is not trusted: a path must not lead out of its folder.
         if not isinstance(shard, str) or Path(shard).name != shard or shard == "..":
             raise CheckpointError(f"{files.label}/{file} names {shard!r}, no file beside itself")
     return shards
@@ -337,28 +338,21 @@ def _weight_map(index: Config, files: Files, file: str) -> dict[str, str]:
 
 def _parse_header(text: bytearray, label: str) -> dict[str, TensorInfo]:
     origin = 8 + len(text)  # offsets count from the end of the header
+    infos = {}
     try:
-        entries = json.loads(text)
-        infos = {
-            name: TensorInfo(
-                str(entry["dtype"]),
-                _shape(entry["shape"]),
-                *(origin + _count(offset) for offset in entry["data_offsets"]),
-            )
-            for name, entry in entries.items()
-            if name != "__metadata__"
-        }
-    except _NONSENSE as error:
+        for name, entry in json.loads(text).items():
+            if name == "__metadata__":
+                continue
+            if len(entry["shape"]) > _AXES:
+                raise ValueError(f"no tensor has {len(entry['shape'])} axes")
+            shape = tuple(map(_count, entry["shape"]))
+            start, stop = (origin + _count(offset) for offset in entry["data_offsets"])
+            infos[name] = TensorInfo(str(entry["dtype"]), shape, start, stop)
+    except _MALFORMED as error:
         reason = repr(error) if len(repr(error)) < 200 else type(error).__name__
         raise CheckpointError(f"{label} has no readable safetensors header: {reason}") from error
     _check_ranges(infos, origin, label)
     return infos
-
-
-def _shape(sizes: Any) -> tuple[int, ...]:
-    if len(sizes) > _AXES:
-        raise ValueError(f"no tensor has {len(sizes)} axes")
-    return tuple(map(_count, sizes))
 
 
 def _count(value: Any) -> int:
@@ -368,7 +362,7 @@ def _count(value: Any) -> int:
 
 
 def _check_ranges(infos: Mapping[str, TensorInfo], origin: int, label: str) -> None:
-    """Refuse tensors that overlap or leave a hole: the format lets them lie end to end."""
+    """Refuse tensors that overlap or leave a gap, which the format does not allow."""
     place = origin
     for name, info in sorted(infos.items(), key=lambda entry: (entry[1].start, entry[1].stop)):
         if not place == info.start <= info.stop:
@@ -379,13 +373,10 @@ def _check_ranges(infos: Mapping[str, TensorInfo], origin: int, label: str) -> N
         place = info.stop
 
 
-def _fetch_offloaded(model: nn.Module, name: str) -> Tensor:
-    path, _, leaf = name.rpartition(".")
-    module = model.get_submodule(path)
-    if not hasattr(module, "_hf_hook"):  # accelerate's, which knows where the data is
-        raise CheckpointError(f"{name} of {type(model).__name__} has no data: load the weights")
+def fetched(module: nn.Module, name: str, device: torch.device | str) -> Tensor:
+    """Return a copy on a device of a module's parameter, which accelerate has offloaded."""
     from accelerate.utils import align_module_device
 
-    with align_module_device(module, execution_device="cpu"):
-        tensor: Tensor = getattr(module, leaf).detach().clone()
+    with align_module_device(module, execution_device=device):
+        tensor: Tensor = getattr(module, name).detach().clone()
     return tensor

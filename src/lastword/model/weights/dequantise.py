@@ -1,4 +1,4 @@
-"""Dense weights of one projection, from the forms in which checkpoints store them.
+"""Dense weights of a projection, from the formats of checkpoints.
 
 | stored | companions | dense |
 |---|---|---|
@@ -8,7 +8,7 @@
 | NF4, FP4 (bitsandbytes) | absmax, `quant_map`, `quant_state` | codebook times a block's scale |
 | GPTQ, AWQ, packed | `qweight`, `weight_packed` | refused |
 
-MXFP4 checkpoints store their attention dense, so nothing of theirs is needed here.
+MXFP4 checkpoints store their attention dense.
 """
 
 import json
@@ -23,7 +23,7 @@ from lastword.errors import CheckpointError, InvariantError
 from lastword.model.weights.checkpoint import Checkpoint
 from lastword.model.weights.layouts import text_part
 
-# What a projection's tensor may be called under its module: the stored forms in the table above.
+# Suffixes of a projection's tensor after its module's name, in the formats above.
 WEIGHT_SUFFIXES = (".weight", ".qweight", ".weight_packed")
 _FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 _INT8_RANGE = 127.0
@@ -33,11 +33,11 @@ Matrix = Float[Tensor, "rows columns"]
 
 
 def read_dense(checkpoint: Checkpoint, module: str) -> tuple[Matrix, tuple[str, ...]]:
-    """Return the dense weight of a module, [as stored], and the names of the tensors that gave it.
+    """Return the dense weight of a module, in the stored order, and the names of its tensors.
 
     Raises:
-        InvariantError: The form cannot be dequantised here: what to use in its place.
-        CheckpointError: The tensor or what belongs to it is missing, damaged or of another shape.
+        InvariantError: This format cannot be dequantised.
+        CheckpointError: A tensor is missing, damaged or of another shape.
     """
     name = f"{module}.weight"
     if name not in checkpoint.names:
@@ -63,7 +63,7 @@ def _read_float8(
     scales = [s for s in (f"{name}_scale_inv", f"{name}_scale") if s in checkpoint.names]
     if not scales:
         raise CheckpointError(f"{name} of {checkpoint.label} is float8 and has no scale beside it")
-    # Both spellings multiply: `inv` is DeepSeek's name for the inverse of the quantising scale.
+    # The weight is multiplied by either: `inv` means the inverse of the scale in quantisation.
     scale = checkpoint.read(scales[0]).double()
     rows, columns = weight.shape
     if scale.numel() == 1 or tuple(scale.shape) in ((rows,), (rows, 1)):
@@ -75,7 +75,7 @@ def _read_float8(
                 f"{scales[0]} of {checkpoint.label} has shape {tuple(scale.shape)}, which blocks "
                 f"of {high} x {wide} do not give for {rows} x {columns}"
             )
-        # One scale a tile of high x wide; the tiles at the right and lower edge may be cut.
+        # One scale per block of high x wide; the blocks at the edges may be cut.
         scale = scale.repeat_interleave(high, 0).repeat_interleave(wide, 1)[:rows, :columns]
     return weight.double() * scale, (name, scales[0])
 
@@ -93,15 +93,15 @@ def _block_size(checkpoint: Checkpoint) -> tuple[int, int]:
 def _read_four_bit(
     checkpoint: Checkpoint, module: str, state_name: str
 ) -> tuple[Matrix, tuple[str, ...]]:
-    """Multiply codebook entries by their block's scale, which may be quantised itself."""
-    # Value i is quant_map[code i] * absmax[i // blocksize]: a code has 4 bits, two in a byte, and
-    # the blocks run over the flattened matrix, across its rows. The scales may be stored as codes
-    # of 8 bits themselves ("nested"), in separate blocks:
+    """Return the product of codebook entries and their block's scale."""
+    # Value i is quant_map[code i] * absmax[i // blocksize]. A code has 4 bits, two per byte, and
+    # the blocks go over the flattened matrix, across its rows. The scales themselves may be stored
+    # as codes of 8 bits ("nested"), in other blocks:
     #     absmax[j] = nested_quant_map[code j] * nested_absmax[j // nested_blocksize] + offset
     prefix = f"{module}.weight"
     state = json.loads(bytes(checkpoint.read(state_name).tolist()))
     packed = checkpoint.read(prefix).reshape(-1).view(torch.uint8).long()
-    codes = torch.stack((packed >> 4, packed & 15), dim=1).reshape(-1)  # the high half comes first
+    codes = torch.stack((packed >> 4, packed & 15), dim=1).reshape(-1)  # high bits first
     names = [prefix, state_name, f"{prefix}.absmax", f"{prefix}.quant_map"]
     absmax = checkpoint.read(f"{prefix}.absmax")
     if f"{prefix}.nested_absmax" in checkpoint.names:

@@ -1,7 +1,8 @@
 """GGUF, llama.cpp's format: config, tokenizer and (quantised) tensors in one file.
 
-The header is read by byte range, through the seam of `checkpoint.py`, so that a file on a hub that
-cannot be used is not downloaded.
+The header is read by byte range (`Files` of `checkpoint.py`), so that an unusable file on a hub is
+not downloaded. The readers of gguf and of transformers need a whole local file, take seconds for a
+large vocabulary, and accept a key that is stored duplicates.
 """
 
 import math
@@ -26,15 +27,14 @@ from lastword.model.weights.checkpoint import Files, LocalFiles, TensorInfo
 SUFFIX = ".gguf"
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
-# A header is its vocabulary: some ten megabytes. A longer one is another file's bytes.
-_HEADER_LIMIT = 2**28
+_HEADER_LIMIT = 2**28  # bytes; most of a header is the vocabulary, about ten megabytes
 _FIRST_PIECE = 2**20
 _NUMBERS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
 _STRING, _ARRAY = 8, 9
-# What numbers and types that no header has end in.
-_NONSENSE = (struct.error, ValueError, TypeError, ArithmeticError, RecursionError, MemoryError)
+# Errors while a malformed header is parsed.
+_MALFORMED = (struct.error, ValueError, TypeError, ArithmeticError, RecursionError, MemoryError)
 _PART = re.compile(r"-\d{5}-of-(\d{5})\.gguf$")
-# Families that were held to their logits, each written as llama.cpp's converter does.
+# Families whose logits were compared with the original, in files as llama.cpp's converter writes.
 ARCHITECTURES = frozenset(
     "bloom gemma2 gemma3 gpt2 llama nemotron phi3 qwen2 qwen2moe qwen3 qwen3moe stablelm "
     "starcoder2".split()
@@ -43,10 +43,10 @@ ARCHITECTURES = frozenset(
 
 @dataclass(frozen=True)
 class Header:
-    """The header of a file: what stands before its tensors' bytes.
+    """The header of a file.
 
     Attributes:
-        values: Its metadata; of an array of strings, their number.
+        values: Its metadata; for an array of strings, their number.
     """
 
     label: str
@@ -55,24 +55,24 @@ class Header:
 
     @property
     def architecture(self) -> str:
-        """Return llama.cpp's name of the model's family."""
+        """llama.cpp's name of the model's family."""
         return str(self.values.get("general.architecture", "none"))
 
     @property
     def stop(self) -> int:
-        """Count the bytes that the file must have."""
+        """Number of bytes that the file must have."""
         return max((tensor.stop for tensor in self.tensors.values()), default=0)
 
     @property
     def quantisation(self) -> str:
-        """Name how most of the values are stored: `Q4_1`."""
-        counts: dict[str, int] = {}
+        """The dtype of most values, such as `Q4_1`."""
+        counts: Counter[str] = Counter()
         for tensor in self.tensors.values():
-            counts[tensor.dtype] = counts.get(tensor.dtype, 0) + math.prod(tensor.shape)
+            counts[tensor.dtype] += math.prod(tensor.shape)
         return max(counts, key=lambda kind: counts[kind], default="none")
 
     def number(self, key: str) -> int | None:
-        """Return the architecture's number of that key; of one a block, the largest."""
+        """Return the number of a key of the architecture; of a list over blocks, the largest."""
         value = self.values.get(f"{self.architecture}.{key}")
         if isinstance(value, tuple):
             value = max(value, default=None)
@@ -84,31 +84,22 @@ def is_gguf(name: str | Path) -> bool:
     return str(name).lower().endswith(SUFFIX)
 
 
-def require(label: str) -> None:
-    """Refuse a file where the package that reads it is not installed.
-
-    Raises:
-        ModelError: Says what to install.
-    """
-    absent = [name for name in ("gguf", "accelerate") if find_spec(name) is None]
-    if absent:
-        raise ModelError(f'{label} needs {" and ".join(absent)}: pip install "lastword[gguf]"')
-
-
 def read_header(files: Files, file: str) -> Header:
-    """Return the header of a file, and nothing behind it.
+    """Return the header of a file.
 
     Raises:
-        CheckpointError: The file is missing, no GGUF, one part of several, or cut short.
+        CheckpointError: The file is missing, incomplete, not GGUF, or one part of several.
+        ModelError: A package is missing.
     """
     label = f"{files.label}/{file}"
-    require(label)
+    if absent := [name for name in ("gguf", "accelerate") if find_spec(name) is None]:
+        raise ModelError(f'{label} needs {" and ".join(absent)}: pip install "lastword[gguf]"')
     if (part := _PART.search(file)) and int(part[1]) > 1:
         raise _split(label, int(part[1]))
     try:
         header = _parse(_Cursor(files, file, label), label)
         whole = not header.tensors or files.read(file, header.stop - 1, header.stop)
-    except _NONSENSE as error:
+    except _MALFORMED as error:
         raise CheckpointError(f"{label} has no readable GGUF header: {error!r}") from error
     parts = header.values.get("split.count", 1)
     if isinstance(parts, int) and parts > 1:
@@ -128,7 +119,7 @@ def _split(label: str, parts: int) -> CheckpointError:
 
 
 class _Cursor:
-    """Numbers and strings of a header one after another; the file is read as far as needed."""
+    """A position in a header, which is fetched as far as it is parsed."""
 
     def __init__(self, files: Files, file: str, label: str) -> None:
         self._files, self._file, self._label = files, file, label
@@ -136,7 +127,7 @@ class _Cursor:
         self.place = 0
 
     def skip(self, size: int) -> int:
-        """Go `size` bytes on, all of which are here then; where they begin."""
+        """Move on by `size` bytes, fetch them if needed, and return where they begin."""
         start = self.place
         self.place += size
         while self.place > len(self._data):
@@ -155,7 +146,7 @@ class _Cursor:
         return self.take(self.unpack("Q")[0]).decode("utf-8", "replace")
 
     def skip_strings(self, count: int) -> None:
-        """Go past so many strings: a vocabulary and its merges have hundreds of thousands."""
+        """Move past strings; a vocabulary and its merges have hundreds of thousands."""
         size, data, place = struct.Struct("<Q").unpack_from, self._data, self.place
         for _ in range(count):
             if place + 8 > len(data):
@@ -164,13 +155,13 @@ class _Cursor:
         self.skip(place - self.place)
 
     def _fetch(self) -> None:
-        """Read on, twice as far each time: few requests, whatever the vocabulary."""
-        have = len(self._data)
+        """Fetch as many bytes again, so that a large vocabulary takes few requests."""
+        size = len(self._data)
         piece = None
         if self.place <= _HEADER_LIMIT:
-            stop = max(self.place, 2 * have, _FIRST_PIECE)
-            piece = self._files.read(self._file, have, stop)
-        if piece is None and have == 0:
+            stop = max(self.place, 2 * size, _FIRST_PIECE)
+            piece = self._files.read(self._file, size, stop)
+        if piece is None and size == 0:
             raise CheckpointError(f"there is no file {self._label}: check its name")
         if not piece:
             raise CheckpointError(f"{self._label} is cut short in its header; get the file again")
@@ -185,13 +176,13 @@ def _parse(cursor: _Cursor, label: str) -> Header:
         raise CheckpointError(f"{label} is GGUF of version {version}; versions 2 and 3 are read")
     tensors, keys = cursor.unpack("QQ")
     pairs = [(cursor.string(), _value(cursor, cursor.unpack("I")[0])) for _ in range(keys)]
-    values = _once(pairs, "values", label)
+    values = _unique(pairs, "values", label)
     table = [_entry(cursor) for _ in range(tensors)]
     alignment = values.get("general.alignment", 32)
     if not isinstance(alignment, int) or alignment < 1:
         raise CheckpointError(f"{label} has an alignment of {alignment!r}, expected 32 or the like")
     origin = -(-cursor.place // alignment) * alignment
-    stored = _once([(n, _tensor(rest, origin, label)) for n, *rest in table], "tensors", label)
+    stored = _unique([(n, _tensor(rest, origin, label)) for n, *rest in table], "tensors", label)
     by_place = sorted(stored, key=lambda name: stored[name].start)
     for name, other in pairwise(by_place):
         if stored[other].start < stored[name].stop:
@@ -199,11 +190,11 @@ def _parse(cursor: _Cursor, label: str) -> Header:
     return Header(label, values, stored)
 
 
-def _once(pairs: Sequence[tuple[str, Any]], what: str, label: str) -> dict[str, Any]:
-    """Return pairs by name; readers differ on which counts of two with one name."""
+def _unique(pairs: Sequence[tuple[str, Any]], noun: str, label: str) -> dict[str, Any]:
+    """Return pairs as a dictionary; readers differ on which of two equal names counts."""
     counts = Counter(name for name, _ in pairs)
-    if twice := [name for name, count in counts.items() if count > 1]:
-        raise CheckpointError(f"{label} is damaged: it has two {what} named {twice[0]!r:.80}")
+    if duplicates := [name for name, count in counts.items() if count > 1]:
+        raise CheckpointError(f"{label} is damaged: it has two {noun} named {duplicates[0]!r:.80}")
     return dict(pairs)
 
 
@@ -248,23 +239,22 @@ def _tensor(entry: list[Any], origin: int, label: str) -> TensorInfo:
 
 
 class GgufCheckpoint:
-    """A GGUF file, of which its header has been read."""
+    """A GGUF file with its header.
+
+    Raises:
+        CheckpointError: See `read_header`.
+    """
 
     def __init__(self, files: Files, file: str) -> None:
-        """Read the header.
-
-        Raises:
-            CheckpointError: As `read_header`.
-        """
         self.header = read_header(files, file)
         self.label = self.header.label
         self._files, self._file = files, file
 
     def read_stored(self, name: str) -> Float32[Tensor, "..."]:
-        """Return the tensor of llama.cpp's name, dequantised.
+        """Return the dequantised tensor with llama.cpp's name.
 
         Raises:
-            CheckpointError: It is cut short.
+            CheckpointError: It is incomplete.
         """
         from gguf import GGMLQuantizationType, dequantize
 
@@ -278,9 +268,5 @@ class GgufCheckpoint:
 
 
 def open_file(path: Path) -> GgufCheckpoint:
-    """Return the checkpoint of a file on disk.
-
-    Raises:
-        CheckpointError: As `GgufCheckpoint`.
-    """
+    """Return the checkpoint of a file on disk; see `GgufCheckpoint`."""
     return GgufCheckpoint(LocalFiles(path.parent), path.name)

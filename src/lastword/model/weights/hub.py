@@ -1,14 +1,15 @@
-"""Files of a model on a hub or a mirror, read by byte range and never downloaded whole.
+"""Files of a model on a hub or a mirror, read by byte range.
 
-Speaks what the hub speaks: `resolve` addresses, redirects to a store of large files (the token
-stays behind there), `Range`, `X-Repo-Commit`, `Retry-After`. `HF_ENDPOINT`, `HF_TOKEN`, a login,
-proxies and `HF_HUB_OFFLINE` are honoured through huggingface_hub's client and headers.
+It uses huggingface_hub's client and headers, so that `HF_ENDPOINT`, `HF_TOKEN`, a login, proxies
+and `HF_HUB_OFFLINE` apply. The hub may redirect to a store of large files, which does not get the
+token.
 
-What is tried again is tried here. huggingface_hub's `http_stream_backoff` sleeps for as long as
-`Retry-After` says, be it hours, and a body that breaks off within it ends in a RuntimeError; its
-`http_backoff` and its file system read an answer whole, also one that ignores the range.
+Retries are implemented here for two reasons. huggingface_hub's `http_stream_backoff` sleeps as long
+as `Retry-After` says, even for hours, and raises a RuntimeError if the body breaks off. Its
+`http_backoff` and its file system read a whole answer, even if it ignores the range.
 """
 
+import contextlib
 import os
 import re
 import time
@@ -42,21 +43,21 @@ from lastword.model.weights.checkpoint import (
 )
 from lastword.model.weights.gguf import GgufCheckpoint, open_file
 
-try:  # what huggingface_hub 2 is built on, and what 1 is
+try:  # the client of huggingface_hub 2, and of version 1
     import httpx2 as httpx
 except ImportError:  # pragma: no cover
     import httpx  # type: ignore[no-redef,import-not-found,unused-ignore]
 
-# What huggingface_hub raises if the hub refuses a request or does not answer.
+# Errors of huggingface_hub if the hub refuses a request or does not answer.
 REFUSALS = (HfHubHTTPError, HFValidationError, OSError, httpx.RequestError)
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-# A revision or a file's name whose parts lead nowhere else, as `..` and an absolute path do.
+# A revision or file name that is not an absolute path, and has no part such as `..`.
 _INSIDE = re.compile(r"(?!.*((^|/)\.{0,2}(/|$)|\\)).{1,255}")
 _BUSY = frozenset({429, 500, 502, 503, 504})
-_FAILURES = 6  # in a row and without a byte gained
-_UNANSWERED = 3  # where nobody is there at all: no network, no such name, nothing that listens
-_LONGEST_WAIT = 300.0  # seconds: the hub's window for rate limits
+_FAILURES = 6  # maximum number in a row without a new byte
+_UNANSWERED = 3  # maximum number without a connection
+_LONGEST_WAIT = 300.0  # seconds; the hub's rate limits have this window
 _INSTEAD = (
     "name a folder, a GGUF file, or a model that needs no hub: lastword/demo-organism, or "
     "lastword/smollm2-135m after `lastword get smollm2-135m`"
@@ -65,11 +66,11 @@ _TIMEOUT = 30.0  # seconds without a byte
 
 
 class UnreachableError(CheckpointError):
-    """No answer came from the hub: it may still be in the local cache."""
+    """The hub did not answer; the model may still be in the local cache."""
 
 
-class _AgainError(Exception):
-    """The same request may do better, after so many seconds where the server says how many."""
+class _RetryError(Exception):
+    """The same request may succeed later, after `seconds` if the server gives a number."""
 
     def __init__(self, reason: str, seconds: float | None = None) -> None:
         super().__init__(reason)
@@ -81,31 +82,30 @@ class HubFiles(Files):
 
     Attributes:
         name: `owner/name`, or a bare name.
-        commit: The commit that the revision names, once the first file came; None where the
-            server does not say.
+        commit: The commit of the revision, known after the first answer; None if the server does
+            not send it.
     """
 
     def __init__(self, name: str, revision: str | None) -> None:
-        """Name the model; nothing is fetched yet."""
         self.name = name
         self._revision = revision or constants.DEFAULT_REVISION
         self._endpoint = endpoint()
-        self._shown = re.sub("//[^/@]*@", "//", self._endpoint)  # it may hold a password
+        self._shown = re.sub("//[^/@]*@", "//", self._endpoint)  # without a password
         self._headers = build_hf_headers() | {"Accept-Encoding": "identity"}
         self.commit: str | None = None
 
     @property
     def label(self) -> str:
-        """Return the model's name, and its revision where it is not the main branch."""
+        """The model's name, with its revision unless that is the main branch."""
         main = self._revision in (constants.DEFAULT_REVISION, self.commit)
         return self.name if main else f"{self.name}@{self._revision}"
 
     def read(self, file: str, start: int = 0, stop: int | None = None) -> bytearray | None:
-        """Return bytes of a file; a dropped connection goes on where it broke off.
+        """Return bytes of a file; after a dropped connection, only the rest is requested.
 
         Raises:
-            UnreachableError: No answer, or only refusals for being busy.
-            CheckpointError: Login or permission is missing, or the server does not do ranges.
+            UnreachableError: The hub does not answer, or is busy.
+            CheckpointError: Login or permission is missing, or the server does not support ranges.
         """
         data, failures = bytearray(), 0
         while True:
@@ -119,10 +119,10 @@ class HubFiles(Files):
                 raise UnreachableError(
                     f"{self.label}: HF_HUB_OFFLINE is set, so no hub was asked; {_INSTEAD}"
                 ) from error
-            except (_AgainError, httpx.RequestError) as error:
+            except (_RetryError, httpx.RequestError) as error:
                 failures = 1 if len(data) > before else failures + 1
-                most = _UNANSWERED if isinstance(error, httpx.ConnectError) else _FAILURES
-                if failures >= most:
+                limit = _UNANSWERED if isinstance(error, httpx.ConnectError) else _FAILURES
+                if failures >= limit:
                     raise UnreachableError(
                         f"{self._shown} did not give {file} of {self.label} in {failures} "
                         f"attempts ({str(error) or repr(error)}); try again later, or {_INSTEAD}"
@@ -131,7 +131,7 @@ class HubFiles(Files):
                 time.sleep(0.5 * 2**failures if wait is None else wait)
 
     def _receive(self, file: str, start: int, stop: int | None, data: bytearray) -> None:
-        """Append to `data` what is still missing of the bytes `start` to `stop`."""
+        """Append the missing bytes of the range `start` to `stop` to `data`."""
         first = start + len(data)
         ranged = first > 0 or stop is not None
         headers = dict(self._headers)
@@ -149,10 +149,10 @@ class HubFiles(Files):
                 if stop is not None and len(data) > stop - start:
                     raise CheckpointError(f"{self._shown} sends more of {file} than asked for")
         if stop is not None and len(data) < stop - start <= _length(response) - start:
-            raise _AgainError("the connection dropped")
+            raise _RetryError("the connection dropped")
 
     def _check(self, response: Any, file: str, first: int | None) -> None:
-        """Take the commit from an answer; refuse what is not the bytes that were asked for."""
+        """Refuse an error or an answer without the range, and store the commit."""
         status, code = response.status_code, response.headers.get("X-Error-Code", "")
         if status == HTTPStatus.NOT_FOUND and code not in ("RepoNotFound", "RevisionNotFound"):
             raise FileNotFoundError(file)
@@ -197,28 +197,29 @@ def _raise_if_busy(response: Any, endpoint: str) -> None:
     seconds = float(patience) if patience.isdigit() else None
     if seconds is not None and seconds > _LONGEST_WAIT:
         raise UnreachableError(f"{endpoint} is busy and asks to wait {patience} s: try again then")
-    raise _AgainError(f"it is busy: status {response.status_code}", seconds)
+    raise _RetryError(f"it is busy: status {response.status_code}", seconds)
 
 
 def _length(response: Any) -> int:
-    """Read the whole file's length from `Content-Range: bytes 0-7/100`; 0 where it is not said."""
+    """Return the file's length from `Content-Range: bytes 0-7/100`; 0 if it is not there."""
     total = response.headers.get("Content-Range", "").rpartition("/")[2]
     return int(total) if total.isdigit() else 0
 
 
 def is_commit(revision: str | None) -> bool:
-    """Return True if a revision is a full commit, which names content and never moves."""
+    """Return True if a revision is a full commit, whose files never change."""
     return revision is not None and _COMMIT.fullmatch(revision) is not None
 
 
 def open_model(name: str, revision: str | None = None) -> Checkpoint:
     """Return a model's checkpoint: the download of the same commit, else the hub's safetensors.
 
-    Where no hub answers, or `HF_HUB_OFFLINE` is set, a former download of that revision stands in.
+    If the hub does not answer, or `HF_HUB_OFFLINE` is set, an earlier download of the revision is
+    used.
 
     Raises:
-        CheckpointError: The name is none, the model or its revision is not there, or not open to
-            this user, or it has no safetensors.
+        CheckpointError: The name is not valid, the user has no access to the model or its revision,
+            or it has no safetensors.
     """
     require_name(name, revision)
     if is_commit(revision) and (download := _downloaded(name, revision)) is not None:
@@ -245,10 +246,12 @@ def open_model(name: str, revision: str | None = None) -> Checkpoint:
 
 
 def require_name(name: str, revision: str | None, file: str | None = None) -> None:
-    """Refuse what names no model, revision or file on a hub: the cache has folders of these names.
+    """Refuse names of models, revisions or files that a hub cannot have, such as `../x`.
+
+    huggingface_hub uses them as paths in its cache.
 
     Raises:
-        CheckpointError: One of them does not.
+        CheckpointError: One of them is not valid.
     """
     try:
         validate_repo_id(name)
@@ -256,26 +259,26 @@ def require_name(name: str, revision: str | None, file: str | None = None) -> No
         raise CheckpointError(
             f"{_shown(name)} is no checkpoint folder or file here, nor a name on a hub"
         ) from error
-    for what, text in (("revision", revision), ("file", file)):
+    for noun, text in (("revision", revision), ("file", file)):
         if text is not None and not (text.isprintable() and _INSIDE.fullmatch(text)):
-            raise CheckpointError(f"{_shown(text)} names no {what} of {name} on a hub")
+            raise CheckpointError(f"{_shown(text)} names no {noun} of {name} on a hub")
 
 
 def _shown(text: str) -> str:
-    """Return a stranger's text as messages have it: in one line, and not all of it."""
+    """Return an untrusted text for messages: short, and on one line."""
     return shorten(text if text.isprintable() and text else repr(text), 80)
 
 
 def open_gguf(name: str, file: str, revision: str | None = None) -> GgufCheckpoint:
-    """Return a GGUF file among a model's: what was downloaded of the same commit, else the hub's.
+    """Return a GGUF file of a model: the download of the same commit, else the hub's.
 
     Raises:
-        CheckpointError: As `open_model`, or the file is not there or cannot be used.
+        CheckpointError: See `open_model`; or the file is missing or cannot be used.
     """
     require_name(name, revision, file)
     files = HubFiles(name, revision)
     try:
-        files.read(file, 0, 4)  # an answer tells the commit
+        files.read(file, 0, 4)  # sets the commit
     except UnreachableError:
         if (path := find_downloaded(name, file, revision)) is None:
             raise
@@ -285,20 +288,17 @@ def open_gguf(name: str, file: str, revision: str | None = None) -> GgufCheckpoi
 
 
 def find_downloaded(name: str, file: str, revision: str | None) -> Path | None:
-    """Return where huggingface_hub's cache keeps a file; None where it was not downloaded."""
+    """Return the path of a file in huggingface_hub's cache; None if it was not downloaded."""
     path = try_to_load_from_cache(name, file, revision=revision)
     return Path(path) if isinstance(path, str) else None
 
 
 def find_commit(name: str, revision: str | None) -> str | None:
-    """Return the commit that a revision names now: the hub's answer, else a former download's.
-
-    Returns:
-        None where neither knows; whoever asks for the files will be told why.
+    """Return the commit of a revision, from the hub or from an earlier download; else None.
 
     Raises:
-        UnreachableError: No hub answers, and nothing was downloaded before. The libraries that
-            fetch the files would ask for a minute, and say less.
+        UnreachableError: The hub does not answer, and nothing was downloaded before. Without this
+            error, transformers would retry for a minute.
     """
     if is_commit(revision):
         return revision
@@ -307,28 +307,29 @@ def find_commit(name: str, revision: str | None) -> str | None:
     except UnreachableError:
         if (path := find_downloaded(name, "config.json", revision)) is None:
             raise
-        return _commit_of(path)
+        return commit_of(path)
     except CheckpointError:
         return None
-    try:  # this also keeps, for a start without a network, what the revision named
+    # The download also stores the commit of the revision, for a start without a network.
+    with contextlib.suppress(CheckpointError):
         return download(name, "config.json", revision)[1]
-    except CheckpointError:
-        return None
+    return None
 
 
-def _commit_of(file: Path) -> str | None:
+def commit_of(file: Path) -> str | None:
+    """Return the commit in the path of a file in huggingface_hub's cache."""
     return next((part for part in file.parts if is_commit(part)), None)
 
 
 def download(name: str, file: str, revision: str | None) -> tuple[Path, str | None]:
-    """Return a file of a model in huggingface_hub's cache, and the commit that it is of.
+    """Return a file of a model in huggingface_hub's cache, and its commit.
 
     Raises:
-        CheckpointError: It cannot be had.
+        CheckpointError: The file cannot be downloaded.
     """
     try:
         path = Path(hf_hub_download(name, file, revision=revision, endpoint=endpoint()))
-        return path, _commit_of(path)
+        return path, commit_of(path)
     except REFUSALS as error:
         reason = str(error).strip().partition("\n")[0]
         raise CheckpointError(f"cannot download {file} of {name}: {reason}") from error
@@ -340,9 +341,7 @@ def endpoint() -> str:
 
 
 def _downloaded(name: str, revision: str | None) -> Checkpoint | None:
-    """Find what huggingface_hub's cache holds of a model; None where its weights are not there."""
-    try:
-        folder = snapshot_download(name, revision=revision, local_files_only=True)
-        return open_local(Path(folder))
-    except (LocalEntryNotFoundError, CheckpointError):
-        return None
+    """Return the checkpoint in huggingface_hub's cache; None if its weights are not there."""
+    with contextlib.suppress(LocalEntryNotFoundError, CheckpointError):
+        return open_local(Path(snapshot_download(name, revision=revision, local_files_only=True)))
+    return None

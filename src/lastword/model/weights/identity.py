@@ -1,8 +1,8 @@
 """Identity of a model: its name in records and certificates, and digests of its files.
 
-Every byte is read: weights trained further under the same name, or shuffled, are another model. A
-file's digest is kept in the cache folder by its path, size, inode and times, so that it is paid for
-once: 0.85 CPU seconds a GB where the processor has instructions for SHA-256.
+Every byte is read, because weights that were trained further or shuffled are another model. A
+file's digest is cached by its path, size, inode and times. Computing it takes 0.85 CPU seconds per
+GB on processors with instructions for SHA-256.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from lastword.files.writing import open_whole
 if TYPE_CHECKING:
     from torch import Tensor
 
-# What makes a local model what it is, by the word that a refusal has for it.
+# Patterns of a local model's files, by the part's name in messages.
 _PARTS = {
     "weights": ("*.safetensors", "*.bin"),
     "config": ("config.json", "adapter_config.json", "*.py"),
@@ -32,7 +32,7 @@ _READERS = 4
 
 
 def model_name(source: str) -> str:
-    """Return the hub's name of a model; of a local folder or GGUF file, its name."""
+    """Return the hub's name of a model, or the name of a local folder or GGUF file."""
     path = Path(source).expanduser()
     if path.is_dir():
         return path.resolve().name
@@ -40,10 +40,7 @@ def model_name(source: str) -> str:
 
 
 def folder_digests(folder: Path) -> dict[str, str] | None:
-    """Return a local model's digests by part: `weights`, `config`, `tokenizer`, as far as there.
-
-    None for what is no folder: the hub has revisions.
-    """
+    """Return a folder's digests by part (`weights`, `config`, `tokenizer`); None if it is none."""
     if not folder.is_dir():
         return None
     files = {part: {p for n in names for p in folder.glob(n)} for part, names in _PARTS.items()}
@@ -63,29 +60,29 @@ def tensors_digest(tensors: Mapping[str, "Tensor"]) -> str:
 
 
 def folder_digest(folder: Path) -> str | None:
-    """Return one digest over all parts of a local model; None for what is no folder."""
+    """Return one digest over all parts of a local model; None if there is no folder."""
     parts = folder_digests(folder)
     return None if parts is None else text_digest(json.dumps(parts, sort_keys=True))
 
 
 def files_digest(paths: Iterable[Path]) -> str:
     """Return the digest of every file's name and content."""
-    named = list(paths)
-    with ThreadPoolExecutor(_READERS) as pool:  # hashing leaves the interpreter's lock
-        digests = pool.map(file_digest, named)
-        lines = [f"{path.name} {digest}\n" for path, digest in zip(named, digests, strict=True)]
+    files = list(paths)
+    with ThreadPoolExecutor(_READERS) as pool:  # hashing releases the interpreter's lock
+        digests = pool.map(file_digest, files)
+        lines = [f"{path.name} {digest}\n" for path, digest in zip(files, digests, strict=True)]
     return text_digest("".join(lines))
 
 
 def cache_folder() -> Path:
-    """Return where files are kept: `LASTWORD_CACHE`, else a folder in the user's cache."""
+    """Return the cache folder: `LASTWORD_CACHE`, else a folder in the user's cache."""
     if variable := os.environ.get("LASTWORD_CACHE"):
         return Path(variable)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lastword"
 
 
 def file_digest(path: Path) -> str:
-    """Return SHA-256 of a file, read once and then kept."""
+    """Return SHA-256 of a file, from the cache if the file did not change."""
     mark = _mark(path)
     stored = cache_folder() / "digests" / text_digest(mark)
     with contextlib.suppress(OSError, ValueError):
@@ -94,8 +91,8 @@ def file_digest(path: Path) -> str:
             return text
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if _mark(path) == mark:  # nobody wrote meanwhile
-        with contextlib.suppress(OSError):  # a folder that cannot be written keeps nothing
+    if _mark(path) == mark:  # the file did not change while it was read
+        with contextlib.suppress(OSError):  # the cache may be read-only
             stored.parent.mkdir(parents=True, exist_ok=True)
             with open_whole(stored) as out:
                 out.write(digest.encode())
@@ -108,7 +105,7 @@ def text_digest(text: str) -> str:
 
 
 def _mark(path: Path) -> str:
-    """Return what changes with a file; the time of its last change cannot be set back."""
+    """Return a text that changes with a file; users cannot set its change time back."""
     stat = path.stat()
     times = f"{stat.st_mtime_ns} {stat.st_ctime_ns}"
     return f"{path.resolve()} {stat.st_size} {stat.st_dev} {stat.st_ino} {times}"

@@ -1,11 +1,11 @@
-"""The model invariant I(M): four factors read from five tensors, without the model around them.
+"""The model invariant I(M): four factors from five tensors, without building the model.
 
     I(M) = phi_N phi_O / (phi_K phi_V)                                   Eq. 16
     phi_N = mean |w_N|          phi_O = rcv(W_O[m])
     phi_K = rcv(W_K[e])         phi_V = rcv(W_V[e]) / rcv(W_V[m])        Eq. 15
 
-e = floor(0.20 L) and m = floor(0.50 L) count blocks from 0. `checkpoint.py` finds the tensors,
-`layouts.py` says which of them and which rows, `dequantise.py` makes them dense.
+e = floor(0.20 L) and m = floor(0.50 L) count blocks from 0. `layouts.py` finds the tensors and
+their rows, `checkpoint.py` reads them, and `dequantise.py` makes them dense.
 """
 
 import math
@@ -32,8 +32,7 @@ from lastword.model.weights.layouts import (
 )
 from lastword.rule.theta import InvariantTheta, Theta
 
-# Row norms that are equal up to the rounding of their sums have an rcv of about 1e-16.
-_ZERO = 1e-12
+_ZERO = 1e-12  # norms that are equal except for rounding have an rcv of about 1e-16
 _ROWS_A_CHUNK = 4096
 
 Matrix = Float[Tensor, "rows columns"]
@@ -41,16 +40,16 @@ Matrix = Float[Tensor, "rows columns"]
 
 @dataclass(frozen=True)
 class Factors:
-    """I(M) and what it is made of.
+    """I(M) and its factors.
 
     Attributes:
-        phi_N: Mean absolute weight of the final norm, Eq. 15; 1 where it stores none.
+        phi_N: Mean absolute weight of the final norm, Eq. 15; 1 if it has none.
         rcv_V_early: rcv of the value projection of block e.
         blocks: e and m, counted from 0.
         depth: L, the model's number of blocks.
-        layout: How K, V and O are kept: `separate`, `fused-rowwise`, `fused-grouped`, `latent`.
-        readings: I(M) by each combination of the switches of `Theta.invariant`, as
-            `output_rows/block/norm`; nan where it is undefined, empty unless asked for.
+        layout: Layout of K, V and O: `separate`, `fused-rowwise`, `fused-grouped`, `latent`.
+        readings: I(M) for each combination of the switches of `Theta.invariant`, by
+            `output_rows/block/norm`; nan if undefined, and empty unless requested.
     """
 
     phi_N: float
@@ -66,73 +65,68 @@ class Factors:
 
     @property
     def phi_K(self) -> float:
-        """Return phi_K = rcv(W_K[e]), Eq. 15."""
+        """phi_K = rcv(W_K[e]), Eq. 15."""
         return self.rcv_K_early
 
     @property
     def phi_V(self) -> float:
-        """Return phi_V = rcv(W_V[e]) / rcv(W_V[m]), Eq. 15."""
+        """phi_V = rcv(W_V[e]) / rcv(W_V[m]), Eq. 15."""
         return self.rcv_V_early / self.rcv_V_middle
 
     @property
     def phi_O(self) -> float:
-        """Return phi_O = rcv(W_O[m]), Eq. 15."""
+        """phi_O = rcv(W_O[m]), Eq. 15."""
         return self.rcv_O_middle
 
     @property
     def value(self) -> float:
-        """Return I(M) = phi_N phi_O / (phi_K phi_V), Eq. 16."""
+        """I(M) = phi_N phi_O / (phi_K phi_V), Eq. 16."""
         return self.phi_N * self.phi_O / (self.phi_K * self.phi_V)
 
     def branch(self, tau_I: float) -> Literal["mix", "early"]:
-        """Return the scalar regime's branch: `mix` where I(M) > tau_I, else `early`."""
+        """Return the scalar regime's branch: `mix` if I(M) > tau_I, else `early`."""
         return "mix" if self.value > tau_I else "early"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON form: the fields, I(M) and the derived factors."""
+        """Return the fields, I(M) and the derived factors as JSON values."""
         derived = {"phi_K": self.phi_K, "phi_V": self.phi_V, "phi_O": self.phi_O}
         fields = asdict(self) | {"blocks": list(self.blocks), "tensors": list(self.tensors)}
         return {"invariant": self.value, **derived, **fields}
 
 
 def rcv(matrix: Matrix) -> float:
-    """Return relative coefficient of variation of row norms, Eq. 14, in float64.
+    """Return the relative coefficient of variation of row norms, Eq. 14, in float64.
 
     rcv(A) = sd_j ||A_j|| / mean_j ||A_j||, with the population's sd: at least 0, scale-free, and 0
-    exactly where all row norms are equal (Lemma 2). nan for a matrix of zeros.
+    exactly if all row norms are equal (Lemma 2). nan for a matrix of zeros.
     """
     chunks = matrix.split(_ROWS_A_CHUNK)
     norms = torch.cat([torch.linalg.vector_norm(c.double(), dim=1) for c in chunks])
     mean = norms.mean()
     if mean == 0:
         return math.nan
-    # Shifted first: equal norms then give exactly 0, whatever the rounding of their mean.
+    # After the shift, equal norms give exactly 0, although their mean is rounded.
     return float((norms - norms[0]).std(correction=0) / mean)
 
 
 def read_invariant(
     source: str | Path, *, theta: Theta, revision: str | None = None, readings: bool = False
 ) -> Factors:
-    """Return I(M) of a checkpoint, from its five tensors and its config alone.
+    """Return I(M) of a checkpoint, from its five tensors and its config.
 
-    The model is neither loaded nor built. From a hub, bytes of those tensors are all that is
-    fetched.
+    The model is not loaded. From a hub, only the bytes of these tensors are downloaded.
 
     Args:
-        source: A checkpoint folder, a weights file with `config.json` beside it, or a hub name.
+        source: A checkpoint folder, a weights file next to its `config.json`, or a hub name.
         theta: Fractions rho_e and rho_m and the switches of `Theta.invariant`.
-        revision: Branch, tag or commit on the hub; None is its main branch.
-        readings: True if I(M) by every reading is wanted too, from up to four tensors more.
+        revision: Branch, tag or commit on the hub; None for its main branch.
+        readings: True to return all readings of I(M), which need up to four more tensors.
 
     Raises:
-        InvariantError: I(M) is undefined for the model, or its weights' form is not read here;
-            an adapter and a GGUF file are none before they are loaded.
+        InvariantError: I(M) is undefined for the model, or the format is not supported. Adapters
+            and GGUF files have to be loaded first.
         CheckpointError: The checkpoint is missing, damaged or out of reach.
     """
-    return factors(_open(source, revision), theta=theta, readings=readings)
-
-
-def _open(source: str | Path, revision: str | None) -> Checkpoint:
     from lastword.model.weights.adapter import is_adapter
     from lastword.model.weights.gguf import is_gguf
 
@@ -142,17 +136,17 @@ def _open(source: str | Path, revision: str | None) -> Checkpoint:
             f"the I(M) of {path} is that of the model which it becomes in memory: load it"
         )
     if path.exists():
-        return open_local(path)
-    from lastword.model.weights import hub  # not needed, nor its client, for what is on disk
+        return factors(open_local(path), theta=theta, readings=readings)
+    from lastword.model.weights import hub  # slow to import, and not needed for local files
 
-    return hub.open_model(str(source), revision)
+    return factors(hub.open_model(str(source), revision), theta=theta, readings=readings)
 
 
 def model_invariant(model: nn.Module, *, theta: Theta, readings: bool = False) -> Factors:
-    """Return I(M) of a transformers model in memory, edited or fine-tuned, from its weights.
+    """Return I(M) of a transformers model in memory, from its current weights.
 
     Raises:
-        InvariantError: I(M) is undefined for the model, or an adapter is not merged.
+        InvariantError: I(M) is undefined for the model, or it has an adapter that is not merged.
     """
     checkpoint = ModelCheckpoint(model)
     if any(".lora_" in name or ".base_layer." in name for name in checkpoint.names):
@@ -164,11 +158,7 @@ def model_invariant(model: nn.Module, *, theta: Theta, readings: bool = False) -
 
 
 def factors(checkpoint: Checkpoint, *, theta: Theta, readings: bool = False) -> Factors:
-    """Return the factors of I(M) from a checkpoint's named tensors.
-
-    Raises:
-        InvariantError: As `read_invariant`.
-    """
+    """Return the factors of I(M) from a checkpoint's named tensors; see `read_invariant`."""
     config = text_part(checkpoint.config)
     modules = frozenset(
         name.removesuffix(form)
@@ -201,9 +191,9 @@ def factors(checkpoint: Checkpoint, *, theta: Theta, readings: bool = False) -> 
 
 
 def _by_reading(read: Callable[[InvariantTheta], Factors]) -> dict[str, float]:
-    """Return I(M) by each combination of its switches; nan where it is undefined."""
+    """Return I(M) for each combination of its switches; nan if undefined."""
     hints = get_type_hints(InvariantTheta)
-    # Rows last: W_O is then still at hand for the other reading.
+    # `output_rows` varies fastest, because both of its readings use the matrix read last.
     names = ("block", "norm", "output_rows")
     values = {}
     for block, norm, rows in product(*(get_args(hints[name]) for name in names)):
@@ -216,19 +206,20 @@ def _by_reading(read: Callable[[InvariantTheta], Factors]) -> dict[str, float]:
 
 
 def on_both_sides(values: Iterable[float], tau_I: float) -> bool:
-    """Return True if some values of I(M) choose `mix` and others `early`."""
+    """Return True if some values of I(M) select `mix` and others `early`."""
     return len({value > tau_I for value in values if not math.isnan(value)}) > 1
 
 
 class _Reader:
-    """Statistics of projections, each computed once; K and V may share the matrix read last.
+    """Statistics of projections, each computed once.
 
     Attributes:
-        tensors: Names of the tensors behind what was asked for.
+        tensors: Names of the tensors that were used.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
+        # The matrix read last: K and V may be parts of the same one.
         self._last: tuple[str, Tensor, tuple[str, ...]] | None = None
         self._values: dict[tuple[str, str, bool], tuple[float, tuple[str, ...]]] = {}
         self.tensors: list[str] = []
@@ -245,7 +236,7 @@ class _Reader:
         return self._finite(float(weight.abs().mean()), name)
 
     def denominator(self, projection: Projection) -> float:
-        """Return rcv of a key or value projection, by which (or a ratio of which) I(M) divides."""
+        """Return rcv of a key or value projection, which I(M) divides by, if it is not zero."""
         value = self.rcv(projection)
         if value <= _ZERO:
             raise InvariantError(

@@ -1,9 +1,8 @@
 """Places of K, V, O and the final norm in a checkpoint, found by name or by a table.
 
 Separate projections (`k_proj`, `v_proj`, and one of four names for the output) and MLA's factors
-tell themselves by their names, whatever stands before the block number. A fused projection does
-not tell how its rows are ordered: those families stand in `FUSED`, and a family that does not is
-refused, never guessed.
+are found by their names. The name of a fused projection does not show the order of its rows, so
+those families are in `FUSED`, and other ones are refused.
 """
 
 import re
@@ -12,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from lastword.errors import InvariantError
 
 Config = Mapping[str, Any]
 
-# Keys under which a wrapper's config keeps the text model's.
+# Keys of the text model's config in a wrapper's.
 TEXT_CONFIGS = ("text_config", "llm_config", "language_config", "thinker_config")
 ATTENTIONS = ("self_attn", "self_attention", "attn", "attention", "attn.attention")
 OUTPUTS = ("o_proj", "out_proj", "dense", "c_proj")
@@ -36,24 +35,12 @@ FINAL_NORMS = (
 )
 # Modules of some trunks after the final norm, before the head (OPT-350m's output projection).
 AFTER_NORM = ("project_out",)
-# Norms beside the blocks that come before the first of them.
+# Norms outside the blocks that come before the first one.
 FIRST_NORMS = ("word_embeddings_layernorm", "embed_norm", "embedding_layernorm")
 # Model types whose norm stores w and applies 1 + w.
 OFFSET_NORMS = frozenset(
-    {
-        "gemma",
-        "gemma2",
-        "gemma3",
-        "gemma3_text",
-        "minimax_m3_vl_text",
-        "nemotron",
-        "qwen3_5_moe_text",
-        "qwen3_5_text",
-        "qwen3_next",
-        "recurrent_gemma",
-        "step3p5",
-        "vaultgemma",
-    }
+    "gemma gemma2 gemma3 gemma3_text minimax_m3_vl_text nemotron qwen3_5_moe_text qwen3_5_text "
+    "qwen3_next recurrent_gemma step3p5 vaultgemma".split()
 )
 _HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
 _KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
@@ -61,7 +48,7 @@ _WIDTH = ("hidden_size", "n_embd", "d_model")
 _HEAD_SIZE = ("head_dim",)
 _DEPTH = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 _BLOCK = re.compile(r"^(?P<stack>(?:.*?\.)?(?:layers|h|blocks)\.)(?P<block>\d+)\.(?P<module>.+)$")
-# Words in a stack's path that say that it is not the text decoder's.
+# Words in the path of a stack that is not the text decoder's.
 _OTHER_STACKS = frozenset(
     "vision visual image audio speech vit projector connector resampler perceiver mtp".split()
 )
@@ -72,10 +59,10 @@ _GIVE = "give its value: invariant=VALUE (in a command --load invariant=VALUE)"
 class Split:
     """Rows of a fused matrix: one part of every group.
 
-    The rows are `groups` groups, each of `sizes[0] + sizes[1] + ...` rows in that order.
-
     Attributes:
-        sizes: Rows of each part within a group.
+        groups: Number of groups of rows.
+        sizes: Rows of each part within a group, in order.
+        part: Place of the part in `sizes`.
     """
 
     groups: int
@@ -106,8 +93,8 @@ class Projection:
     """One projection of one block.
 
     Attributes:
-        split: Which rows are meant, where the module fuses several projections.
-        transposed: Whether it is stored [in, out] (GPT-2's Conv1D).
+        split: The rows of the projection, if the module fuses several.
+        transposed: True if it is stored [in, out] (GPT-2's Conv1D).
     """
 
     module: str
@@ -130,8 +117,8 @@ class Stack:
     """The text decoder's list of blocks within a checkpoint.
 
     Attributes:
-        path: What stands before a block's number, `model.layers.` for example.
-        norm: Path of the final norm; None where it has no weight, or there is none.
+        path: The path before a block's number, such as `model.layers.`.
+        norm: Path of the final norm; None if there is none, or it has no weight.
     """
 
     path: str
@@ -146,8 +133,8 @@ class Fused:
 
     Attributes:
         qkv: Its path within a block.
-        rows: Groups, the rows of (q, k, v) in each, from the config.
-        transposed: Whether both are stored [in, out].
+        rows: Function of the config that returns the groups, and the rows of (q, k, v) in each.
+        transposed: True if both are stored [in, out].
     """
 
     qkv: str
@@ -156,8 +143,14 @@ class Fused:
     transposed: bool = False
 
 
+def first_module(trunk: nn.Module, names: tuple[str, ...]) -> nn.Module | None:
+    """Return the trunk's module with the first of these names that it has; else None."""
+    modules = (getattr(trunk, name, None) for name in names)
+    return next((module for module in modules if isinstance(module, nn.Module)), None)
+
+
 def text_part(config: Config) -> Config:
-    """Return the text model's part of a config; the config itself where it is no wrapper's."""
+    """Return the text model's part of a config, which may be the config itself."""
     for key in TEXT_CONFIGS:
         inner = config.get(key)
         if isinstance(inner, Mapping):
@@ -169,7 +162,7 @@ def find_stack(modules: frozenset[str], config: Config) -> Stack:
     """Return the text decoder's blocks among a checkpoint's modules.
 
     Raises:
-        InvariantError: No list of that many blocks has attention, or more than one has.
+        InvariantError: No list has that many blocks, or more than one has.
     """
     stacks: dict[str, dict[int, set[str]]] = {}
     for module in modules:
@@ -177,28 +170,28 @@ def find_stack(modules: frozenset[str], config: Config) -> Stack:
             inside = stacks.setdefault(match["stack"], {}).setdefault(int(match["block"]), set())
             inside.add(match["module"])
     depth = _number(config, _DEPTH)
-    whole = {
+    complete = {
         path: {block: frozenset(inside) for block, inside in stack.items()}
         for path, stack in stacks.items()
-        if not _OTHER_STACKS & set(re.split(r"[._]", path)) and _has(stack, depth or 0)
+        if not _OTHER_STACKS & set(re.split(r"[._]", path)) and _has_blocks(stack, depth or 0)
     }
-    if len(whole) != 1:
-        names = ", ".join(sorted(whole)) or "none of " + (", ".join(sorted(stacks)) or "no list")
+    if len(complete) != 1:
+        names = ", ".join(sorted(complete)) or "none of " + (", ".join(sorted(stacks)) or "no list")
         raise InvariantError(
             f"one list of {depth or 'the'} text blocks was expected and {names} found; {_GIVE}"
         )
-    path, blocks = whole.popitem()
-    drafts = _number(config, ("num_nextn_predict_layers",)) or 0  # read several tokens ahead
-    if depth and (more := [block for block in blocks if block >= depth + drafts]):
+    path, blocks = complete.popitem()
+    drafts = _number(config, ("num_nextn_predict_layers",)) or 0  # blocks that draft later tokens
+    if depth and (extra := [block for block in blocks if block >= depth + drafts]):
         raise InvariantError(
             f"the config has {depth} text blocks and the checkpoint {len(blocks)} ({path}"
-            f"{min(more)}, ...): correct num_hidden_layers, or take another copy of the model"
+            f"{min(extra)}, ...): correct num_hidden_layers, or take another copy of the model"
         )
     return Stack(path, depth or len(blocks), blocks, _final_norm(path, modules))
 
 
-def _has(stack: Collection[int], depth: int) -> bool:
-    """Return True if a list has so many blocks: a config may say any number."""
+def _has_blocks(stack: Collection[int], depth: int) -> bool:
+    """Return True if a list has the blocks 0 to `depth` - 1; a config may give any number."""
     return 0 <= depth <= len(stack) and all(block in stack for block in range(depth))
 
 
@@ -218,7 +211,7 @@ def find_projections(stack: Stack, block: int, config: Config) -> Projections:
     """Return K, V and O of a block.
 
     Raises:
-        InvariantError: The block has none (Mamba, hybrids), or its fused layout is not known.
+        InvariantError: The block has none (Mamba, hybrids), or its fused layout is unknown.
     """
     inside = stack.modules[block]
     prefix = f"{stack.path}{block}."
@@ -240,13 +233,10 @@ def find_projections(stack: Stack, block: int, config: Config) -> Projections:
 
 
 def _latent(prefix: str, output: Projection, config: Config) -> Projections:
-    """Return MLA's low-rank factors: latent rows for K, value rows for V (method, section 7).
-
-    `kv_a_proj_with_mqa` stacks the latent's `kv_lora_rank` rows on the `qk_rope_head_dim` rows of
-    the one rotary key that all heads share. K here is the latent's rows alone: the rotary rows are
-    no low-rank factor of anything. `kv_b_proj` holds, a head, the rows of its keys and then those
-    of its values.
-    """
+    """Return MLA's low-rank factors: latent rows for K, value rows for V (method, section 7)."""
+    # `kv_a_proj_with_mqa` has the `kv_lora_rank` rows of the latent, then the `qk_rope_head_dim`
+    # rows of the rotary key that all heads share. The rotary rows are not a low-rank factor, so
+    # they are not part of K. `kv_b_proj` has, per head, the rows of keys and then of values.
     rank = _need(config, ("kv_lora_rank",))
     rope = _need(config, ("qk_rope_head_dim",))
     sizes = (_need(config, ("qk_nope_head_dim",)), _need(config, ("v_head_dim",)))
@@ -266,7 +256,7 @@ def _fused(prefix: str, fused: Fused, config: Config) -> Projections:
 
 
 def _is_linear(config: Config, block: int) -> bool:
-    """Return True if a hybrid's config calls the block anything but softmax attention."""
+    """Return True if a hybrid's config says that the block has no softmax attention."""
     types = config.get("layer_types")
     if not isinstance(types, list | tuple) or block >= len(types):
         return False
@@ -310,19 +300,20 @@ def _head_size(config: Config) -> int:
 
 
 def _rowwise(config: Config, kv_heads: int | None = None) -> tuple[int, tuple[int, int, int]]:
-    """Lay out all q rows, then all k, then all v: the groups, and the rows of each part in one."""
+    """Return one group: all q rows, then all k, then all v."""
     heads, size = _need(config, _HEADS), _head_size(config)
     kv = size * (kv_heads or _number(config, _KV_HEADS) or heads)
     return 1, (heads * size, kv, kv)
 
 
 def _per_head(config: Config) -> tuple[int, tuple[int, int, int]]:
+    """Return a group per head: its q, k and v rows."""
     size = _head_size(config)
     return _need(config, _HEADS), (size, size, size)
 
 
 def _multi_query(config: Config) -> tuple[int, tuple[int, int, int]]:
-    """Lay out Falcon's three and GPT-BigCode's two: by groups; one key and value; by heads."""
+    """Return the groups of Falcon or GPT-BigCode: by k/v heads, with one k and v, or by head."""
     heads, size = _need(config, _HEADS), _head_size(config)
     if config.get("new_decoder_architecture", False):
         groups = _number(config, _KV_HEADS) or heads
