@@ -28,7 +28,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
 from lastword import Item, Tracer
-from lastword.cli.questions import read_questions
+from lastword.cli.benchmarks import read_benchmarks
 from lastword.methods import resolve
 from lastword.methods.batch_calibrated import BatchCalibrated
 from lastword.methods.contract import Evidence
@@ -104,7 +104,7 @@ def layers(tracer: Tracer, folder: Path) -> Iterator[tuple[str, str, Pair]]:
         ),
     }
     harness = HFLM(pretrained=model, tokenizer=tracer.tokenizer, batch_size=1)
-    ((questions, template),) = read_questions(["demo"], [], None, QUESTIONS)
+    ((questions, template),) = read_benchmarks(["demo"], [], None, QUESTIONS)
     items = questions.items(template)
     methods = resolve([*released, "base-sum"], tracer.facts)
     encoded: list[Any] = tracer.encode(items)
