@@ -19,7 +19,7 @@ from lastword.engines.local import LocalEngine
 from lastword.errors import InputError, ModelError, RecordError, RunLockedError
 from lastword.lab.benchmarks.benchmark import Dataset
 from lastword.lab.evaluation.runner import RunResult
-from lastword.lab.evaluation.work import Extent, Work
+from lastword.lab.evaluation.work import Extent
 from lastword.records.info import differences, find_cells, plan_of, read_run
 from lastword.records.merge import merge
 from lastword.records.parts import missing_places, part_paths, read_part
@@ -68,7 +68,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     with LocalEngine(lambda: double()) as engine:
         data = dataset(folder, ITEMS)
-        cell = engine.assign(Work(data, data.benchmark.template())).execute(folder).cell
+        cell = engine.cell(data, data.benchmark.template()).execute(folder).cell
         assert isinstance(cell, Path)
         return cell
 
@@ -89,7 +89,7 @@ def run(
 
     made = data or dataset(load.folder, ITEMS)
     with Pool(load, cluster) as pool:
-        cell = pool.assign(Work(made, made.benchmark.template()))
+        cell = pool.cell(made, made.benchmark.template())
         return cell.execute(out, extent, advance)
 
 
@@ -140,7 +140,7 @@ def test_a_group_that_ends_its_workers_stops_the_run_after_the_others(tmp_path, 
     assert 1 <= len(missing_places(cell)) <= 3 and len(plan) > 10
     data = dataset(tmp_path, ITEMS)
     with LocalEngine(double) as engine:  # goes on here
-        outcome = engine.assign(Work(data, data.benchmark.template())).execute(tmp_path)
+        outcome = engine.cell(data, data.benchmark.template()).execute(tmp_path)
     assert outcome.items - outcome.resumed in (1, 2, 3)
     assert_same_records(cell, whole)
 
@@ -151,7 +151,7 @@ def test_workers_go_on_where_another_engine_stopped(tmp_path, cluster, whole):
     run(Load(tmp_path), cluster, tmp_path, data, extent=Extent(Shard(0, 2)))
     first = notes(tmp_path / "begun")
     with LocalEngine(double) as engine:
-        engine.assign(Work(data, data.benchmark.template())).execute(tmp_path, Extent(Shard(1, 2)))
+        engine.cell(data, data.benchmark.template()).execute(tmp_path, Extent(Shard(1, 2)))
     (merged,) = merge([tmp_path])
     assert merged.missing == 0 and 0 < len(first) < ITEMS // 3
     for torn in list(part_paths(merged.folder).values())[:4]:
@@ -171,13 +171,13 @@ def test_a_pool_loads_its_models_once(tmp_path, cluster):
         for folder in (tmp_path / "a", tmp_path / "b"):
             folder.mkdir()
             data = dataset(folder, 20)
-            cell = pool.assign(Work(data, data.benchmark.template()))
+            cell = pool.cell(data, data.benchmark.template())
             assert cell.execute(folder).failed == 2
         with pytest.raises(RecordError, match="more than the 1 of --max-failures"):
-            pool.assign(Work(data, data.benchmark.template())).execute(
+            pool.cell(data, data.benchmark.template()).execute(
                 tmp_path / "b", Extent(max_failures=1)
             )
-        again = pool.assign(Work(data, data.benchmark.template()))
+        again = pool.cell(data, data.benchmark.template())
         with Run(find_cells(tmp_path / "b")[0], again.info), pytest.raises(RunLockedError):
             again.execute(tmp_path / "b")
     loads = [process for (process,) in notes(tmp_path / "loaded")]

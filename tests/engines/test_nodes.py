@@ -9,7 +9,6 @@ from spread import Load, assert_same_records, notes, ready_for_workers
 from tracer_double import TracerDouble, dataset
 
 from lastword.engines.local import LocalEngine
-from lastword.lab.evaluation.work import Work
 
 pytestmark = pytest.mark.slow
 ray = pytest.importorskip("ray", reason='no Ray here: pip install "lastword[ray]"')
@@ -52,7 +51,7 @@ def test_a_node_that_is_lost_costs_the_group_in_hand(tmp_path, machines):
 
     with Pool(Load(tmp_path, pause=0.5), Cluster(machines.address, workers=2)) as pool:
         nodes = {n["NodeID"] for n in ray.nodes() if n["Alive"]}
-        cell = pool.assign(Work(data, data.benchmark.template()))
+        cell = pool.cell(data, data.benchmark.template())
         outcome = cell.execute(tmp_path / "spread", advance=lose)
         left = {n["NodeID"] for n in ray.nodes() if n["Alive"]}
     assert len(nodes) == len(left) == 2 and len(nodes & left) == 1 and lost
@@ -65,7 +64,5 @@ def test_a_node_that_is_lost_costs_the_group_in_hand(tmp_path, machines):
 
     double: Any = TracerDouble
     with LocalEngine(double) as engine:
-        whole = (
-            engine.assign(Work(data, data.benchmark.template())).execute(tmp_path / "alone").cell
-        )
+        whole = engine.cell(data, data.benchmark.template()).execute(tmp_path / "alone").cell
     assert_same_records(outcome.cell, whole)

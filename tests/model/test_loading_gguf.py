@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 
 from lastword import Decider, Tracer
 from lastword.errors import CertificateError, ModelError, UnsupportedModelError
-from lastword.model import loading, named
+from lastword.model import loading
 from lastword.model.loaded import Loaded
 from lastword.model.options import LoadOptions
 from lastword.model.splitters import PRE, settle_splitter
@@ -187,10 +187,8 @@ class TestHub:
 
 
 class TestRefused:
-    def test_missing_torn_or_of_another_size(self, llama, tmp_path, monkeypatch):
+    def test_missing_quantised_again_or_too_large(self, llama, tmp_path, monkeypatch):
         assert "there is no file" in refusal(tmp_path, gguf="none.gguf")
-        (tmp_path / "cut.gguf").write_bytes(llama.read_bytes()[:-40])
-        assert "cut short" in refusal(tmp_path / "cut.gguf")
         assert "quantised already (F32)" in refusal(llama, quantize="int8")
         monkeypatch.setattr("lastword.model.memory.available", lambda _: 1000)
         assert "GB are free" in refusal(llama)
@@ -211,11 +209,6 @@ class TestRefused:
             load(path)
         assert words in str(caught.value) and "\n" not in str(caught.value)
         assert isinstance(caught.value, UnsupportedModelError) == ("shapes" not in words)
-
-    def test_a_model_that_was_not_fetched(self, tmp_path, monkeypatch):
-        monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path))
-        monkeypatch.setattr(named, "find_spec", lambda _: None)
-        assert "`lastword get smollm2-135m` fetches it" in refusal("lastword/smollm2-135m")
 
 
 def test_a_certificate_knows_a_file_whose_rows_were_moved_and_another_precision(tmp_path):

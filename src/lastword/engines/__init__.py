@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from lastword.lab.benchmarks import Dataset, Template
     from lastword.lab.evaluation.runner import RunResult
     from lastword.lab.evaluation.work import Work
     from lastword.records.info import RunInfo
+    from lastword.text.items import Blind
 
 
 @dataclass(frozen=True)
@@ -37,3 +39,11 @@ class Engine(AbstractContextManager["Engine"]):
     @abstractmethod
     def assign(self, work: "Work") -> Assignment:
         """Return the work of a cell; see `lastword.lab.evaluation.runner.prepare`."""
+
+    def cell(
+        self, dataset: "Dataset", template: "Template", *, blind: "Blind" = "base"
+    ) -> Assignment:
+        """Return the assignment of a benchmark with a template."""
+        from lastword.lab.evaluation.work import Work
+
+        return self.assign(Work(dataset, template, blind))

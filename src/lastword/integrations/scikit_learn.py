@@ -227,6 +227,7 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._in_order(self._fit().scores(self._states(texts)))
 
     def _fit(self) -> StateProbe:
+        check_is_fitted(self)
         assert isinstance(self.probe_.fit, StateProbe)
         return self.probe_.fit
 
@@ -236,7 +237,6 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return table[:, [classes.index(option.text) for option in _options(self.classes_)]]
 
     def _states(self, texts: Texts) -> Float[np.ndarray, "texts width"]:
-        check_is_fitted(self)
         fit, question, source = self._fit(), self.probe_.question, _source(self.model)
         read = _texts(texts)
         states = np.empty((len(read), len(fit.mean)))
