@@ -213,7 +213,9 @@ def test_a_gain_alone_takes_few_labels():
     assert certify(perfect.draw(5, np.random.default_rng(0)), "mix", terms).chosen is not None
 
 
-SHARES = [(name, value) for name in ("alpha", "delta", "error", "right") for value in (0, 1, -0.1)]
+SHARES = [
+    (name, value) for name in ("alpha", "delta", "error", "right") for value in (0.0, 1.0, -0.1)
+]
 
 
 @pytest.mark.parametrize(
@@ -223,7 +225,7 @@ SHARES = [(name, value) for name in ("alpha", "delta", "error", "right") for val
         ("alpha", np.nan),
         ("look", 0),
         ("look", 2),
-        ("break_costs", 0),
+        ("break_costs", 0.0),
         ("break_costs", np.inf),
     ],
 )
