@@ -40,7 +40,7 @@ from lastword import Tracer
 from lastword.decide.decider import read_passages
 from lastword.decide.questionnaire import prepare
 from lastword.probes import fit_state
-from lastword.probes.state import POOLINGS, StateProbe, few
+from lastword.probes.state import POOLINGS, StateProbe, rare_classes
 
 LABELS, SEEDS, TURN = 100, 10, 20
 SHORT = {"sst2": 40, "emotion": 40, "agnews": 60}  # tokens
@@ -56,7 +56,7 @@ Figures = dict[str, Any]
 
 def fitted(data: Data, places: np.ndarray) -> StateProbe:
     """Return the probe of some texts, without classes of a single one."""
-    own = places[~np.isin(data["y"][places], few(data["y"][places].tolist()))]
+    own = places[~np.isin(data["y"][places], rare_classes(data["y"][places].tolist()))]
     return fit_state(data["x"][own], data["y"][own].tolist()).probe
 
 

@@ -5,20 +5,11 @@ from dataclasses import replace
 import hub_server
 import pytest
 from huggingface_hub import ModelCard
+from topics import LABELS, TEXTS, probe_of
 
 from lastword import Probe, Tracer
-from lastword.decide.decider import read_states, subject_of
-from lastword.decide.templates import template_of
 from lastword.errors import CheckpointError, InputError
-from lastword.probes.state import fit_state
-from lastword.text.prompt_template import template_name
-from lastword.text.question import Choice
 from lastword.tryout.run import try_labels
-
-TEMPLATE = template_of("decide/plain")
-QUESTION = Choice("What is it about?", ["animal", "money"])
-TEXTS = ["the red fox runs", "a cat sleeps", "dogs bark", "pay the bill", "costs rise", "a loan"]
-LABELS = ["animal"] * 3 + ["money"] * 3
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +19,7 @@ def tracer():
 
 @pytest.fixture(scope="module")
 def probe(tracer):
-    states = read_states(tracer, TEXTS, QUESTION, TEMPLATE, ("mean",))
-    fit = fit_state(states, LABELS, poolings=("mean",))
-    name = template_name(TEMPLATE.to_dict())
-    return Probe(QUESTION, name, subject_of(tracer), fit.probe, len(LABELS))
+    return probe_of(tracer)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +47,7 @@ def test_a_folder_gives_the_probe_back_and_its_card_has_the_verdict(probe, verdi
     assert card.data.base_model is None  # the embedded model is not on the hub
     for line in (verdict["advice"]["headline"], *verdict["advice"]["chart"], "animal, money"):
         assert line in card.text
-    assert "fitted with lastword to 6 labels" in card.text
+    assert "fitted with lastword to 8 labels" in card.text
     lone = replace(probe, subject=replace(probe.subject, model="org/model"))
     lone.save_pretrained(tmp_path / "lone")
     card = ModelCard.load(tmp_path / "lone" / "README.md")

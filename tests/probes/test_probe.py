@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from topics import LABELS, NAME, QUESTION, TEMPLATE, TEXTS, probe_of
 
 from lastword import Decider, Tracer
 from lastword.decide.decider import read_states, subject_of
 from lastword.decide.item import item_of
-from lastword.decide.templates import template_of
 from lastword.errors import InputError, ItemError
 from lastword.methods import resolve
 from lastword.probes.probe import Probe
@@ -17,16 +17,7 @@ from lastword.probes.stacked import fit_stacked
 from lastword.probes.state import fit_state
 from lastword.probes.trajectory import TrajectoryProbe, features_of, fit_trajectory
 from lastword.probes.unlike import Likeness
-from lastword.text.prompt_template import template_name
 from lastword.text.question import Choice, Predicate
-
-TEMPLATE = template_of("decide/plain")
-NAME = template_name(TEMPLATE.to_dict())
-QUESTION = Choice("What is it about?", ["animal", "money"])
-ANIMALS = ["the red fox runs home", "a cat sleeps here", "dogs bark loudly", "birds sing in trees"]
-MONEY = ["pay the bill today", "the invoice is late", "send money to the bank", "costs rise a lot"]
-TEXTS = [*ANIMALS, *MONEY]
-LABELS = ["animal"] * len(ANIMALS) + ["money"] * len(MONEY)
 
 
 @pytest.fixture(scope="module")
@@ -34,15 +25,9 @@ def tracer():
     return Tracer.demo()
 
 
-def probe_of(tracer, pooling="mean", question=QUESTION, labels=LABELS):
-    states = read_states(tracer, TEXTS, question, TEMPLATE, (pooling,))
-    fit = fit_state(states, labels, poolings=(pooling,))
-    return Probe(question, NAME, subject_of(tracer), fit.probe, len(labels), figures={"right": 0.5})
-
-
 @pytest.fixture(scope="module")
 def probe(tracer):
-    return probe_of(tracer)
+    return probe_of(tracer, figures={"right": 0.5})
 
 
 def test_states_are_those_of_the_model_itself(tracer):

@@ -8,25 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 from small_encoders import DEPTH, write_encoder
+from topics import LABELS, NAME, QUESTION, TEMPLATE, TEXTS
 
 from lastword import Decider, ProbeClassifier, Tracer
 from lastword.decide.decider import read_states, subject_of
 from lastword.decide.item import item_of
-from lastword.decide.templates import template_of
 from lastword.errors import InputError
 from lastword.model.encoder import Encoder
 from lastword.probes.probe import Probe
 from lastword.probes.stacked import fit_stacked
 from lastword.probes.state import OWN, fit_beside, fit_state
-from lastword.text.prompt_template import template_name
-from lastword.text.question import Choice
 
-TEMPLATE = template_of("decide/plain")
-NAME = template_name(TEMPLATE.to_dict())
-QUESTION = Choice("What is it about?", ["animal", "money"])
-ANIMALS = ["the red fox runs home", "a cat sleeps here", "dogs bark loudly", "birds sing in trees"]
-MONEY = ["pay the bill today", "the invoice is late", "send money to the bank", "costs rise a lot"]
-TEXTS, LABELS = [*ANIMALS, *MONEY], ["animal"] * 4 + ["money"] * 4
 NEW = ["a horse eats hay", "the price of bread", "a much longer text about bills and horses"]
 
 

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 from lastword.errors import InputError
 from lastword.probes.linear import PENALTIES
-from lastword.probes.state import few, fit_state
+from lastword.probes.state import fit_state, rare_classes
 from lastword.probes.unlike import Likeness
 
 
@@ -75,7 +75,7 @@ def test_another_order_of_the_labels_gives_the_same_probe_to_the_bit():
 def test_what_cannot_be_fitted_is_refused(labels, value):
     with pytest.raises(InputError):
         fit_state(np.full((4, 1, 1, 3), value, np.float32), list(labels))
-    assert few(["a", "b", "b"]) == ["a"]
+    assert rare_classes(["a", "b", "b"]) == ["a"]
 
 
 @pytest.mark.parametrize("width", [5, 60])

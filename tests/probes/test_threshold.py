@@ -4,27 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from topics import QUESTION, TEMPLATE, TEXTS, probe_of
 
 from lastword import Decider, Tracer
-from lastword.decide.decider import read_states, subject_of
+from lastword.decide.decider import read_states
 from lastword.decide.item import candidates_of
-from lastword.decide.templates import template_of
 from lastword.probes.probe import Probe
-from lastword.probes.state import fit_state
 from lastword.probes.threshold import THRESHOLDS, choose_threshold
-from lastword.text.prompt_template import template_name
-from lastword.text.question import Choice
-
-TEMPLATE = template_of("decide/plain")
-QUESTION = Choice("What is it about?", ["animal", "money"])
-TEXTS = ["the red fox runs home", "a cat sleeps here", "dogs bark loudly", "pay the bill today"]
-TEXTS += [
-    "the invoice is late",
-    "send money to the bank",
-    "birds sing in trees",
-    "costs rise a lot",
-]
-LABELS = ["animal"] * 3 + ["money"] * 3 + ["animal", "money"]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -32,26 +18,8 @@ def test_the_threshold_is_the_best_by_its_definition(seed):
     random = np.random.default_rng(seed)
     scores = random.normal(scale=0.5, size=(40, 3))
     base, truths = random.integers(3, size=(2, 40))
-    worth = {}
-    for threshold in THRESHOLDS:
-        fixed = broken = 0
-        for row, own, truth in zip(scores, base, truths, strict=True):
-            best = int(row.argmax())
-            if row[best] > row[own] + threshold:
-                fixed += best == truth != own
-                broken += own == truth != best
-        worth[threshold] = (fixed - broken) / (fixed + broken + 1) ** 0.5
-    best = max(worth.values())
-    chosen = choose_threshold(scores, base, truths)
-    assert chosen == max(t for t, value in worth.items() if value == pytest.approx(best))
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_the_threshold_can_be_chosen_for_the_worth_of_answers(seed):
-    random = np.random.default_rng(seed)
-    scores = random.normal(scale=0.5, size=(40, 3))
-    base, truths = random.integers(3, size=(2, 40))
-    worth = -random.random((3, 3)) * (1 - np.eye(3))
+    # Accuracy, for which the sum of gains is F - K and that of their squares F + K; and costs.
+    worth = np.eye(3) if seed % 2 else -random.random((3, 3)) * (1 - np.eye(3))
     most = max(max(row) - min(row) for row in worth)
     values = {}
     for threshold in THRESHOLDS:
@@ -64,16 +32,14 @@ def test_the_threshold_can_be_chosen_for_the_worth_of_answers(seed):
     best = max(values.values())
     chosen = choose_threshold(scores, base, truths, worth)
     assert chosen == max(t for t, value in values.items() if value == pytest.approx(best))
-    times = choose_threshold(scores, base, truths, 7 * worth)
-    assert times == chosen  # whatever the unit of the costs
+    assert choose_threshold(scores, base, truths, 7 * worth) == chosen  # in any unit
+    assert seed % 2 == 0 or choose_threshold(scores, base, truths) == chosen
 
 
 def test_the_model_is_asked_and_answers_only_where_the_probe_is_unsure(monkeypatch):
     tracer = Tracer.demo()
     states = read_states(tracer, TEXTS, QUESTION, TEMPLATE, ("mean",))
-    fit = fit_state(states, LABELS, poolings=("mean",)).probe
-    name = template_name(TEMPLATE.to_dict())
-    probe = Probe(QUESTION, name, subject_of(tracer), fit, len(LABELS))
+    fit = (probe := probe_of(tracer)).state
     known = fit.scores(states[:, fit.depth, 0].astype(np.float64))
     margins = np.abs(known[:, 1] - known[:, 0])
     threshold = float(np.median(margins))

@@ -15,7 +15,7 @@ from lastword.errors import InputError
 from lastword.trust.claims import Claim, PolicyTrial, certify, gain_over, judge, needed
 from lastword.trust.deferral import THRESHOLDS, defer
 from lastword.trust.evidence import GroupEvidence
-from lastword.trust.labelled import Labelled, lets
+from lastword.trust.labelled import Labelled
 from lastword.trust.policy import CERTIFIABLE, OFF, Policy, family, scalar_operator
 from lastword.trust.terms import Terms
 from lastword.trust.testing import at_least, upper_bound
@@ -180,9 +180,11 @@ def test_a_policy_says_which_rule_an_override_fails():
     assert policy.withholds("decisive", 0.99) == "a margin of at least 1 nats"
     assert policy.withholds("mix", 9.0) == "only decisive may override"
     assert OFF.withholds("decisive", 9.0) == "nothing may override"
-    told = [policy.withholds(o, m) is None for o in OPERATORS for m in (0.5, 1.0, 3.0)]
-    names = np.array([o for o in OPERATORS for _ in range(3)])
-    assert lets(policy, names, np.array([0.5, 1.0, 3.0] * 4)).tolist() == told
+    overrides = [
+        Kind(1, True, False, o, margin) for o in OPERATORS[1:] for margin in (0.5, 1.0, 3.0)
+    ]
+    stands = [policy.withholds(kind.operator, kind.margin) is None for kind in overrides]
+    assert labelled(overrides).stands(policy).tolist() == stands
     for operators, margin in ((("decisive", "all"), 0.0), (("mix",), -1.0), (("mix",), np.inf)):
         with pytest.raises(InputError, match="a policy"):
             Policy(operators, margin)
@@ -211,19 +213,28 @@ def test_a_gain_alone_takes_few_labels():
     assert certify(perfect.draw(5, np.random.default_rng(0)), "mix", terms).chosen is not None
 
 
-@pytest.mark.parametrize("name", ["alpha", "delta", "error", "right"])
-@pytest.mark.parametrize("value", [0.0, 1.0, -0.1, float("nan")])
-def test_a_promise_is_a_share(name, value):
-    with pytest.raises(InputError, match=name):
-        Terms(**{name: value})
+SHARES = [
+    (name, value) for name in ("alpha", "delta", "error", "right") for value in (0.0, 1.0, -0.1)
+]
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("look", 0), ("look", 2), ("break_costs", 0.0), ("break_costs", np.inf)]
+    ("name", "value"),
+    [
+        *SHARES,
+        ("alpha", np.nan),
+        ("look", 0),
+        ("look", 2),
+        ("break_costs", 0.0),
+        ("break_costs", np.inf),
+    ],
 )
-def test_looks_and_costs_are_numbers_of_something(name, value):
+def test_terms_out_of_range_are_refused_by_name(name, value):
     with pytest.raises(InputError, match=name):
         Terms(**{name: value})
+
+
+def test_a_promise_promises_something():
     with pytest.raises(InputError, match="no-gain"):
         Terms(promise="gain", gain=False)
 

@@ -1,6 +1,5 @@
 """A second round: rows to label, the verdict of a frozen policy, and what is refused."""
 
-import csv
 import json
 from dataclasses import replace
 from datetime import date, timedelta
@@ -8,18 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from topics import ANIMALS, MONEY, probe_of, run_try, write_csv
 
-from lastword import Choice, Decider, Tracer
-from lastword.cli import app
-from lastword.decide.decider import read_states, subject_of
-from lastword.decide.templates import template_of
+from lastword import Decider, Tracer
 from lastword.errors import CertificateError, InputError
 from lastword.files.annotated import Format
 from lastword.files.rows import read_objects
 from lastword.probes import Probe
-from lastword.probes.state import fit_state
-from lastword.text.prompt_template import template_name
 from lastword.trust.certificate import Certificate
 from lastword.trust.second_round import FIRST, DrawnRows
 from lastword.tryout.labels import read_labels
@@ -33,27 +27,16 @@ from lastword.tryout.second_round import (
 )
 from lastword.tryout.table_options import TableOptions
 
-ANIMALS = "the red fox runs home,a cat sleeps here,dogs bark loudly,birds sing in trees"
-MONEY = "pay the bill today,the invoice is late,send money to the bank,costs rise a lot"
-
 
 def table(count: int) -> list[dict[str, str]]:
     """Texts of two topics, alternately; no two are near copies."""
     rows = []
     for i in range(count):
         label = ("animal", "money")[i % 2]
-        parts = (ANIMALS if label == "animal" else MONEY).split(",")
+        parts = (ANIMALS, MONEY)[i % 2]
         text = f"{parts[i % 4]} and {parts[(i // 4) % 4]} in {1000 + 7 * i}"
         rows.append({"text": text, "label": label, "note": f"=n{i}"})
     return rows
-
-
-def write(path: Path, rows: list[dict[str, str]]) -> Path:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        out = csv.DictWriter(file, list(rows[0]))
-        out.writeheader()
-        out.writerows(rows)
-    return path
 
 
 def hidden(rows: list[dict[str, str]], labelled: int) -> list[dict[str, str]]:
@@ -63,10 +46,8 @@ def hidden(rows: list[dict[str, str]], labelled: int) -> list[dict[str, str]]:
 def test_labels_where_policy_and_model_differ_prove_a_gain(tmp_path: Path) -> None:
     rows = table(150)
     truths = {row["text"]: row["label"] for row in rows}
-    path, out = write(tmp_path / "topics.csv", hidden(rows, 30)), tmp_path / "out"
-    command = ["try", str(path), "--model", "lastword/demo-organism", "--out", str(out)]
-    done = CliRunner().invoke(app, [*command, "--budget", "0s"])
-    assert done.exit_code == 0, done.output
+    path, out = write_csv(tmp_path / "topics.csv", hidden(rows, 30)), tmp_path / "out"
+    done = run_try(path, "--out", out, "--budget", "0s")
     assert f"--next {out / 'next.csv'}" in done.stdout and "probability" in done.stdout
     drawn = read_objects(out / "next.csv")
     assert {*drawn[0]} == {"text", "label", "note"} and not any(row["label"] for row in drawn)
@@ -81,12 +62,11 @@ def test_labels_where_policy_and_model_differ_prove_a_gain(tmp_path: Path) -> No
         ([filled[0] | {"label": "mony"}, *filled[1:]], "'mony' is not one of animal, money"),
     ):
         with pytest.raises(InputError, match=why):
-            finish(out, tracer, labels, write(tmp_path / "bad.csv", bad))
+            finish(out, tracer, labels, write_csv(tmp_path / "bad.csv", bad))
     assert before == {file.name: file.read_bytes() for file in out.iterdir() if file.is_file()}
     skipped = [row | {"label": row["label"] * (i > 0)} for i, row in enumerate(filled)]
-    own = write(tmp_path / "labelled.csv", skipped)
-    done = CliRunner().invoke(app, [*command, "--next", str(own)])
-    assert done.exit_code == 0, done.output
+    own = write_csv(tmp_path / "labelled.csv", skipped)
+    done = run_try(path, "--out", out, "--next", own)
     assert (
         done.stdout.startswith("Proven with 95% confidence") and "1 of them skipped" in done.stdout
     )
@@ -110,7 +90,7 @@ def test_labels_where_policy_and_model_differ_prove_a_gain(tmp_path: Path) -> No
 
 def test_without_proof_the_next_look_has_half_of_what_is_left() -> None:
     rows = tuple(DifferingRow(str(i), f"text {i}", "animal", "money") for i in range(90))
-    second = SecondRound(_probe(), "gain", 0.05, 0.05, 200, rows)
+    second = SecondRound(probe_of(Tracer.demo(), threshold=0.2), "gain", 0.05, 0.05, 200, rows)
     with pytest.raises(InputError, match="tell the labels"):
         second.verdict()
     for look, size in enumerate((40, 40, 10), start=1):
@@ -132,27 +112,18 @@ def test_without_proof_the_next_look_has_half_of_what_is_left() -> None:
         SecondRound.from_json(second.to_json(), replace(second.probe, labels=7))
 
 
-def _probe() -> Probe:
-    tracer, template = Tracer.demo(), template_of("decide/plain")
-    texts, labels = zip(*[(row["text"], row["label"]) for row in table(8)], strict=True)
-    question, name = Choice("", ["animal", "money"]), template_name(template.to_dict())
-    states = read_states(tracer, texts, question, template, ("mean",))
-    fit = fit_state(states, labels, poolings=("mean",)).probe
-    return Probe(question, name, subject_of(tracer), fit, len(labels), threshold=0.2)
-
-
 def test_a_table_without_labels_gets_its_first_rows_and_takes_their_labels(tmp_path: Path) -> None:
     rows = table(100)
     bare = [{"text": row["text"], "note": row["note"]} for row in rows]
     truths = {row["text"]: row["label"] for row in rows}
-    path, out = write(tmp_path / "texts.csv", bare), tmp_path / "out"
+    path, out = write_csv(tmp_path / "texts.csv", bare), tmp_path / "out"
     named = TableOptions(choices="animal,money")
     said = draw_first(str(path), named, out)
     assert said is not None and f"--next {out / 'first.csv'}" in said
     first = read_objects(out / "first.csv")
     assert len(first) == FIRST and {*first[0]} == {"text", "note", "label"}
     filled = [row | {"label": truths[row["text"]]} for row in first]
-    write(out / "first.csv", filled)
+    write_csv(out / "first.csv", filled)
     labels = read_round(str(path), named, out / "first.csv", out)
     assert {text: truth for text, _, truth, *_ in labels.rows} == {
         row["text"]: row["label"] for row in filled
@@ -160,10 +131,10 @@ def test_a_table_without_labels_gets_its_first_rows_and_takes_their_labels(tmp_p
     assert len(labels.pool) == 40 and labels.name == "texts"
     with pytest.raises(InputError, match="has labels: give it by --next"):
         draw_first(str(path), named, out)
-    write(out / "first.csv", [*filled, {"text": "not there", "note": "", "label": "animal"}])
+    write_csv(out / "first.csv", [*filled, {"text": "not there", "note": "", "label": "animal"}])
     with pytest.raises(InputError, match="row 61: no row of"):
         read_round(str(path), named, out / "first.csv", out)
-    assert draw_first(str(write(tmp_path / "some.csv", rows)), named, out) is None
+    assert draw_first(str(write_csv(tmp_path / "some.csv", rows)), named, out) is None
 
 
 def test_rows_that_cannot_be_read_are_named_before_and_after_the_first_labels(
@@ -175,7 +146,7 @@ def test_rows_that_cannot_be_read_are_named_before_and_after_the_first_labels(
     said = draw_first(str(path), named, out)
     assert said is not None and "left out 1 row: line 101" in said
     rows = [row | {"label": "money"} for row in read_objects(out / "first.csv")]
-    write(out / "first.csv", rows)
+    write_csv(out / "first.csv", rows)
     labels = read_round(str(path), named, out / "first.csv", out)
     assert len(labels.rows) == FIRST and "left out 1 row: line 101" in labels.notes[0]
 
@@ -218,7 +189,7 @@ def test_both_rounds_can_be_labelled_in_an_annotation_tool(form: Format, tmp_pat
     rows = table(150)
     bare = [{"text": row["text"], "note": row["note"]} for row in rows]
     truths = {row["text"]: row["label"] for row in rows}
-    path, out = write(tmp_path / "texts.csv", bare), tmp_path / "out"
+    path, out = write_csv(tmp_path / "texts.csv", bare), tmp_path / "out"
     named = TableOptions(choices="animal,money")
     said = draw_first(str(path), named, out, form)
     drawn = out / f"first.{form}.json"
@@ -242,7 +213,10 @@ def test_both_rounds_can_be_labelled_in_an_annotation_tool(form: Format, tmp_pat
         DifferingRow(id, text, truths[text], "animal" if truths[text] == "money" else "money")
         for id, text in [*labels.pool.items()][:40]
     )
-    probe = replace(_probe(), figures={"fixed": 20.0, "broken": 0.0, "changed": 20.0})
+    probe = replace(
+        probe_of(Tracer.demo(), threshold=0.2),
+        figures={"fixed": 20.0, "broken": 0.0, "changed": 20.0},
+    )
     (said,) = _offer(out, SecondRound(probe, "gain", 0.05, 0.05, 90, differing), labels, form)
     exported = TOOLS[form](out / f"next.{form}.json", truths)
     assert "--next EXPORTED.json" in said
@@ -295,12 +269,12 @@ def test_round_one_reads_the_table_in_its_encoding(tmp_path: Path) -> None:
     named, out = TableOptions(choices="animal,money", encoding="cp1252"), tmp_path / "out"
     assert draw_first(str(path), named, out) is not None
     first = [row | {"label": "animal"} for row in read_objects(out / "first.csv")]
-    labels = read_round(str(path), named, write(out / "first.csv", first), out)
+    labels = read_round(str(path), named, write_csv(out / "first.csv", first), out)
     assert len(labels.rows) == 20
 
 
 def test_a_file_of_labels_without_a_second_round_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path / "topics.csv", hidden(table(20), 10))
+    path = write_csv(tmp_path / "topics.csv", hidden(table(20), 10))
     with pytest.raises(InputError, match="no second round was begun"):
         read_round(str(path), TableOptions(), tmp_path / "next.csv", tmp_path)
 

@@ -1,11 +1,11 @@
 """A try for another objective than accuracy, on the organism and a table with a rare class."""
 
-import csv
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from topics import run_try, write_csv
 from typer.testing import CliRunner
 
 from lastword import Tracer
@@ -20,28 +20,20 @@ ANIMALS, MONEY = "fox cat dog bird horse".split(), "bill bank cost price debt".s
 def table(path: Path, count: int, told: float) -> Path:
     """Texts about money, and 15% about animals; a share of them has a word of its topic."""
     rng = np.random.default_rng(0)
-    with path.open("w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(["text", "label"])
-        for i in range(count):
-            rare = rng.random() < 0.15
-            words = ANIMALS if rare == (rng.random() < told) else MONEY
-            text = ["the", rng.choice(words), *rng.choice(["a", "now", "is"], 3), str(i)]
-            rows.writerow([" ".join(text), "animal" if rare else "money"])
-    return path
-
-
-def command(path: Path, out: Path, *more: str) -> list[str]:
-    own = ["try", str(path), "--model", "lastword/demo-organism", "--budget", "0s"]
-    return [*own, "--out", str(out), *more]
+    rows = []
+    for i in range(count):
+        rare = rng.random() < 0.15
+        words = ANIMALS if rare == (rng.random() < told) else MONEY
+        text = ["the", rng.choice(words), *rng.choice(["a", "now", "is"], 3), str(i)]
+        rows.append({"text": " ".join(text), "label": "animal" if rare else "money"})
+    return write_csv(path, rows)
 
 
 def test_probes_are_ranked_by_mean_recall(tmp_path: Path) -> None:
     path, out = table(tmp_path / "rare.csv", 240, 0.82), tmp_path / "out"
     recalls = {}
     for objective in ("accuracy", "balanced"):
-        done = CliRunner().invoke(app, command(path, out, "--objective", objective))
-        assert done.exit_code == 0, done.output
+        done = run_try(path, "--budget", "0s", "--out", out, "--objective", objective)
         figures = json.loads((out / "verdict.json").read_text())
         contest = figures["contest"]
         assert contest["objective"] == objective and len(contest["auc"]) == 2
@@ -57,8 +49,8 @@ def test_probes_are_ranked_by_mean_recall(tmp_path: Path) -> None:
 
 def test_what_is_certified_for_mean_recall_says_so_and_is_served(tmp_path: Path) -> None:
     path, out = table(tmp_path / "rare.csv", 160, 0.98), tmp_path / "out"
-    done = CliRunner().invoke(app, command(path, out, "--objective", "balanced"))
-    assert done.exit_code == 0, done.output
+    options = ["--budget", "0s", "--out", out, "--objective", "balanced"]
+    run_try(path, *options)
     figures = json.loads((out / "verdict.json").read_text())
     certificate = Certificate.read(out / "certificate.toml")
     certified = certificate.terms.objective
@@ -78,9 +70,8 @@ def test_what_is_certified_for_mean_recall_says_so_and_is_served(tmp_path: Path)
     answer = CliRunner().invoke(app, [*asked, "--questions", str(out / "questions.yaml")])
     assert answer.exit_code == 0, answer.output
     (out / "next.json").write_text("{}")  # as if a second round had begun
-    refused = CliRunner().invoke(
-        app, command(path, out, "--objective", "balanced", "--next", str(out / "next.csv"))
-    )
+    again = ["try", path, "--model", "lastword/demo-organism", *options, "--next", out / "next.csv"]
+    refused = CliRunner().invoke(app, [*map(str, again)])
     assert "--next tests accuracy only" in str(refused.exception)
 
 

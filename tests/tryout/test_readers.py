@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from small_encoders import write_encoder
+from topics import run_try
 from typer.testing import CliRunner
 
 from lastword import Tracer
@@ -39,10 +40,8 @@ def told_by(reader: Encoder, path: Path, count: int = 160) -> tuple[Path, str, s
 def test_a_reader_takes_part_alone_and_beside_the_probe_and_can_be_served(tmp_path: Path) -> None:
     reader = write_encoder(tmp_path / "letters")
     table, text, label = told_by(Encoder(reader, "cpu"), tmp_path / "t.csv")
-    command = ["try", str(table), *MODEL, "--budget", "0s", "--reader", str(reader), "--json"]
-    done = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "out")])
-    assert done.exit_code == 0, done.output
-    figures = json.loads(done.stdout)
+    options = ["--budget", "0s", "--reader", reader, "--json", "--out", tmp_path / "out"]
+    figures = json.loads(run_try(table, *options).stdout)
     names = [line["name"] for line in figures["contest"]["lines"]]
     assert any(name.startswith("probe@letters:") for name in names)
     assert any("+letters:" in name and not name.endswith("+model") for name in names)
@@ -97,7 +96,6 @@ def test_a_reader_takes_part_while_texts_are_labelled(tmp_path: Path) -> None:
 def test_without_an_encoder_one_line_says_how_to_get_it(tmp_path: Path) -> None:
     rows = [f"{'the red fox' if i % 2 else 'pay the bill'} {i},{i % 2}" for i in range(24)]
     (table := tmp_path / "t.csv").write_text("\n".join(["text,label", *rows]))
-    done = CliRunner().invoke(app, ["try", str(table), *MODEL, "--budget", "0s", "--json"])
-    assert done.exit_code == 0, done.output
+    done = run_try(table, "--budget", "0s", "--json")
     assert done.stderr.count("`lastword get minilm`") == 1
     assert "minilm" not in done.stdout

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from topics import run_try, write_csv
 from typer.testing import CliRunner
 
 from lastword import Choice, Decider, Tracer
@@ -54,14 +55,6 @@ def table(count: int) -> list[dict[str, Any]]:
     return rows
 
 
-def written(path: Path, rows: list[dict[str, Any]]) -> Path:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        out = csv.DictWriter(file, list(rows[0]), delimiter="\t" if path.suffix == ".tsv" else ",")
-        out.writeheader()
-        out.writerows(rows)
-    return path
-
-
 COLOURS: list[dict[str, Any]] = [
     {"body": f"thing {i} is seen", "tone": ["01", "blue"][i % 2], "n": i} for i in range(12)
 ]
@@ -69,7 +62,7 @@ COLOURS: list[dict[str, Any]] = [
 
 def test_columns_are_guessed_where_it_is_plain_and_the_guess_is_said(tmp_path: Path) -> None:
     for name in ("a.csv", "a.tsv"):
-        labels = read_labels(written(tmp_path / name, COLOURS))
+        labels = read_labels(write_csv(tmp_path / name, COLOURS))
         guessed, authors, asks = labels.notes
         assert "--group" in authors
         assert guessed == "guessed: text is column body, label is column tone"
@@ -179,40 +172,34 @@ def test_a_row_that_no_model_can_read_is_left_out_and_named(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("row", "message"),
+    ("change", "message"),
     [
-        ({"label": ["a"]}, "row 1: its label is a list"),
-        ({"label": "a", "options": "a;b"}, "row 1: 1 choice, .* separated by |"),
-        ({"label": "a", "options": [{"text": "a"}]}, "row 1: an option is blank"),
+        ({"label": ["a"]}, "row 2: its label is a list"),
+        ({"options": "a;b"}, "row 2: 1 choice, .* separated by |"),
+        ({"options": [{"text": "a"}]}, "row 2: an option is blank"),
+        ({"options": None}, "row 2: 0 choices"),
     ],
 )
-def test_a_row_whose_label_or_options_cannot_be_read_is_named(row, message) -> None:
-    rows = [{"text": text} | row for text in TWELVE]
-    named = TableOptions(text="text", label="label", choices="options")
+def test_a_row_whose_label_or_options_cannot_be_read_is_named(change, message) -> None:
+    rows: list[dict[str, Any]] = [
+        {"text": text, "label": "a", "options": ["a", "b"]} for text in TWELVE
+    ]
+    rows[1] |= change
     with pytest.raises(InputError, match=message):
-        read_labels(rows, named)
-
-
-def test_a_row_without_its_options_is_named() -> None:
-    rows = [{"text": text, "label": "a", "options": ["a", "b"]} for text in TWELVE]
-    del rows[1]["options"]
-    with pytest.raises(InputError, match="row 2: 0 choices"):
-        read_labels(rows)
-
-
-def test_texts_of_which_none_can_be_read_are_an_error() -> None:
-    rows = [{"text": f"{'word ' * 5000}{n}", "label": "ab"[n % 2]} for n in range(12)]
-    with pytest.raises(InputError, match="no example can be read; the first one: "):
-        try_labels(rows, Tracer.demo())
+        read_labels(rows, TableOptions(text="text", label="label", choices="options"))
 
 
 def test_rows_that_the_model_cannot_read_are_noted(caplog: pytest.LogCaptureFixture) -> None:
-    texts = [f"{'word ' * (5000 if n == 3 else 1)}{n}" for n in range(12)]
-    rows = [{"text": text, "label": "ab"[n % 2]} for n, text in enumerate(texts)]
+    def rows(*unreadable: int) -> list[dict[str, str]]:
+        lengths = [5000 if n in unreadable else 1 for n in range(12)]
+        return [{"text": f"{'word ' * c}{n}", "label": "ab"[n % 2]} for n, c in enumerate(lengths)]
+
     with caplog.at_level("WARNING"):
-        verdict = try_labels(rows, Tracer.demo(), budget=0.0)
+        verdict = try_labels(rows(3), Tracer.demo(), budget=0.0)
     note = "left out 1 row that the model cannot read; the first: "
     assert any(line.startswith(note) for line in verdict.table.notes) and note in caplog.text
+    with pytest.raises(InputError, match="no example can be read; the first one: "):
+        try_labels(rows(*range(12)), Tracer.demo())
 
 
 def test_near_copies_are_counted_and_named_where_no_group_says_that_they_belong_together() -> None:
@@ -267,7 +254,7 @@ def test_options_come_from_a_file_a_column_or_the_labels(tmp_path: Path) -> None
 def test_a_table_becomes_a_verdict_with_every_figure(tmp_path: Path) -> None:
     rows = table(40)
     out = tmp_path / "out"
-    path = written(tmp_path / "facts.csv", rows)
+    path = write_csv(tmp_path / "facts.csv", rows)
     verdict = try_labels(path, Tracer.demo(), out=out, promise="breaks", budget=0.0)
     names = ["chance", "without the text", "the model", "trace"]
     assert [line.name for line in verdict.contest.lines[:4]] == names
@@ -301,9 +288,8 @@ def test_a_table_becomes_a_verdict_with_every_figure(tmp_path: Path) -> None:
 def test_a_table_that_has_grown_is_read_anew_beside_its_former_records(tmp_path: Path) -> None:
     rows, path, out = table(20), tmp_path / "facts.csv", tmp_path / "out"
     for count in (16, 20):
-        written(path, rows[:count])
-        command = ["try", str(path), "--model", "lastword/demo-organism", "--out", str(out)]
-        assert CliRunner().invoke(app, [*command, "--budget", "0s"]).exit_code == 0
+        write_csv(path, rows[:count])
+        run_try(path, "--out", out, "--budget", "0s")
     runs = sorted(tmp_path.glob("out/*/*/run.json"), key=lambda path: path.stat().st_mtime)
     assert [json.loads(run.read_text())["items"] for run in runs] == [16, 20]
     assert "<dt>Labelled rows</dt><dd>20</dd>" in (out / "index.html").read_text()
@@ -322,12 +308,9 @@ def test_rows_that_are_there_twice_count_once_in_a_verdicts_tests() -> None:
 
 
 def test_enough_labels_are_certified_and_the_command_to_serve_is_told(tmp_path: Path) -> None:
-    path, out = written(tmp_path / "facts.csv", table(200)), tmp_path / "out"
-    command = ["try", str(path), "--model", "lastword/demo-organism", "--out", str(out)]
-    command += ["--budget", "0s"]
-    done = CliRunner().invoke(app, [*command, "--promise", "breaks", "--alpha", "0.1"])
-    assert done.exit_code == 0, done.output
-    told = done.stdout
+    path, out = write_csv(tmp_path / "facts.csv", table(200)), tmp_path / "out"
+    options = ["--out", out, "--promise", "breaks", "--alpha", "0.1", "--budget", "0s"]
+    told = (done := run_try(path, *options)).stdout
     assert "The certificate allows overrides by" in told
     assert f"lastword serve --model lastword/demo-organism --certificate {out}" in told
     assert "guessed: text is column question, label is column answer" in done.stderr
@@ -379,8 +362,7 @@ def test_enough_labels_are_certified_and_the_command_to_serve_is_told(tmp_path: 
     assert listed["goods"].decision.candidates == item.candidates and "Options:" in item.prompt
     with pytest.raises(CertificateError, match="'decide/listed 1"):
         Decider.demo(certificate=other).prepare(question, template="decide/plain")
-    again = CliRunner().invoke(app, [*command, "--promise", "breaks", "--alpha", "0.1", "--json"])
-    figures = json.loads(again.stdout)
+    figures = json.loads(run_try(path, *options, "--json").stdout)
     assert figures["certificate"]["line"]["fixed"] == certificate.counts.fixed
     assert figures["table"]["items"] == certificate.counts.items
     # What never reads the question does not certify as much in this world.
@@ -523,21 +505,12 @@ def test_python_names_the_same_columns_as_the_command(tmp_path: Path) -> None:
     assert not any("no row names a group" in note for note in verdict.table.notes)
 
 
-def test_rows_without_a_label_are_counted() -> None:
-    rows = [row | {"label": row["label"] if i < 40 else None} for i, row in enumerate(topics(60))]
-    labels = read_labels(rows)
-    assert len(labels.rows) == 40 and "20 rows without a label" in labels.notes
-
-
 def test_a_probe_is_fitted_tested_on_other_labels_and_left_beside_the_certificate(
     tmp_path: Path,
 ) -> None:
     rows = topics(300)
-    path, out = written(tmp_path / "topics.csv", rows), tmp_path / "out"
-    command = ["try", str(path), "--model", "lastword/demo-organism", "--out", str(out), "--json"]
-    done = CliRunner().invoke(app, [*command, "--budget", "0s"])
-    assert done.exit_code == 0, done.output
-    figures = json.loads(done.stdout)
+    path, out = write_csv(tmp_path / "topics.csv", rows), tmp_path / "out"
+    figures = json.loads(run_try(path, "--out", out, "--json", "--budget", "0s").stdout)
     contest, promised = figures["contest"], figures["certificate"]
     shares = {line["name"]: line["right"] for line in contest["lines"]}
     probe = Probe.read(out / "answer.probe.safetensors")
@@ -573,10 +546,8 @@ def test_a_probe_is_fitted_tested_on_other_labels_and_left_beside_the_certificat
 def test_without_a_certificate_a_probe_of_all_labels_is_served_at_ones_risk(
     tmp_path: Path,
 ) -> None:
-    path, out = written(tmp_path / "topics.csv", topics(22)), tmp_path / "out"
-    command = ["try", str(path), "--model", "lastword/demo-organism", "--budget", "0s"]
-    done = CliRunner().invoke(app, [*command, "--out", str(out)])
-    assert done.exit_code == 0, done.output
+    path, out = write_csv(tmp_path / "topics.csv", topics(22)), tmp_path / "out"
+    done = run_try(path, "--budget", "0s", "--out", out)
     probe = Probe.read(out / "answer-uncertified.probe.safetensors")
     half = Probe.read(out / "answer.probe.safetensors")
     assert probe.labels == 22 > half.labels and not (out / "certificate.toml").exists()
@@ -587,8 +558,7 @@ def test_without_a_certificate_a_probe_of_all_labels_is_served_at_ones_risk(
     for stage in ("asking the model", "fitting probes", "certifying", "trying other prompts"):
         assert stage in done.stderr
     # A folder changes nothing of the figures.
-    memory = CliRunner().invoke(app, [*command, "--json"])
-    figures = json.loads(memory.stdout)
+    figures = json.loads(run_try(path, "--budget", "0s", "--json").stdout)
     del figures["advice"]["commands"], stored["advice"]["commands"]
     assert figures == stored
 
@@ -597,10 +567,9 @@ def test_the_command_says_what_prediction_sets_are_like(tmp_path: Path) -> None:
     rows = topics(60)
     for row, other in zip(rows[::9], rows[1::9], strict=False):
         row["label"], other["label"] = other["label"], row["label"]
-    path, out = written(tmp_path / "topics.csv", rows), tmp_path / "out"
-    command = ["try", str(path), "--model", "lastword/demo-organism", "--budget", "0s", "--sets"]
-    done = CliRunner().invoke(app, [*command, "0.8", "--out", str(out)])
-    assert done.exit_code == 0, done.output
+    path, out = write_csv(tmp_path / "topics.csv", rows), tmp_path / "out"
+    options = ["--budget", "0s", "--sets"]
+    done = run_try(path, *options, "0.8", "--out", out)
     verdict = json.loads((out / "verdict.json").read_text())
     sets = Sets(**verdict["certificate"]["sets"])
     assert sets.words() in done.stdout and sets.words() in verdict["advice"]["guarantee"]
@@ -615,8 +584,7 @@ def test_the_command_says_what_prediction_sets_are_like(tmp_path: Path) -> None:
         a.probabilities[a.values.index(row["label"])] for a, row in zip(answers, rows, strict=True)
     ]
     assert np.abs(np.array(of_truth) - sets.threshold).min() < 1e-5
-    few = CliRunner().invoke(app, [*command, "0.99"])
-    assert "No prediction sets: 99% needs 99 labels held out from a probe" in few.stdout
-    refused = CliRunner().invoke(app, [*command, "90"])
-    assert refused.exit_code != 0
-    assert "sets is a share between 0 and 1, such as 0.9, not 90" in str(refused.exception)
+    without = run_try(path, *options, "0.99").stdout
+    assert "No prediction sets: 99% needs 99 labels held out from a probe" in without
+    with pytest.raises(InputError, match="sets is a share between 0 and 1, such as 0.9, not 90"):
+        try_labels(path, Tracer.demo(), sets=90)

@@ -1,23 +1,17 @@
 """Probes: classifiers on the model's hidden states, fitted to labels (method, section 19).
 
-    fit_state        a linear map from one state to fixed options
-    fit_stacked      three weights over a state probe and the model's scores
-    fit_trajectory   weights over the scores at every depth, for options that differ by item
-    Probe            a fit with its question, template and model, and its file
-    bag_of_words     the control that needs no model
-
-Names are imported when they are first used.
+fit_state        a linear map from one state to fixed options
+fit_stacked      three weights over a state probe and the model's scores
+fit_trajectory   weights over the scores at every depth, for options that differ by item
+Probe            a fit with its question, template and model, and its file
+bag_of_words     the control that needs no model
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from lastword.probes.probe import Probe
-    from lastword.probes.stacked import StackedProbe, fit_stacked
-    from lastword.probes.state import StateProbe, fit_state
-    from lastword.probes.trajectory import TrajectoryProbe, fit_trajectory
-    from lastword.probes.words import bag_of_words
+from lastword.probes.probe import Probe
+from lastword.probes.stacked import StackedProbe, fit_stacked
+from lastword.probes.state import StateProbe, fit_state
+from lastword.probes.trajectory import TrajectoryProbe, fit_trajectory
+from lastword.probes.words import bag_of_words
 
 __all__ = [
     "Probe",
@@ -29,20 +23,3 @@ __all__ = [
     "fit_state",
     "fit_trajectory",
 ]
-_HOMES = {
-    "Probe": "probe",
-    "StackedProbe": "stacked",
-    "StateProbe": "state",
-    "TrajectoryProbe": "trajectory",
-    "bag_of_words": "words",
-    "fit_stacked": "stacked",
-    "fit_state": "state",
-    "fit_trajectory": "trajectory",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Return a public name, imported from its module."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"lastword.probes.{_HOMES[name]}"), name)

@@ -132,8 +132,7 @@ class Controls:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form; `fit` is null if it was not computed."""
-        wordings = dict(self.wordings)
-        return asdict(replace(self, wordings={})) | {"wordings": wordings}
+        return asdict(replace(self, wordings=dict(self.wordings)))
 
     @property
     def sentence(self) -> str:
@@ -154,7 +153,9 @@ class Controls:
 def controls(cell: Cell) -> Controls:
     """Return the controls of one cell."""
     rng = np.random.default_rng(SEED)
-    places = _fitted(cell, rng)
+    places = cell.mc1_places
+    if len(places) > MOST_FITTED:
+        places = np.sort(rng.choice(places, MOST_FITTED, replace=False))
     features, oracles = _survey(cell, places)
     return Controls(
         base=mean(column(cell.items, "mc1_base")[cell.mc1_places]),
@@ -202,16 +203,7 @@ def _truth_elsewhere(cell: Cell) -> PerItem:
         truthful = truths.stack(places).astype(float)
         chosen = truthful[np.arange(len(places)), index[places].astype(int)]
         shares[places] = (truthful.sum(axis=1) - chosen) / (truthful.shape[1] - 1)
-    elsewhere: PerItem = shares[counts]
-    return elsewhere
-
-
-def _fitted(cell: Cell, rng: np.random.Generator) -> Places:
-    places = cell.mc1_places
-    if len(places) <= MOST_FITTED:
-        return places
-    sample: Places = np.sort(rng.choice(places, MOST_FITTED, replace=False))
-    return sample
+    return np.asarray(shares[counts])
 
 
 def _fit(cell: Cell, places: Places, features: Sequence[Options], rng: np.random.Generator) -> Fit:
@@ -289,7 +281,7 @@ def _survey(cell: Cell, places: Places) -> tuple[list[Options] | None, dict[str,
     """
     # Trajectories are the largest part of the records, so only one slice of them is in memory at a
     # time. What remains is small: each item's MC1 at its best depth, and the features to fit.
-    found: dict[int, Options] = {}
+    features: dict[int, Options] = {}
     truthful = Lists.of(cell.items["truthful"])
     best = {name: np.full(len(cell.items), np.nan) for name in _TRAJECTORIES}
     for items, frame in cell.slices(*_FEATURES):
@@ -300,11 +292,12 @@ def _survey(cell: Cell, places: Places) -> tuple[list[Options] | None, dict[str,
         fitted = np.isin(items, places)
         rows = frame[fitted].to_dict("records")
         for place, row in zip(items[fitted].tolist(), rows, strict=True):
-            if (features := _features(row)) is not None:
-                found[place] = features
-    whole = len(found) == len(places) > 0
+            if (of_item := _features(row)) is not None:
+                features[place] = of_item
     oracles = {name: mean(values[cell.mc1_places]) for name, values in best.items()}
-    return [found[place] for place in places.tolist()] if whole else None, oracles
+    if not len(features) == len(places) > 0:
+        return None, oracles
+    return [features[place] for place in places.tolist()], oracles
 
 
 def _best_of_depths(
@@ -331,5 +324,4 @@ def _groups(cell: Cell, places: Places) -> Groups:
     """Return the group of each item; groups are numbered in the order of their first ids."""
     together = groups_at(cell, places)
     first = cell.items["id"].iloc[places].astype(str).groupby(together).transform("min")
-    numbered: Groups = np.unique(first, return_inverse=True)[1]
-    return numbered
+    return np.asarray(np.unique(first, return_inverse=True)[1])

@@ -21,9 +21,9 @@ _STEPS = 50
 
 def centred(x: Features, present: Present) -> Features:
     """Return the features minus their mean over the item's options; the softmax is the same."""
-    there = present[:, :, None]
-    means = (x * there).sum(axis=1, keepdims=True) / there.sum(axis=1, keepdims=True)
-    return np.where(there, x - means, 0.0)
+    mask = present[:, :, None]
+    means = (x * mask).sum(axis=1, keepdims=True) / mask.sum(axis=1, keepdims=True)
+    return np.where(mask, x - means, 0.0)
 
 
 def root_mean_square(x: Features, present: Present) -> Float[np.ndarray, " features"]:
@@ -52,7 +52,7 @@ def conditional_logit(
         logs = np.logaddexp.reduceat(scores, starts)
         return float((each * logs).sum() - (of_rows * shares) @ scores + penalty * (w @ w) / 2)
 
-    here = loss(weights)
+    before = loss(weights)
     for _ in range(_STEPS):
         p = _softmax(weights @ rows, starts, counts)
         slope = rows @ (of_rows * (shares - p)) - penalty * weights
@@ -65,9 +65,9 @@ def conditional_logit(
         step = np.linalg.solve(curvature + penalty * np.eye(len(weights)), slope)
         # A full step can overshoot and diverge if the probabilities of many options are near 0
         # or 1.
-        while (there := loss(weights + step)) > here + 1e-9 * abs(here):
+        while (after := loss(weights + step)) > before + 1e-9 * abs(before):
             step = step / 2
-        weights, here = weights + step, there
+        weights, before = weights + step, after
         if np.abs(step).max() < 1e-8:
             break
     return weights

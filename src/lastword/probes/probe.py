@@ -114,12 +114,6 @@ class Probe:
             return False  # cheaper than a digest: many questions are compared with many probes
         return question_digest(question) == question_digest(self.question)
 
-    @property
-    def _over(self) -> TrajectoryProbe | None:
-        if isinstance(self.fit, StackedProbe):
-            return self.fit.over
-        return self.fit if isinstance(self.fit, TrajectoryProbe) else None
-
     def check(self, subject: Subject) -> None:
         """Check that a model, its chat template and its precision are those of the fit.
 
@@ -127,7 +121,7 @@ class Probe:
             InputError: They differ; the message has the differences.
         """
         if self.needs_model:
-            _require_same_model(self.subject, subject, "model")
+            _refuse_other(self.subject, subject, "model")
 
     def check_reader(self, subject: Subject) -> None:
         """Check that a sentence encoder is that of the fit.
@@ -136,7 +130,7 @@ class Probe:
             InputError: They differ; the message has the differences.
         """
         assert self.reader is not None
-        _require_same_model(self.reader, subject, "encoder")
+        _refuse_other(self.reader, subject, "encoder")
 
     def check_template(self, template: str) -> None:
         """Check that a prompt template is that of the fit.
@@ -144,8 +138,8 @@ class Probe:
         Raises:
             InputError: They differ; the message has both names.
         """
-        if self.needs_model:
-            _require_same("prompt template", self.template, template)
+        if self.needs_model and template != self.template:
+            raise _refusal("prompt template", self.template, template)
 
     def to_bytes(self) -> bytes:
         """Return the file's bytes."""
@@ -166,17 +160,15 @@ class Probe:
             likeness = state.likeness
             arrays |= {name: getattr(state, name) for name in _STATE}
             arrays |= {name: getattr(likeness, name) for name in _LIKENESS}
-            facts |= {
-                "classes": list(state.classes),
-                "depth": state.depth,
-                "pooling": state.pooling,
-            }
-            facts |= {"temperature": state.temperature, "floor": likeness.floor}
+            facts |= {"classes": list(state.classes), "depth": state.depth}
+            facts |= {"pooling": state.pooling, "temperature": state.temperature}
+            facts |= {"floor": likeness.floor}
             if state.earlier is not None:
                 arrays[_EARLIER] = state.earlier
         if self.reader is not None and state is not None:
             facts |= {"reader": _without_theta(self.reader), "beside": state.beside}
-        if (over := self._over) is not None:
+        if not isinstance(self.fit, StateProbe):
+            over = self.fit.over if isinstance(self.fit, StackedProbe) else self.fit
             arrays |= {f"over.{name}": getattr(over, name) for name in _OVER}
             facts |= {"over_temperature": over.temperature}
         return save(arrays, {"lastword": to_json(facts)})
@@ -308,6 +300,9 @@ def _probe(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Probe:
         raise InputError(f"it was fitted to {labels!r:.40} labels: fit one with `lastword try`")
     if seed is not None and (type(seed) is not int or seed < 0):
         raise InputError(f"its seed is {seed!r:.40}, expected a whole number from 0")
+    threshold = facts.get("threshold")
+    if threshold is not None and not 0 <= threshold < np.inf:
+        raise InputError(f"its threshold is {threshold!r}, expected one from 0")
     figures = facts["figures"]
     if not isinstance(figures, Mapping) or not all(map(_is_number, figures.values())):
         raise InputError("its figures are no numbers by name")
@@ -320,15 +315,9 @@ def _probe(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Probe:
         left_out=tuple(map(str, facts["left_out"])),
         seed=seed,
         figures={name: float(value) for name, value in figures.items()},
-        threshold=_threshold(facts.get("threshold")),
+        threshold=None if threshold is None else float(threshold),
         reader=_subject(facts["reader"]) if "reader" in facts else None,
     )
-
-
-def _threshold(value: Any) -> float | None:
-    if value is not None and not 0 <= value < np.inf:
-        raise InputError(f"its threshold is {value!r}, expected one from 0")
-    return None if value is None else float(value)
 
 
 def _subject(table: Mapping[str, Any]) -> Subject:
@@ -360,14 +349,14 @@ def _state(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> StateP
         gains=(directions,),
         distances=(texts,),
     )
-    named = all(isinstance(name, str) for name in classes)
-    if not named or count < 2 or len(set(classes)) < count or pooling not in get_args(Pooling):
+    texts_only = all(isinstance(name, str) for name in classes)
+    if not texts_only or count < 2 or len(set(classes)) < count or pooling not in get_args(Pooling):
         raise InputError("its classes or its pooling are none")
     reader = reader_name(_subject(facts["reader"]).model) if "reader" in facts else ""
     beside = facts.get("beside")
     depths = [depth] if beside is None else [depth, beside]
-    whole = all(type(d) is int and d >= 0 for d in depths)
-    if not whole or not (arrays["scale"] >= _LEAST).all():
+    valid = all(type(d) is int and d >= 0 for d in depths)
+    if not valid or not (arrays["scale"] >= _LEAST).all():
         raise InputError("its depth or its scale is none")
     if bool(reader) != (pooling == OWN or beside is not None):
         raise InputError("its encoder is none")
@@ -379,14 +368,12 @@ def _state(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> StateP
     earlier = arrays.get(_EARLIER)
     if earlier is not None:
         _require_shapes(arrays, earlier=(depth, width + 1, len(classes)))
-    arrays_of_state = {n: arrays[n] for n in _STATE}
-    temperature = _temperature(facts["temperature"])
     return StateProbe(
         classes,
         depth,
         pooling,
-        **arrays_of_state,
-        temperature=temperature,
+        **{name: arrays[name] for name in _STATE},
+        temperature=_temperature(facts["temperature"]),
         likeness=likeness,
         earlier=earlier,
         reader=reader,
@@ -417,23 +404,16 @@ def reader_name(model: str) -> str:
     return model.rsplit("/", 1)[-1]
 
 
-def _require_same_model(fitted_on: Subject, used: Subject, kind: str) -> None:
-    marks = dict.fromkeys([*fitted_on.marks, *used.marks])
-    pairs = {
-        kind: (fitted_on.model, used.model),
-        **{n: (fitted_on.marks.get(n), used.marks.get(n)) for n in marks},
-        "chat template": (fitted_on.chat, used.chat),
-    }
-    for what, (mine, other) in pairs.items():
-        _require_same(what, mine, other)
+def _refuse_other(fitted_on: Subject, used: Subject, kind: str) -> None:
+    for name, mine, other in fitted_on.differences(used):
+        raise _refusal(kind if name == "model" else name, mine, other)
 
 
-def _require_same(what: str, mine: str | None, other: str | None) -> None:
-    if mine != other:
-        raise InputError(
-            f"the probe was fitted with the {what} {mine or 'none'!r:.80}, and this is "
-            f"{other or 'none'!r:.80}: fit one anew, by `lastword try`"
-        )
+def _refusal(what: str, mine: str, other: str) -> InputError:
+    return InputError(
+        f"the probe was fitted with the {what} {mine!r:.80}, and this is {other!r:.80}: fit one "
+        "anew, by `lastword try`"
+    )
 
 
 def _require_shapes(arrays: Mapping[str, np.ndarray], **shapes: tuple[int, ...]) -> None:

@@ -41,9 +41,9 @@ class StackedProbe:
         """T, which minimises the cross-fitted log loss."""
         return self.over.temperature
 
-    def scores(self, known: Table, options: Sequence[str], base: Scores, blind: Scores) -> Scores:
+    def scores(self, table: Table, options: Sequence[str], base: Scores, blind: Scores) -> Scores:
         """Return each text's scores [texts, options]; softmax(scores / T) are probabilities."""
-        x = _features(known, self.state.classes, options, base, blind)
+        x = _features(table, self.state.classes, options, base, blind)
         return np.array([self.over.scores(rows) for rows in x])
 
 
@@ -77,6 +77,6 @@ def fit_stacked(
 
 
 def _features(
-    known: Table, classes: Sequence[str], options: Sequence[str], base: Scores, blind: Scores
+    table: Table, classes: Sequence[str], options: Sequence[str], base: Scores, blind: Scores
 ) -> Float[np.ndarray, "texts options 3"]:
-    return np.stack([of_options(known, classes, options), base, blind], axis=2)
+    return np.stack([of_options(table, classes, options), base, blind], axis=2)

@@ -239,14 +239,14 @@ def _in_order(scores: Table, order: Int[np.ndarray, " texts"]) -> Table:
     return restored
 
 
-def few(labels: Sequence[str]) -> list[str]:
+def rare_classes(labels: Sequence[str]) -> list[str]:
     """Return the classes with too few labels for a probe."""
     return sorted(label for label, count in Counter(labels).items() if count < LEAST)
 
 
-def kept(labels: Sequence[str], places: Sequence[int]) -> list[int]:
+def fittable(labels: Sequence[str], places: Sequence[int]) -> list[int]:
     """Return those of some places whose class has enough labels among these places."""
-    rare = few([labels[i] for i in places])
+    rare = rare_classes([labels[i] for i in places])
     return [i for i in places if labels[i] not in rare]
 
 
@@ -259,7 +259,7 @@ def classes_of(labels: Sequence[str]) -> tuple[str, ...]:
     classes = tuple(sorted(set(labels)))
     if len(classes) < 2:
         raise InputError(f"a probe tells classes apart, and the labels name {len(classes)}")
-    if rare := few(labels):
+    if rare := rare_classes(labels):
         names = ", ".join(map(repr, rare))
         raise InputError(f"a class needs {LEAST} labels; label more of, or leave out: {names}")
     return classes

@@ -1,7 +1,7 @@
-"""Calibration: the one temperature under which probabilities are right as often as they say.
+"""Calibration: one temperature for all probabilities.
 
-T minimises the mean of -log softmax(u / T)[truth] over labelled items (Guo 2017). Its gain is told
-by cross-fitting: each of ten parts of the items is judged at the temperature of the other nine.
+T minimises the mean of -log softmax(u / T)[truth] over labelled items (Guo 2017). Its effect is
+measured by cross-fitting: each tenth of the items is tested at the temperature of the others.
 """
 
 import math
@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 
@@ -18,26 +17,26 @@ from lastword.records.metrics import Reliability, reliability
 from lastword.rule.geometry import Scores
 from lastword.trust.crossfit import Which, cross_fit
 
-LEAST = 20  # labelled items
+LEAST = 20  # minimum number of labelled items
 _FOLDS = 10
-TEMPERATURES = (1e-3, 1e3)  # among which a fit looks
+TEMPERATURES = (1e-3, 1e3)  # range of a fit
 _LOG_RANGE = (math.log(TEMPERATURES[0]), math.log(TEMPERATURES[1]))
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """A temperature, and what it does to the probabilities of items it was not fitted on.
+    """A temperature, and its effect on the probabilities of items that it was not fitted to.
 
     Attributes:
         temperature: T, above 0.
-        items: Labelled items that it is of.
+        items: Number of labelled items that it was fitted to.
         ece: Expected calibration error of softmax(u).
         ece_after: The same at T, by cross-fitting.
         brier: Mean over items of sum_i (p_i - y_i)^2 of softmax(u).
         brier_after: The same at T, by cross-fitting.
 
     Raises:
-        InputError: A temperature that no fit finds.
+        InputError: The temperature is outside the range of a fit.
     """
 
     temperature: float
@@ -48,7 +47,7 @@ class Calibration:
     brier_after: float
 
     def __post_init__(self) -> None:
-        """Refuse what is no temperature."""
+        """Refuse a temperature outside the range of a fit."""
         low, high = TEMPERATURES
         if not low <= self.temperature <= high:
             raise InputError(
@@ -64,7 +63,7 @@ def calibrate(scores: Sequence[Scores], truths: Sequence[int]) -> Calibration:
         truths: Place of each item's true candidate.
 
     Raises:
-        InputError: Fewer than 20 items, lengths that differ, or a place that is none.
+        InputError: There are fewer than 20 items, the lengths differ, or a place is invalid.
     """
     if len(scores) != len(truths):
         raise InputError(f"{len(scores)} items and {len(truths)} truths; give one an item")
@@ -84,7 +83,7 @@ def calibrate(scores: Sequence[Scores], truths: Sequence[int]) -> Calibration:
 
 
 def curves(scores: Sequence[Scores], truths: Sequence[int]) -> tuple[Reliability, Reliability]:
-    """Reliability of softmax(u), and at temperatures of other items, by cross-fitting."""
+    """Return the reliability of softmax(u), and of cross-fitted temperatures."""
     plain, after = _before_and_after(scores, truths)
     return _curve(plain, truths), _curve(after, truths)
 
@@ -92,7 +91,15 @@ def curves(scores: Sequence[Scores], truths: Sequence[int]) -> tuple[Reliability
 def _before_and_after(
     scores: Sequence[Scores], truths: Sequence[int]
 ) -> tuple[list[Scores], list[Scores]]:
-    temperatures = _cross_fitted(scores, truths)
+    """Return each item's softmax(u), and that at the temperature of the other folds."""
+
+    def answer(rest: Which, tested: Which) -> dict[str, np.ndarray]:
+        others = np.flatnonzero(rest).tolist()
+        best = fit_temperature([scores[i] for i in others], [truths[i] for i in others])
+        return {"temperature": np.full(tested.sum(), best)}
+
+    folds = np.random.default_rng(0).permutation(len(scores)) % _FOLDS
+    temperatures = cross_fit(answer, folds)["temperature"]
     after = [softmax(u / t) for u, t in zip(scores, temperatures, strict=True)]
     return [softmax(u) for u in scores], after
 
@@ -111,18 +118,6 @@ def fit_temperature(scores: Sequence[Scores] | np.ndarray, truths: Sequence[int]
     return math.exp(float(best.x))
 
 
-def _cross_fitted(scores: Sequence[Scores], truths: Sequence[int]) -> Float[np.ndarray, " items"]:
-    """Return the temperature of each item, fitted to the items outside its fold."""
-
-    def answer(rest: Which, tested: Which) -> dict[str, np.ndarray]:
-        others = np.flatnonzero(rest).tolist()
-        best = fit_temperature([scores[i] for i in others], [truths[i] for i in others])
-        return {"temperature": np.full(tested.sum(), best)}
-
-    folds = np.random.default_rng(0).permutation(len(scores)) % _FOLDS
-    return cross_fit(answer, folds)["temperature"]
-
-
 def _curve(probabilities: Sequence[Scores], truths: Sequence[int]) -> Reliability:
     sure = np.array([p.max() for p in probabilities])
     right = np.array([p.argmax() == t for p, t in zip(probabilities, truths, strict=True)])
@@ -138,12 +133,11 @@ def _brier(probabilities: Sequence[Scores], truths: Sequence[int]) -> float:
 
 def in_words(fit: Calibration, before: Reliability, after: Reliability) -> list[str]:
     """Return a calibration in words, and a table of confidence and accuracy."""
-    ece, brier = (fit.ece, fit.ece_after), (fit.brier, fit.brier_after)
     lines = [
         f"probabilities: temperature {fit.temperature:.3g}, of {fit.items} items; each judged "
         "at the temperature of others:",
-        f"  calibration error {ece[0]:.3f} before and {ece[1]:.3f} after, "
-        f"Brier score {brier[0]:.3f} and {brier[1]:.3f}",
+        f"  calibration error {fit.ece:.3f} before and {fit.ece_after:.3f} after, "
+        f"Brier score {fit.brier:.3f} and {fit.brier_after:.3f}",
         "  how sure       items  said  right    items  said  right",
     ]
     edges = before.edges

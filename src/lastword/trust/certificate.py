@@ -1,7 +1,7 @@
-"""Certificate: what was certified, for which model, from which items; a TOML file.
+"""Certificate: the allowed overrides of one model, with the counts that prove them; a TOML file.
 
-It decides which overrides are allowed and nothing else: Theta is part of what it names, and a
-model that it was not made for is refused.
+When a certificate is read or made, its counts are tested again. It is refused unless they give its
+promise, and when it is used with another model, Theta or prompt template.
 """
 
 import json
@@ -29,7 +29,7 @@ from lastword.trust.terms import Terms
 from lastword.trust.testing import at_least
 
 SCHEMA = 3
-# What a run records of a model that is no file, by the word that a refusal has for it.
+# Entries of `run.json` that identify a model from the hub, by their words in refusals.
 _MARKS = {
     "revision": "commit",
     "quantisation": "quantisation",
@@ -42,14 +42,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Subject:
-    """Subject of a certificate, which it is held against when it is used.
+    """The model that a certificate is for.
 
     Attributes:
         model: The model's name.
-        marks: What tells it from others of its name, as far as it has it: digests of its weights,
-            configuration, tokenizer and of an adapter's base, or the hub's commit; dtype of weights
-            and head, quantisation.
-        chat: The chat template and system message around every prompt; empty where there is none.
+        marks: Properties that distinguish it from other models with this name: digests of weights,
+            configuration, tokenizer and the base of an adapter, or the hub's commit; data types of
+            weights and head, quantisation.
+        chat: The chat template and system message around every prompt; empty if there is none.
         theta: Constants and switches.
     """
 
@@ -60,7 +60,7 @@ class Subject:
 
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> "Subject":
-        """Read the subject from what a run records of its model, or a tracer describes.
+        """Return the subject that a run records, or a tracer describes.
 
         Args:
             described: `run.json`, or `Tracer.describe()` with its `digests` as `weights`.
@@ -77,15 +77,28 @@ class Subject:
             theta=Theta.from_dict(described["theta"]),
         )
 
+    def differences(self, other: "Subject") -> list[tuple[str, str, str]]:
+        """Return each property in which another model differs: its name and both values.
+
+        A mark that one of them lacks is `none`. Theta is left out.
+        """
+        marks = dict.fromkeys([*self.marks, *other.marks])
+        pairs = [
+            ("model", self.model, other.model),
+            *((name, self.marks.get(name), other.marks.get(name)) for name in marks),
+            ("chat template", self.chat, other.chat),
+        ]
+        return [(name, a or "none", b or "none") for name, a, b in pairs if a != b]
+
     @property
     def digest(self) -> str:
-        """One digest over all of it."""
+        """A digest of the whole subject."""
         return text_digest(json.dumps(asdict(self), sort_keys=True))
 
 
 @dataclass(frozen=True)
 class Counts(GroupEvidence):
-    """`GroupEvidence` of a policy on the labelled items, as plain numbers that fit together."""
+    """`GroupEvidence` of a policy as plain numbers, checked for consistency."""
 
     def __post_init__(self) -> None:
         """Refuse counts that do not fit together."""
@@ -101,19 +114,18 @@ class Counts(GroupEvidence):
             or not 1 <= self.groups <= self.items
             or not all(0 <= count <= self.groups for count in numbers)
             or not all(0 <= share <= 1 for share in shares)
-            or not (self.objective_gains is None or self._all_gains(self.objective_gains))
+            or not (self.objective_gains is None or self._one_per_group(self.objective_gains))
         ):
             raise InputError("its counts do not fit together")
         if self.groups == self.items and not self._single():
             raise InputError("its counts do not fit together: items that stand by themselves")
 
-    def _all_gains(self, gains: Gains) -> bool:
-        """Return True if there is a gain per group."""
+    def _one_per_group(self, gains: Gains) -> bool:
         same = len(gains.values) == len(gains.counts) and sum(gains.counts) == self.groups
         return same and min(gains.counts) > 0
 
     def _single(self) -> bool:
-        """Return True if the rates are those of as many single items."""
+        """Return True if the rates are those of single items."""
         rates = (
             (self.rate, self.broken, self.items),
             (self.fixed_rate, self.fixed, self.items),
@@ -124,7 +136,7 @@ class Counts(GroupEvidence):
         return close and same and self.discordant == self.fixed + self.broken
 
     def evidence(self, costs: float) -> GroupEvidence:
-        """Return the evidence that they are, a break costing so many repairs."""
+        """Return the evidence of the counts; a broken answer costs `costs` corrected ones."""
         evidence = GroupEvidence(**vars(self))
         if self.groups == self.items:  # `lost` follows from the counts
             lost = costs * self.broken - self.fixed
@@ -134,14 +146,14 @@ class Counts(GroupEvidence):
 
 @dataclass(frozen=True)
 class Tried:
-    """A policy that was tested, certified or not."""
+    """A policy that was tested, certified or not, with its share of delta."""
 
     policy: Policy
     share: float
     counts: Counts
 
     def trial(self, terms: Terms) -> PolicyTrial:
-        """Test it again."""
+        """Test the policy again."""
         return PolicyTrial.of(
             self.policy, self.counts.evidence(terms.break_costs), self.share, terms
         )
@@ -149,15 +161,15 @@ class Tried:
 
 @dataclass(frozen=True)
 class CertifiedProbe:
-    """The probe that a certificate is for, and the labels that judged it.
+    """The probe that a certificate allows, and the split of the labels that tested it.
 
     Attributes:
-        digest: Of its file.
-        question: Digest of the question that it answers.
-        seed: Of the split by groups: one part makes the probe, the other judges it.
-        fraction: The share of the groups that makes it.
-        depth: Whose states it reads; None of a trajectory probe, which reads every depth.
-        pooling: How those of a text become one.
+        digest: Digest of its file.
+        question: Digest of its question.
+        seed: Seed of the split by groups.
+        fraction: Share of the groups that the probe was fitted to; the others tested it.
+        depth: Depth of the states that it reads; None for a trajectory probe, which reads all.
+        pooling: The pooling of these states.
     """
 
     digest: str
@@ -170,11 +182,12 @@ class CertifiedProbe:
 
 @dataclass(frozen=True)
 class Baseline:
-    """A classifier without the model, and the policy against it.
+    """A classifier without the model.
 
     Attributes:
         name: `largest class` or `bag of words`.
-        counts: On labels that made neither of the two; `base_right` is the baseline's.
+        counts: Counts of the policy against the baseline, on labels that fitted neither of them;
+            `base_right` is the baseline's.
     """
 
     name: str
@@ -183,24 +196,23 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Certificate:
-    """A policy with what was promised of it and how that is known.
+    """A policy with its promise, and the counts that prove it.
 
     Attributes:
-        subject: The model, with its Theta, that it is for.
-        tried: Every policy that was tested, with its counts.
-        threshold: Least probability of an answer that is given; None where all are.
-        answered: Groups with an answer that is given, where some are deferred.
-        wrong: Mean over these of the share of such answers that is wrong.
+        subject: The model that it is for.
+        tried: All policies that were tested, with their counts.
+        threshold: Minimum probability of an answer that is given; None to give all answers.
+        answered: Number of groups with an answer that is given, if some are deferred.
+        wrong: Mean over these groups of the share of wrong answers.
         benchmarks: Fingerprint of the labelled items by benchmark.
-        questions: Digests of the questions that they ask, where these are known: another question
-            is answered without the certificate.
-        calibration: The temperature of decisions' probabilities; None where it was not fitted.
+        questions: Digests of the labelled questions, if there are any. Other questions are
+            answered without the certificate.
+        calibration: The temperature of the probabilities; None if it was not fitted.
         reference: Values of each statistic on the labelled items, for `drift`.
-        means: Of the method that is allowed, where it learned any from the labelled items
-            without their labels: its mean probabilities by label set.
-        probe: The probe that is allowed; None of a correction.
-        second: The second round that judged it; None if a split or a correction was judged.
-        baselines: The policy against each baseline; None if there was none.
+        means: Mean probabilities by label set, if the allowed method needs them.
+        probe: The allowed probe; None for a correction.
+        second: The second round that tested the policy; None without one.
+        baselines: The policy against each baseline; None without baselines.
     """
 
     subject: Subject
@@ -223,7 +235,7 @@ class Certificate:
     baselines: tuple[Baseline, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Test again everything that was tested, and refuse what does not give the promise."""
+        """Test all counts again, and refuse those that do not give the promise."""
         if self.threshold is not None and not 0 <= self.threshold <= 1:
             raise InputError(f"threshold is a probability, not {self.threshold:g}")
         self._check_family()
@@ -246,17 +258,14 @@ class Certificate:
             return False
         if (drawn := self.second) is not None:
             counts, terms = self.counts, self.terms
-            same = (counts.items, counts.fixed, counts.broken) == (
-                drawn.rows,
-                drawn.fixed,
-                drawn.broken,
-            )
+            tested = counts.items, counts.fixed, counts.broken
+            same = tested == (drawn.rows, drawn.fixed, drawn.broken)
             return same and drawn.proves(terms.promise, terms.alpha, terms.delta)
         best = best_of([one.trial(self.terms) for one in self.tried])
         return best is not None and best.policy == self.policy
 
     def _fit_objective(self) -> bool:
-        """Return True if there are gains on the objective, and none of them is out of its range."""
+        """Return True if there are gains exactly if there is an objective, all within its range."""
         compared = [one.counts for one in self.tried]
         compared += [one.counts for one in self.baselines or ()]
         gains = [counts.objective_gains for counts in compared]
@@ -266,18 +275,18 @@ class Certificate:
         return all(one is not None and max(map(abs, one.values)) <= most for one in gains)
 
     def _check_family(self) -> None:
-        """Refuse other policies, or other shares of delta, than the methods have."""
+        """Refuse policies and shares of delta other than those of the methods."""
         terms, shares = self.terms, {one.policy: one.share for one in self.tried}
-        known = [family(x, terms.methods, terms.promise) for x in ("mix", "early")]
+        families = [family(scalar, terms.methods, terms.promise) for scalar in ("mix", "early")]
         if len(shares) < len(self.tried) or not any(
-            shares.keys() == shares_of.keys()
-            and all(math.isclose(shares[policy], shares_of[policy]) for policy in shares_of)
-            for shares_of in known
+            shares.keys() == expected.keys()
+            and all(math.isclose(shares[policy], expected[policy]) for policy in expected)
+            for expected in families
         ):
             raise InputError("it does not hold the policies of its methods; certify again")
 
     def _keeps_error(self) -> bool:
-        """Return True if the counts give the error among the answers given."""
+        """Return True if the counts give the error rate of the given answers."""
         terms, counts = self.terms, self.counts
         if terms.error is None or not (0 < self.answered <= counts.groups and 0 <= self.wrong <= 1):
             return False
@@ -287,7 +296,7 @@ class Certificate:
 
     @classmethod
     def of(cls, subject: Subject, finding: Finding, **more: Any) -> "Certificate":
-        """Issue the certificate of a finding, now."""
+        """Return the certificate of a finding, dated now; `more` are further fields."""
         pairs = [(trial, Counts(**vars(trial.evidence))) for trial in finding.trials]
         tried = tuple(Tried(trial.policy, trial.share, counts) for trial, counts in pairs)
         now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -295,12 +304,12 @@ class Certificate:
 
     @property
     def _allowed(self) -> Tried:
-        """The trial of the allowed policy; any trial if no policy is allowed."""
+        """The allowed policy with its counts; any tested policy if none is allowed."""
         return next((one for one in self.tried if one.policy == self.policy), self.tried[0])
 
     @property
     def counts(self) -> Counts:
-        """Return the counts of the labelled items under the policy."""
+        """The counts of the labelled items under the policy."""
         counts = self._allowed.counts
         if self.policy.operators:
             return counts
@@ -308,7 +317,7 @@ class Certificate:
 
     @property
     def worth(self) -> dict[str, float]:
-        """Return what the policy is worth an answer, in repairs, as counted and at least."""
+        """The net gain per answer, with bounds; empty if nothing is allowed."""
         if (drawn := self.second) is not None:
             return drawn.worth(self.terms.delta)
         if not self.policy.operators:
@@ -318,16 +327,16 @@ class Certificate:
 
     @property
     def over_baselines(self) -> float | None:
-        """Return the lower bound of the gain over the best baseline; None if none is proven."""
+        """The lower bound of the gain over the best baseline; None if none is proven."""
         costs = self.terms.break_costs
         evidence = [one.counts.evidence(costs) for one in self.baselines or ()]
         return gain_over(self._allowed.trial(self.terms), evidence, self.terms)
 
     def calibrated(self, scores: Sequence[Scores], truths: Sequence[int]) -> "Certificate":
-        """Return the same with a temperature fitted to labelled items.
+        """Return the certificate with a temperature fitted to labelled items.
 
         Args:
-            scores: Of each item, as decided under this certificate [candidates].
+            scores: Scores of each item under this certificate [candidates].
             truths: Place of each item's true candidate.
 
         Raises:
@@ -338,8 +347,8 @@ class Certificate:
     def obey(self, decision: Decision) -> Decision:
         """Apply the policy and the threshold to a decision.
 
-        An override that fails a rule of the policy gives way to the model's answer; nothing
-        else is changed.
+        An override that the policy does not allow is replaced by the model's answer. Nothing else
+        changes.
         """
         if decision.corrected:
             rule = self.policy.withholds(decision.operator, margin(decision.scores))
@@ -348,20 +357,15 @@ class Certificate:
         return replace(decision, deferred=bool(unsure))
 
     def check(self, used: Subject) -> None:
-        """Refuse another model, Theta or chat template than the certificate was made for.
+        """Refuse a model, Theta or chat template that differs from the certificate's.
 
         Raises:
             CertificateError: They differ; the message names both.
         """
         ours = self.subject
-        both = dict.fromkeys([*ours.marks, *used.marks])
-        for name, mine, other in (
-            ("model", ours.model, used.model),
-            *((f"{n} of {ours.model}", ours.marks.get(n), used.marks.get(n)) for n in both),
-            ("chat template", ours.chat, used.chat),
-        ):
-            if mine != other:
-                raise _refusal(name, mine, other)
+        for name, mine, other in ours.differences(used):
+            what = name if name in ("model", "chat template") else f"{name} of {ours.model}"
+            raise _refusal(what, mine, other)
         if ours.theta != used.theta:
             raise CertificateError(
                 f"the certificate is for a Theta with {_difference(ours.theta, used.theta)}; "
@@ -369,21 +373,21 @@ class Certificate:
             )
 
     def check_template(self, template: str) -> None:
-        """Refuse prompts that are made otherwise than those of the labelled items.
+        """Refuse a prompt template that differs from the labelled items'.
 
         Raises:
-            CertificateError: The message names both.
+            CertificateError: They differ; the message names both.
         """
         if template not in self.templates:
-            raise _refusal("prompt template", " or ".join(self.templates), template)
+            raise _refusal("prompt template", " or ".join(self.templates) or "none", template)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values without what is undefined, as TOML holds them."""
+        """Return plain values for TOML, without undefined ones."""
         values: dict[str, Any] = defined({"schema": SCHEMA, **asdict(self), "worth": self.worth})
         return values | {"digest": text_digest(_text(values))}
 
     def describe(self) -> dict[str, Any]:
-        """Say of it what a run or a service does: not what it is for, nor `drift`'s values."""
+        """Return the entries that runs and services show; long ones are left out or shortened."""
         left_out = ("schema", "reference", "subject", "means", "tried")
         entries = {name: value for name, value in self.to_dict().items() if name not in left_out}
         return entries | {"subject": self.subject.digest, "counts": defined(asdict(self.counts))}
@@ -396,7 +400,7 @@ class Certificate:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Certificate":
-        """Return the certificate of a `to_dict`.
+        """Return the certificate of the values of `to_dict`.
 
         Raises:
             CertificateError: Something is missing, unknown or out of range.
@@ -408,19 +412,19 @@ class Certificate:
             )
         derived = ("schema", "worth", "digest")
         try:
-            built = _built(cls, {n: v for n, v in values.items() if n not in derived})
+            certificate = from_table(cls, {n: v for n, v in values.items() if n not in derived})
         except InputError as error:
             raise CertificateError(f"no certificate: {error}") from error
-        if _text(built.to_dict()) != _text(values):
+        if _text(certificate.to_dict()) != _text(values):
             raise CertificateError("it was edited by hand: its digest is another; certify again")
-        return built
+        return certificate
 
     @classmethod
     def read(cls, path: str | Path) -> "Certificate":
         """Read the certificate in a file.
 
         Raises:
-            CertificateError: The file is missing, not TOML, or holds none.
+            CertificateError: The file is missing, not TOML, or not a valid certificate.
         """
         try:
             values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -437,7 +441,7 @@ def _text(values: Mapping[str, Any]) -> str:
 
 
 def defined(value: Any) -> Any:
-    """Leave out the entries of a table that are undefined; TOML has no word for them."""
+    """Return a table without its undefined entries, because TOML has no null."""
     if isinstance(value, list | tuple):
         return type(value)(map(defined, value))
     if not isinstance(value, dict):
@@ -445,22 +449,25 @@ def defined(value: Any) -> Any:
     return {str(name): defined(inner) for name, inner in value.items() if inner is not None}
 
 
-def _refusal(what: str, mine: str | None, other: str | None) -> CertificateError:
+def _refusal(what: str, mine: str, other: str) -> CertificateError:
     return CertificateError(
-        f"the certificate is for the {what} {mine or 'none'!r}, and this is {other or 'none'!r}; "
-        "certify from its own records"
+        f"the certificate is for the {what} {mine!r}, and this is {other!r}; certify from its own "
+        "records"
     )
 
 
 def _difference(mine: Theta, other: Theta) -> str:
-    """`tau_dim = 1.0015, not 1.01`: the first constant in which two Thetas differ."""
-    names = (f.name for f in fields(Theta) if getattr(mine, f.name) != getattr(other, f.name))
-    name = next(names)
+    """Return the first constant in which two Thetas differ: `tau_dim = 1.0015, not 1.01`."""
+    name = next(f.name for f in fields(Theta) if getattr(mine, f.name) != getattr(other, f.name))
     return f"{name} = {getattr(mine, name)}, not {getattr(other, name)}"
 
 
-def _built(kind: type[T], table: Any) -> T:
-    """Return a dataclass from a table, checked against its annotations."""
+def from_table(kind: type[T], table: Any) -> T:
+    """Return a dataclass from a table, with every value checked against its annotation.
+
+    Raises:
+        InputError: A value is missing, unknown, or of another type.
+    """
     if not isinstance(table, Mapping):
         raise InputError(f"{table!r:.80} stands where a table is expected")
     hints = get_type_hints(kind)
@@ -482,7 +489,7 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
     if kind is Theta:
         return Theta.from_dict(value)
     if is_dataclass(kind) and isinstance(kind, type):
-        return _built(kind, value)
+        return from_table(kind, value)
     if get_origin(kind) is tuple and isinstance(value, list | tuple):
         return tuple(_checked(name, inner, get_args(kind)[0]) for inner in value)
     if get_origin(kind) is Mapping and isinstance(value, Mapping):

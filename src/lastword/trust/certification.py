@@ -1,4 +1,4 @@
-"""Certification: the labelled items that records hold, and the certificate that they earn."""
+"""Certification: labelled items from records, and the certificate that they give."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,24 +41,22 @@ from lastword.trust.terms import Terms
 if TYPE_CHECKING:
     import pandas as pd
 
-OF_RECORDS = ("truth", "answer", "group", "benchmark")  # what slices go by without a file
-
-# Values of a statistic that a certificate carries; more are drawn from, without replacement.
-_REFERENCE = 1000
+OF_RECORDS = ("truth", "answer", "group", "benchmark")  # kinds of slices that need no file
+_REFERENCE = 1000  # maximum number of values per statistic in a certificate; drawn at random
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """The labelled items of one model, and what they are a sample of.
+    """The labelled items of one model, with their records.
 
     Attributes:
         scalar: The model's operator in the scalar regime.
         benchmarks: Fingerprint of the items by benchmark.
-        failed: Items that were not answered: each counts as broken.
+        failed: Number of items that were not answered; each counts as broken.
         reference: Values of each statistic, for drift.
-        methods: What a policy may be of.
-        means: What batch calibration learns of them without their labels, by label set.
-        run: The `run.json` of one of them.
+        methods: The methods of the policies.
+        means: Mean probabilities by label set, for batch calibration.
+        run: The `run.json` of the first cell.
     """
 
     items: Labelled
@@ -75,11 +73,9 @@ class Sample:
     run: Mapping[str, Any]
 
     def shown(self, policy: Policy) -> tuple[list[Scores], list[int]]:
-        """Return what a policy shows of items of one truth: their scores, and the truth's place."""
-        methods = (policy.method,)
-        return shown(
-            self.items, self.cells, resolved(self.cells, self.run, methods, self.means), policy
-        )
+        """Return the scores under a policy of items with one truth, and the truths' places."""
+        methods = resolved(self.cells, self.run, (policy.method,), self.means)
+        return shown(self.items, self.cells, methods, policy)
 
 
 def read_sample(
@@ -89,16 +85,15 @@ def read_sample(
 
     Args:
         path: A cell's folder, or any folder above.
-        benchmarks: Whose items are taken together; one alone needs no name.
-        methods: What a policy may be of; None for all that the records allow.
+        benchmarks: Benchmarks whose items count; may be left out if there is one.
+        methods: The methods of the policies; None for all that the records allow.
 
     Raises:
-        RecordError: No records, of several models, of benchmarks that were not named, not
-            finished, made under a certificate, or a record that does not follow from its
-            trajectory.
+        RecordError: There are no records; they belong to several models, or to several benchmarks
+            that are not listed; a run is unfinished or was made under a certificate; or a record
+            does not follow from its trajectory.
     """
-    runs = {folder: read_run(folder) for folder in find_cells(path)}
-    runs = _chosen(runs, path, benchmarks)
+    runs = _chosen({folder: read_run(folder) for folder in find_cells(path)}, path, benchmarks)
     subject = Subject.of(next(iter(runs.values())))
     for run in runs.values():
         if Subject.of(run) != subject:
@@ -118,10 +113,10 @@ def sample_of(
     Args:
         parted: The cells.
         runs: The `run.json` of each.
-        methods: The methods that a policy may be of; None for all that the records allow.
+        methods: The methods of the policies; None for all that the records allow.
 
     Raises:
-        RecordError: A record that does not follow from its trajectory.
+        RecordError: A record does not follow from its trajectory.
     """
     first = runs[0]
     subject, invariant = Subject.of(first), float(first["invariant"])
@@ -152,14 +147,14 @@ def slice_names(cells: Sequence[Cell], by: str, items: Path | None = None) -> li
     """Return the slice of each item that counts for MC1.
 
     Args:
-        cells: Of the items.
-        by: `truth`, the text of the (first) true candidate; `answer`, the model's own; `group`;
-            `benchmark`; or a field of the items' file.
-        items: The file that the items came from, for such a field; rows are found by id.
+        cells: The cells of the items.
+        by: `truth`, the text of the first true candidate; `answer`, that of the model's answer;
+            `group`; `benchmark`; or a field of the items' file.
+        items: The items' file, if `by` is one of its fields; rows are found by id.
 
     Raises:
-        InputError: A field without a file, a file that cannot be read, or rows that share an id.
-        RecordError: An item names no group, or the file has no such field of it.
+        InputError: The file is missing, cannot be read, or has two rows with one id.
+        RecordError: An item has no group, or no such field in the file.
     """
     if by in OF_RECORDS and items is None:
         return [name for cell in cells for name in _slice_names(cell, by)]
@@ -216,8 +211,8 @@ def labelled(
     """Return the records that count for MC1 as labelled items.
 
     Args:
-        frames: Of one cell each.
-        groups: Number of each item's group; None where each stands by itself.
+        frames: The records of each cell.
+        groups: Number of each item's group; None if each item is a group by itself.
     """
 
     def joined(name: str) -> np.ndarray:
@@ -240,14 +235,14 @@ def labelled(
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """Finding of a sample under some terms, beside it what never reads the question.
+    """Results of the tests on a sample, with those of controls and baselines.
 
     Attributes:
-        controls: What is certified of each control by the same test.
-        questions: Digests of the questions that the items ask, where these are known.
-        probe: What names the probe, where one is certified.
-        likeness: Of the items that judged it, by the probe; none where it reads no state.
-        baselines: The chosen policy against each baseline, by its name.
+        controls: Results of controls that never read the question, in the same test.
+        questions: Digests of the items' questions, if there are any.
+        probe: Description of the certified probe; None if none is certified.
+        likeness: Conformal p-values of the items that tested the probe; empty if it has none.
+        baselines: The chosen policy against each baseline, by the baseline's name.
     """
 
     sample: Sample
@@ -266,49 +261,45 @@ class Outcome:
 
     @property
     def rivals(self) -> tuple[str, ...]:
-        """Controls that are worth as much by the same test; none where nothing is certified."""
+        """The controls that gain as much in the same test; none if nothing is certified."""
         trial = self.finding.chosen
         return () if trial is None else tuple(self.controls.rivals(trial.gain))
 
     @property
     def certificate(self) -> Certificate:
-        """Issue the certificate of the finding, made now."""
+        """The certificate of the finding, dated now."""
         sample, finding, deferral = self.sample, self.finding, self.finding.deferral
-        method, watched = finding.policy.method, sample.reference
+        method, reference = finding.policy.method, sample.reference
         if self.probe is not None:
             some = np.random.default_rng(0).permutation(self.likeness)[:_REFERENCE].tolist()
-            watched = {LIKENESS: tuple(map(rounded, some))} if some else {}
-        elif method not in (TRACE, GATED):  # the base alone is what others read of an item
-            watched = {n: values for n, values in watched.items() if n == "confidence"}
+            reference = {LIKENESS: tuple(map(rounded, some))} if some else {}
+        elif method not in (TRACE, GATED):  # other methods compute no more than the base's scores
+            reference = {n: values for n, values in reference.items() if n == "confidence"}
         answers: dict[str, Any] = {}
         if deferral is not None:
             answers = {"threshold": deferral.threshold, "answered": deferral.groups}
             answers |= {"wrong": deferral.rate}
+        counts = {name: Counts(**vars(evidence)) for name, evidence in self.baselines.items()}
         return Certificate.of(
             sample.subject,
             finding,
             benchmarks=sample.benchmarks,
             templates=sample.templates,
             versions=sample.versions,
-            reference=watched,
+            reference=reference,
             means=sample.means if method.startswith(BATCH) else {},
             questions=self.questions,
             probe=self.probe,
-            baselines=self._baselines,
+            baselines=tuple(Baseline(*pair) for pair in counts.items()) or None,
             **answers,
         )
-
-    @property
-    def _baselines(self) -> tuple[Baseline, ...] | None:
-        counts = {name: Counts(**vars(evidence)) for name, evidence in self.baselines.items()}
-        return tuple(Baseline(*pair) for pair in counts.items()) or None
 
 
 def outcome(sample: Sample, terms: Terms, questions: tuple[str, ...] = ()) -> Outcome:
     """Test the methods of a sample, and the controls in the same test.
 
     Raises:
-        InputError: Fewer groups than any policy could pass with.
+        InputError: There are fewer groups than any policy needs.
     """
     finding = certify(
         sample.items, sample.scalar, replace(terms, methods=sample.methods), sample.failed
@@ -327,15 +318,14 @@ def _chosen(
             f"{path} holds records of {' and '.join(models)}; a certificate is for one model: "
             "name its own folder"
         )
-    there = [run["benchmark"] for run in runs.values()]
-    absent = [name for name in benchmarks if name not in there]
-    if absent:
-        raise RecordError(f"{path} has no records of {absent[0]}; it has {', '.join(there)}")
-    if not benchmarks and len(there) > 1:
+    present = [run["benchmark"] for run in runs.values()]
+    if absent := [name for name in benchmarks if name not in present]:
+        raise RecordError(f"{path} has no records of {absent[0]}; it has {', '.join(present)}")
+    if not benchmarks and len(present) > 1:
         raise RecordError(
-            f"{path} holds {', '.join(there)}; name those to take together by --benchmark"
+            f"{path} holds {', '.join(present)}; name those to take together by --benchmark"
         )
-    names = benchmarks or there
+    names = benchmarks or present
     cells = {folder: run for folder, run in runs.items() if run["benchmark"] in names}
     for folder, run in cells.items():
         _require_whole(folder, run)
@@ -365,7 +355,7 @@ def _name(run: Any) -> str:
 
 
 def _reference(parted: Sequence[Cell], scalar: ScalarOperator) -> dict[str, tuple[float, ...]]:
-    """Values of what is watched, of at most so many items, as they stand in a file."""
+    """Return the values of each statistic on at most `_REFERENCE` items, rounded."""
     places = [cell.answer_places[cell.mc1_places] for cell in parted]
     number, place = np.repeat(np.arange(len(parted)), [*map(len, places)]), np.concatenate(places)
     if len(place) > _REFERENCE:
@@ -373,9 +363,9 @@ def _reference(parted: Sequence[Cell], scalar: ScalarOperator) -> dict[str, tupl
         number, place = number[sample], place[sample]
     frames = [cell.whole(place[number == n]) for n, cell in enumerate(parted)]
     rows: list[Any] = [row for frame in frames for row in frame.to_dict("records")]
-    watched: dict[str, list[float]] = {}
+    values: dict[str, list[float]] = {}
     for row in rows:
         for name, value in statistics(row).items():
-            watched.setdefault(name, []).append(rounded(value))
-    never = set(OVERRIDING) - {"decisive", scalar}
-    return {name: tuple(values) for name, values in watched.items() if name not in never}
+            values.setdefault(name, []).append(rounded(value))
+    impossible = set(OVERRIDING) - {"decisive", scalar}
+    return {name: tuple(each) for name, each in values.items() if name not in impossible}

@@ -1,14 +1,14 @@
-"""Certify: which ways to answer keep a promise on the labels that judge them, and which is best.
+"""Claims: tests of ways to answer on labelled items, and the choice of the best that passes.
 
-A *claim* is one way to answer beside the model's own: a correction at a margin, a fitted probe. It
-has a share of delta that was fixed before a label was seen, and is certified where the p-value of
-what is promised of it is at most its share of delta. The shares add up to 1, so that all that is
-certified holds at once with probability 1 - delta (Bonferroni), whatever the claims have in
-common, and the best of it may be chosen by the same labels. The bound that is printed is that of
-the same test at the same share: where something is certified it is not below 0.
+A claim is a way to answer other than the model's: a correction at a margin, or a fitted probe. Its
+share of delta is fixed before a label is seen. The claim is certified if the p-value of its promise
+is at most this share of delta. The shares add up to 1, so all certified claims hold together with
+probability 1 - delta, however they depend on each other (Bonferroni). The same labels may therefore
+choose the best claim. The printed bound belongs to the same test at the same level, so it is not
+below 0 for a certified claim.
 
-What was fitted on a label must not be judged by it. So a claim brings its own items: a probe the
-half of the labels that it did not see, a correction, which learns nothing, all of them.
+Labels that fitted something must not test it. So each claim has its items: a probe has the half of
+the labels that it was not fitted to, and a correction, which is not fitted, has all of them.
 
     terms = Terms(promise="gain", methods=("pmi@1", "batch-calibrated", "probe@19"))
     shares = family(scalar, terms.methods, terms.promise)  # the probe has 2/3
@@ -21,13 +21,12 @@ half of the labels that it did not see, a correction, which learns nothing, all 
     finding = judge(claims, terms)
     finding.policy, finding.worth["net_at_least"]
 
-The procedure was chosen among graphs (Bretz 2009), Holm, chains and this one
-(`experiments/results/procedures.json`): none is on more often with these few policies.
+Graphical procedures (Bretz 2009), Holm and chains certify no more often with so few policies
+(`experiments/results/procedures.json`).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 import numpy as np
 
@@ -38,25 +37,25 @@ from lastword.trust.labelled import Labelled
 from lastword.trust.policy import OFF, Policy, ScalarOperator, family
 from lastword.trust.terms import Terms
 
-# Sizes at which a policy that fails now is asked about again; beyond, it is called out of reach.
+# Sizes at which `needed` tests a policy again; it is out of reach if it fails at all of them.
 _LARGEST = 10_000_000
 _SIZES = 600
 
-LUCK = 0.05  # share of draws from which on random flips are said to do as much
+LUCK = 0.05  # share of draws above which random flips count as a rival
 
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """One way to answer, on the labels that judge it.
+    """A way to answer, on the labels that test it.
 
     Attributes:
-        policy: What it allows, of which method.
-        share: Of delta, fixed before a label was seen; those of all claims add up to at most 1.
-        base: Where the model's answer is right [items].
-        shown: Where the answer that would be shown is right [items].
+        policy: The overrides that it allows.
+        share: Share of delta; those of all claims add up to at most 1.
+        base: True where the model's answer is right [items].
+        shown: True where the answer under the policy is right [items].
         groups: Number of each item's group [items].
-        changed: Where the two answers differ; where one of them alone is right if left out.
-        gains: On another objective than accuracy [items].
+        changed: True where the two answers differ; by default, where one of them alone is right.
+        gains: Gains on an objective other than accuracy [items].
     """
 
     policy: Policy
@@ -67,14 +66,36 @@ class Claim:
     changed: Which | None = None
     gains: np.ndarray | None = None
 
+    def with_failed(self, failed: int, terms: Terms) -> "Claim":
+        """Return the claim with `failed` more items, each a group that it breaks."""
+        lost = np.ones(failed, dtype=bool)
+        changed, gains = self.changed, self.gains
+        if gains is not None and terms.objective is not None:
+            gains = np.concatenate([gains, np.full(failed, -terms.objective.loss)])
+        return replace(
+            self,
+            base=np.concatenate([self.base, lost]),
+            shown=np.concatenate([self.shown, ~lost]),
+            groups=np.concatenate(
+                [self.groups, self.groups.max(initial=-1) + 1 + np.arange(failed)]
+            ),
+            changed=None if changed is None else np.concatenate([changed, lost]),
+            gains=gains,
+        )
+
+    def evidence(self, terms: Terms) -> GroupEvidence:
+        """Return the counts that the tests need."""
+        rows = self.base, self.shown, self.groups
+        return GroupEvidence.of(*rows, terms.break_costs, self.changed, self.gains)
+
 
 @dataclass(frozen=True)
 class PolicyTrial:
-    """One policy on the labelled items that judge it.
+    """The test of one policy.
 
     Attributes:
-        share: Of delta.
-        costs: Of a break, in repairs.
+        share: Share of delta.
+        costs: Cost of a broken answer, in corrected answers.
     """
 
     policy: Policy
@@ -93,19 +114,19 @@ class PolicyTrial:
 
     @property
     def gain(self) -> float:
-        """Return what it is worth: F - c K in repairs, or the gains on the objective."""
+        """The net gain: F - c K in corrected answers, or the sum of gains on the objective."""
         if (gains := self.evidence.objective_gains) is not None:
             return gains.mean * float(self.evidence.items)
         return float(self.evidence.fixed - self.costs * self.evidence.broken)
 
     @property
     def order(self) -> tuple[float, float, float]:
-        """Order it by net gain an item, then few breaks, then a large margin."""
+        """The sort key: net gain per item, then few broken answers, then a large margin."""
         items = self.evidence.items
         return self.gain / items, -self.evidence.broken / items, self.policy.margin
 
     def worth(self, terms: Terms) -> dict[str, float]:
-        """Return what it is worth an answer, with bounds at its share of delta."""
+        """Return the net gain per answer, with bounds at its share of delta."""
         level = terms.level * self.share
         return {
             "net": self.gain / self.evidence.items
@@ -118,14 +139,14 @@ class PolicyTrial:
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """Outcome of every test on labelled items.
+    """Results of all tests on labelled items.
 
     Attributes:
-        base_right: How many items the model answers right by itself.
-        chosen: The policy that is allowed; None to keep correction off.
-        needed: With about how many items one would pass if the rates stay; None where one does, or
-            where no number would do.
-        deferral: Which answers are given, where an error was asked for.
+        base_right: Number of items that the model answers right.
+        chosen: The allowed policy; None to keep correction off.
+        needed: Number of items with which a policy would pass if the rates stay the same; None if
+            one passes, or if no number would be enough.
+        deferral: The answers that are given; None unless the terms have an error.
     """
 
     terms: Terms
@@ -139,51 +160,51 @@ class Finding:
 
     @property
     def policy(self) -> Policy:
-        """Return what is allowed: nothing, where nothing is certified."""
+        """The allowed policy; it allows nothing if nothing is certified."""
         return OFF if self.chosen is None else self.chosen.policy
 
     @property
     def worth(self) -> dict[str, float]:
-        """Return the chosen policy's worth, with bounds that hold for every policy at once."""
+        """The chosen policy's gain per answer, with bounds that hold for all policies at once."""
         return {} if self.chosen is None else self.chosen.worth(self.terms)
 
     @property
     def best(self) -> PolicyTrial:
-        """The policy with the largest gain, certified or not: what keeping the promise costs."""
+        """The policy with the largest gain, certified or not."""
         return max(self.trials, key=lambda trial: trial.order)
 
 
 @dataclass(frozen=True)
 class Beside:
-    """Controls that never read the question, in the same test (method, section 15).
+    """Results of controls that never read the question, in the same test (method, section 15).
 
     Attributes:
-        worth: F - c K of what is certified of each control, by name; 0 where nothing is.
-        flips: Share of draws of as many random overrides that are worth at least as much as what
-            is certified; nan where nothing is.
+        worth: F - c K of the certified policy of each control, by name; 0 if none is certified.
+        flips: Share of draws in which as many random overrides gain at least as much as the
+            certified policy; nan if none is certified.
     """
 
     worth: Mapping[str, float]
     flips: float
 
     def rivals(self, gain: float) -> list[str]:
-        """Return who would certify at least as much as a gain, in words."""
+        """Return the controls that would be certified for at least a gain, in words."""
         equal = [name for name, worth in self.worth.items() if worth >= gain]
         often = self.flips > LUCK
         return [*equal, *([f"random flips in {self.flips:.0%} of draws"] if often else [])]
 
 
 def certify(items: Labelled, scalar: ScalarOperator, terms: Terms, failed: int = 0) -> Finding:
-    """Test the family of corrections on labelled items, and choose.
+    """Test all corrections on labelled items, and choose one.
 
     Args:
-        items: Labelled items, of one model, as every method answers them.
+        items: Labelled items of one model, as every method answers them.
         scalar: The model's operator in the scalar regime.
-        terms: What is to be promised.
-        failed: Items beside them that were not answered: each counts as broken.
+        terms: The promise.
+        failed: Number of further items that were not answered; each counts as broken.
 
     Raises:
-        InputError: Fewer groups than any policy could pass with.
+        InputError: There are fewer groups than any policy needs.
     """
     if items.group_count < terms.least:
         alone = items.group_count == len(items)
@@ -207,50 +228,34 @@ def claims(
     scalar: ScalarOperator,
     terms: Terms,
     failed: int = 0,
-    probes: Mapping[str, tuple[Which, Which, Groups]] = MappingProxyType({}),
-    gains: Mapping[str, np.ndarray | None] = MappingProxyType({}),
+    probe: Claim | None = None,
 ) -> list[Claim]:
-    """Return the claims of the family of ways to answer on labelled items.
+    """Return the claims of all methods of the terms, with their shares of delta.
 
-    The first four are those of `certify`; `probes` has of each probe, on the items that it was not
-    made of, where the model's answer is right, where its own is, and the items' groups. `gains`
-    has what each gains on these items on the objective of the terms.
+    The first four arguments are those of `certify`. `probe` has the answers of a probe to the items
+    that test it.
     """
-    lost = np.ones(failed, dtype=bool)
-
-    def with_lost(gained: np.ndarray | None) -> np.ndarray | None:
-        if gained is None or terms.objective is None:
-            return None
-        return np.concatenate([gained, np.full(failed, -terms.objective.loss)])
-
-    def claim(policy: Policy, share: float) -> Claim:
-        if policy.method in probes:
-            base, shown, groups = probes[policy.method]
-            stands = base != shown
+    family_of_claims = []
+    for policy, share in family(scalar, terms.methods, terms.promise).items():
+        if probe is not None and policy == probe.policy:
+            claim = replace(probe, share=share)
         else:
-            base, shown, groups = items.mc1_base > 0, items.right(policy), items.groups
-            stands = items.stands(policy)
-        alone = items.groups.max(initial=-1) + 1 + np.arange(failed)
-        return Claim(
-            policy,
-            share,
-            np.concatenate([base, lost]),
-            np.concatenate([shown, ~lost]),
-            np.concatenate([groups, alone]),
-            np.concatenate([stands, lost]),
-            with_lost(gains.get(policy.method)),
-        )
-
-    return [claim(*policy) for policy in family(scalar, terms.methods, terms.promise).items()]
+            rows = items.mc1_base > 0, items.right(policy), items.groups, items.stands(policy)
+            claim = Claim(policy, share, *rows)
+        family_of_claims.append(claim.with_failed(failed, terms))
+    return family_of_claims
 
 
 def judge(claims: Sequence[Claim], terms: Terms) -> Finding:
-    """Test every claim at its share of delta, and choose the best of what passes.
+    """Test each claim at its share of delta, and choose the best one that passes.
 
-    Chosen is the largest net gain an item above 0, then the fewest breaks, then the larger margin.
+    The best has the largest net gain per item above 0, then the fewest breaks, then the larger
+    margin.
     """
     assert sum(claim.share for claim in claims) < 1 + 1e-9
-    trials = tuple(_tried(claim, terms) for claim in claims)
+    trials = tuple(
+        PolicyTrial.of(claim.policy, claim.evidence(terms), claim.share, terms) for claim in claims
+    )
     best = best_of(trials)
     most = max(trials, key=lambda trial: trial.evidence.items).evidence
     return Finding(
@@ -265,7 +270,7 @@ def judge(claims: Sequence[Claim], terms: Terms) -> Finding:
 
 
 def best_of(trials: Sequence[PolicyTrial]) -> PolicyTrial | None:
-    """Return the certified trial that gains most; None where nothing that gains is certified."""
+    """Return the certified trial that gains most; None if no trial with a gain is certified."""
     passing = [trial for trial in trials if trial.certified and trial.gain > 0]
     return max(passing, key=lambda trial: trial.order, default=None)
 
@@ -273,19 +278,19 @@ def best_of(trials: Sequence[PolicyTrial]) -> PolicyTrial | None:
 def gain_over(trial: PolicyTrial, baselines: Sequence[GroupEvidence], terms: Terms) -> float | None:
     """Return the lower bound of a certified policy's gain over the best of some baselines.
 
-    The policy is tested against the model first. Only if that succeeds, it is tested against the
-    baselines, at the same level. So the probability that any gain is claimed and is none stays at
-    most delta (fixed-sequence testing). It has to beat every baseline (intersection-union), so that
-    the smallest bound holds for the best of them, which nobody has to name beforehand. The bound
-    over the model and this one each hold with that probability by themselves.
+    The policy is tested against the model first, and only if that succeeds against the baselines,
+    at the same level. So the probability of a false claim of any gain is at most delta
+    (fixed-sequence testing). The policy has to beat every baseline (intersection-union): then the
+    smallest bound holds for the best baseline, which need not be named beforehand. This bound and
+    the one over the model each hold with probability 1 - delta by themselves.
 
     Args:
         trial: The certified policy.
-        baselines: The evidence of the policy against each, on labels that made neither of them.
-        terms: The promise; that of few breaks is about the model's answers alone.
+        baselines: The evidence of the policy against each, on labels that fitted neither of them.
+        terms: The promise; a promise of few breaks applies only to the model's answers.
 
     Returns:
-        None if there are no baselines, or the gain over one of them is not proven.
+        The bound; None if there are no baselines, or the gain over one of them is not proven.
     """
     if not baselines:
         return None
@@ -296,21 +301,18 @@ def gain_over(trial: PolicyTrial, baselines: Sequence[GroupEvidence], terms: Ter
     return min(one.worth(terms)["net_at_least"] for one in trials)
 
 
-def _tried(claim: Claim, terms: Terms) -> PolicyTrial:
-    rows = claim.base, claim.shown, claim.groups
-    evidence = GroupEvidence.of(*rows, terms.break_costs, claim.changed, claim.gains)
-    return PolicyTrial.of(claim.policy, evidence, claim.share, terms)
-
-
 def needed(trials: Sequence[PolicyTrial], terms: Terms, items: int | None = None) -> int | None:
-    """Return about how many items it takes if the rates stay; None where no number would do.
+    """Estimate the number of items with which one policy passes if the rates stay the same.
 
-    By the sign test, which takes somewhat more than the unconditional one.
+    The estimate uses the sign test, which needs slightly more items than the unconditional one.
 
     Args:
-        trials: The policies, of which one has to pass.
+        trials: The policies.
         terms: The promise.
-        items: The number of items now; by default those of the trial that has most.
+        items: The present number of items; by default that of the trial with most.
+
+    Returns:
+        The number; None if no number would be enough.
     """
     terms = replace(terms, test=None)
     items = items or max(trial.evidence.items for trial in trials)

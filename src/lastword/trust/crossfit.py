@@ -1,4 +1,4 @@
-"""Cross-fitting: each item is answered by a fit that has seen nothing of its group."""
+"""Cross-fitting: each item is answered by a fit to other groups."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
@@ -12,11 +12,11 @@ Name = TypeVar("Name", bound=Hashable)
 
 
 def deal_folds(groups: Sequence[Hashable], order: Iterable[Hashable], count: int) -> Folds:
-    """Return the fold of each item: groups are dealt to the folds in turn, like cards.
+    """Return the fold of each item: groups are dealt to the folds in turn.
 
     Args:
         groups: The group of each item.
-        order: The groups, each once, in the order in which they are dealt.
+        order: The distinct groups, in the order in which they are dealt.
         count: The number of folds.
     """
     fold = {group: place % count for place, group in enumerate(order)}
@@ -24,7 +24,7 @@ def deal_folds(groups: Sequence[Hashable], order: Iterable[Hashable], count: int
 
 
 def random_folds(groups: Int[np.ndarray, " items"], count: int, seed: int) -> Folds:
-    """Return the fold of each item: its groups are dealt in random order."""
+    """Return the fold of each item: groups are dealt in random order."""
     order = np.random.default_rng(seed).permutation(np.unique(groups))
     return deal_folds(groups.tolist(), order.tolist(), count)
 
@@ -32,10 +32,10 @@ def random_folds(groups: Int[np.ndarray, " items"], count: int, seed: int) -> Fo
 def cross_fit(
     answer: Callable[[Which, Which], dict[Name, np.ndarray]], folds: Folds
 ) -> dict[Name, np.ndarray]:
-    """Return the answers to each item by fits on the other folds, by name of the fit.
+    """Return the answers to each item by fits to the other folds, by name of the fit.
 
     Args:
-        answer: Fits on the first items, and answers the second ones [items, ...].
+        answer: Function that fits to the first items, and answers the second ones [items, ...].
         folds: The fold of each item.
     """
     parts = [(folds == fold, answer(folds != fold, folds == fold)) for fold in np.unique(folds)]

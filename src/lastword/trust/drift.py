@@ -1,8 +1,9 @@
-"""Drift: do the items that come still look like the labelled ones? A test without labels.
+"""Drift: a test without labels if new items still look like the labelled ones.
 
-A conformal test martingale for each statistic of a decision. While items are exchangeable with the
-certificate's own, the rank of the newest among all is uniform, and no betting on ranks makes money:
-the wealth ever reaches k/delta in any of k statistics with probability at most delta.
+Each statistic of a decision has a conformal test martingale. If new items are exchangeable with
+those of the certificate, the rank of the newest among all is uniform, and no bet on ranks makes
+money on average. So the wealth in any of k statistics ever reaches k/delta with probability at most
+delta.
 """
 
 import random
@@ -18,62 +19,62 @@ from scipy.special import softmax
 from lastword.trust.policy import OVERRIDING
 
 BETS = np.array([-1.5, -1.0, -0.5, 0.5, 1.0, 1.5])  # e: on large ranks, and on small ones
-WINDOW = 100_000  # values after which a test starts again
-LIKENESS = "likeness"  # of a probe's answer: the p-value of: the text is like the labelled ones
-DIGITS = 6  # significant ones: a reference on paper and a live value are rounded alike
-
-
+WINDOW = 100_000  # number of values after which a test starts again
+LIKENESS = "likeness"  # statistic of probes: the p-value that a text is like the labelled ones
+DIGITS = 6  # significant digits, of values in a certificate and of live ones
 _UNWATCHED = ("invariant", "changes")
 
 
 class Martingale:
-    """One statistic's test. Ranks are among the reference, all values since the start, and itself.
+    """The test of one statistic.
+
+    A value's rank is that among the reference, all values since the start, and itself.
 
     Args:
         reference: Values of the certificate's items.
-        seed: Of the draws that break ties; the same values give the same wealth.
+        seed: Seed of the draws that break ties.
     """
 
     def __init__(self, reference: Iterable[float], seed: int = 0) -> None:
-        """Nothing has been bet."""
+        """Start with the reference."""
         self._reference = sorted(map(rounded, reference))
         self._seed = seed
         self.resume((), np.zeros(len(BETS)))
 
     def resume(self, values: Iterable[float], wealth: Sequence[float] | np.ndarray) -> None:
-        """Go on where a test stood."""
+        """Continue a test after these values, with the wealth that it had."""
         self._values = array("d", sorted([*self._reference, *map(rounded, values)]))
         self._wealth = np.array(wealth, dtype=float)
 
     def follow(self, values: Iterable[float], wealth: Sequence[float]) -> None:
-        """Go on where another process stands that has seen a few values more."""
+        """Add values that another process has tested, and take over its wealth."""
         for value in values:
             insort(self._values, rounded(value))
         self._wealth = np.array(wealth, dtype=float)
 
     @property
     def seen(self) -> int:
-        """Values since the last start."""
+        """The number of values since the last start."""
         return len(self._values) - len(self._reference)
 
     @property
     def wealth(self) -> Float[np.ndarray, " bets"]:
-        """Log wealth of each bet, in nats."""
+        """The log wealth of each bet, in nats."""
         return self._wealth
 
     @property
     def log_wealth(self) -> float:
-        """log M_t of the mean over bets, in nats: 0 at the start."""
+        """log M_t, the mean over bets, in nats; 0 at the start."""
         return float(np.logaddexp.reduce(self._wealth) - np.log(len(BETS)))
 
     def see(self, value: float) -> float:
-        """Bet on the rank of one more value; its p-value, uniform without drift."""
+        """Bet on the rank of one more value, and return its p-value: uniform without drift."""
         if self.seen >= WINDOW:
             self.resume((), np.zeros(len(BETS)))
         tie = random.Random(f"{self._seed} {self.seen}").random()  # U_t
         value = rounded(value)
         first, last = bisect_left(self._values, value), bisect_right(self._values, value)
-        greater, equal = len(self._values) - last, last - first + 1  # itself among its equals
+        greater, equal = len(self._values) - last, last - first + 1  # its equals include itself
         self._values.insert(last, value)
         p = (greater + tie * equal) / len(self._values)
         self._wealth = self._wealth + np.log1p(BETS * (p - 0.5))
@@ -81,38 +82,38 @@ class Martingale:
 
 
 class Drift:
-    """The tests of all statistics of a decision, and which of them have warned.
+    """The tests of all statistics of a decision.
 
-    A statistic that a decision does not have (a gate of the other regime) waits for one that has.
+    A test ignores decisions that lack its statistic, such as a gate of the other regime.
 
     Args:
         reference: Values of the certificate's items by statistic.
-        delta: Largest chance of a false warning until the tests start again.
+        delta: Maximum probability of a false warning until the tests start again.
 
     Attributes:
-        tests: By statistic.
-        warned: The statistics whose distribution was seen to move; they stay.
+        tests: The tests by statistic.
+        warned: The statistics that have warned.
     """
 
     def __init__(self, reference: Mapping[str, Iterable[float]], delta: float) -> None:
-        """Nothing has been seen."""
-        named = enumerate(sorted(reference.items()))
-        self.tests = {name: Martingale(values, seed) for seed, (name, values) in named}
+        """Start all tests."""
+        pairs = enumerate(sorted(reference.items()))
+        self.tests = {name: Martingale(values, seed) for seed, (name, values) in pairs}
         self.warned: set[str] = set()
         self._bound = np.log(max(len(self.tests), 1) / delta)
 
     def see(self, statistics: Mapping[str, float]) -> list[str]:
-        """One more decision; the statistics that warn for the first time."""
-        known = [name for name in self.tests if name in statistics]
-        for name in known:
+        """Test one more decision, and return the statistics that warn for the first time."""
+        new = []
+        for name in self.tests.keys() & statistics.keys():
             self.tests[name].see(statistics[name])
-        moved = [name for name in known if self.tests[name].log_wealth >= self._bound]
-        new = [name for name in moved if name not in self.warned]
+            if self.tests[name].log_wealth >= self._bound and name not in self.warned:
+                new.append(name)
         self.warned.update(new)
-        return new
+        return sorted(new)
 
     def state(self) -> dict[str, Any]:
-        """All but the values, as plain JSON."""
+        """Return the state without the values, as plain JSON."""
         return {
             "wealth": {name: test.wealth.tolist() for name, test in self.tests.items()},
             "seen": {name: test.seen for name, test in self.tests.items()},
@@ -120,17 +121,17 @@ class Drift:
         }
 
     def resume(self, values: Mapping[str, Iterable[float]], state: Mapping[str, Any]) -> None:
-        """Go on where the tests stood."""
+        """Continue from a state, with the values of each statistic so far."""
         for name, test in self.tests.items():
             test.resume(values.get(name, ()), state["wealth"][name])
         self.warned = set(state["warned"])
 
     def follow(self, values: Mapping[str, Iterable[float]], state: Mapping[str, Any]) -> bool:
-        """Go on where another process stands; False if its counts say that it has seen others.
+        """Continue from another process's state; False if its counts show that values are missing.
 
         Args:
-            values: Values of each statistic that these tests have not seen yet.
-            state: As `state` gave it there.
+            values: Values of each statistic that these tests lack.
+            state: The other process's `state`.
         """
         for name, test in self.tests.items():
             test.follow(values.get(name, ()), state["wealth"][name])
@@ -139,13 +140,13 @@ class Drift:
 
 
 def statistics(decision: Mapping[str, Any]) -> dict[str, float]:
-    """Return what is watched of a decision: confidence, d_eff, regime, operator, gates.
+    """Return the statistics of a decision: confidence, d_eff, regime, operator, gates.
 
-    Gates are watched by their values; `invariant` belongs to the model, and `changes` is read or
-    not by choice.
+    The gate `invariant` is left out, because it belongs to the model, and so is `changes`, which
+    is not always computed. A withheld override counts as if it stood.
 
     Args:
-        decision: `Decision.to_dict()` or a record; of a withheld override, what TRACE wanted.
+        decision: `Decision.to_dict()`, or a record.
     """
     withheld = decision.get("withheld") or {}
     operator = withheld.get("operator", decision["operator"])
@@ -161,5 +162,5 @@ def statistics(decision: Mapping[str, Any]) -> dict[str, float]:
 
 
 def rounded(value: float) -> float:
-    """Return a value as a certificate holds it."""
+    """Return a value rounded as in a certificate."""
     return float(f"{value:.{DIGITS}g}")

@@ -1,8 +1,8 @@
-"""Evidence: what labelled items say of a policy, reduced to what the tests of a promise need.
+"""Evidence: the counts of labelled items under a policy that the tests of a promise need.
 
-Items of one group (a pair, a document, a user) are not independent of each other, so that what is
-tested are groups: every group is one draw, and its value is the mean over its items. Where every
-item is a group by itself the values are 0 or 1 and the tests are exact.
+Items of a group (a pair, a document, a user) depend on each other, so the tests use groups: each
+group is one draw, whose value is the mean over its items. If every item is a group by itself, the
+values are 0 or 1 and the tests are exact.
 """
 
 from dataclasses import dataclass
@@ -15,12 +15,14 @@ from lastword.trust.objective import Gains
 from lastword.trust.terms import Terms
 from lastword.trust.testing import at_least, paired_bound, paired_p, upper_bound
 
-# A count or a share: one number, or an array of many samples, policies or sizes.
+# A count or a share: one number, or an array over samples, policies or sizes.
 Each = Any
 Which = Bool[np.ndarray, " items"]
 Groups = Int[np.ndarray, " items"]
 
-_OF_BALANCE = 0.75  # of a bound's level; the rest is of how many answers change (dev/LOG.md)
+# Share of a bound's level for the net gain of a changed answer; the rest is for the share of
+# answers that change (dev/LOG.md).
+_OF_BALANCE = 0.75
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,18 +30,18 @@ class GroupEvidence:
     """Counts of items, and the means over groups that are tested.
 
     Attributes:
-        base_right: How many items the model answers right by itself.
-        overrides: Overrides that a policy allows.
-        fixed: Wrong answers of the model that these make right.
-        broken: Right answers of the model that these make wrong.
-        sideways: Wrong answers of the model that these make other wrong ones.
-        rate: Mean over groups of the share of items that is broken.
-        fixed_rate: Mean over groups of the share of items that is fixed.
-        discordant: Groups in which something is fixed or broken.
-        lost: Mean over discordant groups of (share broken - share fixed).
-        right_groups: Groups with an item that the model answers right by itself.
-        right_rate: Mean over those of the share of these items that is broken.
-        objective_gains: Mean gain of each group on another objective than accuracy; None without.
+        base_right: Number of items that the model answers right.
+        overrides: Number of overrides that the policy allows.
+        fixed: Number of the model's wrong answers that they correct.
+        broken: Number of the model's right answers that they break.
+        sideways: Number of the model's wrong answers that they replace by other wrong ones.
+        rate: Mean over groups of the share of broken items.
+        fixed_rate: Mean over groups of the share of fixed items.
+        discordant: Number of groups with a fixed or broken item.
+        lost: Mean over discordant groups of (costs * share broken - share fixed).
+        right_groups: Number of groups with an item that the model answers right.
+        right_rate: Mean over these groups of the share of such items that is broken.
+        objective_gains: Mean gain of each group on the objective; None for accuracy.
     """
 
     items: Each
@@ -63,41 +65,41 @@ class GroupEvidence:
         return bool(np.all(np.asarray(self.groups) == self.items))
 
     def breaks(self, alpha: float) -> np.ndarray:
-        """Return the p-value of: more than alpha of all answers are broken."""
+        """Return the p-value of the hypothesis that more than alpha of all answers are broken."""
         return at_least(alpha, self.rate, self.groups, self.exact)
 
     def breaks_of_right(self, share: float) -> np.ndarray:
-        """Return the p-value of: more than this share of the model's right answers are broken."""
+        """Return the p-value that more than a share of the model's right answers are broken."""
         return at_least(share, self.right_rate, self.right_groups, self.exact)
 
     def unconditional(self, terms: Terms) -> bool:
-        """Return True if the unconditional test applies: single items, a break for a repair."""
+        """Return True if the unconditional test applies: to single items, if a break costs 1."""
         return terms.test is not None and terms.break_costs == 1 and self.exact
 
     def gains(self, costs: float) -> np.ndarray:
-        """Return the p-value of: what is broken costs at least what is fixed is worth.
+        """Return the p-value of the hypothesis that the policy gains nothing.
 
-        A discordant group's value (costs * broken - fixed + 1) / (1 + costs) lies in [0, 1], and is
-        1 / (1 + costs) on average where nothing is won. For single items and costs = 1 this is the
+        A discordant group has the value (costs * broken - fixed + 1) / (1 + costs) in [0, 1]. Its
+        mean is 1 / (1 + costs) if nothing is gained. For single items and costs = 1 this is the
         sign test.
 
         Args:
-            costs: Of a break, in repairs; `lost` was taken with the same.
+            costs: Cost of a broken answer in corrected ones, as in `lost`.
         """
         balance = (np.asarray(self.lost) + 1) / (1 + costs)
         return at_least(1 / (1 + costs), balance, self.discordant, self.exact)
 
     def loses(self, costs: float) -> np.ndarray:
-        """Return the p-value of: what is broken costs at most what is fixed is worth."""
+        """Return the p-value of the hypothesis that the policy loses nothing."""
         balance = (np.asarray(self.lost) + 1) / (1 + costs)
         return at_least(costs / (1 + costs), 1 - balance, self.discordant, self.exact)
 
     def net(self, costs: float) -> float:
-        """Return what an answer gains, in repairs: the share fixed less c times that broken."""
+        """Return the net gain per answer: the share fixed minus c times the share broken."""
         return float(self.fixed_rate - costs * self.rate)
 
     def gain_bound(self, terms: Terms, level: float) -> float:
-        """Return the lower bound of `net` by the test of a gain that the terms name."""
+        """Return the lower bound of `net` by the terms' test of a gain."""
         if terms.objective is not None:
             assert self.objective_gains is not None
             return terms.objective.bound(self.objective_gains, level)
@@ -106,11 +108,11 @@ class GroupEvidence:
         return self.net_bound(terms.break_costs, level)
 
     def net_bound(self, costs: float, level: float) -> float:
-        """Return the one-sided lower bound of `net` that goes with the test of a gain.
+        """Return the one-sided lower bound of `net` by the test of `gains`.
 
-        Net value is D times what a discordant group wins on average, D the share of such groups.
-        Each is bounded at its part of the level. Where the whole level shows a gain, and the parts
-        do not, the bound is 0: more than nothing, and no number.
+        The net gain is D times the mean gain of a discordant group, where D is the share of such
+        groups. Each factor is bounded at its part of the level. If the whole level shows a gain but
+        the parts do not, the bound is 0: more than nothing, without a number.
         """
         balance = (float(self.lost) + 1) / (1 + costs)
         worst = upper_bound(balance, self.discordant, _OF_BALANCE * level, self.exact)
@@ -123,7 +125,7 @@ class GroupEvidence:
         return won * upper_bound(changed, self.groups, part, True)
 
     def right_bound(self, level: float) -> float:
-        """Return the upper bound of the share of the model's right answers that is broken."""
+        """Return the upper bound of the share of the model's right answers that are broken."""
         return upper_bound(self.right_rate, self.right_groups, level, self.exact)
 
     @classmethod
@@ -136,12 +138,12 @@ class GroupEvidence:
         changed: Which | None = None,
         gains: Float[np.ndarray, " items"] | None = None,
     ) -> "GroupEvidence":
-        """Return the evidence of labelled items on one way to answer them."""
+        """Return the evidence of labelled items; arguments are the fields of `claims.Claim`."""
         fixed, broken = ~base & shown, base & ~shown
         changed = fixed | broken if changed is None else changed
         lost = group_means(groups, costs * broken - fixed.astype(float))
         touched = group_means(groups, (fixed | broken).astype(float)) > 0
-        missed = group_means(groups, broken.astype(float), base)  # of what the model has right
+        missed = group_means(groups, broken.astype(float), base)
         return cls(
             items=len(base),
             base_right=int(base.sum()),
@@ -160,7 +162,7 @@ class GroupEvidence:
         )
 
     def p(self, terms: Terms) -> np.ndarray:
-        """Return the largest p-value of what is promised (intersection-union)."""
+        """Return the largest p-value of all parts of the promise (intersection-union)."""
         p = np.zeros(())
         if terms.objective is not None:
             assert self.objective_gains is not None
@@ -176,13 +178,13 @@ class GroupEvidence:
         return np.asarray(p)
 
     def nothing(self) -> "GroupEvidence":
-        """Return the evidence of correction switched off, on the same items."""
+        """Return the evidence of no correction, on the same items."""
         names = ("items", "base_right", "groups", "right_groups")
         counts = {n: v for n, v in vars(self).items() if n != "objective_gains"}
         return GroupEvidence(**{n: v if n in names else 0 * v for n, v in counts.items()})
 
     def grown(self, factor: np.ndarray) -> "GroupEvidence":
-        """Return what more items would say if the rates stay: counts rounded down, breaks up."""
+        """Return the evidence of more items at the same rates, rounded against a gain."""
         counts = ("items", "groups", "discordant", "right_groups", "fixed")
         more = {n: np.floor(np.asarray(getattr(self, n)) * factor).astype(int) for n in counts}
         return GroupEvidence(
@@ -193,7 +195,7 @@ class GroupEvidence:
 def group_means(
     groups: Groups, values: Float[np.ndarray, " items"], among: Which | None = None
 ) -> Float[np.ndarray, " groups"]:
-    """Return the mean of values over the items of every group; nan where none is among them."""
+    """Return the mean of values over the items of each group; nan without an item `among` them."""
     weights = np.ones(len(values)) if among is None else among.astype(float)
     _, group = np.unique(groups, return_inverse=True)
     total, size = np.bincount(group, values * weights), np.bincount(group, weights)

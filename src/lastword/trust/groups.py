@@ -1,7 +1,7 @@
-"""Groups: items that are not independent of each other, and so count as one draw.
+"""Groups: items that depend on each other, and so count as one draw.
 
-Items belong together that name one `group`, that are the two of a pair (`pair/017/a`), or that have
-the same prompt and candidates in one normal form.
+Items form a group if they have the same value of `group`, are the two of a pair (`pair/017/a`), or
+have the same prompt and candidates after normalisation.
 """
 
 import hashlib
@@ -16,44 +16,44 @@ from jaxtyping import Bool, Int
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-FRACTION, SEED = 0.5, 0  # the share of groups that makes a fit on labels, and its draw
+FRACTION, SEED = 0.5, 0  # share of groups for a fit on labels, and the seed of their draw
 
 _TEXT = "text "
 _TAG = re.compile(r"</?[a-z][^<>]*>", re.IGNORECASE)
 
 
 def normal(text: str) -> str:
-    """Return a text without what makes no other question of it.
+    """Return the normal form of a text, which is equal for copies.
 
-    HTML entities are decoded, tags and format characters (zero-width ones) are out, letters are
-    NFKC and casefolded, white space is one space, and punctuation that closes a word is out.
+    HTML entities are decoded, tags and format characters (such as zero-width ones) are removed,
+    letters are NFKC and casefolded, white space is one space, and punctuation at the end of words
+    is removed.
     """
     text = _TAG.sub(" ", html.unescape(text))
     if not text.isascii():
         text = "".join(c for c in text if unicodedata.category(c) != "Cf")
         text = unicodedata.normalize("NFKC", text)
-    words = (_opened(word) for word in text.casefold().split())
-    return " ".join(word for word in words if word)
-
-
-def _opened(word: str) -> str:
-    end = len(word)
-    while end and unicodedata.category(word[end - 1]).startswith("P"):
-        end -= 1
-    return word[:end]
+    words = []
+    for word in text.casefold().split():
+        end = len(word)
+        while end and unicodedata.category(word[end - 1]).startswith("P"):
+            end -= 1
+        words += [word[:end]] if end else []
+    return " ".join(words)
 
 
 def marks(
     name: Any, prompt: str, candidates: Iterable[str], group: Any, source: int = 0
 ) -> Iterator[str]:
-    """Yield what an item shares with every other one of its group.
+    """Yield the marks of an item; items that share a mark are in one group.
 
     Args:
         name: Its id, if any.
         prompt: Its prompt.
         candidates: Its candidates, in any order.
-        group: What it names as its group, if anything.
-        source: Number of the set that its id and group are names in; texts are the same in all.
+        group: The name of its group, if any.
+        source: Number of the set in which its id and group are names; texts are compared across
+            sets.
     """
     text = "\x00".join([normal(prompt), *sorted(map(normal, candidates))])
     yield f"{_TEXT}{hashlib.sha256(text.encode(errors='replace')).hexdigest()}"
@@ -69,7 +69,7 @@ def copies(mark: str) -> bool:
 
 
 def numbers(items: Sequence[Iterable[str]]) -> Int[np.ndarray, " items"]:
-    """Return the number of each item's group, from 0 on: items that share a mark are in one."""
+    """Return the number of each item's group, from 0; items that share a mark are in one."""
     keys: dict[str, int] = {}
     edges = [
         (i, keys.setdefault(key, len(keys))) for i, shared in enumerate(items) for key in shared
@@ -81,13 +81,12 @@ def numbers(items: Sequence[Iterable[str]]) -> Int[np.ndarray, " items"]:
     shape = (count + len(keys),) * 2
     graph = coo_array((np.ones(len(item), dtype=bool), (item, count + key)), shape=shape)
     _, together = connected_components(graph, directed=False)
-    numbered: np.ndarray = np.unique(together[:count], return_inverse=True)[1]
-    return numbered
+    return np.asarray(np.unique(together[:count], return_inverse=True)[1])
 
 
 def fit_part(
     groups: Int[np.ndarray, " items"], fraction: float, seed: int
 ) -> Bool[np.ndarray, " items"]:
-    """Return which items make a fit; the groups of the others judge it."""
+    """Return True for the items of a fit; the groups of the others test it."""
     names = np.random.default_rng(seed).permutation(np.unique(groups))
     return np.isin(groups, names[: round(fraction * len(names))])

@@ -1,35 +1,34 @@
-"""Labelled items: what the model and TRACE answered, and whether it was right."""
+"""Labelled items: the answers of the model and of TRACE, and which of them are right."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
-from lastword.trust.evidence import GroupEvidence, Which, group_means
+from lastword.trust.evidence import GroupEvidence, Which
 from lastword.trust.policy import Policy
 
 PerItem = Float[np.ndarray, " items"]
-PerGroup = Float[np.ndarray, " groups"]
 
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Items that count for MC1; their groups are independent draws of what the model will meet.
+    """Items that count for MC1, in groups that are independent draws.
 
-    A tie for first is right for the base where any of the tied is truthful, and for what is shown
-    only where all are: doubt counts against correction.
+    A tie for first is right for the model if any tied option is true, and right for a correction
+    only if all are, so that doubt counts against correction.
 
     Attributes:
         mc1_base: MC1 of the model's scores, in [0, 1] [items].
         mc1: MC1 of TRACE's scores, in [0, 1] [items].
-        overrides: Whether TRACE's answer is not the model's own [items].
-        operators: Whose scores decide [items].
+        overrides: True where TRACE's answer differs from the model's [items].
+        operators: Operator whose scores decide [items].
         margins: Distance of TRACE's two best scores, in nats [items].
         base_confidence: Probability of the model's answer [items].
         confidence: Probability of TRACE's answer [items].
-        groups: Number of each item's group, from 0 on [items].
-        others: The same items as other methods answer them, by name; TRACE's are these.
+        groups: Number of each item's group, from 0 [items].
+        others: The same items answered by other methods, by name.
     """
 
     mc1_base: PerItem
@@ -47,7 +46,7 @@ class Labelled:
         return len(self.mc1)
 
     def by(self, method: str) -> "Labelled":
-        """Return the items as a method answers them; as TRACE if it is none of the others."""
+        """Return the items as a method answers them; by default as TRACE does."""
         return self.others.get(method, self)
 
     def take(self, places: Int[np.ndarray, " some"]) -> "Labelled":
@@ -64,38 +63,26 @@ class Labelled:
         """Count the groups."""
         return len(np.unique(self.groups))
 
-    def group_means(self, values: PerItem, among: Which | None = None) -> PerGroup:
-        """Return the mean of values over the items of every group, as `evidence.group_means`."""
-        return group_means(self.groups, values, among)
-
     def stands(self, policy: Policy) -> Which:
-        """Return the overrides that a policy allows."""
+        """Return True where a policy allows an override [items]."""
         answers = self.by(policy.method)
-        stands: Which = answers.overrides & lets(policy, answers.operators, answers.margins)
-        return stands
+        allowed = np.isin(answers.operators, policy.operators) & (answers.margins >= policy.margin)
+        return np.asarray(answers.overrides & allowed)
 
     def evidence(self, policy: Policy, costs: float = 1.0) -> GroupEvidence:
-        """Return what the items say of a policy, a break costing so many repairs."""
+        """Return the evidence on a policy; a broken answer costs `costs` corrected ones."""
         return GroupEvidence.of(
             self.mc1_base > 0, self.right(policy), self.groups, costs, self.stands(policy)
         )
 
     def right(self, policy: Policy) -> Which:
-        """Return where what is shown is right, a tie of the model's answer counting for it."""
+        """Return True where the answer under a policy is right [items]."""
         corrected = self.by(policy.method).mc1 == 1
-        right: Which = np.where(self.stands(policy), corrected, self.mc1_base > 0)
-        return right
+        return np.where(self.stands(policy), corrected, self.mc1_base > 0)
 
     def shown(self, policy: Policy) -> tuple[PerItem, Which]:
-        """Confidence in what is shown, and whether it is right."""
+        """Return the confidence of the answers under a policy, and True where they are right."""
         answers = self.by(policy.method)
         withheld = answers.overrides & ~self.stands(policy)
         confidence = np.where(withheld, self.base_confidence, answers.confidence)
         return confidence, np.where(withheld, self.mc1_base, answers.mc1) == 1
-
-
-def lets(
-    policy: Policy, operators: np.ndarray, margins: Float[np.ndarray, " items"]
-) -> Bool[np.ndarray, " items"]:
-    """`policy.withholds(...) is None` of many overrides at once."""
-    return np.isin(operators, policy.operators) & (margins >= policy.margin)

@@ -1,16 +1,17 @@
-"""Monitor: does a service still break no more than it may? A test that may be looked at always.
+"""Monitor: a test if a service still breaks at most its share of answers, valid at any time.
 
-A gambler bets on every labelled answer against `a share of at most alpha is broken`. If that holds
-the wealth grows on average at no step, so it ever reaches 1/delta with probability at most delta
-(Ville), however often and for however long one looks.
+A gambler bets on each labelled answer against the hypothesis that at most a share alpha is broken.
+Under this hypothesis no bet has a positive expectation. So the wealth, which starts at 1, ever
+reaches 1/delta with probability at most delta, however often one looks (Ville's inequality).
 
-Wealth that a good start has lost would have to be won back before an alarm. So the gambler keeps a
-part of the money for later: half is at stake from the first label on, and a part of the rest begins
-at each label since (a mixture over change times). It is one test still: the promise is the same.
+A good start would lose money, which later breaks would have to win back before an alarm. So the
+gambler bets half of the money from the first label on, and saves the rest: at each later label, a
+part of the savings starts to bet (a mixture over change times). Ville's inequality holds for the
+sum.
 
-A second test asks whether the rate went up at any label (Shiryaev-Roberts: the wealth of gamblers
-who start at each label with one each). What it promises is another thing: the mean number of labels
-until a false warning.
+A second test asks if the rate has risen since any label (Shiryaev-Roberts). It adds up gamblers who
+each start with 1 at another label. Its guarantee is different: the mean number of labels until a
+false warning.
 """
 
 import math
@@ -21,20 +22,20 @@ from jaxtyping import Float
 
 from lastword.errors import InputError
 
-# lambda alpha, the share of the wealth at stake while nothing breaks: small ones win at rates that
-# are little above alpha, where large ones lose on average. At alpha = 0.05 the boldest of the ten,
-# 0.9, keeps a tenth of its wealth at a label that is not broken, and has 18.1 times as much after
-# one that is; the most timid keeps 99.8% and gains 3%. Their mean is the wealth: where one of them
-# grows, it grows.
+# lambda alpha: the share of the wealth that is lost if the answer is not broken. Small bets win at
+# rates slightly above alpha, where large ones lose on average. At alpha = 0.05 the largest, 0.9,
+# leaves a tenth of the wealth after an answer that is not broken, and multiplies it by 18.1 after
+# one that is; the smallest leaves 99.8%, and gains 3%. The wealth is the mean over all bets, so it
+# grows if one of them grows.
 BETS = 0.9 * 0.5 ** np.arange(10)
-PATIENCE = 20_000  # A: labels until a false warning of slipping, on average at least
+PATIENCE = 20_000  # A: minimum mean number of labels until a false warning of slipping
 
 
 def log_kept(labelled: int) -> float:
-    """Return the log of the share of the money that has not been at stake yet.
+    """Return the log of the savings: the share of the money that has not been bet yet.
 
-    1 at first, then 1 / (2 (1 + log t)): it falls so slowly that a change after t labels finds
-    about 1 / (2 t log(t)^2) of the money at each.
+    The savings are 1 at first, then 1 / (2 (1 + log t)). They fall so slowly that a change after t
+    labels meets about 1 / (2 t log(t)^2) of the money at each further label.
     """
     return -math.log(2 * (1 + math.log(labelled))) if labelled else 0.0
 
@@ -50,45 +51,42 @@ def log_restarted(
     Args:
         before: log A_(t-1).
         labelled: t - 1.
-        broken: X_t, whether correction made the answer wrong.
-        alpha: The share that may be broken.
+        broken: X_t, 1 if the correction broke the answer.
+        alpha: Maximum share of broken answers.
     """
     start = math.log(math.exp(log_kept(labelled)) - math.exp(log_kept(labelled + 1)))  # w_t
-    after: np.ndarray = np.logaddexp(before, start) + _won(broken, alpha)
-    return after
+    return np.asarray(np.logaddexp(before, start) + _won(broken, alpha))
 
 
 def _won(broken: np.ndarray | bool, alpha: float) -> np.ndarray:
     """Return log(1 + lambda (X_t - alpha)) for each lambda."""
-    won = np.where(broken, np.log1p(BETS / alpha * (1 - alpha)), np.log1p(-BETS))
-    return np.asarray(won)
+    return np.asarray(np.where(broken, np.log1p(BETS / alpha * (1 - alpha)), np.log1p(-BETS)))
 
 
 def log_slip(
     before: Float[np.ndarray, "*streams bets"], broken: np.ndarray | bool, alpha: float
 ) -> Float[np.ndarray, "*streams bets"]:
     """Return log R_t = log((1 + R_(t-1)) (1 + lambda (X_t - alpha))) for each lambda; R_0 = 0."""
-    after: np.ndarray = np.logaddexp(0.0, before) + _won(broken, alpha)
-    return after
+    return np.asarray(np.logaddexp(0.0, before) + _won(broken, alpha))
 
 
 @dataclass(frozen=True)
 class Monitor:
-    """The labelled answers of a service so far; a value, not a process.
+    """State of the two tests after some labelled answers; immutable.
 
-    Which answers get a label must not depend on whether they were right.
+    The choice of the answers that get a label must not depend on whether they were right.
 
     Attributes:
-        alpha: The share that may be broken.
-        delta: Largest chance of a false alarm, ever.
-        labelled: Answers whose truth is known.
-        broken: Answers that correction made wrong.
-        alarm: Whether the alarm has gone off; it stays.
-        slip: log R_t by stake, once there is a label.
-        wealth: log A_t by stake, likewise.
+        alpha: Maximum share of broken answers.
+        delta: Maximum probability that there is ever a false alarm.
+        labelled: Number of labelled answers.
+        broken: Number of answers that correction broke.
+        alarm: True from the first alarm on.
+        slip: log R_t by bet; empty before the first label.
+        wealth: log A_t by bet; empty before the first label.
 
     Raises:
-        InputError: A share that is none, or counts that are none.
+        InputError: A share is outside (0, 1), or counts contradict each other.
     """
 
     alpha: float
@@ -100,7 +98,7 @@ class Monitor:
     wealth: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what no service has counted."""
+        """Refuse a state that no sequence of labels gives."""
         if not (0 < self.alpha < 1 and 0 < self.delta < 1):
             raise InputError("a monitor's alpha and delta are shares between 0 and 1")
         for stakes in (self.slip, self.wealth):
@@ -111,22 +109,22 @@ class Monitor:
 
     @property
     def log_wealth(self) -> float:
-        """Return log M_t, in nats, mean over stakes; the alarm goes off at log(1/delta)."""
-        # All the money is what is at stake plus what has not been yet; neither step makes any on
-        # average while the promise holds, which is all that Ville's bound asks for.
+        """The log of the whole money in nats; the alarm goes off at log(1/delta)."""
+        # The money is the mean over bets plus the savings. Neither grows on average while the
+        # guarantee holds, which is all that Ville's inequality needs.
         staked = np.logaddexp.reduce(self.wealth) - math.log(len(BETS)) if self.wealth else -np.inf
         return float(np.logaddexp(staked, log_kept(self.labelled)))
 
     @property
     def log_slip(self) -> float:
-        """log R_t, in nats, mean over stakes; `slipping` from log A on."""
+        """log R_t in nats, the mean over bets; `slipping` from log A on."""
         if not self.slip:
             return -math.inf
         return float(np.logaddexp.reduce(self.slip) - math.log(len(BETS)))
 
     @property
     def slipping(self) -> bool:
-        """True if the labels of late say that more is broken than may be; it passes again."""
+        """True if recent labels suggest a rate above alpha; it can become False again."""
         return self.log_slip >= math.log(PATIENCE)
 
     def seen(self, broken: bool) -> "Monitor":

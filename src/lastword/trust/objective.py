@@ -1,9 +1,9 @@
-"""Objective: what an answer is worth by the right one, for users to whom accuracy says too little.
+"""Objective: the worth of an answer by the right one, for users whose aim is not accuracy.
 
 It is a table of worth, truth by answer. `balanced` gives a right answer 1 / (K times the share of
-its class), so that the mean over rows is the mean recall of the K classes. `cost` gives every
-answer minus its cost. The shares are those of the labels that make a probe: they are fixed before a
-label that tests it is seen, so that the gain of a row is one bounded value like any other.
+its class), so that the mean over rows is the mean recall of the K classes. `cost` gives each answer
+minus its cost. The shares are those of the labels that fit a probe. They are fixed before a label
+that tests it is seen, so the gain of a row is a bounded value, like any other.
 
     objective = Objective.balanced(["bad", "good"], ["bad", "good", "good", "good"])
     objective.worth  # ((2.0, 0.0), (0.0, 0.667))
@@ -31,7 +31,7 @@ Rows = Float[np.ndarray, " rows"]
 
 @dataclass(frozen=True)
 class Gains:
-    """Gains of independent groups of rows: each value, and how often it occurs."""
+    """Gains of independent groups of rows: distinct values, and the number of each."""
 
     values: tuple[float, ...]
     counts: tuple[int, ...]
@@ -53,11 +53,11 @@ class Objective:
     """Worth of an answer by the right one.
 
     Attributes:
-        options: The options of every row.
-        worth: Of each answer (column) by truth (row), in the order of the options.
+        options: The options of each row.
+        worth: Worth of each answer (column) by truth (row), in the order of the options.
 
     Raises:
-        InputError: The right answer is not worth most, or there is one option only.
+        InputError: The right answer is not worth most, or there is only one option.
     """
 
     name: Literal["balanced", "cost"]
@@ -65,7 +65,7 @@ class Objective:
     worth: tuple[tuple[float, ...], ...]
 
     def __post_init__(self) -> None:
-        """Refuse a table of another size, or one that asks for wrong answers."""
+        """Refuse a table of another size, or one that rewards wrong answers."""
         if len(self.options) < 2:
             raise InputError(f"an objective needs at least 2 options, not {len(self.options)}")
         shape = {len(row) for row in self.worth} | {len(self.worth)}
@@ -77,7 +77,7 @@ class Objective:
 
     @classmethod
     def balanced(cls, options: Sequence[str], labels: Sequence[str]) -> "Objective":
-        """Return mean recall, with the classes' shares among some labels."""
+        """Return the objective of mean recall, with the classes' shares among some labels."""
         counts = Counter(labels)
         each = [len(labels) / (len(counts) * max(counts[option], 1)) for option in options]
         return cls("balanced", tuple(options), tuple(map(tuple, np.diag(each).tolist())))
@@ -89,11 +89,11 @@ class Objective:
         """Return the objective of a cost per truth and answer.
 
         Raises:
-            InputError: A cost is missing, or is of no option.
+            InputError: A cost is missing, or belongs to no option.
         """
         rows = []
-        named = [*costs, *(answer for row in costs.values() for answer in row)]
-        if unknown := [name for name in named if name not in options]:
+        names = [*costs, *(answer for row in costs.values() for answer in row)]
+        if unknown := [name for name in names if name not in options]:
             raise InputError(f"{unknown[0]!r} is none of {', '.join(options)}")
         for truth in options:
             row = {truth: 0.0} | dict(costs.get(truth, {}))
@@ -109,7 +109,7 @@ class Objective:
 
     @property
     def loss(self) -> float:
-        """The largest loss of a row by another answer."""
+        """The largest difference in worth of two answers to a row."""
         return float(np.ptp(self.table, axis=1).max())
 
     @property
@@ -125,7 +125,7 @@ class Objective:
 
     @property
     def break_even(self) -> float:
-        """The share of breaks among fixed and broken answers above which nothing can be won."""
+        """The share of broken answers, among fixed and broken, above which no gain is possible."""
         table = self.table
         wrong = ~np.eye(len(table), dtype=bool)
         losses = (np.diag(table)[:, None] - table)[wrong]
@@ -141,18 +141,18 @@ class Objective:
     def constant(self, labels: Sequence[str]) -> str:
         """Return the answer that is worth most if it is given to all rows.
 
-        Of equals, which all are if recall is balanced, it is the most frequent label.
+        If several are equal, as for balanced recall, it is the most frequent label.
         """
         counts = Counter(labels)
         worth = {one: self.values(labels, [one] * len(labels)).sum() for one in self.options}
         return max(self.options, key=lambda one: (round(worth[one], 6), counts[one]))
 
     def least(self, level: float) -> int:
-        """Return the number of groups that shows a gain at a level if each gains the most."""
+        """Return the minimum number of groups that proves a gain if each gains the most."""
         return math.ceil(math.log(len(BETS) / level) / math.log1p(max(BETS)))
 
     def p(self, gains: Gains, times: Any = 1.0) -> Any:
-        """Return the p-value of: nothing is gained; of `times` as many groups at the same rates."""
+        """Return the p-value that nothing is gained, for `times` as many groups at these rates."""
         return betting_p(gains.values, np.multiply.outer(times, gains.counts), -self.loss)
 
     def bound(self, gains: Gains, level: float) -> float:
@@ -163,14 +163,14 @@ class Objective:
 def objective_from(
     name: str, options: Sequence[str] | None
 ) -> Callable[[Sequence[str]], Objective] | None:
-    """Return what makes the objective of a name from labels; None for accuracy.
+    """Return the function that makes an objective from labels; None for accuracy.
 
     Args:
         name: `accuracy`, `balanced` or `cost=FILE`.
-        options: The options of every row; None if they differ.
+        options: The options of each row; None if they differ.
 
     Raises:
-        InputError: No such objective, options that differ, or a file that holds no costs.
+        InputError: There is no such objective, the options differ, or the file is invalid.
     """
     if name == ACCURACY:
         return None
@@ -191,11 +191,11 @@ def objective_from(
 def read_costs(path: Path) -> dict[str, dict[str, float]]:
     """Return the cost of each answer by truth.
 
-    A table has a row per truth, which its first column names, and a column per answer. TOML has a
-    table per truth. The right answer costs nothing if it is left out.
+    A table has a row per truth, with the truth in its first column, and a column per answer. TOML
+    has a table per truth. The right answer costs nothing by default.
 
     Raises:
-        InputError: The file cannot be read, a truth has two rows, or a cost is no number.
+        InputError: The file cannot be read, a truth has two rows, or a cost is not a number.
     """
     if path.suffix.lower() == ".toml":
         try:
@@ -204,7 +204,13 @@ def read_costs(path: Path) -> dict[str, dict[str, float]]:
             raise InputError(f"cannot read the costs: {error}") from error
     else:
         rows = _by_truth(read_objects(path))
-    return {truth: _costs(truth, row) for truth, row in rows.items()}
+    costs = {}
+    for truth, row in rows.items():
+        try:
+            costs[truth] = {answer: float(cost) for answer, cost in row.items()}
+        except (ValueError, TypeError, AttributeError) as error:
+            raise InputError(f"the costs of {truth!r} are a number per answer: {error}") from error
+    return costs
 
 
 def _by_truth(table: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -217,10 +223,3 @@ def _by_truth(table: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
             raise InputError(f"row {place}: {truth!r} has a row already; remove one of them")
         rows[str(truth)] = {answer: cost for answer, cost in costs if cost not in (None, "")}
     return rows
-
-
-def _costs(truth: str, row: Any) -> dict[str, float]:
-    try:
-        return {answer: float(cost) for answer, cost in row.items()}
-    except (ValueError, TypeError, AttributeError) as error:
-        raise InputError(f"the costs of {truth!r} are a number per answer: {error}") from error

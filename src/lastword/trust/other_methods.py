@@ -1,8 +1,8 @@
-"""Choice: labelled items as other methods, and controls, answer them; from records alone.
+"""Labelled items as other methods, and controls, answer them; from records alone.
 
-A certificate chooses among methods (section 17) by what each would have answered. The controls of
-section 15 never read the question, and go through the same test: a promise that one of them keeps
-as well says nothing about correction.
+A certificate chooses among methods (section 17) by the answers that each would have given. The
+controls of section 15 never read the question, and take the same test: if one of them passes, the
+certificate does not show that the question was used.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from lastword.records.cells import Cell
 from lastword.records.derived import evidence, facts_of
 from lastword.records.metrics import mc1_rows
 from lastword.records.ragged import Lists
-from lastword.rule.geometry import Scores
+from lastword.rule.geometry import Scores, Trajectory
 from lastword.rule.theta import Theta
 from lastword.trust.claims import Beside, Finding, PolicyTrial, claims, judge
 from lastword.trust.labelled import Labelled
@@ -27,7 +27,7 @@ from lastword.trust.policy import BATCH, GATED, TRACE, Policy, ScalarOperator
 if TYPE_CHECKING:
     from lastword.methods.contract import Evidence, Method
 
-Rows = Float[np.ndarray, "items candidates"]  # -inf beyond an item's own
+Rows = Float[np.ndarray, "items candidates"]  # -inf in the padding
 Truth = Bool[np.ndarray, "items candidates"]
 Means = Mapping[str, tuple[float, ...]]
 
@@ -37,7 +37,7 @@ DRAWS = 2000
 
 
 def allowed(cells: Sequence[Cell], methods: Sequence[str]) -> tuple[str, ...]:
-    """Those of the methods whose readings all cells hold, in their order."""
+    """Return the methods whose input all cells have, in their order."""
     frames = [cell.mc1_items for cell in cells]
 
     def hold(name: str) -> bool:
@@ -58,12 +58,12 @@ def _holds(cell: Cell, name: str) -> bool:
 
 
 def resolved(
-    cells: Sequence[Cell], run: Mapping[str, Any], names: Sequence[str], learned: Means
+    cells: Sequence[Cell], run: Mapping[str, Any], names: Sequence[str], batch_means: Means
 ) -> Methods:
-    """Return the methods except TRACE, with what they learn without labels.
+    """Return the methods except TRACE; batch calibration gets the means of the items.
 
     Raises:
-        RecordError: The records lack what one of them reads.
+        RecordError: The records lack the input of a method.
     """
     if unread := [name for name in names if name not in allowed(cells, names)]:
         raise RecordError(
@@ -71,40 +71,35 @@ def resolved(
             "--blind all, or leave it out of --methods"
         )
     others = [name for name in names if name != TRACE]
-    if not others:  # methods need torch, which TRACE's records do without
+    if not others:  # the import needs torch, which is not always installed
         return {}
     from lastword.methods import resolve
     from lastword.methods.batch_calibrated import BatchCalibrated
 
     return {
-        name: replace(m, means=learned) if isinstance(m, BatchCalibrated) else m
+        name: replace(m, means=batch_means) if isinstance(m, BatchCalibrated) else m
         for name, m in resolve(others, facts_of(run)).items()
     }
 
 
 def means(cells: Iterable[Cell]) -> Means:
-    """Mean of softmax(b) by label set, of those that enough items share."""
+    """Return the mean of softmax(b) of each label set that enough items share."""
     from lastword.methods.batch_calibrated import BatchCalibrated
-    from lastword.methods.contract import Facts
+    from lastword.methods.contract import Evidence, Facts
 
-    return BatchCalibrated(Facts(0, 1, 0.0, Theta())).fitted(_bases(cells)).means
+    def base_scores() -> "Iterator[Evidence]":
+        for cell in cells:
+            base = Lists.of(cell.items["base_scores"])
+            for places, frame in cell.slices("candidates"):
+                for place, texts in zip(places, frame["candidates"], strict=True):
+                    b = base.stack(np.array([place]))[0]
+                    yield Evidence(tuple(texts), np.zeros(0, np.int64), Trajectory(b[:, None]))
 
-
-def _bases(cells: Iterable[Cell]) -> "Iterator[Evidence]":
-    """Yield what batch calibration reads of every item: its base scores."""
-    from lastword.methods.contract import Evidence
-    from lastword.rule.geometry import Trajectory
-
-    for cell in cells:
-        base = Lists.of(cell.items["base_scores"])
-        for places, frame in cell.slices("candidates"):
-            for place, texts in zip(places, frame["candidates"], strict=True):
-                b = base.stack(np.array([place]))[0]
-                yield Evidence(tuple(texts), np.zeros(0, np.int64), Trajectory(b[:, None]))
+    return BatchCalibrated(Facts(0, 1, 0.0, Theta())).fitted(base_scores()).means
 
 
 def answers(items: Labelled, cells: Sequence[Cell], methods: Methods) -> dict[str, Labelled]:
-    """Return the items as every method answers them; the model's answer if it does not apply."""
+    """Return the items as each method answers them; as the model where it does not apply."""
     base, truth = _filled(cells, "base_scores"), _truth(cells)
     return {
         name: _labelled(items, u, base, truth, None if name == GATED else name)
@@ -115,10 +110,7 @@ def answers(items: Labelled, cells: Sequence[Cell], methods: Methods) -> dict[st
 def shown(
     items: Labelled, cells: Sequence[Cell], methods: Methods, policy: Policy
 ) -> tuple[list[Scores], list[int]]:
-    """Scores of each item as a policy shows them, with the place of its truth.
-
-    Items of several truths are left out: a probability is right of one.
-    """
+    """Return the scores under a policy of items with one truth, and the truths' places."""
     base, truth = _filled(cells, "base_scores"), _truth(cells)
     corrected = _scored(cells, methods)[policy.method] if methods else _filled(cells, "scores")
     withheld = items.by(policy.method).overrides & ~items.stands(policy)
@@ -128,7 +120,7 @@ def shown(
 
 
 def _scored(cells: Sequence[Cell], methods: Methods) -> dict[str, Rows]:
-    """Every method's scores of the items that count for MC1; the model's where it has none."""
+    """Return each method's scores of the items that count for MC1; the model's if it has none."""
     scores = {name: _filled(cells, "base_scores") for name in methods}
     first = 0
     for cell in cells if methods else ():
@@ -145,7 +137,7 @@ def _scored(cells: Sequence[Cell], methods: Methods) -> dict[str, Rows]:
 def beside(
     finding: Finding, items: Labelled, cells: Sequence[Cell], scalar: ScalarOperator
 ) -> Beside:
-    """Test the controls as a finding was tested."""
+    """Test the controls under the terms of a finding."""
     base, truth = _filled(cells, "base_scores"), _truth(cells)
     absent = np.isneginf(base)
     longest = _padded([cell.characters.at(cell.mc1_places) for cell in cells])
@@ -164,7 +156,7 @@ def beside(
 
 
 def _flips(trial: PolicyTrial, items: Labelled, base: Rows, truth: Truth) -> float:
-    """Share of draws of as many overrides, each to another candidate drawn, worth as much."""
+    """Return the share of draws in which as many random overrides gain at least as much."""
     chosen = truth[np.arange(len(base)), base.argmax(axis=1)]
     count = np.isfinite(base).sum(axis=1)
     elsewhere = (truth.sum(axis=1) - chosen) / (count - 1)
@@ -181,7 +173,7 @@ def _flips(trial: PolicyTrial, items: Labelled, base: Rows, truth: Truth) -> flo
 
 
 def _labelled(items: Labelled, u: Rows, base: Rows, truth: Truth, name: str | None) -> Labelled:
-    """Items as these scores answer them."""
+    """Return the items as these scores answer them."""
     best = np.partition(u, -2, axis=1)[:, -2:]
     return replace(
         items,

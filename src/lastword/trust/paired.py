@@ -10,20 +10,20 @@ from lastword.trust.record_groups import Groups
 
 Values = Float[np.ndarray, " values"]
 
-# A delta below zero by less than this is the rounding of a mean, not a regression.
+# A difference of means that is smaller than this is a rounding error.
 ROUNDING = 1e-12
 
 
 def mcnemar(fixed: int, broken: int) -> float:
     """Return the two-sided p-value of McNemar's exact test of fixed against broken answers.
 
-    With credits shared at ties, an answer is fixed where its MC1 rose and broken where it fell.
+    Ties share credit: an answer is fixed if its MC1 rose, and broken if it fell.
     """
     return min(1.0, 2 * coin_tail(min(fixed, broken), fixed + broken))
 
 
 def coin_tail(most: int, coins: int) -> float:
-    """Return the chance of at most so many heads; by symmetry, of at most so many tails."""
+    """Return the probability of at most `most` heads in some tosses of a fair coin."""
     return float(bdtr(most, coins, 0.5))  # scipy.stats has it too, and takes a second to import
 
 
@@ -31,26 +31,25 @@ def folded(gains: PerItem, groups: Groups) -> Values:
     """Return the gains of groups, scaled so that their mean is the mean over items.
 
     Args:
-        gains: Of every item.
-        groups: Number of each item's group, from 0 on.
+        gains: The gain of each item.
+        groups: Number of each item's group, from 0.
     """
     sums = np.bincount(groups, gains)
-    sums[np.abs(sums) < ROUNDING] = 0.0  # what cancels is neither won nor lost
-    weighted: Values = sums * (len(sums) / max(len(gains), 1))
-    return weighted
+    sums[np.abs(sums) < ROUNDING] = 0.0  # gains and losses that cancel
+    return np.asarray(sums * (len(sums) / max(len(gains), 1)))
 
 
 def paired(gains: PerItem, groups: Groups) -> tuple[int, int, float]:
-    """Return items won, items lost, and McNemar's exact p over groups of them.
+    """Return the numbers of items won and lost, and McNemar's exact p-value over their groups.
 
     Args:
-        gains: Of every item; nan where one of the two did not answer, which leaves.
-        groups: Number of each item's group, from 0 on.
+        gains: The gain of each item; items with nan are left out.
+        groups: Number of each item's group, from 0.
 
     Returns:
-        Won, lost, and p; p is nan where nothing is left.
+        Won, lost, and the p-value, which is nan if no item is left.
     """
-    there = ~np.isnan(gains)
-    won, lost = fixed_and_broken(gains[there])
-    p = mcnemar(*fixed_and_broken(folded(gains[there], groups[there])))
-    return won, lost, p if there.any() else float("nan")
+    defined = ~np.isnan(gains)
+    won, lost = fixed_and_broken(gains[defined])
+    p = mcnemar(*fixed_and_broken(folded(gains[defined], groups[defined])))
+    return won, lost, p if defined.any() else float("nan")

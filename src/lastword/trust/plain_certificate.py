@@ -1,10 +1,11 @@
-"""Certificate of a plain table: what was proven of predictions, as a TOML file, and its monitor."""
+"""Certificate of predictions: guarantees of a plain table, as a TOML file, and their monitor."""
 
 import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from lastword.errors import CertificateError, InputError
 from lastword.model.weights.identity import text_digest
-from lastword.trust.certificate import Counts, defined
+from lastword.trust.certificate import Counts, defined, from_table
 from lastword.trust.evidence import GroupEvidence, group_means
 from lastword.trust.monitor import Monitor
 from lastword.trust.testing import at_least, paired_bound, paired_p, upper_bound
@@ -22,12 +23,12 @@ SCHEMA, KIND = 1, "predictions"
 
 @dataclass(frozen=True)
 class ErrorCounts:
-    """Wrong answers among some labelled rows: the mean over their groups is what is tested.
+    """Wrong answers among some labelled rows.
 
     Attributes:
         items: Number of rows.
         groups: Number of their groups.
-        rate: Mean over the groups of the share of wrong answers.
+        rate: Mean over the groups of the share of wrong answers; the tests use this mean.
     """
 
     items: int
@@ -46,7 +47,7 @@ class ErrorCounts:
         return self.items == self.groups
 
     def p(self, error: float) -> float:
-        """Return the p-value of: more than `error` of such answers are wrong."""
+        """Return the p-value of the hypothesis that more than `error` of such answers are wrong."""
         return float(at_least(error, self.rate, self.groups, self.exact))
 
     def at_most(self, level: float) -> float:
@@ -56,7 +57,7 @@ class ErrorCounts:
 
 @dataclass(frozen=True)
 class ThresholdTest:
-    """One confidence from which on answers are given."""
+    """A minimum confidence of given answers: their share of all rows, and their errors."""
 
     threshold: float
     coverage: float
@@ -65,17 +66,17 @@ class ThresholdTest:
 
 @dataclass(frozen=True)
 class PlainCertificate:
-    """A guarantee about predictions, with the counts that give it.
+    """Guarantees about predictions, with the counts that prove them.
 
     Attributes:
         name: The user's name of the system. No model is identified.
         table: Digest of the labelled table.
         delta: Maximum probability that one of the guarantees does not hold.
-        error: Maximum share of wrong answers from the threshold on.
+        error: Maximum share of wrong answers at or above the threshold.
         level: The part of delta of each statement.
-        accuracy: ErrorCounts of all labelled rows.
+        accuracy: Errors of all labelled rows.
         rival: Counts against the rival; None without one.
-        tested: Thresholds that were tested, from the highest on.
+        tested: Thresholds that were tested, from the highest to the lowest.
         date: Time of issue.
 
     Raises:
@@ -93,7 +94,7 @@ class PlainCertificate:
     date: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse numbers that no table gives."""
+        """Refuse numbers that contradict each other."""
         statements = 1 + (self.rival is not None) + bool(self.tested)
         shares = (self.delta, self.error)
         if (
@@ -118,17 +119,14 @@ class PlainCertificate:
         """Lower bound of the gain over the rival; None if no gain is certified."""
         if self.rival is None:
             return None
-        return _certified_gain(GroupEvidence(**vars(self.rival.evidence(1.0))), self.level)
+        return _certified_gain(self.rival.evidence(1.0), self.level)
 
     @property
     def threshold(self) -> ThresholdTest | None:
         """The lowest certified confidence; None if none is."""
-        passed = None
-        for step in self.tested:  # fixed-sequence testing: the first failure ends it
-            if step.errors.p(self.error) > self.level:
-                break
-            passed = step
-        return passed
+        # Fixed-sequence testing: the first failure ends it.
+        passed = [*takewhile(lambda one: one.errors.p(self.error) <= self.level, self.tested)]
+        return passed[-1] if passed else None
 
     @property
     def promise(self) -> dict[str, Any]:
@@ -155,7 +153,7 @@ class PlainCertificate:
 
     @classmethod
     def read(cls, path: str | Path) -> "PlainCertificate":
-        """Read a file, and test again what it promises.
+        """Read a file, and test its counts again.
 
         Raises:
             CertificateError: It cannot be read, or its counts do not give its promise.
@@ -172,7 +170,7 @@ class PlainCertificate:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "PlainCertificate":
-        """Return the certificate of what `to_dict` gave; errors are those of `read`."""
+        """Return the certificate of the values of `to_dict`; errors are those of `read`."""
         given = dict(values)
         if (given.pop("schema", None), given.pop("kind", None)) != (SCHEMA, KIND):
             raise CertificateError(
@@ -183,21 +181,14 @@ class PlainCertificate:
             digest, promise = given.pop("digest"), given.pop("promise")
             if digest != _digest({k: v for k, v in values.items() if k != "digest"}):
                 raise CertificateError("it was edited; certify again")
-            given["accuracy"] = ErrorCounts(**given["accuracy"])
-            given["tested"] = tuple(
-                ThresholdTest(**step | {"errors": ErrorCounts(**step["errors"])})
-                for step in given["tested"]
-            )
-            if given.get("rival") is not None:
-                given["rival"] = Counts(**given["rival"])
-            made = cls(**given)
+            certificate = from_table(cls, given)
         except (KeyError, TypeError, ValueError, InputError) as error:
             if isinstance(error, CertificateError):
                 raise
             raise CertificateError(f"it is not whole: {error}; certify again") from error
-        if made.promise != promise:
+        if certificate.promise != promise:
             raise CertificateError("its counts do not give its promise; certify again")
-        return made
+        return certificate
 
     def monitor(self) -> "PlainMonitor":
         """Return a monitor of a stream of predictions."""
@@ -205,7 +196,7 @@ class PlainCertificate:
 
 
 def _certified_gain(counts: GroupEvidence, level: float) -> float | None:
-    """Return the lower bound of a gain that is above 0 at a level, or None.
+    """Return the lower bound of a gain that is proven at a level, or None.
 
     Single rows have the unconditional test (method, section 17), groups the bounded one
     (section 13).
@@ -224,29 +215,29 @@ def _digest(values: Mapping[str, Any]) -> str:
 
 @dataclass
 class PlainMonitor:
-    """Says which predictions are given, and whether the guarantee still holds (method, section 13).
+    """Decides which predictions are given, and tests if the guarantee still holds (section 13).
 
-    With a threshold it watches the errors of the answers from it on, against `error`; without one
-    the errors of all answers, against the certified accuracy. Which answers get their truth must
-    not depend on whether they were right.
+    With a threshold it tests the errors of the answers that are given against `error`; without one,
+    the errors of all answers against the certified accuracy. The choice of the answers that get
+    their truth must not depend on whether they were right.
 
     Attributes:
         certificate: The guarantee.
-        state: The labelled answers so far.
+        state: Counts and bets on the labelled answers so far.
     """
 
     certificate: PlainCertificate
     state: Monitor = field(init=False)
 
     def __post_init__(self) -> None:
-        """Start to watch."""
+        """Start without labelled answers."""
         certificate = self.certificate
         most = 1 - certificate.accuracy_at_least
         rate = most if certificate.threshold is None else certificate.error
         self.state = Monitor(min(max(rate, 1e-6), 1 - 1e-6), certificate.delta)
 
     def allows(self, prediction: str, confidence: float | None = None) -> bool:
-        """Return True if a prediction is given: its confidence reaches the threshold.
+        """Return True if the confidence of a prediction reaches the threshold.
 
         Raises:
             InputError: The certificate has a threshold, and the confidence is missing or nan.

@@ -1,4 +1,4 @@
-"""The page of a plain table: what is proven, the errors by coverage, and the slices."""
+"""The page of a plain table: its guarantees, the errors by coverage, and the slices."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,7 +33,7 @@ def write_plain_page(finding: PlainFinding, words: Sequence[str], path: Path) ->
 
 
 def _risk_coverage(finding: PlainFinding) -> Markup | None:
-    """Draw the errors of the answers that are given, by their share; None without a confidence."""
+    """Draw the errors of the given answers by their share; None without a confidence."""
     if len(finding.curve) < 2:
         return None
     coverage = [100 * step.coverage for step in finding.curve]

@@ -1,7 +1,7 @@
-"""Policy: which of TRACE's overrides are allowed; the family is fixed before a label is seen.
+"""Policy: the overrides of a method that are allowed; the family is fixed before labels are seen.
 
-An override is a corrected answer that is not the model's own. A policy lets it stand or gives the
-model's answer; it never invents one, and an answer that nothing overrides is left as it is.
+An override is a corrected answer that differs from the model's. A policy lets it stand, or restores
+the model's answer. It never changes another answer.
 """
 
 import math
@@ -17,26 +17,26 @@ Promise = Literal["gain", "breaks"]
 OVERRIDING = ("decisive", "mix", "early")
 
 TRACE, GATED, BATCH = "trace", "trace-gated", "batch-calibrated"
-# What a certificate may choose among (method, section 17), as far as records hold what each reads.
+# Methods that a certificate may choose (method, section 17) if the records have their input.
 CERTIFIABLE = (*(TRACE, GATED, "pmi@0.25", "pmi@0.5", "pmi@1"), *("contextual", BATCH))
 
-# How delta is divided, fixed by other jobs than the user's (dev/LOG.md, *What delta is spent on*):
-# what gained on none of them has less, and what is not named has 1.
+# Relative shares of delta, by default 1. They were fixed on other data (dev/LOG.md, *What delta is
+# spent on*): methods that gained nowhere there have less.
 _SHARES = {TRACE: 0.25, GATED: 0.25, "pmi@0.25": 0.5}
-FITTED_SHARE = 2 / 3  # of delta, where something fitted is tried beside corrections
+FITTED_SHARE = 2 / 3  # share of delta for probes if corrections are tested too
 
 
 @dataclass(frozen=True)
 class Policy:
-    """An override stands where its operator is listed and its margin is large enough.
+    """An override stands if its operator is listed and its margin is large enough.
 
     Attributes:
-        operators: Whose overrides stand; none at all is correction switched off.
-        margin: Least distance of the two best scores, in nats.
-        method: Whose overrides they are; what only scores overrides by its own name.
+        operators: The allowed operators; empty to switch correction off.
+        margin: Minimum distance of the two best scores, in nats.
+        method: The method of the overrides. Its name is the operator of methods with one only.
 
     Raises:
-        InputError: An unknown operator, or a margin that is no distance.
+        InputError: An operator is unknown, or the margin is negative or infinite.
     """
 
     operators: tuple[str, ...]
@@ -44,7 +44,7 @@ class Policy:
     method: str = TRACE
 
     def __post_init__(self) -> None:
-        """Refuse a policy that no override could be held to."""
+        """Refuse unknown operators and invalid margins."""
         operators = OVERRIDING if self.method in (TRACE, GATED) else (self.method,)
         unknown = [name for name in self.operators if name not in operators]
         if unknown:
@@ -53,7 +53,7 @@ class Policy:
             raise InputError(f"a policy's margin is a number of nats from 0, not {self.margin}")
 
     def withholds(self, operator: str, margin: float) -> str | None:
-        """Return the rule that an override fails, in words; None if it stands."""
+        """Return the rule that forbids an override, in words; None if it stands."""
         if operator not in self.operators:
             names = " and ".join(self.operators)
             return f"only {names} may override" if names else "nothing may override"
@@ -64,7 +64,7 @@ OFF = Policy((), 0.0)
 
 
 def scalar_operator(invariant: float, tau_I: float) -> ScalarOperator:
-    """Return the one operator of the scalar regime that a model can use."""
+    """Return the operator that a model uses in the scalar regime."""
     return "mix" if invariant > tau_I else "early"
 
 
@@ -76,8 +76,8 @@ def is_probe(method: str) -> bool:
 def margins(method: str, promise: Promise) -> tuple[float, ...]:
     """Return the margins at which a method is tested, on the scale of its scores.
 
-    A margin helps to break little. It costs labels where only a gain is promised, and what is
-    fitted is one policy in any case.
+    Margins help to break few answers. For a promise of a gain they would only divide delta, and a
+    probe has its threshold already.
     """
     if promise == "gain" or is_probe(method):
         return (0.0,)
@@ -89,11 +89,10 @@ def margins(method: str, promise: Promise) -> tuple[float, ...]:
 def family(
     scalar: ScalarOperator, methods: Sequence[str] = (TRACE,), promise: Promise = "breaks"
 ) -> dict[Policy, float]:
-    """Return every policy that is tested, with its share of delta; the shares add up to 1.
+    """Return each policy that is tested, with its share of delta; the shares add up to 1.
 
-    Nothing but its arguments decides it, so that it is fixed before a label is seen. TRACE's
-    operators are one policy at each margin: which of them acts is decided by the number of options,
-    and where they come together they were as good together (dev/LOG.md).
+    The family depends on nothing but the arguments, so it is fixed before a label is seen. TRACE's
+    operators share one policy per margin: the number of options decides which of them acts.
     """
     fitted = [method for method in methods if is_probe(method)]
     others = [method for method in methods if not is_probe(method)]

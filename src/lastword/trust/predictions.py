@@ -1,9 +1,9 @@
-"""Plain tables: predictions of any system with the truth, and what they prove (method, section 21).
+"""Plain tables: certificates of the predictions of any system (method, section 21).
 
-No model is needed. A row has a prediction, the truth where it is known, and optionally a
-confidence, a rival's prediction, a group and the text. Each of at most three statements has an
-equal part of delta: a lower bound of the accuracy, the gain over the rival, and a confidence from
-which on at most `error` of the answers are wrong.
+No model is needed. A row has a prediction, the truth if it has a label, and optionally a
+confidence, a rival's prediction, a group and the text. At most three statements share delta
+equally: a lower bound of the accuracy, the gain over the rival, and a minimum confidence of answers
+of which at most `error` are wrong.
 """
 
 import hashlib
@@ -30,9 +30,9 @@ from lastword.trust.plain_certificate import ErrorCounts, PlainCertificate, Thre
 from lastword.trust.second_round import deal
 from lastword.trust.testing import holm
 
-_SHOWN = 3  # pairs of a note
-NEXT = 40  # rows that are drawn to be labelled next
-LEVELS = np.arange(0.0, 1.0, 0.05)  # of the confidences of all rows, whose quantiles are tried
+_SHOWN = 3  # maximum number of pairs in a note
+NEXT = 40  # number of rows to label next
+LEVELS = np.arange(0.0, 1.0, 0.05)  # quantiles of the confidences that are tested as thresholds
 _NAMES = {
     "prediction": ("prediction", "predicted", "predicted_label", "pred", "y_pred", "output"),
     "truth": ("truth", "label", "target", "gold", "expected", "y_true", "actual"),
@@ -45,7 +45,7 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class PlainColumns:
-    """Columns of a plain table by their meaning; None to have one guessed."""
+    """Columns of a plain table by their meaning; None for columns to guess."""
 
     prediction: str | None = None
     truth: str | None = None
@@ -92,22 +92,17 @@ class PlainTable:
     @cached_property
     def labelled(self) -> Bool[np.ndarray, " rows"]:
         """True for rows with a truth."""
-        known: np.ndarray = self.truths != ""
-        return known.astype(bool)
+        return np.asarray(self.truths != "", dtype=bool)
 
     @cached_property
     def groups(self) -> Int[np.ndarray, " labelled"]:
         """The number of each labelled row's group: rows with one group value, or one text."""
         group, text = self.columns.group or "", self.columns.text or ""
-        pairs = [
-            (row.get(group, ""), normal(row.get(text, "")))
-            for row, known in zip(self.rows, self.labelled, strict=True)
-            if known
-        ]
-        marks = [
-            [f"{kind} {key}" for kind, key in zip(("group", "text"), pair, strict=True) if key]
-            for pair in pairs
-        ]
+        marks = []
+        for place in np.flatnonzero(self.labelled).tolist():
+            row = self.rows[place]
+            keys = {"group": row.get(group, ""), "text": normal(row.get(text, ""))}
+            marks.append([f"{kind} {key}" for kind, key in keys.items() if key])
         return numbers(marks)
 
     @property
@@ -129,7 +124,7 @@ def read_plain(
 
     Raises:
         InputError: The file cannot be read, a column is missing, a prediction is empty, a
-            confidence is no number, or no row has a truth.
+            confidence is not a number, or no row has a truth.
     """
     notes: list[str] = []
     read = promptfoo_rows(path) or harness_rows(read_rows(path, notes.append, encoding))
@@ -150,7 +145,8 @@ def plain_table(
     source: str = "the table",
 ) -> PlainTable:
     """Return rows as a plain table; arguments and errors are those of `read_plain`."""
-    found, guesses = _guessed(list(dict.fromkeys(k for row in rows for k in row)), columns, source)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns, guesses = _guessed(names, columns, source)
     places = places or [f"row {n}" for n in range(1, len(rows) + 1)]
 
     def check(fault: Callable[[Mapping[str, str]], str | None]) -> None:
@@ -158,29 +154,29 @@ def plain_table(
             if (what := fault(row)) is not None:
                 raise InputError(f"{source}, {place}: {what}")
 
-    assert found.prediction is not None and found.truth is not None
-    prediction, truth, rival = found.prediction, found.truth, found.rival
+    assert columns.prediction is not None and columns.truth is not None
+    prediction, truth, rival = columns.prediction, columns.truth, columns.rival
     check(lambda row: None if row.get(prediction) else f"{prediction!r} is empty")
     if not any(row.get(truth) for row in rows):
         raise InputError(f"{source}: no row has a truth in the column {truth!r}")
     if rival is not None:
         check(lambda row: None if row.get(rival) else f"{rival!r} is empty")
     confidence = None
-    if (column := found.confidence) is not None:
+    if (column := columns.confidence) is not None:
         check(lambda row: _no_number(column, row.get(column, "")))
         confidence = np.array([float(row[column]) for row in rows])
     answers = [row[name] for row in rows for name in (prediction, rival) if name is not None]
     alike = _alike({*answers}, {row.get(truth, "") for row in rows} - {""})
-    return PlainTable(name, rows, found, confidence, (*notes, *guesses, *alike))
+    return PlainTable(name, rows, columns, confidence, (*notes, *guesses, *alike))
 
 
 def _alike(answers: set[str], truths: set[str]) -> list[str]:
-    """Return a note on answers that are no truth but look like one, which count as wrong."""
-    known = {spelling(truth): truth for truth in sorted(truths)}
+    """Return a note on answers that differ from a truth only in spelling, and count as wrong."""
+    by_spelling = {spelling(truth): truth for truth in sorted(truths)}
     pairs = [
-        f"`{answer}` and `{known[spelling(answer)]}`"
+        f"`{answer}` and `{by_spelling[spelling(answer)]}`"
         for answer in sorted(answers - truths)
-        if spelling(answer) in known
+        if spelling(answer) in by_spelling
     ]
     more = f" and {len(pairs) - _SHOWN} more pairs" if len(pairs) > _SHOWN else ""
     shown = ", ".join(pairs[:_SHOWN])
@@ -198,10 +194,10 @@ def _no_number(column: str, text: str) -> str | None:
 
 
 def _guessed(
-    names: Sequence[str], asked: PlainColumns | None, source: str
+    names: Sequence[str], columns: PlainColumns | None, source: str
 ) -> tuple[PlainColumns, list[str]]:
-    """Return the columns by their meaning, and what was guessed."""
-    given = asdict(asked or PlainColumns())
+    """Return the columns by their meaning, and a note about those that were guessed."""
+    given = asdict(columns or PlainColumns())
     by_name = {name.strip().casefold(): name for name in reversed(names)}
     guesses = []
     for meaning, name in given.items():
@@ -210,8 +206,8 @@ def _guessed(
                 raise InputError(f"{source} has no column {name!r}; it has {', '.join(names)}")
             continue
         taken = {other for other in given.values() if other is not None}
-        found = [by_name[key] for key in _NAMES[meaning] if key in by_name]
-        given[meaning] = next((name for name in found if name not in taken), None)
+        candidates = [by_name[key] for key in _NAMES[meaning] if key in by_name]
+        given[meaning] = next((name for name in candidates if name not in taken), None)
         if given[meaning] is not None:
             guesses.append(f"{meaning} is column {given[meaning]}")
         elif meaning in ("prediction", "truth"):
@@ -252,33 +248,33 @@ class PlainFinding:
 def certify_plain(
     table: PlainTable, *, delta: float = 0.05, error: float = 0.05, by: str | None = None
 ) -> PlainFinding:
-    """Test what a plain table may promise.
+    """Test all statements about a plain table.
 
     Args:
         table: The predictions.
         delta: Maximum probability that one of the guarantees does not hold.
-        error: Maximum share of wrong answers from the confidence threshold on.
-        by: Column of the slices; the prediction if left out.
+        error: Maximum share of wrong answers at or above the confidence threshold.
+        by: Column of the slices; by default the prediction.
 
     Raises:
-        InputError: A share that is not between 0 and 1, or a column that is not there.
+        InputError: A share is not between 0 and 1, or there is no such column.
     """
     for name, share in (("delta", delta), ("error", error)):
         if not 0 < share < 1:
             raise InputError(f"{name} is a share between 0 and 1, not {share:g}")
     if by is not None and not any(by in row for row in table.rows):
         raise InputError(f"the table has no column {by!r} to slice by")
-    known = table.labelled
-    wrong = (table.predictions != table.truths)[known]
+    labelled = table.labelled
+    wrong = (table.predictions != table.truths)[labelled]
     level = delta / (1 + (table.columns.rival is not None) + (table.confidence is not None))
     rival = None
     if table.columns.rival is not None:
-        base = (table.column(table.columns.rival) == table.truths)[known]
+        base = (table.column(table.columns.rival) == table.truths)[labelled]
         rival = Counts(**vars(GroupEvidence.of(base, ~wrong, table.groups)))
     curve = _curve(table, wrong)
     least = _first_size(error, level)
     enough = [step for step in reversed(curve) if step.errors.groups >= least]
-    parts = table.column(by or str(table.columns.prediction))[known]
+    parts = table.column(by or str(table.columns.prediction))[labelled]
     certificate = PlainCertificate(
         name=table.name,
         table=table.digest,
@@ -294,10 +290,10 @@ def certify_plain(
 
 
 def _first_size(error: float, level: float) -> int:
-    """Return the fewest groups with which a threshold with one wrong answer passes.
+    """Return the minimum number of groups with which one wrong answer passes the test.
 
-    The sequence of tests starts there: a threshold with fewer groups passes without a wrong answer
-    only, and the first failure ends it. It is fixed before a truth is seen.
+    The sequence of tests starts there, because the first failure ends it, and with fewer groups a
+    single wrong answer is a failure. The start does not depend on the truths.
     """
     from scipy.stats import binom
 
@@ -313,9 +309,9 @@ def _until_failure(
 
 
 def _curve(table: PlainTable, wrong: np.ndarray) -> tuple[ThresholdTest, ...]:
-    """Return the errors from each of some confidences on.
+    """Return the errors at or above each threshold.
 
-    The confidences are quantiles over all rows, which no truth has a part in.
+    The thresholds are quantiles over all rows, which do not depend on the truths.
     """
     if table.confidence is None:
         return ()
@@ -331,9 +327,9 @@ def _curve(table: PlainTable, wrong: np.ndarray) -> tuple[ThresholdTest, ...]:
 def _slices(
     parts: np.ndarray, wrong: np.ndarray, groups: np.ndarray, delta: float
 ) -> tuple[PlainSlice, ...]:
-    """Return the accuracy of each part; Fisher's exact test of each against the rest, by Holm.
+    """Return the accuracy of each part, tested against the others by Fisher and Holm.
 
-    The tests take one row of each group, so that the rows are independent.
+    The tests use one row of each group, so that the rows are independent.
     """
     from scipy.stats import fisher_exact
 
@@ -358,8 +354,8 @@ def _slices(
 def next_rows(table: PlainTable, count: int = NEXT) -> list[Mapping[str, str]]:
     """Return rows to label next, drawn at random (method, section 20).
 
-    With a rival they are unlabelled rows on which the two predictions differ, since the others say
-    nothing about the gain; without one, any unlabelled rows. One row of each text is taken.
+    With a rival they are unlabelled rows on which the two predictions differ, because others carry
+    no information about the gain; without one, any unlabelled rows. Each text is drawn once.
     """
     free = ~table.labelled
     if table.columns.rival is not None:
@@ -371,7 +367,7 @@ def next_rows(table: PlainTable, count: int = NEXT) -> list[Mapping[str, str]]:
 
 
 def plain_words(finding: PlainFinding) -> list[str]:
-    """Return what is proven in words; the first sentence is what matters most."""
+    """Return the results in words, the most important sentence first."""
     proven, name = finding.certificate, finding.table.name
     accuracy, allowed = proven.accuracy, percent(proven.error)
     sure = f"with {percent(1 - proven.delta)} confidence"

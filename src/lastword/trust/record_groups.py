@@ -1,4 +1,4 @@
-"""Grouping: which items of records are not independent of each other, as `trust.groups` has it."""
+"""Groups of the items of records, as defined in `trust.groups`."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,7 +15,7 @@ Groups = Int[np.ndarray, " items"]
 
 
 def groups(cells: Sequence[Cell]) -> Groups:
-    """Return the number of the group of each item that counts for MC1, from 0 on."""
+    """Return the number of the group of each item that counts for MC1, from 0."""
     marked = [_marks(cell, cell.mc1_places, n) for n, cell in enumerate(cells)]
     return numbers([mark for cell in marked for mark in cell])
 
@@ -27,9 +27,9 @@ def groups_at(cell: Cell, places: Places) -> Groups:
 
 
 def changed_groups(cell: Cell, gains: PerItem) -> Groups:
-    """Return the same of one cell, where items that gain and lose nothing are groups by themselves.
+    """Return the groups of one cell's items; items without a gain or loss are groups of one.
 
-    They change neither what a group gains nor the sign of it, and need not be read.
+    These items do not change a group's gain or its sign, so their texts need not be read.
     """
     changed = np.flatnonzero(gains)
     first = np.arange(len(gains))
@@ -37,12 +37,11 @@ def changed_groups(cell: Cell, gains: PerItem) -> Groups:
     together = numbers(marked)
     _, starts = np.unique(together, return_index=True)
     first[changed] = changed[starts[together]]
-    renumbered: Groups = np.unique(first, return_inverse=True)[1]
-    return renumbered
+    return np.asarray(np.unique(first, return_inverse=True)[1])
 
 
 def _marks(cell: Cell, places: Places, number: int) -> list[list[str]]:
-    """Return what some of a cell's items share with those of their group [places]."""
+    """Return the marks of some of a cell's items [places]."""
     which = np.zeros(len(cell.items), dtype=bool)
     which[places] = True
     by_place = dict(_read(cell, which, number)) if places.size else {}
@@ -50,7 +49,7 @@ def _marks(cell: Cell, places: Places, number: int) -> list[list[str]]:
 
 
 def _read(cell: Cell, which: np.ndarray, number: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield the marks of some items; records that are kept without their texts have scores."""
+    """Yield the marks of some items; scores replace the texts of records without texts."""
     scores = cell.items["base_scores"].to_numpy()
     for items, frame in cell.slices(*_SHARED):
         if not {"prompt", "candidates"} <= set(frame.columns):  # frames that somebody cut

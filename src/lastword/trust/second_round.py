@@ -1,8 +1,8 @@
-"""Second round: labels of texts on which a frozen policy and the model differ (section 20).
+"""Second round: labels of texts on which a fixed policy and the model differ (section 20).
 
-Where both give one answer, a label says nothing about the gain. So the second round labels texts
-drawn at random among those where they differ, and the gain on these carries over to all texts by
-the share of texts where they differ.
+Where both give the same answer, a label carries no information about the gain. So the second round
+labels texts drawn at random among those where they differ. The gain over all texts is the gain on
+these, times the share of texts where they differ.
 
     drawn = DrawnRows(pool=240, differ=90, rows=40, fixed=22, broken=6)
     drawn.p, drawn.level(0.05)  # 0.0016 is at most 0.025: the gain is proven
@@ -19,10 +19,10 @@ from lastword.errors import InputError
 from lastword.trust.policy import Promise
 from lastword.trust.testing import clopper_pearson, paired_bound, paired_p
 
-ROWS = 40  # of a look
-FIRST = 60  # labels of round one, of a table without any
-LEAST_POOL = 80  # texts without a label
-_OF_SHARE = 0.2  # of a bound's level; the rest is of the labels
+ROWS = 40  # number of rows per look
+FIRST = 60  # number of labels of round one, of a table without labels
+LEAST_POOL = 80  # minimum number of texts without a label
+_OF_SHARE = 0.2  # part of a bound's level for the share of differing texts; the rest is for labels
 
 
 @dataclass(frozen=True)
@@ -30,16 +30,16 @@ class DrawnRows:
     """Counts of a second round.
 
     Attributes:
-        pool: Texts without a label, one per group.
-        differ: Those on which policy and model differ.
-        rows: Those of these that were drawn for labels, over all looks.
-        fixed: Rows on which the policy alone is right.
-        broken: Rows on which the model alone is right; skipped rows are counted here.
-        skipped: Rows without a label.
-        look: The number of this look; each has half of what delta has left.
+        pool: Number of texts without a label, one per group.
+        differ: Number of these on which policy and model differ.
+        rows: Number of these that were drawn for labels, over all looks.
+        fixed: Number of rows on which only the policy is right.
+        broken: Number of rows on which only the model is right, including skipped rows.
+        skipped: Number of rows without a label.
+        look: The number of this look, from 1; each has half of the remaining delta.
 
     Raises:
-        InputError: Counts that do not fit together.
+        InputError: The counts contradict each other.
     """
 
     pool: int
@@ -51,7 +51,7 @@ class DrawnRows:
     look: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse counts that do not fit together."""
+        """Refuse counts that contradict each other."""
         sizes = self.pool >= self.differ >= self.rows >= max(1, self.fixed + self.broken)
         if not sizes or self.look < 1 or not 0 <= self.skipped <= self.broken or self.fixed < 0:
             raise InputError("the counts of its second round do not fit together")
@@ -62,23 +62,23 @@ class DrawnRows:
 
     @property
     def p(self) -> float:
-        """The p-value of: the policy gains nothing."""
+        """The p-value of the hypothesis that the policy gains nothing."""
         return float(paired_p(np.array([self.fixed]), np.array([self.broken]), self.rows)[0])
 
     def gain_bound(self, level: float) -> float:
-        """Return the lower bound of the gain over all texts, 0 if it is proven without a number."""
+        """Return the lower bound of the gain over all texts; at least 0."""
         share, _ = clopper_pearson(self.differ, self.pool, _OF_SHARE * level)
         of_rows = paired_bound(self.fixed, self.broken, self.rows, (1 - _OF_SHARE) * level)
         return max(0.0, share * of_rows)
 
     def broken_bound(self, level: float) -> float:
-        """Return the upper bound of the share of all texts that the policy breaks."""
+        """Return the upper bound of the share of all texts whose answer the policy breaks."""
         _, share = clopper_pearson(self.differ, self.pool, _OF_SHARE * level)
         _, of_rows = clopper_pearson(self.broken, self.rows, (1 - _OF_SHARE) * level)
         return share * of_rows
 
     def worth(self, delta: float) -> dict[str, float]:
-        """Return what the policy gains over all texts, as counted and at least."""
+        """Return the net gain over all texts, with bounds."""
         level, share = self.level(delta), self.differ / self.pool
         return {
             "net": share * (self.fixed - self.broken) / self.rows,
@@ -87,10 +87,11 @@ class DrawnRows:
         }
 
     def proves(self, promise: Promise, alpha: float, delta: float) -> bool:
-        """Return True if the promise is kept at this look's level."""
+        """Return True if the promise is proven at this look's level."""
         level = self.level(delta)
-        few = promise == "gain" or self.broken_bound(level) <= alpha
-        return few and self.fixed > self.broken and self.p <= level
+        if promise == "breaks" and self.broken_bound(level) > alpha:
+            return False
+        return self.fixed > self.broken and self.p <= level
 
 
 def deal(groups: Sequence[int], seed: int) -> Int[np.ndarray, " drawn"]:
@@ -101,14 +102,14 @@ def deal(groups: Sequence[int], seed: int) -> Int[np.ndarray, " drawn"]:
 
 
 def chance_of_proof(fixed: int, broken: int, changed: int, rows: int, level: float) -> float:
-    """Return the probability that so many rows prove a gain.
+    """Return the probability that labels of some rows prove a gain.
 
     Args:
-        fixed: Answers that the policy corrected, of `changed` ones with known labels.
-        broken: Answers that it broke.
-        changed: Answers that it changed.
-        rows: To be labelled.
-        level: Of the test.
+        fixed: Number of labelled answers that the policy corrected.
+        broken: Number of those that it broke.
+        changed: Number of those that it changed.
+        rows: Number of rows to label.
+        level: Level of the test.
     """
     from scipy.stats import multinomial  # takes a second to import
 

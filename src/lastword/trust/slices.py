@@ -1,10 +1,10 @@
-"""Slices: what the chosen policy does to parts of the items, such as each class or each benchmark.
+"""Slices: the effect of the chosen policy on parts of the items, such as classes or benchmarks.
 
-A promise about all answers is none about a part of them. Of every slice two hypotheses are tested,
-each corrected by Holm over the slices: that the promise does not hold of it (where it falls, the
-promise holds of the slice by itself), and that it does (where it falls, the slice breaks too much;
-where a gain is promised, it loses). The policy was chosen by these same items, which flatters the
-first: it works at the policy's own part of delta. The second is a warning, at delta.
+A guarantee about all answers does not hold for each part. Two hypotheses are tested for each slice,
+with Holm's correction over the slices. If the first is rejected, the guarantee holds for the slice
+alone. If the second is rejected, the slice has too many broken answers (or, if a gain is
+guaranteed, more broken than fixed ones). The same items chose the policy, which favours a rejection
+of the first, so its level is the policy's part of delta. The second is a warning, at delta.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from lastword.trust.evidence import Groups, Which, group_means
 from lastword.trust.labelled import Labelled
 from lastword.trust.testing import at_least, holm, upper_bound
 
-LEAST_OF_CLASS = 60  # labels that test a class: with fewer there is nothing worth to promise
+LEAST_OF_CLASS = 60  # minimum number of test labels of a class; with fewer the bound is too low
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Slice:
     """One part of the items under the chosen policy.
 
     Attributes:
-        holds: Whether the promise holds, by these items alone.
-        exceeds: Whether it does not: more than alpha is broken, or more than is fixed.
+        holds: True if the guarantee holds for these items alone.
+        exceeds: True if more than alpha is broken, or more than is fixed.
     """
 
     name: str
@@ -65,10 +65,10 @@ def slices(items: Labelled, names: Sequence[str], finding: Finding) -> list[Slic
 def found_at_least(
     truths: np.ndarray, shown: Which, groups: Groups, level: float
 ) -> dict[str, float]:
-    """Return lower bounds of the share of each class that is found, which hold all at once.
+    """Return lower bounds of the recall of each class that has enough labels.
 
-    Clopper-Pearson's where items are single, by the groups' means else (`testing.at_least`); the
-    level is divided among the classes that have labels enough (Bonferroni).
+    All bounds hold together: the level is divided among the classes (Bonferroni). They are
+    Clopper-Pearson's if items are single, else those of `testing.upper_bound` over group means.
     """
     names, counts = np.unique(truths, return_counts=True)
     large = names[counts >= LEAST_OF_CLASS].tolist()

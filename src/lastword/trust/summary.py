@@ -1,10 +1,9 @@
-"""A finding in words: a few lines, the same in the terminal and on the page."""
+"""A finding in words, for the terminal and the page of the demo."""
 
 import math
 from collections.abc import Sequence
 
 from lastword.trust.claims import Beside, Finding, PolicyTrial
-from lastword.trust.deferral import Deferral
 from lastword.trust.policy import GATED, TRACE, Policy
 from lastword.trust.slices import Slice
 from lastword.trust.terms import Terms
@@ -23,7 +22,7 @@ def summary(
     failed: int,
     controls: Beside | None = None,
 ) -> list[str]:
-    """Return lines: the tests, what is allowed, the guarantee, its condition, gain and cost."""
+    """Return lines about the tests, the policy, the guarantee, its condition, gain and cost."""
     trial = finding.chosen
     rivals = controls.rivals(trial.gain) if trial and controls else []
     groups = "" if finding.groups == finding.items else f" in {finding.groups} groups"
@@ -43,7 +42,7 @@ def summary(
 
 
 def sliced(parts: Sequence[Slice], by: str, terms: Terms) -> str:
-    """Return which slices keep the promise by themselves, and which break too much."""
+    """Return a sentence about the slices that keep the promise alone, or break too much."""
     if not parts:
         return f"By {by}: no override is allowed in any slice."
     breaks = terms.promise == "breaks"
@@ -147,7 +146,7 @@ def _why_not(finding: Finding) -> str:
 
 
 def _reach(finding: Finding) -> str:
-    """Return whether more items would help, if the rates stay."""
+    """Return a sentence about the items that would be enough if the rates stay the same."""
     if finding.needed is None:
         return "No number of items would be enough if the rates stay the same"
     terms, more = finding.terms, finding.needed - finding.items
@@ -159,7 +158,7 @@ def _reach(finding: Finding) -> str:
 
 
 def _cost(finding: Finding) -> str:
-    """Return what the certificate withholds of the policy that gains most."""
+    """Return the corrections of the best policy that the certificate does not allow."""
     if finding.best.gain <= 0:
         return "nothing, because no policy gains"
     best, chosen = finding.best.evidence, finding.chosen and finding.chosen.evidence
@@ -174,8 +173,7 @@ def _cost(finding: Finding) -> str:
 
 
 def _deferral(finding: Finding) -> str:
-    d: Deferral | None = finding.deferral
-    if d is None:
+    if (d := finding.deferral) is None:
         return ""
     if d.threshold is None:
         return f" No threshold keeps the errors among the given answers to {_percent(d.error)}."

@@ -1,4 +1,4 @@
-"""Terms: what a certificate has to promise, and what it may choose among."""
+"""Terms: the promise of a certificate, and the methods that it may choose."""
 
 import math
 from dataclasses import dataclass, replace
@@ -10,26 +10,26 @@ from lastword.trust.policy import TRACE, Promise, family, is_probe
 
 @dataclass(frozen=True)
 class Terms:
-    """Terms of what a certificate has to promise.
+    """The promise of a certificate, and the methods that it may choose.
 
     Attributes:
         alpha: Maximum share of all answers that may be broken.
         delta: Maximum probability that the guarantee does not hold.
-        gain: Guarantee too that corrected answers outweigh broken ones.
-        error: Defer answers, so that at most this share of the others is wrong; None defers none.
+        gain: Guarantee in addition that corrected answers outweigh broken ones.
+        error: Maximum share of wrong answers after others are deferred; None to defer none.
         right: Maximum share of the model's right answers that may be broken, or None.
         break_costs: Cost of a broken answer, in corrected answers.
-        looks: Maximum number of looks at the labels; each has its part of delta.
-        look: The number of this look, from 1 on.
+        looks: Maximum number of looks at the labels; they share delta equally.
+        look: The number of this look, from 1.
         methods: The methods to choose from.
-        promise: `gain`: accuracy higher than the model's. `breaks`: that, and at most alpha of all
-            answers broken.
+        promise: `gain`: accuracy is higher than the model's. `breaks`: in addition, at most alpha
+            of all answers are broken.
         test: `unconditional` tests the gain of a probe by McNemar's unconditional test; None, as in
             earlier certificates, by the sign test.
-        objective: What the gain is a gain of; None for accuracy.
+        objective: The objective of the gain; None for accuracy.
 
     Raises:
-        InputError: A share outside 0 to 1, impossible costs or looks, or an empty promise.
+        InputError: A share is outside (0, 1), costs or looks are invalid, or nothing is promised.
     """
 
     alpha: float = 0.02
@@ -46,7 +46,7 @@ class Terms:
     objective: Objective | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be promised."""
+        """Refuse invalid values."""
         for name in ("alpha", "delta", "error", "right"):
             value = getattr(self, name)
             if value is not None and not 0 < value < 1:
@@ -65,39 +65,39 @@ class Terms:
             raise InputError("nothing is promised: --no-gain goes with the promise of few breaks")
 
     def of(self, method: str) -> "Terms":
-        """Return the terms by which a method is tested: a correction by the sign test."""
+        """Return the terms of a method's test: corrections always have the sign test."""
         return self if is_probe(method) or self.test is None else replace(self, test=None)
 
     @property
     def level(self) -> float:
-        """The part of delta that one look has."""
+        """The part of delta of one look."""
         return self.delta / self.looks
 
     @property
     def policies(self) -> int:
-        """Count the policies that are tested."""
+        """The number of policies that are tested."""
         return len(family("mix", self.methods, self.promise))
 
     @property
     def break_even(self) -> float:
-        """The share of breaks among what is fixed or broken at which nothing is won."""
+        """The share of broken answers, among the fixed and broken, at which nothing is gained."""
         if self.objective is not None:
             return self.objective.break_even
         return 1 / (1 + self.break_costs)
 
     @property
     def watched(self) -> float:
-        """The largest share of watched answers that may be broken.
+        """The share of broken answers that the monitor tests against.
 
-        A promise of few breaks watches all; one of a gain those that are fixed or broken.
+        For `breaks` it is the share of all answers; for `gain`, of the fixed and broken ones.
         """
         return self.alpha if self.promise == "breaks" else self.break_even
 
     @property
     def least(self) -> int:
-        """The fewest groups with which any policy can pass, breaking none.
+        """The minimum number of groups with which any policy can pass if it breaks none.
 
-        What is fitted is tested on those that did not make it.
+        A probe needs more, because it is tested only on the groups that it was not fitted to.
         """
         from lastword.trust.groups import FRACTION  # with numpy and scipy
 
@@ -108,7 +108,7 @@ class Terms:
         return min(math.ceil(least / part) for least, part in tested)
 
     def least_of(self, share: float) -> int:
-        """Return the fewest groups with which a policy of this share of delta can pass."""
+        """Return the minimum number of groups for a policy with a share of delta."""
         if self.objective is not None and self.promise == "gain":
             return self.objective.least(self.level * share)
         rate = self.break_even if self.promise == "gain" else self.alpha

@@ -9,10 +9,10 @@ Values = Float[np.ndarray, " values"]
 
 Counts = Int[np.ndarray, " tables"]
 
-_OUTSIDE = 0.0005  # of a p-value: the share of changed answers lies outside its interval
-_SHARES = 64  # of changed answers, at which a p-value is taken
-_STEPS = 30
-BETS = np.array([0.3, 0.7])  # parts of the money; more of them, or smaller ones, found fewer gains
+_OUTSIDE = 0.0005  # probability that the share of changed answers lies outside its interval
+_SHARES = 64  # number of shares of changed answers at which a p-value is computed
+_STEPS = 30  # bisections of a bound
+BETS = np.array([0.3, 0.7])  # parts of the money; more or smaller ones proved fewer gains
 _ROUNDING = 1e-9  # a count that went through a mean comes back this close to a whole number
 
 
@@ -23,10 +23,10 @@ def at_least(rate: float, mean: Any, size: Any, exact: bool) -> np.ndarray:
     (Bates 2021): min(exp(-n kl(mean, rate)), e P(Bin(n, rate) <= ceil(n mean))).
 
     Args:
-        rate: What is held against the values.
-        mean: Of the values seen, a number or an array.
-        size: How many were seen, likewise.
-        exact: Whether every value is 0 or 1.
+        rate: The mean under H0.
+        mean: Mean of the observed values, a number or an array.
+        size: Number of observed values, likewise.
+        exact: True if every value is 0 or 1.
     """
     from scipy.special import rel_entr
     from scipy.stats import binom
@@ -38,7 +38,7 @@ def at_least(rate: float, mean: Any, size: Any, exact: bool) -> np.ndarray:
         return tail
     low = np.minimum(mean, rate)
     divergence = rel_entr(low, rate) + rel_entr(1 - low, 1 - rate)
-    hoeffding: np.ndarray = np.exp(-size * divergence)
+    hoeffding = np.exp(-size * divergence)
     return np.asarray(np.minimum(np.minimum(hoeffding, np.e * tail), 1.0))
 
 
@@ -60,8 +60,8 @@ def clopper_pearson(count: Any, size: Any, tail: float) -> tuple[float, float]:
     """Return the exact bounds of a rate, each wrong with probability at most `tail`.
 
     Args:
-        count: How many of `size` values are 1. Tied answers may count as fractions.
-        size: Above 0.
+        count: Number of values that are 1. Tied answers may count as fractions.
+        size: Number of all values, above 0.
         tail: The level of each bound.
     """
     from scipy.stats import beta
@@ -120,7 +120,7 @@ def paired_p(fixed: Counts, broken: Counts, size: int, gain: float = 0.0) -> Val
 
 
 def paired_bound(fixed: int, broken: int, size: int, level: float) -> float:
-    """Return the lower bound of P(fixed) - P(broken): the least gain that `paired_p` leaves.
+    """Return the lower bound of P(fixed) - P(broken): the smallest gain not rejected.
 
     For 6 fixed and 1 broken of 20 it is 0.020 at level 0.05.
     """
@@ -135,17 +135,17 @@ def paired_bound(fixed: int, broken: int, size: int, level: float) -> float:
 def betting_p(values: Any, counts: Any, least: float, mean: float = 0.0) -> np.ndarray:
     """Return the p-value of H0: independent values are at most `mean` on average.
 
-    A gambler stakes a part c of the money on each value, which turns it into
-    1 - c + c (value - least) / (mean - least) times as much: under H0 no more on average. The mean
-    over several c of what all values make of it exceeds 1 / p with probability at most p (Markov;
-    Waudby-Smith and Ramdas 2024). Rows without a gain or a loss cost no money at mean 0, so that
-    the test has power if gains are rare and of unequal size, where Hoeffding's bound has none.
+    A gambler bets a part c of the money on each value, and gets 1 - c + c (value - least) / (mean -
+    least) times the money back: under H0, no more on average. So the mean over several c of the
+    final money exceeds 1 / p with probability at most p (Markov; Waudby-Smith and Ramdas 2024).
+    Rows without a gain or a loss cost no money at mean 0. So the test has power even if gains are
+    rare and of unequal size, where Hoeffding's bound has none.
 
     Args:
         values: Distinct values.
-        counts: How often each occurs [..., values].
-        least: What no value is below.
-        mean: Above `least`.
+        counts: Number of times that each occurs [..., values].
+        least: Lower bound of all values.
+        mean: Mean under H0, above `least`.
     """
     ratio = (np.asarray(values, dtype=float) - least) / (mean - least)
     made = np.log1p(np.multiply.outer(BETS, ratio - 1)) @ np.moveaxis(np.asarray(counts), -1, 0)
@@ -154,7 +154,7 @@ def betting_p(values: Any, counts: Any, least: float, mean: float = 0.0) -> np.n
 
 
 def betting_bound(values: Any, counts: Any, least: float, level: float) -> float:
-    """Return the lower bound of the mean: the smallest that `betting_p` does not reject."""
+    """Return the lower bound of the mean: the smallest mean that `betting_p` does not reject."""
     low, high = least, float(np.average(values, weights=counts))
     for _ in range(_STEPS):
         middle = (low + high) / 2
@@ -164,24 +164,22 @@ def betting_bound(values: Any, counts: Any, least: float, level: float) -> float
 
 
 def _score(fixed: Any, broken: Any, size: int, gain: float) -> np.ndarray:
-    """Return Tango's score of P(fixed) - P(broken) = gain (1998); 0 where nothing varies."""
+    """Return Tango's score of P(fixed) - P(broken) = gain (1998); 0 if the variance is 0."""
     # Under H0 the likelihood is largest at P(broken) = q, a root of 2n q^2 + b q + c = 0.
     b = (2 * size - fixed + broken) * gain - fixed - broken
     c = -broken * gain * (1 - gain)
     q = (np.sqrt(np.maximum(b * b - 8 * size * c, 0.0)) - b) / (4 * size)
     variance = size * (2 * q + gain * (1 - gain))
     lead = np.asarray(fixed - broken - size * gain, dtype=float)
-    score: np.ndarray = np.divide(
-        lead, np.sqrt(np.maximum(variance, 0.0)), out=np.zeros_like(lead), where=variance > 0
-    )
-    return score
+    deviation = np.sqrt(np.maximum(variance, 0.0))
+    return np.asarray(np.divide(lead, deviation, out=np.zeros_like(lead), where=variance > 0))
 
 
 def _least_fixed(scores: np.ndarray, changes: np.ndarray, size: int, gain: float) -> np.ndarray:
-    """Return the least number fixed of so many changed answers that scores as much.
+    """Return the smallest number fixed, of some changed answers, with at least a score.
 
-    It is `changes` + 1 if all of them are too few. Scores grow with the number fixed, so that the
-    place is found by halving [tables, changes].
+    It is `changes` + 1 if no number is enough. The score grows with the number fixed, so bisection
+    finds it [tables, changes].
     """
     low, high = np.broadcast_arrays(np.zeros_like(scores, dtype=int), changes + 1)
     while (low < high).any():
@@ -196,14 +194,12 @@ def holm(p_values: Values) -> Values:
 
     p~_(k) = max over j <= k of min(1, (m - j + 1) p_(j)), the p ascending.
 
-    The smallest of four has to stand against all four, the next against the three that are left:
+    For example, at level 0.05 only the first of these is rejected:
 
         p             0.01   0.02   0.03   0.5
-        times         4      3      2      1
+        factor        4      3      2      1
         product       0.04   0.06   0.06   0.5
-        largest yet   0.04   0.06   0.06   0.5     so at 0.05 the first alone is rejected
-
-    0.015 in the second place would give 0.045, and the third, 0.06, would still stop there.
+        maximum       0.04   0.06   0.06   0.5
     """
     adjusted = np.full_like(p_values, np.nan)
     places = np.flatnonzero(~np.isnan(p_values))

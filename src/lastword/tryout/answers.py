@@ -14,7 +14,6 @@ from lastword.records.parts import serialise
 from lastword.records.record import Place, Row
 from lastword.records.run import Run
 from lastword.records.stored import cell_of, read_cells
-from lastword.text.items import Item
 from lastword.text.prompt_template import Template
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 _WINDOW = 2048  # number of items that are planned together
 
 
-def describe(
+def _run_info(
     decider: "Decider", labels: "Labels", template: Template, methods: "Mapping[str, Method]"
 ) -> RunInfo:
     """Return the run of labelled items on a model, as in `run.json`."""
@@ -52,27 +51,30 @@ def describe(
 
 def answer(
     decider: "Decider",
-    items: Sequence[Item],
-    info: RunInfo,
+    labels: "Labels",
+    template: Template,
     methods: "Mapping[str, Method]",
     root: Folder | None = None,
     advance: Callable[[int], None] = lambda done: None,
-) -> Cell:
-    """Return the records of every item, read at every depth with and without its text.
+) -> tuple[Cell, RunInfo]:
+    """Return the records of every labelled row, and their run.
+
+    Each row is read at every depth, with and without its text.
 
     Args:
         decider: The model.
-        items: The items.
-        info: Their run.
-        methods: Other methods that score the items.
+        labels: The labelled rows.
+        template: The prompt template.
+        methods: Other methods that score the rows.
         root: Folder that stores the records, in a folder per run. Records in it are not computed
             again.
-        advance: Called with the number of items done since the last call.
+        advance: Called with the number of rows done since the last call.
 
     Raises:
         RecordError: The folder has another run, or cannot be written.
         RunLockedError: Another process writes to it.
     """
+    info, items = _run_info(decider, labels, template, methods), labels.items(template)
     scope, pace = decider.scope("all", "all", methods), Pace()
 
     def planned(first: int) -> list[list[int]]:
@@ -97,7 +99,7 @@ def answer(
                 rows += (some := records(group, places))
                 places = places[len(some) :]
                 advance(len(some))
-        return cell_of(rows, info)
+        return cell_of(rows, info), info
     folder = cell_folder(root, info["model"], info["benchmark"])
     with Run(folder, info) as run:
         advance(run.records)
@@ -109,4 +111,4 @@ def answer(
             some = records(group, places)
             run.keep(group, serialise(some))
             advance(len(some))
-    return read_cells(folder)[0]
+    return read_cells(folder)[0], info

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,7 +32,7 @@ from lastword.probes.state import (
     StateProbe,
     fit_beside,
     fit_state,
-    kept,
+    fittable,
 )
 from lastword.probes.threshold import (
     answers_by_itself,
@@ -48,7 +48,7 @@ from lastword.text.forest import build
 from lastword.text.passages import Passage
 from lastword.text.prompt_template import Template, template_name
 from lastword.text.question import Choice, question_digest
-from lastword.trust.certificate import CertifiedProbe as Mark
+from lastword.trust.certificate import CertifiedProbe
 from lastword.trust.crossfit import Folds, cross_fit, random_folds
 from lastword.trust.groups import FRACTION, SEED, fit_part
 from lastword.trust.objective import Objective
@@ -75,7 +75,7 @@ Right = Bool[np.ndarray, " texts"]
 
 @dataclass(frozen=True, eq=False)
 class Entrant:
-    """A probe that is tested, and can be certified.
+    """The probe that is tested, and can be certified.
 
     Attributes:
         probe: The probe, fitted to other texts than those that test it.
@@ -83,7 +83,6 @@ class Entrant:
         right: True where it is right; meaningless for texts that do not test it [texts].
         cost: Mean multiplications per answer, relative to the model's answer. It includes the
             model where the probe is uncertain.
-        fraction: Share of the labelled groups that it was fitted to.
         likeness: Conformal p-values of the texts that test it; empty if it reads no state.
         likely: Per text that tests it, the options' probabilities and the place of the right one.
         answers: Its answers [texts]; None if options differ by text.
@@ -95,18 +94,17 @@ class Entrant:
     tested: Right
     right: Right
     cost: float
-    fraction: float = FRACTION
     likeness: tuple[float, ...] = ()
     likely: tuple[tuple[np.ndarray, int], ...] = ()
     answers: np.ndarray | None = None
     auc: tuple[float, float] | None = None
 
     @property
-    def mark(self) -> Mark:
+    def certified_probe(self) -> CertifiedProbe:
         """The description of the probe in its certificate."""
         state, question = self.probe.state, question_digest(self.probe.question)
         depth, pooling = (None, None) if state is None else (state.depth, state.pooling)
-        return Mark(self.probe.digest, question, SEED, self.fraction, depth, pooling)
+        return CertifiedProbe(self.probe.digest, question, SEED, FRACTION, depth, pooling)
 
     def gains(
         self, objective: Objective | None, truths: np.ndarray, before: np.ndarray
@@ -127,29 +125,25 @@ class Contest:
     """Results of probes and their controls on the same labels.
 
     Attributes:
-        entrants: The probe fitted to one half of the labels.
+        entrant: The probe fitted to one half of the labels.
         crossed: Cross-fitted answers of probes and baselines, by name [texts].
+        refit: Function that fits a probe of the entrant's kind to all labels; cached.
         by_depth: Leave-one-out accuracy of a probe per depth [depths]; empty if options differ by
-            text.
+            text, like the next three.
         curve: Number of labels and leave-one-out accuracy with a quarter, a half and all of them,
             at the depth that is best with all.
-        refit: Function that fits a probe of the first entrant's kind to all labels; cached.
-        base: Answers of the model [texts]; empty if options differ by text.
+        base: Answers of the model [texts].
         baselines: Answers of the largest class and the bag of words by name [texts], both fitted
-            to the labels of the entrants.
+            to the labels of the entrant.
     """
 
-    entrants: tuple[Entrant, ...]
+    entrant: Entrant
     crossed: dict[str, np.ndarray]
-    by_depth: Float[np.ndarray, " depths"]
     refit: Callable[[], Probe]
+    by_depth: Float[np.ndarray, " depths"] = field(default_factory=lambda: np.empty(0))
     curve: tuple[tuple[int, float], ...] = ()
     base: np.ndarray = field(default_factory=lambda: np.empty(0))
     baselines: Mapping[str, np.ndarray] = field(default_factory=dict)
-
-    def entrant(self, method: str | None) -> Entrant:
-        """Return the entrant with this name, or the first one if there is none."""
-        return next((one for one in self.entrants if one.probe.name == method), self.entrants[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,15 +166,35 @@ class Material:
     readers: Sequence[Encoder] = ()
     objective: Objective | None = None
 
-    @property
-    def made(self) -> Right:
-        """True for the texts that the entrants are fitted to; the others test them [texts]."""
+    @cached_property
+    def fit_half(self) -> Right:
+        """True for the texts that the entrant is fitted to; the others test it [texts]."""
         return fit_part(self.groups, FRACTION, SEED)
+
+    @property
+    def every(self) -> Right:
+        """True for all texts [texts]."""
+        return np.ones(len(self.truths), dtype=bool)
 
     @property
     def folds(self) -> Folds:
         """The fold of each text [texts]."""
         return random_folds(self.groups, FOLDS, SEED)
+
+    @property
+    def one_question(self) -> bool:
+        """True if all texts have the same question."""
+        return all(question == self.questions[0] for question in self.questions)
+
+    def fittable(self, among: Right) -> list[int]:
+        """Return the places of texts whose class has enough labels among some texts."""
+        return fittable(self.truths, np.flatnonzero(among).tolist())
+
+    @property
+    def enough(self) -> bool:
+        """True if each half of the labels has at least two classes to fit a probe to."""
+        halves = self.fit_half, ~self.fit_half
+        return all(len({self.truths[i] for i in self.fittable(half)}) >= 2 for half in halves)
 
 
 def hold(tracer: "Tracer", material: Material) -> Contest | None:
@@ -188,17 +202,15 @@ def hold(tracer: "Tracer", material: Material) -> Contest | None:
 
     The result is None if there are too few labels for a probe.
     """
-    one = all(question == material.questions[0] for question in material.questions)
-    return (_by_state if one else _by_trajectory)(tracer, material, material.made)
+    return (_by_state if material.one_question else _by_trajectory)(tracer, material)
 
 
 def policy_of(tracer: "Tracer", material: Material) -> Probe | None:
     """Fit the probe to all labels, of the kind that one half chooses; None for too few labels."""
-    if not _halves(material, material.made):
+    if not material.enough:
         return None
-    labelled = _labelled(tracer, material)
-    fitted = _kept(material.truths, material.made)
-    return labelled.refit(stacked=labelled.fits(fitted, labelled.each(fitted)).stack_wins)
+    labelled = _Labelled.read(tracer, material)
+    return labelled.refit(stacked=labelled.fits(material.fit_half).stack_wins)
 
 
 def fitting(tracer: "Tracer", labels: int, classes: int) -> float:
@@ -210,67 +222,54 @@ def fitting(tracer: "Tracer", labels: int, classes: int) -> float:
     return (time.perf_counter() - start) * places * _FITS
 
 
-def _by_state(tracer: "Tracer", material: Material, made: Right) -> Contest | None:
-    if not _halves(material, made):
+def _by_state(tracer: "Tracer", material: Material) -> Contest | None:
+    if not material.enough:
         return None
-    labels, labelled = material.truths, _labelled(tracer, material)
-    entrants, names = labelled.entrants(made)
+    labelled, half = _Labelled.read(tracer, material), material.fit_half
+    fits = labelled.fits(half)
+    names = {_SOURCE + name: fit.probe.name for name, fit in fits.by_source.items()}
+    names |= {ALONE: fits.single.fit.name, STACKED: fits.stacked.fit.name}
     crossed = {
         names.get(name, name): answers
         for name, answers in cross_fit(labelled.contestants, material.folds).items()
     }
-    crossed |= labelled.constant(np.ones(len(labels), dtype=bool))
     by_depth, curve = labelled.curve()
-    stacked = isinstance(entrants[0].probe.fit, StackedProbe)
-    refit = cache(partial(labelled.refit, stacked=stacked))
-    base = np.array(labelled.options)[labelled.base.argmax(axis=1)]
-    found = tuple(entrants), crossed, by_depth, refit, curve, base, labelled.baselines(made)
-    return Contest(*found)
-
-
-def _labelled(tracer: "Tracer", material: Material) -> "_Labelled":
-    question = material.questions[0]
-    states = read_states(tracer, material.texts, question, material.template, POOLINGS)
-    frame = material.cell.mc1_items
-    base, blind = (np.stack([*frame[name]]) for name in ("base_scores", "blind_scores"))
-    options, truths = candidates_of(question), np.array(material.truths)
-    encoded = {reader.name: _encode(reader, material.texts) for reader in material.readers}
-    return _Labelled(tracer, material, options, truths, states, encoded, base, blind)
-
-
-def _halves(material: Material, made: Right) -> bool:
-    """Return True if each half of the labels is enough for a probe."""
-    return _enough(material.truths, made) and _enough(material.truths, ~made)
+    return Contest(
+        entrant=labelled.entrant(fits, ~half),
+        crossed=crossed | labelled.constant(material.every),
+        refit=cache(lambda: labelled.refit(stacked=fits.stack_wins)),
+        by_depth=by_depth,
+        curve=curve,
+        base=np.array(labelled.options)[labelled.base.argmax(axis=1)],
+        baselines=labelled.constant(half)
+        | {WORDS: labelled.words(material.fittable(half)).predict([*material.texts])},
+    )
 
 
 @dataclass(frozen=True)
-class _Threshold:
-    """The threshold of a probe, and its effects on the labels that chose it."""
+class _Candidate:
+    """A fit, the threshold chosen on its leave-one-out scores, and its effects on the same."""
 
-    value: float
+    fit: Fit
+    labels: int
+    threshold: float
     effects: dict[str, float]
-
-    @classmethod
-    def of(
-        cls, scores: np.ndarray, base: np.ndarray, truths: np.ndarray, worth: np.ndarray
-    ) -> "_Threshold":
-        threshold = choose_threshold(scores, base, truths, worth)
-        counts = effects(scores, base, truths, threshold)
-        return cls(threshold, {name: float(count) for name, count in counts.items()})
 
 
 @dataclass(frozen=True, eq=False)
 class _Fits:
-    """The best state probe, and a stacked probe that combines it with the model's scores.
+    """The probes fitted to some labels.
 
     Attributes:
-        thresholds: The thresholds of the two.
+        by_source: The best state probe of each source of states, the cheapest source first.
+        single: The best of these.
+        stacked: A stacked probe that combines it with the model's scores.
         stack_wins: True if the stacked probe gains more than one standard error over the other.
     """
 
-    best: StateFit
-    stacked: StackedProbe
-    thresholds: tuple[_Threshold, _Threshold]
+    by_source: Mapping[str, StateFit]
+    single: _Candidate
+    stacked: _Candidate
     stack_wins: bool
 
 
@@ -295,7 +294,17 @@ class _Labelled:
     base: np.ndarray
     blind: np.ndarray
 
-    def each(self, fitted: Sequence[int]) -> dict[str, StateFit]:
+    @classmethod
+    def read(cls, tracer: "Tracer", material: Material) -> "_Labelled":
+        """Compute the states of all texts."""
+        question, frame = material.questions[0], material.cell.items
+        states = read_states(tracer, material.texts, question, material.template, POOLINGS)
+        base, blind = (np.stack([*frame[name]]) for name in ("base_scores", "blind_scores"))
+        options, truths = candidates_of(question), np.array(material.truths)
+        encoded = {reader.name: _encode(reader, material.texts) for reader in material.readers}
+        return cls(tracer, material, options, truths, states, encoded, base, blind)
+
+    def by_source(self, fitted: Sequence[int]) -> dict[str, StateFit]:
         """Fit a probe to the model's states, to each encoder's, and to both together.
 
         Returns:
@@ -317,12 +326,6 @@ class _Labelled:
         work = {name: self.work(fit.probe) for name, fit in singles.items()}
         return {name: singles[name] for name in sorted(singles, key=work.__getitem__)} | both
 
-    @cached_property
-    def fitted_to_all(self) -> tuple[list[int], dict[str, StateFit]]:
-        """The rows that a probe can be fitted to, and the fits of each kind to all of them."""
-        rows = _kept(self.material.truths, np.ones(len(self.truths), dtype=bool))
-        return rows, self.each(rows)
-
     def work(self, probe: StateProbe) -> int:
         """Return the number of weights that one token of a probe's input passes through."""
         profiles = {reader_name(r.name): r.profile for r in self.material.readers}
@@ -336,32 +339,36 @@ class _Labelled:
         objective = self.material.objective
         return None if objective is None else objective.weights
 
-    @property
-    def worth(self) -> np.ndarray:
-        """The worth of an answer by truth and answer [options, options]."""
-        objective = self.material.objective
-        return np.eye(len(self.options)) if objective is None else objective.table
-
-    def fits(self, fitted: Sequence[int], each: Mapping[str, StateFit]) -> _Fits:
-        """Choose the best state probe by leave-one-out, and fit a stacked one over it."""
-        labels = self.truths[fitted].tolist()
+    def fits(self, among: Right) -> _Fits:
+        """Fit a probe to each source of states, and a stacked one over the best of them."""
+        fitted, objective = self.material.fittable(among), self.material.objective
+        labels, by_source = self.truths[fitted].tolist(), self.by_source(fitted)
+        worth = np.eye(len(self.options)) if objective is None else objective.table
         groups = [str(self.material.groups[i]) for i in fitted]
-        fit = max(each.values(), key=lambda one: one.right.max())  # the cheaper one on ties
+        fit = max(by_source.values(), key=lambda one: one.right.max())  # the cheaper one on ties
         scores = self.base[fitted], self.blind[fitted]
         over = fit_stacked(fit, labels, self.options, *scores, groups, self.weights)
         base = self.base[fitted].argmax(axis=1)
         truths = np.array([*map(self.options.index, labels)])
-        alone = of_options(fit.scores, fit.probe.classes, self.options)
-        thresholds = (
-            _Threshold.of(alone, base, truths, self.worth),
-            _Threshold.of(over.scores / 2, base, truths, self.worth),
-        )
+
+        def candidate(one: Fit, table: np.ndarray) -> _Candidate:
+            threshold = choose_threshold(table, base, truths, worth)
+            counts = effects(table, base, truths, threshold)
+            return _Candidate(one, len(fitted), threshold, {n: float(c) for n, c in counts.items()})
+
+        single = candidate(fit.probe, of_options(fit.scores, fit.probe.classes, self.options))
+        stacked = candidate(over.probe, over.scores / 2)
         places = np.array([*map(self.options.index, fit.probe.classes)])
-        stacked, single = over.scores.argmax(axis=1), places[fit.scores.argmax(axis=1)]
-        gains = self.worth[truths, stacked] - self.worth[truths, single]
+        answers = over.scores.argmax(axis=1), places[fit.scores.argmax(axis=1)]
+        gains = worth[truths, answers[0]] - worth[truths, answers[1]]
         # The stacked probe always runs the model, so it has to win by more than a standard error.
         wins = bool(gains.sum() > np.sqrt(np.square(gains).sum()))
-        return _Fits(fit, over.probe, thresholds, wins)
+        return _Fits(by_source, single, stacked, wins)
+
+    @cached_property
+    def fitted_to_all(self) -> _Fits:
+        """The probes fitted to all labels."""
+        return self.fits(self.material.every)
 
     def table(self, fit: Fit, some: Right) -> np.ndarray:
         """Return the scores of all options on the ridge's scale, for some texts [some, options]."""
@@ -401,17 +408,13 @@ class _Labelled:
 
     def contestants(self, rest: Right, some: Right) -> dict[str, np.ndarray]:
         """Return each contestant's answers to some texts, fitted and chosen on the rest."""
-        texts, fitted = self.material.texts, _kept(self.material.truths, rest)
-        each = self.each(fitted)
-        fits = self.fits(fitted, each)
-        alone, over = fits.thresholds
-        labels = self.truths[fitted].tolist()
-        words = self.words(fitted)
-        depth_0 = self.one_depth(self.states[fitted, :1, :1], labels).probe
-        return {_SOURCE + name: self.answers(one.probe, some) for name, one in each.items()} | {
-            ALONE: self.answers(fits.best.probe, some, alone.value),
-            STACKED: self.answers(fits.stacked, some, over.value),
-            WORDS: words.predict([texts[i] for i in np.flatnonzero(some).tolist()]),
+        texts, fitted, fits = self.material.texts, self.material.fittable(rest), self.fits(rest)
+        depth_0 = self.one_depth(self.states[fitted, :1, :1], self.truths[fitted].tolist()).probe
+        sources = fits.by_source.items()
+        return {_SOURCE + name: self.answers(one.probe, some) for name, one in sources} | {
+            ALONE: self.answers(fits.single.fit, some, fits.single.threshold),
+            STACKED: self.answers(fits.stacked.fit, some, fits.stacked.threshold),
+            WORDS: self.words(fitted).predict([texts[i] for i in np.flatnonzero(some).tolist()]),
             DEPTH_0: self.answers(depth_0, some),
         }
 
@@ -424,45 +427,29 @@ class _Labelled:
         """Fit a probe to states of one depth and pooling."""
         return fit_state(states, labels, poolings=POOLINGS[:1], weights=self.weights)
 
-    def constant(self, made: Right) -> dict[str, np.ndarray]:
+    def constant(self, among: Right) -> dict[str, np.ndarray]:
         """Return the single answer that is best on some labels, for all texts, by its name."""
-        labels = self.truths[made].tolist()
+        labels = self.truths[among].tolist()
         (name, answer) = LARGEST, Counter(labels).most_common(1)[0][0]
         if (objective := self.material.objective) is not None and objective.name == "cost":
             name, answer = CONSTANT, objective.constant(labels)
         return {name: np.full(len(self.truths), answer)}
 
-    def baselines(self, made: Right) -> dict[str, np.ndarray]:
-        """Return the answers to all texts of the baselines fitted to one part of the labels."""
-        words = self.words(_kept(self.material.truths, made))
-        return self.constant(made) | {WORDS: words.predict([*self.material.texts])}
-
-    def entrants(self, made: Right) -> tuple[list[Entrant], dict[str, str]]:
-        """Return the probe fitted to one part of the labels, and the full names of all probes."""
-        fitted = _kept(self.material.truths, made)
-        each = self.each(fitted)
-        fits = self.fits(fitted, each)
-        chosen: Fit = fits.stacked if fits.stack_wins else fits.best.probe
-        threshold = fits.thresholds[int(fits.stack_wins)].value
-        entrants = [self.entrant(chosen, threshold, len(fitted), ~made)]
-        names = {_SOURCE + name: one.probe.name for name, one in each.items()}
-        return entrants, names | {ALONE: fits.best.probe.name, STACKED: fits.stacked.name}
-
     def refit(self, *, stacked: bool) -> Probe:
         """Fit a probe to all labels, stacked or not."""
-        fitted, each = self.fitted_to_all
-        fits = self.fits(fitted, each)
-        chosen: Fit = fits.stacked if stacked else fits.best.probe
-        probe = _probe(self.tracer, self.material, chosen, len(fitted))
-        threshold = fits.thresholds[int(stacked)]
-        return replace(probe, threshold=threshold.value, figures=threshold.effects)
+        fits = self.fitted_to_all
+        chosen = fits.stacked if stacked else fits.single
+        return replace(self.probe(chosen), figures=chosen.effects)
 
-    def entrant(
-        self, fit: Fit, threshold: float, labels: int, tested: Right, fraction: float = FRACTION
-    ) -> Entrant:
-        """Return the entrant of a fit to `labels` labels, with its results on the tested texts."""
-        probe = _probe(self.tracer, self.material, fit, labels)
-        probe = replace(probe, threshold=threshold)
+    def probe(self, candidate: _Candidate) -> Probe:
+        """Return the probe of a candidate."""
+        probe = _probe(self.tracer, self.material, candidate.fit, candidate.labels)
+        return replace(probe, threshold=candidate.threshold)
+
+    def entrant(self, fits: _Fits, tested: Right) -> Entrant:
+        """Return the better kind of probe, with its results on the tested texts."""
+        chosen = fits.stacked if fits.stack_wins else fits.single
+        fit, threshold, probe = chosen.fit, chosen.threshold, self.probe(chosen)
         assert probe.state is not None
         like = tuple(probe.state.likeness_p(self.rows(probe.state, tested)).tolist())
         scores, names = self.scored(fit, tested)
@@ -471,15 +458,14 @@ class _Labelled:
         p[:, places] = softmax(scores / fit.temperature, axis=1)
         truths = map(self.options.index, self.truths[tested].tolist())
         likely = tuple(zip(p, truths, strict=True))
-        answers = self.answers(fit, tested | ~tested, threshold)
+        answers = self.answers(fit, self.material.every, threshold)
         cost = _costs(self.tracer, self.material, probe)
         # A stacked probe always runs the model, and `_costs` counts that. A state probe runs it
         # for the share of texts on which its lead is too small.
         if not isinstance(fit, StackedProbe):
             cost += 1 - float(needs_no_model(self.table(fit, tested), threshold).mean())
         auc = self.auc(p[:, 1], tested) if len(self.options) == 2 else None
-        right = answers == self.truths
-        return Entrant(probe, tested, right, cost, fraction, like, likely, answers, auc)
+        return Entrant(probe, tested, answers == self.truths, cost, like, likely, answers, auc)
 
     def auc(self, probe: np.ndarray, tested: Right) -> tuple[float, float] | None:
         """Return the AUC of the model and of a probe for the second option; None for one class."""
@@ -493,67 +479,58 @@ class _Labelled:
 
     def curve(self) -> tuple[np.ndarray, tuple[tuple[int, float], ...]]:
         """Return the leave-one-out accuracy by depth [depths], and pairs (labels, accuracy)."""
-        labels, truths = self.material.truths, self.truths
-        fitted, each = self.fitted_to_all
-        every = each[ALONE]
+        every, places = self.fitted_to_all.by_source[ALONE], np.arange(len(self.truths))
+        fitted = self.material.fittable(self.material.every)
         d, p = np.unravel_index(every.right.argmax(), every.right.shape)
-        there, curve = self.states[:, d : d + 1, p : p + 1], [(len(fitted), every.right[d, p])]
+        states, curve = self.states[:, d : d + 1, p : p + 1], [(len(fitted), every.right[d, p])]
         order = np.random.default_rng(SEED).permutation(fitted)
         for count in (len(fitted) // 2, len(fitted) // 4):
-            some = _kept(labels, np.isin(np.arange(len(labels)), order[:count]))
+            some = self.material.fittable(np.isin(places, order[:count]))
             # A subset without one of the classes is an easier task, so it is left out.
-            if set(truths[some]) == set(truths[fitted]):
-                right = self.one_depth(there[some], truths[some].tolist()).right
+            if set(self.truths[some]) == set(self.truths[fitted]):
+                right = self.one_depth(states[some], self.truths[some].tolist()).right
                 curve.insert(0, (len(some), right.max()))
         return every.right.max(axis=1), tuple((count, float(right)) for count, right in curve)
 
 
-def _by_trajectory(tracer: "Tracer", material: Material, made: Right) -> Contest | None:
-    items, places = features_of_cell(material.cell), np.arange(len(made))
-    truths = np.array(
-        [
-            candidates_of(question).index(truth)
-            for question, truth in zip(material.questions, material.truths, strict=True)
-        ]
-    )
-    names = [str(group) for group in material.groups]
-    # The control is the same fit on the features that never read the input.
-    unread = [without_input(x) for x in items]
+def _by_trajectory(tracer: "Tracer", material: Material) -> Contest | None:
+    half, every = material.fit_half, material.every
+    if any(len(set(material.groups[part])) < FOLDS for part in (half, ~half)):
+        return None
+    items, places = features_of_cell(material.cell), np.arange(len(half))
+    options = [candidates_of(question) for question in material.questions]
+    truths = np.array([o.index(truth) for o, truth in zip(options, material.truths, strict=True)])
+    groups = [str(group) for group in material.groups]
 
     def fitted(features: Sequence[Options], among: Right) -> TrajectoryProbe:
         some = places[among]
-        groups = [names[i] for i in some]
-        return fit_trajectory([features[i] for i in some], truths[some].tolist(), groups).probe
+        of_groups = [groups[i] for i in some]
+        return fit_trajectory([features[i] for i in some], truths[some].tolist(), of_groups).probe
 
     def answers(features: Sequence[Options], probe: TrajectoryProbe, some: Right) -> np.ndarray:
         return np.array([int(probe.scores(features[i]).argmax()) for i in places[some]])
 
     def contestants(rest: Right, some: Right) -> dict[str, np.ndarray]:
-        pairs = {TrajectoryProbe.name: items, UNREAD: unread}
+        # The control is the same fit on the features that never read the input.
+        pairs = {TrajectoryProbe.name: items, UNREAD: [without_input(x) for x in items]}
         return {name: answers(x, fitted(x, rest), some) for name, x in pairs.items()}
 
-    if any(len(set(material.groups[half])) < FOLDS for half in (made, ~made)):
-        return None
-    probe = _probe(tracer, material, fitted(items, made), int(made.sum()))
-    options = [candidates_of(question) for question in material.questions]
+    fit = fitted(items, half)
     crossed = {
         name: np.array([texts[index] for texts, index in zip(options, indices, strict=True)])
         for name, indices in cross_fit(contestants, material.folds).items()
     }
-    assert isinstance(probe.fit, TrajectoryProbe)
-    right = answers(items, probe.fit, made | ~made) == truths
-    fit, cost = probe.fit, _costs(tracer, material, probe)
+    probe = _probe(tracer, material, fit, int(half.sum()))
     likely = tuple(
-        (softmax(fit.scores(items[i]) / fit.temperature), int(truths[i])) for i in places[~made]
+        (softmax(fit.scores(items[i]) / fit.temperature), int(truths[i])) for i in places[~half]
     )
-    entrant = Entrant(probe, ~made, right, cost, likely=likely)
-    every = made | ~made
+    right, cost = answers(items, fit, every) == truths, _costs(tracer, material, probe)
 
     @cache
     def refit() -> Probe:
         return _probe(tracer, material, fitted(items, every), len(every))
 
-    return Contest((entrant,), crossed, np.empty(0), refit)
+    return Contest(Entrant(probe, ~half, right, cost, likely=likely), crossed, refit)
 
 
 def _probe(tracer: "Tracer", material: Material, fit: Fit, labels: int) -> Probe:
@@ -586,14 +563,6 @@ def _weights(profile: EncoderProfile | Profile, depth: int) -> int:
     return 12 * profile.width**2 * depth
 
 
-def _kept(labels: Sequence[str], among: Right) -> list[int]:
-    return kept(labels, np.flatnonzero(among).tolist())
-
-
-def _enough(labels: Sequence[str], among: Right) -> bool:
-    return len({labels[i] for i in _kept(labels, among)}) >= 2
-
-
 def _costs(tracer: "Tracer", material: Material, probe: Probe) -> float:
     """Return the multiplications of a probe's answer relative to those of the model's answer.
 
@@ -602,28 +571,28 @@ def _costs(tracer: "Tracer", material: Material, probe: Probe) -> float:
     because all texts of a question share them.
     """
     profile, template = tracer.profile, material.template
-    block, head = 12 * profile.width**2, profile.width * profile.vocabulary
+    head = profile.width * profile.vocabulary
     texts, questions = material.texts[:_COUNTED], material.questions[:_COUNTED]
     pairs = zip(texts, questions, strict=True)
     items = [item_of(*pair, template, blind=True, content_free=True) for pair in pairs]
-    encoded = tracer.encode(items)
     model = whole = 0
-    for item in encoded:
+    for item in tracer.encode(items):
         if isinstance(item, ItemError):
             continue
         for place, prompt in enumerate(item.prompts):
             forest = build(prompt.branches)
-            trunk, rows = len(forest) * block * profile.depth, len(forest.reads.rows) * head
+            trunk = len(forest) * _weights(profile, profile.depth)
+            rows = len(forest.reads.rows) * head
             model += 0 if place else trunk + rows  # only the first prompt has the input
             whole += trunk + rows * (1 if place > 1 else profile.depth + 1)
     if (state := probe.state) is None:
         return whole / model
     read = 0
     if state.pooling != OWN:
-        named: list[tuple[str, str | None]] = [(text, None) for text in texts]
-        passages = read_passages(tracer, named, questions[0], template, state.pooling)
+        inputs: list[tuple[str, str | None]] = [(text, None) for text in texts]
+        passages = read_passages(tracer, inputs, questions[0], template, state.pooling)
         tokens = sum(len(p.tokens) for p in passages if isinstance(p, Passage))
-        read += tokens * block * state.depth
+        read += tokens * _weights(profile, state.depth)
     for reader in material.readers:
         if reader_name(reader.name) == state.reader:
             tokens = sum(len(text.tokens) for text in reader.encode(texts))

@@ -67,8 +67,9 @@ def judge(
         objective: The objective that contestants are ranked by, with the classes' shares among
             all labels; None for accuracy.
     """
-    # Two kinds of figures: those of the contest are cross-fitted on all labels; those of the
-    # certificate come only from the labels that tested the certified method.
+    # Figures of the contest are cross-fitted on all labels, which is the most accurate comparison
+    # but proves nothing: the best of many is chosen on the same labels. Figures of the certificate
+    # come only from the labels that tested the certified method.
     (cell,) = sample.cells
     results = _Results(cell, sample.run, contest, objective)
     trial = None if outcome is None else outcome.finding.chosen
@@ -77,7 +78,7 @@ def judge(
     corrected = np.where(stands, results.right[best], results.base)
     fixed_options = len({tuple(sorted(names)) for names in results.options}) == 1
     promised = _promised(results, outcome, contest) if fixed_options else {}
-    entrant = None if contest is None else contest.entrant(best)
+    entrant = None if contest is None else contest.entrant
     standings = Standings(
         lines=_lines(results),
         best=best,
@@ -94,30 +95,23 @@ def judge(
         constant=results.constant,
         auc=None if entrant is None else entrant.auc,
     )
-    guarantee = _guarantee(outcome, terms, best)
-    if trial is not None:
-        assert outcome is not None
-        line = _against_model(results, "certified", corrected)
-        if results.objective is not None:
-            line = replace(line, worth=float(np.nanmean(results.worth(best))))
-        compared = {MODEL: trial.evidence, **outcome.baselines}
-        guarantee = replace(
-            guarantee,
-            line=line,
-            tested=_shown("tested", trial.evidence),
-            baselines=tuple(_base(name, evidence) for name, evidence in compared.items()),
-        )
+    guarantee = Guarantee(terms.promise, terms.alpha, terms.delta, terms.least, sets=sets)
+    if outcome is not None:
+        guarantee = replace(guarantee, **_certified(results, outcome, best, corrected))
     return Verdict(
         Examples(cell.model, len(cell.items), tuple(notes)),
         standings,
-        replace(guarantee, sets=sets),
+        guarantee,
         _depths(cell, contest, objective),
     )
 
 
 @dataclass(frozen=True, eq=False)
 class _Results:
-    """The answers of every contestant to the items of a cell."""
+    """The answers of every contestant to the items of a cell.
+
+    Each item of a trial has one right option and others, so that all of them count for MC1.
+    """
 
     cell: Cell
     run: Mapping[str, Any]
@@ -146,10 +140,8 @@ class _Results:
 
     @cached_property
     def groups(self) -> Groups:
-        """The group of every item [items]; items that do not count are groups of one."""
-        counting = groups([self.cell])
-        alone = counting.max(initial=-1) + 1 + np.arange(len(self.cell.items))
-        return _whole(self.cell, counting, alone)
+        """The group of each item [items]."""
+        return groups([self.cell])
 
     @cached_property
     def base(self) -> np.ndarray:
@@ -162,21 +154,17 @@ class _Results:
         others = resolve([name for name in CERTIFIABLE if name != TRACE], facts_of(self.run))
         return {TRACE: list(self.cell.items["scores"])} | derive(self.cell, others)
 
-    @cached_property
-    def crossed(self) -> dict[str, np.ndarray]:
-        """Cross-fitted answers by probe or baseline [items]; "" for items that do not count."""
-        if self.contest is None:
-            return {}
-        unread = np.full(len(self.cell.items), "", dtype=object)
-        return {name: _whole(self.cell, a, unread) for name, a in self.contest.crossed.items()}
+    @property
+    def crossed(self) -> Mapping[str, np.ndarray]:
+        """Cross-fitted answers by probe or baseline [items]."""
+        return {} if self.contest is None else self.contest.crossed
 
     @cached_property
     def right(self) -> dict[str, np.ndarray]:
         """MC1 by contestant [items]; nan if it does not apply."""
         by_scores = {name: self.mc1(scores) for name, scores in self.scores.items()}
         return by_scores | {
-            name: np.where(answers == "", np.nan, answers == self.labels)
-            for name, answers in self.crossed.items()
+            name: (answers == self.labels).astype(float) for name, answers in self.crossed.items()
         }
 
     @property
@@ -187,10 +175,12 @@ class _Results:
     @property
     def best(self) -> str:
         """The best of the corrections and tested probes."""
-        probes = [] if self.contest is None else [e.probe.name for e in self.contest.entrants]
-        if probes and self.objective is not None:
-            return self._best(probes)  # corrections are tested only for accuracy
-        return self._best([self.best_correction, *probes])
+        if self.contest is None:
+            return self.best_correction
+        probe = self.contest.entrant.probe.name
+        if self.objective is not None:
+            return probe  # corrections are tested only for accuracy
+        return self._best([self.best_correction, probe])
 
     def _best(self, names: Sequence[str]) -> str:
         return max(names, key=lambda name: float(np.nanmean(self.worth(name))))
@@ -204,10 +194,11 @@ class _Results:
         """Return the worth of each answer of a contestant [items]; nan if it does not apply."""
         if self.objective is None:
             return self.right[name]
-        answers = self.model_answers if name == MODEL else self.answers(name)
-        there = None if name == MODEL else np.isnan(self.right[name])
-        worth = self.objective.values(self.labels.tolist(), answers)
-        return worth if there is None else np.where(there, np.nan, worth)
+        truths = self.labels.tolist()
+        if name == MODEL:
+            return self.objective.values(truths, self.model_answers)
+        worth = self.objective.values(truths, self.answers(name))
+        return np.where(np.isnan(self.right[name]), np.nan, worth)
 
     def with_worth(self, line: Standing) -> Standing:
         """Return the standing of a contestant with its worth on the objective."""
@@ -234,8 +225,7 @@ class _Results:
     def answers(self, name: str) -> list[str]:
         """Return the option that a contestant chooses, per item; the model's if it has none."""
         if name in self.crossed:
-            pairs = zip(self.crossed[name], self.model_answers, strict=True)
-            return [answer or model for answer, model in pairs]
+            return [str(answer) for answer in self.crossed[name]]
         rows = zip(self.scores[name], self.options, self.model_answers, strict=True)
         return [model if u is None else names[int(np.argmax(u))] for u, names, model in rows]
 
@@ -275,8 +265,7 @@ def _raced(results: _Results, prompt: Raced, best: str) -> Standing:
     contestant.
     """
     place = {str(id): n for n, id in enumerate(results.cell.items["id"])}
-    pairs = [(place[id], right) for id, right in zip(prompt.ids, prompt.right, strict=True)]
-    at, right = map(np.array, zip(*pairs, strict=True))
+    at, right = np.array([place[id] for id in prompt.ids]), prompt.right
     rival = results.right[best] if prompt.probe else results.base
     fixed, broken, p = paired(right - rival[at], results.groups[at])
     line = _standing(prompt.name, right.astype(float))
@@ -288,14 +277,14 @@ def _simple(results: _Results, best: str) -> str | None:
 
     As good means at most one standard error of the paired difference below it.
     """
-    there = [name for name in SIMPLE if name in results.right]
-    name = max(there, key=lambda name: float(np.nanmean(results.worth(name))), default=None)
+    baselines = [name for name in SIMPLE if name in results.right]
+    name = max(baselines, key=lambda name: float(np.nanmean(results.worth(name))), default=None)
     if name is None:
         return None
     lost = results.worth(best) - results.worth(name)
-    known = ~np.isnan(lost)
+    defined = ~np.isnan(lost)
     # Rows of a group are not independent, so the standard error is that of group means.
-    means = group_means(results.groups[known], lost[known])
+    means = group_means(results.groups[defined], lost[defined])
     return name if means.mean() <= means.std() / np.sqrt(len(means)) else None
 
 
@@ -305,8 +294,7 @@ def _stands(results: _Results, outcome: Outcome | None, method: str) -> np.ndarr
         return np.ones(len(results.cell.items), dtype=bool)
     if outcome is None or outcome.finding.chosen is None:
         return np.array([u is not None for u in results.scores[method]])
-    stands = outcome.sample.items.stands(outcome.finding.policy)
-    return _whole(results.cell, stands, np.zeros(len(results.cell.items), dtype=bool))
+    return outcome.sample.items.stands(outcome.finding.policy)
 
 
 def _answers(results: _Results, method: str, stands: np.ndarray) -> tuple[RowAnswer, ...]:
@@ -340,11 +328,11 @@ def _promised(
     finding, items = outcome.finding, outcome.sample.items
     tested, right = np.ones(len(items), dtype=bool), items.right(trial.policy)
     if contest is not None and is_probe(trial.policy.method):
-        entrant = contest.entrant(trial.policy.method)
+        entrant = contest.entrant
         tested, right = entrant.tested, entrant.right
     # The policy has a share of the certificate's level; all classes together get that share.
-    truths, level = results.labels[results.cell.mc1_places], finding.terms.level * trial.share
-    return found_at_least(truths[tested], right[tested], items.groups[tested], level)
+    level = finding.terms.level * trial.share
+    return found_at_least(results.labels[tested], right[tested], items.groups[tested], level)
 
 
 def _confusions(results: _Results) -> tuple[tuple[str, str, int], ...]:
@@ -358,35 +346,33 @@ def _confusions(results: _Results) -> tuple[tuple[str, str, int], ...]:
     return tuple((*pair, count) for pair, count in pairs.most_common(_NAMED))
 
 
-def _guarantee(outcome: Outcome | None, terms: Terms, best: str) -> Guarantee:
-    guarantee = Guarantee(terms.promise, terms.alpha, terms.delta, terms.least)
-    if outcome is None:
-        return guarantee
-    finding = outcome.finding
-    if finding.chosen is None:
+def _certified(
+    results: _Results, outcome: Outcome, best: str, corrected: np.ndarray
+) -> dict[str, Any]:
+    """Return the fields of the guarantee that the tests give."""
+    finding, terms = outcome.finding, outcome.finding.terms
+    if (trial := finding.chosen) is None:
         trials = [trial for trial in finding.trials if trial.policy.method == best]
-        return replace(guarantee, needed=needed(trials, terms, finding.items))
-    return replace(
-        guarantee,
-        method=finding.policy.method,
-        policy=in_words(finding.policy),
-        net_at_least=finding.worth["net_at_least"],
-        over_baselines=outcome.over_baselines,
-        rivals=outcome.rivals,
-    )
-
-
-def _shown(name: str, evidence: GroupEvidence) -> Standing:
-    """Return the standing of a policy on the labels that tested it."""
-    return _counted(name, evidence.base_right + evidence.fixed - evidence.broken, evidence)
-
-
-def _base(name: str, evidence: GroupEvidence) -> Standing:
-    """Return the standing of the model or baseline that a policy is compared with."""
-    return _counted(name, evidence.base_right, evidence)
+        return {"needed": needed(trials, terms, finding.items)}
+    line, tested = _against_model(results, "certified", corrected), trial.evidence
+    if results.objective is not None:
+        line = replace(line, worth=float(np.nanmean(results.worth(best))))
+    right = tested.base_right + tested.fixed - tested.broken
+    compared = {MODEL: tested, **outcome.baselines}
+    return {
+        "method": finding.policy.method,
+        "policy": in_words(finding.policy),
+        "line": line,
+        "tested": _counted("tested", right, tested),
+        "net_at_least": finding.worth["net_at_least"],
+        "over_baselines": outcome.over_baselines,
+        "baselines": tuple(_counted(n, e.base_right, e) for n, e in compared.items()),
+        "rivals": outcome.rivals,
+    }
 
 
 def _counted(name: str, right: int, evidence: GroupEvidence) -> Standing:
+    """Return the standing of answers on the labels that tested the certified method."""
     items, fixed, broken = map(int, (evidence.items, evidence.fixed, evidence.broken))
     bounds = clopper_pearson(float(right), items, _TAIL)
     return Standing(name, right / items, *bounds, fixed, broken, items=items)
@@ -410,10 +396,3 @@ def _depths(cell: Cell, contest: Contest | None, objective: Objective | None) ->
     head = (right / sum_of_weights).tolist()
     pairs = tuple(zip(head, contest.by_depth.tolist(), strict=True))
     return DepthAccuracy(pairs, contest.curve, middle)
-
-
-def _whole(cell: Cell, counting: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return one array [items] of the values of items that count for MC1, and of the others."""
-    values = others.copy()
-    values[cell.mc1_places] = counting
-    return values

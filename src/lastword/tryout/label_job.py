@@ -5,6 +5,7 @@ second round and tests the probe on their labels. The files are those of `try` a
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,14 @@ from lastword.trust.terms import Terms
 from lastword.tryout.ahead import ReadAhead
 from lastword.tryout.journal import FILE, Journal, text_digest
 from lastword.tryout.labelling import Labelling
-from lastword.tryout.labels import Labels, Row, question_of, read_labels, read_texts
+from lastword.tryout.labels import (
+    Labels,
+    Row,
+    labelled_already,
+    question_of,
+    read_labels,
+    read_unlabelled,
+)
 from lastword.tryout.page import FILE as PAGE
 from lastword.tryout.run import PEERS, TryJob, ready, template_for
 from lastword.tryout.second_round import (
@@ -39,7 +47,7 @@ from lastword.tryout.second_round import (
     read_second_round,
     write_rows,
 )
-from lastword.tryout.table_options import TableOptions
+from lastword.tryout.table_options import Columns, TableOptions
 from lastword.tryout.verdict import Verdict
 
 POOL = 500  # maximum number of texts that are read for the second round
@@ -94,7 +102,7 @@ class LabelJob:
 
     name: str
     table: Mapping[str, Row]
-    columns: TableOptions
+    columns: Columns
     question: Choice
     out: Path
     terms: Terms
@@ -137,10 +145,8 @@ class LabelJob:
         Raises:
             TraceError: The model or the labels cannot be used. The labels stay on the disk.
         """
-        try:
+        with suppress(_Closed):
             self._run()
-        except _Closed:
-            return
 
     def _run(self) -> None:
         begun = (self.out / STATE).exists()
@@ -188,10 +194,10 @@ class LabelJob:
 
     def _labels(self, read: Sequence[str]) -> Labels:
         """Return the labels of round one, with the texts that were read as the pool."""
-        column, given = self.columns.label or "", self.labelling.labels_of(1)
+        column, given = self.columns.label, self.labelling.labels_of(1)
         rows = [{**row, column: given.get(id) or ""} for id, row in self.table.items()]
         first = [self.table[id] for id in given]
-        write_rows(self.out / FIRST_ROWS, first, column, [label or "" for label in given.values()])
+        write_rows(self.out / FIRST_ROWS, first, column, [*given.values()])
         labels, pool = read_labels(rows, self.columns), {*read}
         table = {id: row for id, row in labels.table.items() if id in pool}
         return replace(labels, name=self.name, table=table)
@@ -203,11 +209,12 @@ class LabelJob:
         self.progress.doing = "Training the probe"
         if (policy := job.policy()) is None:
             return "No second round: a probe needs several labels of at least two options."
-        more = job.named, job.terms, job.next_format, job.readers
+        more = job.template_name, job.terms, job.next_format, job.readers
         lines = begin(self.out, job.tracer, job.labels, lambda: policy, *more)
         if not (self.out / STATE).exists():
-            few = "No second round: the table has too few texts without a label."
-            return " ".join(lines) or few
+            return " ".join(lines) or (
+                "No second round: the table has too few texts without a label."
+            )
         self._offer(read_second_round(self.out))
         return None
 
@@ -240,8 +247,8 @@ class LabelJob:
             self.progress.doing = "Testing the probe"
             second, labels = read_second_round(self.out), self.labelling.labels
             rows = [self.table[row] for row in labels]
-            values = [label or "" for label in labels.values()]
-            write_rows(self.out / name_of(second.look), rows, self.columns.label or "", values)
+            path = self.out / name_of(second.look)
+            write_rows(path, rows, self.columns.label, [*labels.values()])
             second.tell(labels)
             proof = conclude(self.out, second, job.labels)
             self.progress.words = proof.words
@@ -286,7 +293,7 @@ class _Closed(Exception):  # noqa: N818 - not an error: ends the thread
 
 def label_job(
     source: str,
-    named: TableOptions,
+    settings: TableOptions,
     out: Path,
     load: Callable[[], Tracer],
     terms: Terms,
@@ -297,7 +304,7 @@ def label_job(
 
     Args:
         source: The table; nothing in it is labelled.
-        named: Its columns, and the options.
+        settings: Its columns, and the options.
         out: Folder of the labels. Those that it has already are taken over.
         load: Loads the model; called by `LabelJob.run`.
         terms: The promise.
@@ -308,11 +315,13 @@ def label_job(
         InputError: The table cannot be read or has labels, a labelled row was edited, the folder
             belongs to other labels, or another process labels there.
     """
-    table, columns = read_texts(source, named)
+    unlabelled = read_unlabelled(source, settings, [])
+    if unlabelled is None:
+        raise labelled_already(source)
+    table, columns = unlabelled
     question = question_of(columns, next(iter(table.values())))
-    texts = {id: cell_text(row.get(columns.text or "")) for id, row in table.items()}
-    ids = [*table]
-    order = tuple(ids[i] for i in random_order(len(ids)) if texts[ids[i]].strip())
+    texts = {id: cell_text(row.get(columns.text)) for id, row in table.items()}
+    order = tuple(id for id in random_order(table) if texts[id].strip())
     new = not (out / FILE).exists()
     if new and (out / STATE).exists():
         raise InputError(f"{out} has the results of a try. Choose another folder with --out")

@@ -1,4 +1,4 @@
-"""Reads labelled examples from a table: finds text, label and options, and notes doubts."""
+"""Labelled examples from a table: guesses text, label and options, and notes doubts."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from lastword.text.prompt_template import Template
 from lastword.text.question import MOST_CHOICES, Choice, Option
 from lastword.trust.groups import marks, numbers
 from lastword.tryout.copies import near_copies
-from lastword.tryout.table_options import TableOptions
+from lastword.tryout.table_options import Columns, TableOptions
 
 Row = Mapping[str, Any]
 
@@ -37,51 +37,60 @@ _EXAMPLES_A_LABEL = 3  # the label column has at least this many rows per value,
 _SHOWN = 3  # number of rows that a note lists; the others are only counted
 
 
+class LabelledRow(NamedTuple):
+    """A text with the question about it, the right answer, its id and its group."""
+
+    text: str
+    question: Choice
+    truth: str
+    id: str
+    group: str | None
+
+
 @dataclass(frozen=True)
 class Labels:
     """Texts with questions about them and the right answers.
 
     Attributes:
-        rows: Text, question, right answer, id and group of each labelled row.
+        rows: The labelled rows.
         notes: Guesses and warnings about the table.
         table: Every row of the table by its id, including those without a label.
         columns: The columns of the table.
     """
 
     name: str
-    rows: tuple[tuple[str, Choice, str, str, str | None], ...]
+    rows: tuple[LabelledRow, ...]
     notes: tuple[str, ...]
     table: Mapping[str, Row] = field(default_factory=dict, repr=False)
-    columns: TableOptions = TableOptions()
+    columns: Columns = Columns()
 
     @property
     def question(self) -> Choice | None:
         """The question, if all texts have the same one, else None."""
-        first = self.rows[0][1]
-        return first if all(row[1] == first for row in self.rows) else None
+        first = self.rows[0].question
+        return first if all(row.question == first for row in self.rows) else None
 
     @property
     def pool(self) -> dict[str, str]:
         """Texts without a label by row: one per group, and only of groups without any label."""
-        labelled = {row[3] for row in self.rows}
-        texts = {
-            name: cell_text(row.get(self.columns.text or "")) for name, row in self.table.items()
-        }
-        found = {name: text for name, text in texts.items() if text.strip()}
-        group = self.columns.group or _GROUP
+        texts = {id: text for id, text in self._texts.items() if text.strip()}
+        column = self.columns.group or _GROUP
         shared = [
-            marks(name, text, (), cell_text(self.table[name].get(group)) or None)
-            for name, text in found.items()
+            marks(id, text, (), cell_text(self.table[id].get(column)) or None)
+            for id, text in texts.items()
         ]
-        groups = numbers([*shared])
-        taken = {
-            group for name, group in zip(found, groups.tolist(), strict=True) if name in labelled
-        }
+        group_of = dict(zip(texts, numbers([*shared]).tolist(), strict=True))
+        labelled = {group_of.get(row.id) for row in self.rows}
         first: dict[int, str] = {}
-        for name, number in zip(found, groups.tolist(), strict=True):
-            if number not in taken:
-                first.setdefault(number, name)
-        return {name: found[name] for name in first.values()}
+        for id, group in group_of.items():
+            if group not in labelled:
+                first.setdefault(group, id)
+        return {id: texts[id] for id in first.values()}
+
+    @property
+    def _texts(self) -> dict[str, str]:
+        column = self.columns.text
+        return {id: cell_text(row.get(column)) for id, row in self.table.items()}
 
     def without_examples(self, template: Template) -> "Labels":
         """Return the labels without rows whose text is an example in the template.
@@ -91,23 +100,22 @@ class Labels:
         Raises:
             InputError: No other row is left.
         """
-        texts = {id: cell_text(row.get(self.columns.text or "")) for id, row in self.table.items()}
-        found = {id for id, text in texts.items() if _stands_in(text, template.text)}
-        if not found:
+        shown = {id for id, text in self._texts.items() if _contains(template.text, text)}
+        if not shown:
             return self
-        rows = tuple(row for row in self.rows if row[3] not in found)
+        rows = tuple(row for row in self.rows if row.id not in shown)
         if not rows:
             raise InputError("every labelled row is an example of the template: label other rows")
-        named = _some([f"row {id}" for id in self.table if id in found])
-        note = f"left out {counted(len(found), 'row')} that the template shows: {named}"
-        table = {id: row for id, row in self.table.items() if id not in found}
+        ids = _some([f"row {id}" for id in self.table if id in shown])
+        note = f"left out {counted(len(shown), 'row')} that the template shows: {ids}"
+        table = {id: row for id, row in self.table.items() if id not in shown}
         return replace(self, rows=rows, table=table, notes=(*self.notes, note))
 
     @property
     def groups(self) -> dict[str, int]:
         """The group number of each labelled row; rows with equal text or group value share one."""
-        shared = [marks(id, text, (), group) for text, _, _, id, group in self.rows]
-        return dict(zip([row[3] for row in self.rows], numbers(shared).tolist(), strict=True))
+        shared = [marks(row.id, row.text, (), row.group) for row in self.rows]
+        return dict(zip([row.id for row in self.rows], numbers(shared).tolist(), strict=True))
 
     @property
     def fingerprint(self) -> str:
@@ -139,15 +147,20 @@ class Labels:
             InputError: The template cannot be rendered.
             ItemError: A row makes no valid item.
         """
-        return [_item(*row, template) for row in self.rows]
+        items = []
+        for text, question, truth, id, group in self.rows:
+            item = item_of(text, question, template, id=id, blind=True, content_free=True)
+            truthful = tuple(candidate == truth for candidate in item.candidates)
+            items.append(replace(item, truthful=truthful, group=group, question=None))
+        return items
 
 
-def read_labels(source: Any, named: TableOptions = TableOptions()) -> Labels:  # noqa: B008 - frozen
+def read_labels(source: Any, settings: TableOptions = TableOptions()) -> Labels:  # noqa: B008 - frozen
     """Read the labelled examples of a file or a data frame.
 
     Args:
         source: Path of a CSV, TSV, Excel, JSON lines or Parquet file; a frame, or dictionaries.
-        named: The columns and the task.
+        settings: The columns and the task.
 
     Raises:
         InputError: There are no rows, a column is missing or cannot be guessed, or a label is not
@@ -155,22 +168,20 @@ def read_labels(source: Any, named: TableOptions = TableOptions()) -> Labels:  #
     """
     notes: list[str] = []
     is_path = isinstance(source, str | Path)
-    rows = _file(Path(source), named, notes) if is_path else [*map(_by_text, rows_of(source))]
+    rows = _file(Path(source), settings, notes) if is_path else [*map(_by_text, rows_of(source))]
     if not rows:
         raise InputError("the table has no rows; expected a text and a label per row")
-    rows = _as_text(rows, notes)
-    columns, guesses = _guess(rows, named)
-    notes += guesses
-    table = _readable(dict(zip(_names(rows, columns.id), rows, strict=True)), columns, notes)
+    table, columns = _table(rows, settings, notes)
+    table = _readable(table, columns, notes)
     labelled = {
-        name: row for name, row in table.items() if cell_text(row.get(columns.label or "")).strip()
+        name: row for name, row in table.items() if cell_text(row.get(columns.label)).strip()
     }
     if not labelled:
         raise InputError(f"no row has a label in the column {columns.label}")
     if without := len(table) - len(labelled):
         notes.append(f"{counted(without, 'row')} without a label")
     questions = _rows(labelled, columns, notes)
-    if not any(row[1].instructions for row in questions):
+    if not any(row.question.instructions for row in questions):
         notes.append(
             "the prompt asks no question, because no instructions were given; a question such as "
             '"Which team?" often helps (--instructions)'
@@ -179,58 +190,58 @@ def read_labels(source: Any, named: TableOptions = TableOptions()) -> Labels:  #
     return Labels(name, questions, tuple(notes), table, columns)
 
 
-def read_texts(source: str, named: TableOptions) -> tuple[dict[str, Row], TableOptions]:
-    """Read a table in which nothing is labelled yet.
-
-    Returns:
-        The rows by id, and the columns, including the empty one for labels.
-
-    Raises:
-        InputError: The table cannot be read, has labels already, or its text column cannot be
-            guessed.
-    """
-    return texts_of(without_labels(source, named, []), source, named)
-
-
-def texts_of(
-    rows: Sequence[Mapping[str, Any]], source: str, named: TableOptions
-) -> tuple[dict[str, Row], TableOptions]:
-    """Return the result of `read_texts` for rows that `without_labels` has read."""
-    column = named.label or _LABELS[0]
-    if not rows or any(cell_text(row.get(column)) for row in rows):
-        raise InputError(
-            f"{source} has labels already. Test a model on them with `lastword try`, or name an "
-            "empty or new column for the labels with --label"
-        )
-    texts = _as_text([{**row, column: ""} for row in rows], [])
-    columns, _ = _guess(texts, replace(named, label=column))
-    return dict(zip(_names(texts, columns.id), texts, strict=True)), columns
-
-
-def without_labels(source: str, named: TableOptions, notes: list[str]) -> list[dict[str, Any]]:
-    """Return the rows of a table in which nothing is labelled, or [] if a row has a label.
+def read_unlabelled(
+    source: str, settings: TableOptions, notes: list[str]
+) -> tuple[dict[str, Row], Columns] | None:
+    """Read a table in which no row has a label.
 
     The options must be given as a file or as `a,b,c`, not as a column of the table. Rows that
     cannot be read are added to the notes.
 
+    Returns:
+        The rows by id, and the columns, including the empty one for labels; None if a row has a
+        label.
+
     Raises:
-        InputError: The table cannot be read.
+        InputError: The table cannot be read, its text column cannot be guessed, or its label column
+            has other values than the options.
     """
-    rows = [dict(row) for row in _file(Path(source), named, notes)]
+    rows = _file(Path(source), settings, notes)
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    if named.choices is None or named.choices in columns:
-        return []
-    options = {option.text for option in _read_choices(named.choices)}
+    if not rows or settings.choices is None or settings.choices in columns:
+        return None
+    options = {option.text for option in _read_choices(settings.choices)}
     for column in columns:
         cells = {cell_text(row.get(column)) for row in rows} - {""}
-        if cells and (column == named.label or cells <= options):
-            return []
-    return rows
+        if cells and (column == settings.label or cells <= options):
+            return None
+    label = settings.label or _LABELS[0]
+    if any(cell_text(row.get(label)) for row in rows):
+        raise labelled_already(source)
+    return _table([{**row, label: ""} for row in rows], replace(settings, label=label), [])
 
 
-def _file(path: Path, named: TableOptions, notes: list[str]) -> list[Row]:
+def labelled_already(source: str) -> InputError:
+    """Return the error of a table that should have no labels."""
+    return InputError(
+        f"{source} has labels already. Test a model on them with `lastword try`, or name an empty "
+        "or new column for the labels with --label"
+    )
+
+
+def _table(
+    rows: Sequence[Row], settings: TableOptions, notes: list[str]
+) -> tuple[dict[str, Row], Columns]:
+    """Return rows of text by id, and the columns; add notes about guesses and unreadable cells."""
+    rows = _as_text(rows, notes)
+    columns, guesses = _guess(rows, settings)
+    notes += guesses
+    return dict(zip(_names(rows, columns.id), rows, strict=True)), columns
+
+
+def _file(path: Path, settings: TableOptions, notes: list[str]) -> list[Row]:
     """Return the readable rows of a file; add a note about the others."""
-    rows = annotated_rows(require_rows(read_rows(path, notes.append, named.encoding), path))
+    rows = annotated_rows(require_rows(read_rows(path, notes.append, settings.encoding), path))
     bad = [f"{row.place}: {row.error}" for row in rows if row.error is not None]
     if len(bad) == len(rows):
         raise InputError(f"cannot read {path}: {bad[0]}")
@@ -265,20 +276,19 @@ def _as_text(rows: Sequence[Row], notes: list[str]) -> list[Row]:
     return texts
 
 
-def _readable(rows: Mapping[str, Row], columns: TableOptions, notes: list[str]) -> dict[str, Row]:
+def _readable(rows: Mapping[str, Row], columns: Columns, notes: list[str]) -> dict[str, Row]:
     """Return the rows by id whose text and label a model can read; add a note about the others."""
-    read = [name for name in (columns.text, columns.label) if name is not None]
     faults = {
         name: f"row {name}: its {column} {fault}"
         for name, row in rows.items()
-        for column in read
+        for column in (columns.text, columns.label)
         if (fault := text_fault(cell_text(row.get(column)))) is not None
     }
-    labelled = {name: row for name, row in rows.items() if cell_text(row.get(columns.label or ""))}
+    labelled = {name: row for name, row in rows.items() if cell_text(row.get(columns.label))}
     faults |= {
         name: f"row {name}: its {columns.text} is blank"
         for name, row in labelled.items()
-        if not cell_text(row.get(columns.text or "")).strip()
+        if not cell_text(row.get(columns.text)).strip()
     }
     if faults:
         notes.append(f"left out {counted(len(faults), 'row')}: {_some([*faults.values()])}")
@@ -295,18 +305,10 @@ def _names(rows: Sequence[Row], column: str | None) -> list[str]:
     ]
 
 
-def _item(
-    text: str, question: Choice, truth: str, id: str, group: str | None, template: Template
-) -> Item:
-    item = item_of(text, question, template, id=id, blind=True, content_free=True)
-    truthful = tuple(candidate == truth for candidate in item.candidates)
-    return replace(item, truthful=truthful, group=group, question=None)
-
-
-def _guess(rows: Sequence[Row], named: TableOptions) -> tuple[TableOptions, list[str]]:
+def _guess(rows: Sequence[Row], settings: TableOptions) -> tuple[Columns, list[str]]:
     """Return the columns, and notes about those that were guessed."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    for name in (named.text, named.label, named.id, named.group):
+    for name in (settings.text, settings.label, settings.id, settings.group):
         if name is not None and name not in columns:
             raise InputError(f"no column {name!r}; the table has {', '.join(columns)}")
     if len(columns) == 1:
@@ -314,25 +316,34 @@ def _guess(rows: Sequence[Row], named: TableOptions) -> tuple[TableOptions, list
             f"the table has one column, {columns[0]!r}: expected a text and a label, in columns "
             f"separated by {', '.join(SEPARATORS.values())}"
         )
-    lists = [c for c in columns if _is_list(rows, c)]  # a column of lists can only be the options
-    taken = [named.text, named.label, named.choices, named.group, *lists]
-    id = named.id or id_column([c for c in columns if c not in taken])
-    label = named.label or _label(rows, [c for c in columns if c not in (*taken, id)])
-    text = named.text or _longest(rows, [c for c in columns if c not in (*taken, label, id)])
+    # A column of lists can only be the options.
+    lists = [c for c in columns if _are_lists([row.get(c) for row in rows])]
+    taken = [settings.text, settings.label, settings.choices, settings.group, *lists]
+    id = settings.id or id_column([c for c in columns if c not in taken])
+    label = settings.label or _label(rows, [c for c in columns if c not in (*taken, id)])
+    text = settings.text or _longest(rows, [c for c in columns if c not in (*taken, label, id)])
     offered = [c for c in lists if _offers(rows, c, label)]
     options = [c for c in (*_CHOICES, *offered) if c in columns and c not in (text, label)]
-    choices = named.choices or next(iter(options), None)
-    columns_named = replace(named, text=text, label=label, choices=choices, id=id)
-    pairs = {"text": text, "label": label, "choices": choices, "id": id}.items()
-    guessed = [f"{n} is column {c}" for n, c in pairs if c not in (None, getattr(named, n))]
-    return columns_named, [f"guessed: {', '.join(guessed)}"] if guessed else []
+    choices = settings.choices or next(iter(options), None)
+    pairs = {"text": text, "label": label, "choices": choices, "id": id}
+    guessed = [
+        f"{n} is column {c}" for n, c in pairs.items() if c not in (None, getattr(settings, n))
+    ]
+    note = [f"guessed: {', '.join(guessed)}"] if guessed else []
+    return Columns(**vars(settings) | pairs), note
 
 
-def _is_list(rows: Sequence[Row], column: str) -> bool:
+def _are_lists(cells: Sequence[Any]) -> bool:
     """Return True if every cell of a column is empty, a list, or a JSON list."""
-    cells = [row.get(column) for row in rows]
-    there = [cell for cell in cells if isinstance(cell, _LISTS) or cell_text(cell) != ""]
-    return bool(there) and all(isinstance(c, _LISTS) or _is_json_list(c) for c in there)
+
+    def is_list(cell: Any) -> bool:
+        try:
+            return isinstance(cell, _LISTS) or isinstance(json.loads(cell), list)
+        except ValueError:
+            return False
+
+    filled = [cell for cell in cells if isinstance(cell, _LISTS) or cell_text(cell) != ""]
+    return bool(filled) and all(map(is_list, filled))
 
 
 def _offers(rows: Sequence[Row], column: str, label: str) -> bool:
@@ -344,26 +355,20 @@ def _offers(rows: Sequence[Row], column: str, label: str) -> bool:
         return False
 
 
-def _is_json_list(cell: Any) -> bool:
-    try:
-        return isinstance(cell, str) and isinstance(json.loads(cell), list)
-    except ValueError:
-        return False
-
-
 def _label(rows: Sequence[Row], columns: Sequence[str]) -> str:
     """Return the label column: by its name, or the only column with few distinct values."""
     if by_name := [c for c in columns if c.casefold() in _LABELS]:
         return by_name[0]
     values = {c: {cell_text(row.get(c)) for row in rows} - {""} for c in columns}
-    few = [c for c, texts in values.items() if 2 <= len(texts) <= len(rows) // _EXAMPLES_A_LABEL]
-    if len(few) != 1:
-        why = "several columns repeat few values" if few else "no column repeats few values"
+    most = len(rows) // _EXAMPLES_A_LABEL
+    candidates = [c for c, texts in values.items() if 2 <= len(texts) <= most]
+    if len(candidates) != 1:
+        many = "several columns repeat" if candidates else "no column repeats"
         raise InputError(
-            f"cannot tell which column is the label: {why}. Choose one with --label "
+            f"cannot tell which column is the label: {many} few values. Choose one with --label "
             f"({', '.join(columns)})"
         )
-    return few[0]
+    return candidates[0]
 
 
 def _longest(rows: Sequence[Row], columns: Sequence[str]) -> str:
@@ -376,11 +381,9 @@ def _longest(rows: Sequence[Row], columns: Sequence[str]) -> str:
     return max(lengths, key=lengths.__getitem__)
 
 
-def _rows(
-    rows: Mapping[str, Row], columns: TableOptions, notes: list[str]
-) -> tuple[tuple[str, Choice, str, str, str | None], ...]:
-    texts = {name: cell_text(row.get(columns.text or "")) for name, row in rows.items()}
-    labels = {name: row[columns.label or ""] for name, row in rows.items()}
+def _rows(rows: Mapping[str, Row], columns: Columns, notes: list[str]) -> tuple[LabelledRow, ...]:
+    texts = {name: cell_text(row.get(columns.text)) for name, row in rows.items()}
+    labels = {name: row[columns.label] for name, row in rows.items()}
     if lists := [name for name, label in labels.items() if isinstance(label, _LISTS)]:
         raise InputError(f"row {lists[0]}: its label is a list; expected one label per row")
     truths = {name: cell_text(label) for name, label in labels.items()}
@@ -404,17 +407,17 @@ def _rows(
         if truths[name] not in [option.text for option in question.options]:
             raise InputError(f"row {name}: the label {truths[name]!r} is not one of its choices")
         group = cell_text(row.get(columns.group or _GROUP)) or None
-        questions.append((texts[name], question, truths[name], name, group))
-    if not any(group for *_, group in questions):
+        questions.append(LabelledRow(texts[name], question, truths[name], name, group))
+    if not any(row.group for row in questions):
         notes.append(
             "no row names a group: if texts share an author or a thread, name its column with "
             "--group, or the guarantee does not hold"
         )
-    notes += _near({name: text for text, *_, name, group in questions if group is None})
+    notes += _near({row.id: row.text for row in questions if row.group is None})
     return tuple(questions)
 
 
-def _offered(name: str, row: Row, descriptions: Mapping[str, str], columns: TableOptions) -> Choice:
+def _offered(name: str, row: Row, descriptions: Mapping[str, str], columns: Columns) -> Choice:
     """Return the question of a row whose options are in a column."""
     try:
         return _question(_listed(row.get(columns.choices or "", "")), descriptions, columns, row)
@@ -424,7 +427,7 @@ def _offered(name: str, row: Row, descriptions: Mapping[str, str], columns: Tabl
         ) from error
 
 
-def _stands_in(text: str, template: str) -> bool:
+def _contains(template: str, text: str) -> bool:
     """Return True if a template contains a whole text, verbatim or as a JSON string."""
     forms = {text.strip(), json.dumps(text.strip(), ensure_ascii=False)[1:-1]} - {""}
     return any(re.search(rf"(?<!\w){re.escape(form)}(?!\w)", template) for form in forms)
@@ -485,9 +488,9 @@ def _near(texts: Mapping[str, str]) -> list[str]:
     near = [names for names in like.values() if len(names) > 1]
     if not near:
         return []
-    named = _some([f"rows {' and '.join(names[:_SHOWN])}" for names in near])
+    rows = _some([f"rows {' and '.join(names[:_SHOWN])}" for names in near])
     return [
-        f"near copies: {sum(map(len, near))} rows in {counted(len(near), 'group')} ({named}); rows "
+        f"near copies: {sum(map(len, near))} rows in {counted(len(near), 'group')} ({rows}); rows "
         "derived from one another need a shared value in a column `group`"
     ]
 
@@ -498,7 +501,7 @@ def _some(things: Sequence[str]) -> str:
 
 
 def _question(
-    options: Sequence[Option], descriptions: Mapping[str, str], columns: TableOptions, row: Row
+    options: Sequence[Option], descriptions: Mapping[str, str], columns: Columns, row: Row
 ) -> Choice:
     instructions = columns.instructions
     if instructions is None:
@@ -507,7 +510,7 @@ def _question(
     return Choice(instructions, described)
 
 
-def question_of(columns: TableOptions, row: Row) -> Choice:
+def question_of(columns: Columns, row: Row) -> Choice:
     """Return the question about every text of a table, with options from the user.
 
     Raises:

@@ -19,7 +19,7 @@ from lastword.decide.decision_prompt import DecisionPrompt
 from lastword.decide.item import item_of, render
 from lastword.decide.templates import DEFAULT, TEMPLATES
 from lastword.errors import InputError, ItemError
-from lastword.probes.state import POOLINGS, fit_state, kept
+from lastword.probes.state import POOLINGS, fit_state, fittable
 from lastword.text.prompt_template import Template
 from lastword.trust.crossfit import cross_fit, random_folds
 from lastword.tryout.labels import Labels
@@ -79,8 +79,10 @@ def race(tracer: "Tracer", labels: Labels, template: Template, seconds: float) -
     rows = order[~np.isin(order, chosen)][:_MOST]
     if not len(rows):
         return Race()  # all rows are examples
-    found, left_out = list[Raced](), list[str]()
-    others: list[Template | DecisionPrompt] = [*_others(labels, template, chosen)]
+    tested, left_out = list[Raced](), list[str]()
+    ours = [TEMPLATES[name] for name in (DEFAULT, "decide/listed")]
+    others: list[Template | DecisionPrompt] = [one for one in ours if one != template]
+    others += [with_examples(template, labels, chosen[:count]) for count in SHOTS]
     try:
         if (brought := DecisionPrompt.of(tracer)) is not None:
             others.insert(0, brought)
@@ -92,7 +94,7 @@ def race(tracer: "Tracer", labels: Labels, template: Template, seconds: float) -
         try:
             for answer in _answers(tracer, labels, other, rows.tolist()):
                 right.append(answer)
-                if time.perf_counter() > ends or _behind(right, len(rows), found):
+                if time.perf_counter() > ends or _behind(right, len(rows), tested):
                     break
         except ItemError:
             left_out.append(f"{name} (does not fit the model's context)")
@@ -103,14 +105,14 @@ def race(tracer: "Tracer", labels: Labels, template: Template, seconds: float) -
         if len(right) < len(rows) / 3:
             left_out.append(f"{name} (no time)")
         else:
-            ids = tuple(labels.rows[place][3] for place in rows[: len(right)])
-            found.append(Raced(name, other, ids, np.array(right)))
-    found.sort(key=_rank)
+            ids = tuple(labels.rows[place].id for place in rows[: len(right)])
+            tested.append(Raced(name, other, ids, np.array(right)))
+    tested.sort(key=_rank)
     probed = list[Raced]()
-    for prompt in found[:_PROBED]:
+    for prompt in tested[:_PROBED]:
         if time.perf_counter() < ends and (one := _with_probe(tracer, labels, prompt)) is not None:
             probed.append(one)
-    return Race(tuple(sorted([*found, *probed], key=_rank)), tuple(left_out))
+    return Race(tuple(sorted([*tested, *probed], key=_rank)), tuple(left_out))
 
 
 def _rank(prompt: Raced) -> float:
@@ -125,17 +127,16 @@ def _with_probe(tracer: "Tracer", labels: Labels, prompt: Raced) -> Raced | None
     template, question = prompt.template, labels.question
     if question is None or not isinstance(template, Template):
         return None
-    rows = {id: (text, truth) for text, _, truth, id, _ in labels.rows}
-    texts, truths = zip(*(rows[id] for id in prompt.ids), strict=True)
-    numbers = labels.groups
-    folds = random_folds(np.array([numbers[id] for id in prompt.ids]), _FOLDS, SEED)
-    fitted = {fold: kept(truths, np.flatnonzero(folds != fold).tolist()) for fold in set(folds)}
+    rows, groups = {row.id: row for row in labels.rows}, labels.groups
+    texts, _, truths, *_ = zip(*(rows[id] for id in prompt.ids), strict=True)
+    folds = random_folds(np.array([groups[id] for id in prompt.ids]), _FOLDS, SEED)
+    fitted = {fold: fittable(truths, np.flatnonzero(folds != fold).tolist()) for fold in set(folds)}
     if any(len({truths[i] for i in places}) < 2 for places in fitted.values()):
         return None
     states = read_states(tracer, texts, question, template, POOLINGS)
 
     def answer(rest: np.ndarray, tested: np.ndarray) -> dict[str, np.ndarray]:
-        places = kept(truths, np.flatnonzero(rest).tolist())
+        places = fittable(truths, np.flatnonzero(rest).tolist())
         probe = fit_state(states[places], [truths[i] for i in places]).probe
         rows = states[tested, probe.depth, POOLINGS.index(probe.pooling)]
         best = probe.scores(rows.astype(np.float64)).argmax(axis=1)
@@ -156,7 +157,7 @@ def examples(labels: Labels, count: int) -> list[int]:
     seen = Counter[str]()
     rounds = []
     for place in order:
-        truth = labels.rows[place][2]
+        truth = labels.rows[place].truth
         rounds.append((seen[truth], place))
         seen[truth] += 1
     return [place for _, place in sorted(rounds, key=lambda pair: pair[0])[:count]]
@@ -172,12 +173,6 @@ def with_examples(template: Template, labels: Labels, places: Sequence[int]) -> 
     return Template(f"user/{len(places)} examples", "1", text)
 
 
-def _others(labels: Labels, template: Template, chosen: Sequence[int]) -> list[Template]:
-    ours = [TEMPLATES[name] for name in (DEFAULT, "decide/listed")]
-    shown = [with_examples(template, labels, chosen[:count]) for count in SHOTS]
-    return [*(one for one in ours if one != template), *shown]
-
-
 def _answers(
     tracer: "Tracer", labels: Labels, template: Template | DecisionPrompt, rows: Sequence[int]
 ) -> Iterator[bool]:
@@ -189,13 +184,13 @@ def _answers(
         else:
             items = [item_of(text, question, template) for text, question, *_ in some]
             decisions = [*tracer.correct_many(items, read="base", blind="none")]
-        yield from (d.base_answer == row[2] for d, row in zip(decisions, some, strict=True))
+        yield from (d.base_answer == row.truth for d, row in zip(decisions, some, strict=True))
 
 
-def _behind(right: Sequence[bool], rows: int, found: Sequence[Raced]) -> bool:
+def _behind(right: Sequence[bool], rows: int, tested: Sequence[Raced]) -> bool:
     """Return True if a prompt is clearly behind the best after exactly a third of the rows."""
     # Compared once, at a third of the rows: repeated tests would drop good prompts by chance.
-    if not found or len(right) != -(-rows // 3):
+    if not tested or len(right) != -(-rows // 3):
         return False
-    best, share = max(prompt.right.mean() for prompt in found), float(np.mean(right))
+    best, share = max(prompt.right.mean() for prompt in tested), float(np.mean(right))
     return bool(share < best - _BEHIND * np.sqrt(max(share * (1 - share), 0.01) / len(right)))

@@ -30,13 +30,13 @@ from lastword.text.prompt_template import Template
 from lastword.text.question import question_digest
 from lastword.text.tokens import EncodedItem
 from lastword.trust.certification import Outcome, Sample, outcome, sample_of
-from lastword.trust.claims import Beside, claims
+from lastword.trust.claims import Beside, Claim, claims
 from lastword.trust.claims import judge as judge_claims
 from lastword.trust.objective import ACCURACY, Objective, objective_from
 from lastword.trust.other_methods import beside
-from lastword.trust.policy import CERTIFIABLE, Promise, is_probe
+from lastword.trust.policy import CERTIFIABLE, Policy, Promise, is_probe
 from lastword.trust.terms import Terms
-from lastword.tryout.answers import answer, describe
+from lastword.tryout.answers import answer
 from lastword.tryout.contest import Contest, Material, fitting, hold, policy_of
 from lastword.tryout.judge import judge
 from lastword.tryout.labels import Labels, read_labels
@@ -67,7 +67,7 @@ class TryJob:
     Attributes:
         template: The prompt template.
         sets: Level of prediction sets, in (0, 1); None for no sets.
-        named: The template's name as the user gave it; None if lastword chose it.
+        template_name: The template's name as the user gave it; None if lastword chose it.
         readers: Sentence encoders that take part.
         proves: False leaves certificate and second round to the caller.
         objective: Function that makes the objective from labels; None for accuracy.
@@ -80,7 +80,7 @@ class TryJob:
     terms: Terms
     budget: float = BUDGET
     sets: float | None = None
-    named: str | None = None
+    template_name: str | None = None
     readers: tuple[Encoder, ...] = ()
     proves: bool = True
     objective: Callable[[Sequence[str]], Objective] | None = None
@@ -98,7 +98,7 @@ class TryJob:
 
     def plan(self) -> list[str]:
         """Return lines with the work and its estimated time, measured on a few items."""
-        counts = {len(question.options) for _, question, *_ in self.labels.rows}
+        counts = {len(row.question.options) for row in self.labels.rows}
         least, most = min(counts), max(counts)
         options = f"{most} options" if least == most else f"{least} to {most} options"
         lines = [
@@ -131,19 +131,15 @@ class TryJob:
         for start in range(0, self.items, _SAMPLE):
             rows = self.labels.rows[start : start + _SAMPLE]
             # Content-free prompts are left out of the estimate: all rows of a question share them.
-            results = self.tracer.encode(
-                [
-                    item_of(text, question, self.template, id=id, blind=True)
-                    for text, question, _, id, _ in rows
-                ]
-            )
-            pairs = [
-                (row[0], item)
-                for row, item in zip(rows, results, strict=True)
-                if not isinstance(item, ItemError)
+            items = [
+                item_of(row.text, row.question, self.template, id=row.id, blind=True)
+                for row in rows
             ]
-            if pairs:
-                return [text for text, _ in pairs], [item for _, item in pairs]
+            results = self.tracer.encode(items)
+            pairs = [*zip(rows, results, strict=True)]
+            sound = [(row.text, one) for row, one in pairs if not isinstance(one, ItemError)]
+            if sound:
+                return [text for text, _ in sound], [item for _, item in sound]
         raise InputError(f"no example can be read; the last one: {results[-1]}")
 
     def run(
@@ -165,12 +161,11 @@ class TryJob:
             RecordError: The folder has another run.
         """
         stage(f"asking the model about {self.items} rows")
-        decider, root = Decider(self.tracer), None if out is None else locate(str(out))
-        info = describe(decider, self.labels, self.template, self.methods)
-        items = self.labels.items(self.template)
-        cell = answer(decider, items, info, self.methods, root, advance)
+        root = None if out is None else locate(str(out))
+        task = Decider(self.tracer), self.labels, self.template, self.methods
+        cell, info = answer(*task, root, advance)
         notes, errors = self.labels.notes, cell.records["error"].dropna()
-        if not len(cell.mc1_places):
+        if not len(cell.items):
             raise InputError(f"no example can be read; the first one: {errors.iloc[0]}")
         if len(errors):
             rows = counted(len(errors), "row")
@@ -182,13 +177,12 @@ class TryJob:
         material = self._material(sample)
         contest = hold(self.tracer, material)
         stage("certifying")
-        probes = () if contest is None else [one.probe.name for one in contest.entrants]
-        methods = (*sample.methods, *probes)
-        if material.objective is not None and probes:
-            methods = tuple(probes)  # corrections cannot be fitted to an objective
-        test = "unconditional" if probes else None
-        objective = None if contest is None else material.objective
-        terms = replace(self.terms, methods=methods, test=test, objective=objective)
+        terms = replace(self.terms, methods=sample.methods)
+        if contest is not None:
+            probe, objective = contest.entrant.probe.name, material.objective
+            # Corrections cannot be fitted to an objective.
+            methods = (*sample.methods, probe) if objective is None else (probe,)
+            terms = replace(terms, methods=methods, test="unconditional", objective=objective)
         certified = self._certify(sample, terms, contest, material) if self.proves else None
         stage("trying other prompts")
         raced = race(self.tracer, self.labels, self.template, self.budget)
@@ -197,10 +191,10 @@ class TryJob:
         verdict = judge(
             sample, certified, terms, contest, raced, notes=notes, sets=sets, objective=every
         )
-        commands = self._commands(verdict, out, _unlike(contest, verdict.certificate.method))
+        commands = self._commands(verdict, out, _unlike(contest))
         if self.proves and self.objective is None and out is not None and contest is not None:
             stage("drawing rows for a second round")
-            more = self.named, self.terms, self.next_format, self.readers
+            more = self.template_name, self.terms, self.next_format, self.readers
             commands += begin(out, self.tracer, self.labels, contest.refit, *more)
         verdict = replace(verdict, advice=advise(verdict, commands))
         if out is not None:
@@ -210,26 +204,24 @@ class TryJob:
 
     def policy(self) -> Probe | None:
         """Return the probe fitted to all labels, for a second round; None with too few labels."""
-        decider = Decider(self.tracer)
-        info = describe(decider, self.labels, self.template, self.methods)
-        cell = answer(decider, self.labels.items(self.template), info, self.methods)
+        cell, info = answer(Decider(self.tracer), self.labels, self.template, self.methods)
         return policy_of(self.tracer, self._material(sample_of([cell], [info])))
 
     def _material(self, sample: Sample) -> Material:
-        """Return the items that count, in the form that the contest takes."""
+        """Return the answered items in the form that the contest takes."""
         (cell,) = sample.cells
-        rows = {id: row for *row, id, _ in self.labels.rows}
-        counting = [rows[str(id)] for id in cell.items["id"].iloc[cell.mc1_places]]
-        texts, questions, truths = zip(*counting, strict=True)
+        rows = {row.id: row for row in self.labels.rows}
+        answered = [rows[str(id)] for id in cell.items["id"]]
+        texts, questions, truths, *_ = zip(*answered, strict=True)
         labelled = texts, questions, truths, sample.items.groups, cell
         material = Material(*labelled, self.template, self.readers)
         if self.objective is None:
             return material
         # The class weights must not depend on the labels that test the probe.
-        made = [truths[i] for i in np.flatnonzero(material.made)]
-        if not made:
+        fit_truths = [truths[i] for i in np.flatnonzero(material.fit_half)]
+        if not fit_truths:
             raise InputError("an objective needs labelled rows of at least two groups")
-        return replace(material, objective=self.objective(made))
+        return replace(material, objective=self.objective(fit_truths))
 
     def _certify(
         self, sample: Sample, terms: Terms, contest: Contest | None, material: Material
@@ -241,86 +233,78 @@ class TryJob:
         questions = () if question is None else (question_digest(question),)
         if contest is None:
             return None if self.objective is not None else outcome(sample, terms, questions)
-        items, base = sample.items, sample.items.mc1_base > 0
-        probes = {
-            one.probe.name: (base[one.tested], one.right[one.tested], items.groups[one.tested])
-            for one in contest.entrants
-        }
-        truths, objective = np.array(material.truths), terms.objective
-        gains = {e.probe.name: e.gains(objective, truths, contest.base) for e in contest.entrants}
-        family = claims(items, sample.scalar, terms, sample.failed, probes, gains)
-        finding = judge_claims(family, terms)
+        items, entrant = sample.items, contest.entrant
+        truths, tested, name = np.array(material.truths), entrant.tested, entrant.probe.name
+
+        def claim(before: np.ndarray, base: np.ndarray, shown: np.ndarray) -> Claim:
+            """Return the claim that answers are better than others, on the labels of the test."""
+            rows = base[tested], shown[tested], items.groups[tested]
+            gains = entrant.gains(terms.objective, truths, before)
+            return Claim(Policy((name,), 0.0, name), 1.0, *rows, gains=gains)
+
+        probe = claim(contest.base, items.mc1_base > 0, entrant.right)
+        finding = judge_claims(claims(items, sample.scalar, terms, sample.failed, probe), terms)
         controls = Beside({}, np.nan)  # controls exist only for accuracy
-        if objective is None:
+        if terms.objective is None:
             controls = beside(finding, items, sample.cells, sample.scalar)
-        found = Outcome(sample, finding, controls, questions)
+        certified = Outcome(sample, finding, controls, questions)
         if finding.chosen is None:
-            return found
-        one = contest.entrant(method := finding.policy.method)
-        shown = one.right if is_probe(method) else items.right(finding.policy)
-        if is_probe(method):
-            asked = (one.mark.question,)
-            found = replace(found, questions=asked, probe=one.mark, likeness=one.likeness)
+            return certified
+        shown = entrant.right
+        if is_probe(finding.policy.method):
+            mark = entrant.certified_probe
+            certified = replace(
+                certified, questions=(mark.question,), probe=mark, likeness=entrant.likeness
+            )
+        else:
+            shown = items.right(finding.policy)
         # The baselines are fitted to one half of the labels, so even a correction is compared
         # with them on the other half.
-        test, evidence = one.tested, {}
-        against = replace(terms, methods=(method,), promise="gain")
-        for name, answers in contest.baselines.items():
-            rows = {method: ((answers == truths)[test], shown[test], items.groups[test])}
-            gained = {method: one.gains(objective, truths, answers)}
-            claim = claims(items, sample.scalar, against, sample.failed, rows, gained)
-            evidence[name] = judge_claims(claim, against).trials[0].evidence
-        return replace(found, baselines=evidence)
+        baselines = {
+            baseline: claim(answers, answers == truths, shown)
+            .with_failed(sample.failed, terms)
+            .evidence(terms)
+            for baseline, answers in contest.baselines.items()
+        }
+        return replace(certified, baselines=baselines)
 
     @property
-    def _asked(self) -> str:
+    def _model_options(self) -> str:
         """The command-line options that select the model."""
         source = self.tracer.source
-        asked = f"--model {source.get('path', source['model'])}"
-        asked += "" if self.named is None else f" --template {self.named}"
+        options = f"--model {source.get('path', source['model'])}"
+        options += "" if self.template_name is None else f" --template {self.template_name}"
         readers = [r.place for r in self.readers if not installed(r.name)]
-        return asked + "".join(f" --reader {place}" for place in readers)
+        return options + "".join(f" --reader {place}" for place in readers)
 
     def commands_of_proof(self, out: Path) -> list[str]:
         """Return the commands that use the result of a second round, each after its purpose."""
-        asked = f"{self._asked} --certificate {out / CERTIFICATE} --probe {out / PROBE}"
-        asked += f" --questions {out / QUESTIONS}"
-        return [
-            *("To answer a text:", f"lastword decide {asked} --text 'A NEW TEXT'"),
-            *("To serve it:", f"lastword serve {asked}"),
-        ]
+        options = f"{self._model_options} --certificate {out / CERTIFICATE} --probe {out / PROBE}"
+        return _commands_with(f"{options} --questions {out / QUESTIONS}")
 
     def _commands(self, verdict: Verdict, out: Path | None, unlike: str) -> list[str]:
         """Return the commands that use a verdict, each after a line with its purpose."""
-        asked = self._asked
-        contest, certificate = verdict.contest, verdict.certificate
         if out is None:
             return ["Run it again with --out FOLDER to get the files that serve the result."]
+        contest, method, options = verdict.contest, verdict.certificate.method, self._model_options
         questions = f" --questions {out / QUESTIONS}" if contest.classes else ""
-        if certificate.method is None:
+        if method is None:
             lines = [
                 "Nothing is certified. To serve the model unchanged:",
-                f"lastword serve {asked}",
+                f"lastword serve {options}",
             ]
-            probe = contest.probe
-            value = contest.value
-            if probe and is_probe(probe) and value(contest.line(probe)) > value(contest.model):
+            probe, value = contest.probe, contest.value
+            if probe is not None and value(contest.line(probe)) > value(contest.model):
                 lines += [
                     "To serve an uncertified probe, fitted to all labels, at your own risk:",
-                    f"lastword serve {asked}{questions} --probe {out / UNCERTIFIED}{unlike}",
+                    f"lastword serve {options}{questions} --probe {out / UNCERTIFIED}{unlike}",
                 ]
             return lines
-        asked += f" --certificate {out / CERTIFICATE}"
-        if certificate.method != contest.probe:
-            return ["To serve it:", f"lastword serve {asked}"]
-        asked += unlike
-        if not questions:
-            return ["To serve it:", f"lastword serve {asked} --probe {out / PROBE}"]
-        asked += questions
-        return [
-            *("To answer a text:", f"lastword decide {asked} --text 'A NEW TEXT'"),
-            *("To serve it:", f"lastword serve {asked}"),
-        ]
+        options += f" --certificate {out / CERTIFICATE}"
+        if method == contest.probe and questions:
+            return _commands_with(f"{options}{unlike}{questions}")
+        probe_file = f"{unlike} --probe {out / PROBE}" if method == contest.probe else ""
+        return ["To serve it:", f"lastword serve {options}{probe_file}"]
 
     def _write(
         self,
@@ -335,7 +319,7 @@ class TryJob:
         for name in (CERTIFICATE, PROBE, UNCERTIFIED):
             (out / name).unlink(missing_ok=True)  # from a run with other labels
         if contest is not None:
-            contest.entrant(method).probe.write(out / PROBE)
+            contest.entrant.probe.write(out / PROBE)
             if method is None:
                 contest.refit().write(out / UNCERTIFIED)
         if certified is not None and method is not None:
@@ -362,25 +346,28 @@ class TryJob:
     @property
     def _texts(self) -> dict[str, str]:
         """The text of each labelled row by its id."""
-        return {id: text for text, _, _, id, _ in self.labels.rows}
+        return {row.id: row.text for row in self.labels.rows}
 
 
-def _unlike(contest: Contest | None, method: str | None) -> str:
+def _commands_with(options: str) -> list[str]:
+    return [
+        *("To answer a text:", f"lastword decide {options} --text 'A NEW TEXT'"),
+        *("To serve it:", f"lastword serve {options}"),
+    ]
+
+
+def _unlike(contest: Contest | None) -> str:
     """Return the option that defers texts unlike the labels, at a level that they allow."""
-    state = None if contest is None else contest.entrant(method).probe.state
+    state = None if contest is None else contest.entrant.probe.state
     return "" if state is None else f" --unlike {state.likeness.level():g}"
 
 
 def _sets(sample: Sample, contest: Contest | None, level: float) -> Sets:
-    """Return the prediction sets of the first entrant, whether it is certified or not.
-
-    The certified method was chosen with the texts that set the threshold. Choosing the sets' probe
-    by it would use those texts twice.
-    """
+    """Return the prediction sets of the entrant, whether it is certified or not."""
     if contest is None:
         return Sets(level)
-    first = contest.entrants[0]
-    return prediction_sets(first.probe.name, first.likely, sample.items.groups[first.tested], level)
+    one = contest.entrant
+    return prediction_sets(one.probe.name, one.likely, sample.items.groups[one.tested], level)
 
 
 def template_for(tracer: "Tracer", name: str | None) -> Template:

@@ -38,7 +38,7 @@ from lastword.trust.groups import SEED
 from lastword.trust.policy import Promise, family
 from lastword.trust.second_round import FIRST, LEAST_POOL, ROWS, DrawnRows, chance_of_proof, deal
 from lastword.trust.terms import Terms
-from lastword.tryout.labels import Labels, read_labels, texts_of, without_labels
+from lastword.tryout.labels import Labels, Row, read_labels, read_unlabelled
 from lastword.tryout.table_options import TableOptions
 
 if TYPE_CHECKING:
@@ -162,9 +162,8 @@ class SecondRound:
     @property
     def chance(self) -> float:
         """Probability that the next look proves a gain, at the leave-one-out rates."""
-        fixed, broken, changed = (
-            int(self.probe.figures[name]) for name in ("fixed", "broken", "changed")
-        )
+        figures = (int(self.probe.figures[name]) for name in ("fixed", "broken", "changed"))
+        fixed, broken, changed = figures
         rows = min(self.asked + ROWS, len(self.rows))
         return chance_of_proof(fixed, broken, changed, rows, self.delta / 2 ** (self.look + 1))
 
@@ -230,13 +229,8 @@ class SecondRound:
     def _certificate(self, drawn: DrawnRows, evidence: GroupEvidence) -> Certificate:
         probe, state = self.probe, self.probe.state
         assert state is not None
-        terms = Terms(
-            self.alpha,
-            self.delta,
-            methods=(probe.name,),
-            promise=self.promise,
-            test="unconditional",
-        )
+        methods, test = (probe.name,), "unconditional"
+        terms = Terms(self.alpha, self.delta, methods=methods, promise=self.promise, test=test)
         ((policy, share),) = family("mix", terms.methods, terms.promise).items()
         trial = PolicyTrial(policy, evidence, True, share)
         counts = evidence.items, evidence.groups, evidence.base_right
@@ -327,8 +321,9 @@ def begin(
     """
     if labels.question is None:
         return []
-    if (waiting := _labelled_file(out, labels)) is not None:
-        return [f"{waiting} has labels and is kept. Finish it with --next, or move it away."]
+    for path in sorted(out.glob("next*.csv")):
+        if _has_labels(path, labels.columns.label):
+            return [f"{path} has labels and is kept. Finish it with --next, or move it away."]
     if len(labels.pool) < LEAST_POOL:
         return []
     second = SecondRound.start(tracer, labels, refit(), template, terms, readers)
@@ -337,29 +332,21 @@ def begin(
     return _offer(out, second, labels, form)
 
 
-def _labelled_file(out: Path, labels: Labels) -> Path | None:
-    """Return a file with rows of an earlier look that has labels, or None."""
-    for path in sorted(out.glob("next*.csv")):
-        if any(row.get(_label_column(labels)) for row in read_objects(path)):
-            return path
-    return None
-
-
-def _label_column(labels: Labels) -> str:
-    return labels.columns.label or "label"
+def _has_labels(path: Path, column: str) -> bool:
+    return any(row.get(column) for row in read_objects(path))
 
 
 def _offer(out: Path, second: SecondRound, labels: Labels, form: Format | None) -> list[str]:
     """Write the next rows to label and the state, and return an explanation for the user."""
     chance, rows = second.chance, second.ask()
     drawn = {row.id: labels.table[row.id] for row in rows}
-    columns = labels.columns.text or "", _label_column(labels)
+    columns = labels.columns.text, labels.columns.label
     path, after = _write_drawn(out / name_of(second.look), drawn, *columns, form)
     second.probe.write(out / POLICY)
     write_text(out / STATE, second.to_json() + "\n")
     return [
         f"To prove a gain, label the {counted(len(rows), 'row')} in {path} (column "
-        f"`{_label_column(labels)}`), and run the same command with --next {after}. Probe and "
+        f"`{labels.columns.label}`), and run the same command with --next {after}. Probe and "
         f"model differ on them. This proves a gain with about {100 * chance:.0f}% probability.",
     ]
 
@@ -397,7 +384,7 @@ def finish(
     """
     second = read_second_round(out)
     second.probe.check(subject_of(tracer))
-    second.tell(_told(second, labels, path))
+    second.tell(_labels_of(second, labels, path))
     return conclude(out, second, labels, form)
 
 
@@ -432,24 +419,21 @@ def conclude(out: Path, second: SecondRound, labels: Labels, form: Format | None
     return Proof(proof.drawn, None, " ".join([proof.words, *more]))
 
 
-def _told(second: SecondRound, labels: Labels, path: Path) -> dict[str, str | None]:
+def _labels_of(second: SecondRound, labels: Labels, path: Path) -> dict[str, str | None]:
     """Return the labels of a file by row; rows missing from the file count as skipped."""
-    drawn = {row.text: row.id for row in second.open_rows}
-    told: dict[str, str | None] = dict.fromkeys(drawn.values())
-    seen: set[str] = set()
-    columns = labels.columns
-    for place, row in enumerate(_labelled_rows(path, _label_column(labels)), start=1):
-        text, name = row.get(columns.text or ""), row.get(columns.id or "") or f"row {place}"
+    drawn, columns = {row.text: row.id for row in second.open_rows}, labels.columns
+    result: dict[str, str | None] = {}
+    for place, row in enumerate(_labelled_rows(path, labels.columns.label), start=1):
+        text, name = row.get(columns.text), row.get(columns.id or "") or f"row {place}"
         id = drawn.get(text if isinstance(text, str) else "")
         if id is None:
-            edited = name in told
+            edited = name in drawn.values()
             why = "its text was edited" if edited else "it was not drawn for this policy and look"
             raise InputError(f"{path}, {name}: {why}. Restore the drawn rows and add labels only")
-        if id in seen:
+        if id in result:
             raise InputError(f"{path}, {name}: the row is there twice")
-        seen.add(id)
-        told[id] = cell_text(row.get(_label_column(labels))).strip() or None
-    return told
+        result[id] = cell_text(row.get(labels.columns.label)).strip() or None
+    return dict.fromkeys(drawn.values()) | result
 
 
 def _labelled_rows(path: Path, column: str) -> list[dict[str, Any]]:
@@ -467,13 +451,12 @@ def _labelled_rows(path: Path, column: str) -> list[dict[str, Any]]:
 def _require_table(second: SecondRound, labels: Labels) -> None:
     """Raise InputError if a row of the next look was edited since it was drawn."""
     for row in second.rows[second.asked : second.asked + ROWS]:
-        there = labels.table.get(row.id, {}).get(labels.columns.text or "")
-        if there != row.text:
+        if labels.table.get(row.id, {}).get(labels.columns.text) != row.text:
             raise InputError(f"row {row.id} of the table is not what it was when it was drawn")
 
 
 def draw_first(
-    source: str, named: TableOptions, out: Path, form: Format | None = None
+    source: str, settings: TableOptions, out: Path, form: Format | None = None
 ) -> str | None:
     """Write the first rows to label of a table without labels.
 
@@ -484,16 +467,16 @@ def draw_first(
         InputError: The rows were written before and have labels.
     """
     notes: list[str] = []
-    rows = without_labels(source, named, notes)
-    if not rows:
+    unlabelled = read_unlabelled(source, settings, notes)
+    if unlabelled is None:
         return None
-    table, columns = texts_of(rows, source, named)
-    column, path = columns.label or "", out / FIRST_ROWS
-    if path.exists() and any(row.get(column) for row in read_objects(path)):
+    table, columns = unlabelled
+    column, path = columns.label, out / FIRST_ROWS
+    if path.exists() and _has_labels(path, column):
         raise InputError(f"{path} has labels: give it by --next {path}, or move it away")
     out.mkdir(parents=True, exist_ok=True)
-    text, ids = columns.text or "", [*table]
-    order = [ids[i] for i in random_order(len(ids)) if cell_text(table[ids[i]].get(text)).strip()]
+    text = columns.text
+    order = [id for id in random_order(table) if cell_text(table[id].get(text)).strip()]
     drawn = {id: table[id] for id in order[:FIRST]}
     path, after = _write_drawn(path, drawn, text, column, form)
     words = (
@@ -503,65 +486,59 @@ def draw_first(
     return "\n".join([words, *notes])
 
 
-def random_order(count: int) -> list[int]:
-    """Return the places of a table's rows in the random order in which they are labelled."""
-    order: list[int] = np.random.default_rng(SEED).permutation(count).tolist()
-    return order
+def random_order(table: Mapping[str, Row]) -> list[str]:
+    """Return the ids of a table's rows in the random order in which they are labelled."""
+    ids = [*table]
+    return [ids[i] for i in np.random.default_rng(SEED).permutation(len(ids))]
 
 
-def read_round(source: str, named: TableOptions, path: Path | None, out: Path | None) -> Labels:
+def read_round(source: str, settings: TableOptions, path: Path | None, out: Path | None) -> Labels:
     """Return the labels of round one, from the table or from a separate file of its first rows.
 
     Args:
         source: The table.
-        named: Its columns and the task.
+        settings: Its columns and the task.
         path: A file of labelled rows; None if the table has the labels.
         out: The folder of the try.
 
     Raises:
-        InputError: The table has labels, and no second round was begun.
+        InputError: The table has labels and no second round was begun, or a row or label of the
+            file does not match the table. Nothing is written then.
     """
     if path is None or out is None:
-        return read_labels(source, named)
+        return read_labels(source, settings)
     notes: list[str] = []
-    rows = without_labels(source, named, notes)
-    if not rows:
+    unlabelled = read_unlabelled(source, settings, notes)
+    if unlabelled is None:
         if is_first(path, out):
             raise InputError(f"no second round was begun in {out}: {source} has labels already")
-        return read_labels(source, named)
-    first = path if is_first(path, out) else out / FIRST_ROWS
-    labels = with_first(source, rows, named, first, out)
-    return replace(labels, notes=(*notes, *labels.notes))
+        return read_labels(source, settings)
+    table, columns = unlabelled
+    column, file = columns.label, path if is_first(path, out) else out / FIRST_ROWS
+    first = _labelled_rows(file, column)
+    labels = read_labels(
+        _with_labels(table, first, column, source, file), replace(settings, label=column)
+    )
+    if file.name != FIRST_ROWS:  # labels from an annotation tool, which later rounds read again
+        out.mkdir(parents=True, exist_ok=True)
+        values = [cell_text(row.get(column)) for row in first]
+        write_rows(out / FIRST_ROWS, first, column, values)
+    return replace(labels, name=Path(source).stem, notes=(*notes, *labels.notes))
 
 
-def with_first(
-    source: str, rows: Sequence[Mapping[str, Any]], named: TableOptions, path: Path, out: Path
-) -> Labels:
-    """Return the labels of a table whose first labels are in a separate file.
-
-    Labels from an annotation tool are also written to `first.csv`, which later rounds read.
-
-    Raises:
-        InputError: The file has no labels, or a row or label does not match the table. Nothing is
-            written then.
-    """
-    texts, columns = texts_of(rows, source, named)
-    column, table = columns.label or "", [dict(row) for row in texts.values()]
+def _with_labels(
+    table: Mapping[str, Row], labelled: Sequence[Row], column: str, source: str, path: Path
+) -> list[dict[str, Any]]:
+    """Return the rows of a table with the labels of equal rows of a file."""
+    rows = [dict(row) for row in table.values()]
     # Reversed, so that the first of several equal rows gets the label.
-    places = {_content(row, column): row for row in reversed(table)}
-    first = _labelled_rows(path, column)
-    for place, row in enumerate(first, start=1):
+    places = {_content(row, column): row for row in reversed(rows)}
+    for place, row in enumerate(labelled, start=1):
         same = places.get(_content(row, column))
         if same is None:
             raise InputError(f"{path}, row {place}: no row of {source} is like it; was it edited?")
         same[column] = row.get(column)
-    labels = read_labels(table, replace(named, label=column))
-    labels = replace(labels, name=Path(source).stem)
-    if path.name != FIRST_ROWS:
-        out.mkdir(parents=True, exist_ok=True)
-        values = [cell_text(row.get(column)) for row in first]
-        write_rows(out / FIRST_ROWS, first, column, values)
-    return labels
+    return rows
 
 
 def _content(row: Mapping[str, Any], label: str) -> str:
@@ -570,14 +547,16 @@ def _content(row: Mapping[str, Any], label: str) -> str:
 
 
 def write_rows(
-    path: Path, rows: Sequence[Mapping[str, Any]], label: str, values: Sequence[str] | None = None
+    path: Path,
+    rows: Sequence[Mapping[str, Any]],
+    label: str,
+    values: Sequence[str | None] | None = None,
 ) -> None:
-    """Write rows of the user's table with a column of labels, empty if `values` is None."""
-    values = [""] * len(rows) if values is None else values
+    """Write rows of the user's table with a column of labels, empty where a value is None."""
     columns = list(dict.fromkeys([*(name for row in rows for name in row), label]))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns)
     writer.writeheader()
-    for row, value in zip(rows, values, strict=True):
+    for row, value in zip(rows, values or [None] * len(rows), strict=True):
         writer.writerow({name: cell_text(cell) for name, cell in row.items()} | {label: value})
     write_text(path, text.getvalue())

@@ -30,3 +30,11 @@ class TableOptions:
     tidy: bool = False
     encoding: str | None = None
     group: str | None = None
+
+
+@dataclass(frozen=True)
+class Columns(TableOptions):
+    """The options of a table whose text and label columns were found."""
+
+    text: str = ""
+    label: str = ""

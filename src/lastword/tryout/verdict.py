@@ -169,9 +169,10 @@ class Standings:
         return self._better(probe=True)
 
     def _better(self, *, probe: bool) -> Standing | None:
-        those = [one for one in self.prompts if one.name.endswith(WITH_PROBE) == probe]
-        gains = [one for one in those if (one.fixed or 0) > (one.broken or 0)]
-        proven = [one for one in gains if (one.p or 0.0) * len(those) < 0.05]
+        prompts = [one for one in self.prompts if one.name.endswith(WITH_PROBE) == probe]
+        gains = [one for one in prompts if (one.fixed or 0) > (one.broken or 0)]
+        # Bonferroni's correction over all prompts of a kind.
+        proven = [one for one in gains if (one.p or 0.0) * len(prompts) < 0.05]
         return max(proven, key=lambda one: one.right, default=None)
 
 

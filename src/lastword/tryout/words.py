@@ -17,7 +17,7 @@ from lastword.tryout.prompts import WITH_PROBE, file_of
 from lastword.tryout.verdict import Advice, Standing, Standings, Verdict
 
 _WIDTH = 20  # characters per bar
-_NAMED = 5  # maximum number of rows listed in a sentence
+_LISTED = 5  # maximum number of rows listed in a sentence
 _CLASSES = 12  # maximum number of lines in the table of classes
 _LEARNS = 0.02  # a probe "still learns" if the second half of the labels adds this much accuracy
 _FEWEST = 30  # minimum number of labels in the first half for such a statement
@@ -55,7 +55,7 @@ class _Compared:
         others = f"model alone: {score(self.model, contest)}"
         if simple is None or contest.value(simple) <= contest.value(self.model):
             return others
-        return f"{_baseline(simple, verdict)}: {score(simple, contest)}; {others}"
+        return f"{_baseline(simple, verdict, 'always')}: {score(simple, contest)}; {others}"
 
 
 def headline(verdict: Verdict) -> str:
@@ -63,6 +63,8 @@ def headline(verdict: Verdict) -> str:
     contest, certificate = verdict.contest, verdict.certificate
     proven, beaten = certificate.method is not None, certificate.over_baselines is not None
     crossed = _crossed(verdict)
+    # A baseline without a model is recommended if it is as good as the best contestant and no gain
+    # over it is certified. If nothing is certified, it also has to beat the model and chance.
     if (simple := crossed.simple) is not None and simple.name == contest.simple and not beaten:
         least = simple.low if simple.worth is None else simple.worth
         chance = -np.inf if contest.objective == "cost" else contest.line("chance").right
@@ -70,6 +72,7 @@ def headline(verdict: Verdict) -> str:
             return _no_model(crossed, simple, verdict)
     if not proven:
         return _likely(crossed, verdict)
+    # Probe and baselines were fitted to one half of the labels: compare them on the other half.
     on = _held_out(verdict) or crossed
     value = contest.value
     if (simple := on.simple) is not None and value(simple) >= value(on.best) and not beaten:
@@ -87,8 +90,8 @@ def _crossed(verdict: Verdict) -> _Compared:
     """Return the comparison on all labels, by cross-validation."""
     contest = verdict.contest
     lines = {line.name: line for line in contest.lines}
-    there = [lines[name] for name in SIMPLE if name in lines]
-    simple = max(there, key=contest.value, default=None)  # the first on ties
+    baselines = [lines[name] for name in SIMPLE if name in lines]
+    simple = max(baselines, key=contest.value, default=None)  # the first on ties
     return _Compared(contest.line(contest.best), contest.model, simple)
 
 
@@ -109,10 +112,11 @@ def _held_out(verdict: Verdict) -> _Compared | None:
 
 def _no_model(on: _Compared, simple: Standing, verdict: Verdict) -> str:
     contest = verdict.contest
-    beside = f"{in_words(contest.best)}: {score(on.best, contest)}"
     return (
-        f"{_instead(simple, verdict)}: {_MEASURES[contest.objective]} {score(simple, contest)} "
-        f"({beside}; model alone: {score(on.model, contest)}). You need no model for this."
+        f"{_baseline(simple, verdict, 'Always answer', 'Use a ')}: "
+        f"{_MEASURES[contest.objective]} {score(simple, contest)} "
+        f"({in_words(contest.best)}: {score(on.best, contest)}; "
+        f"model alone: {score(on.model, contest)}). You need no model for this."
     )
 
 
@@ -120,15 +124,25 @@ def _likely(on: _Compared, verdict: Verdict) -> str:
     contest, name = verdict.contest, in_words(verdict.contest.best)
     measure = _MEASURES[contest.objective]
     if contest.value(on.best) <= contest.value(on.model):
-        figure = f"{measure} {score(on.model, contest)}"
-        first = f"Nothing here is better than the model alone ({figure})."
-    else:
-        figure = f"{measure} {score(on.best, contest)}"
         first = (
-            f"{name.replace('the ', 'The ', 1)} looks better ({figure}, "
+            f"Nothing here is better than the model alone ({measure} {score(on.model, contest)})."
+        )
+    else:
+        first = (
+            f"{name.replace('the ', 'The ', 1)} looks better ({measure} {score(on.best, contest)}, "
             f"{on.others(verdict)}), but {verdict.table.items} labels are not enough to prove it."
         )
-    return f"{first}{_if_useless(verdict)}"
+    if not contest.useless:
+        return first
+    if (prompt := contest.better_prompt) is None:
+        return (
+            f"{first} The model alone is at chance: describe the labels (--describe), or try a "
+            "larger model."
+        )
+    return (
+        f"{first} The model alone is at chance, but has an accuracy of {percent(prompt.right)} "
+        f"with the prompt {prompt.name}."
+    )
 
 
 def _certified_gain(on: _Compared, verdict: Verdict) -> str:
@@ -140,28 +154,22 @@ def _certified_gain(on: _Compared, verdict: Verdict) -> str:
     compared = len(certificate.baselines) > 1
     if simple is None or not compared or contest.value(simple) <= contest.value(on.model):
         return f"certified gain: {over_model} {sure}"
-    constant = simple.name in CONSTANTS
-    name = f"always answering `{_largest(verdict)}`" if constant else f"a {simple.name}"
+    name = _baseline(simple, verdict, "always answering", "a ")
     if certificate.over_baselines is None:
         return f"certified to beat the model {sure}, but not to beat {name}"
     over = gain(certificate.over_baselines, contest)
     return f"certified gain: {over} over {name}, and {over_model} over the model, each {sure}"
 
 
-def _baseline(simple: Standing, verdict: Verdict) -> str:
-    return f"always `{_largest(verdict)}`" if simple.name in CONSTANTS else simple.name
-
-
-def _instead(simple: Standing, verdict: Verdict) -> str:
-    if simple.name in CONSTANTS:
-        return f"Always answer `{_largest(verdict)}`"
-    return f"Use a {simple.name}"
-
-
-def _largest(verdict: Verdict) -> str:
-    if (constant := verdict.contest.constant) is not None:
-        return constant
-    return max(verdict.contest.classes, key=lambda one: one.items).label
+def _baseline(simple: Standing, verdict: Verdict, always: str, article: str = "") -> str:
+    """Return a baseline in words: `always` and the constant answer, or its name."""
+    contest = verdict.contest
+    if simple.name not in CONSTANTS:
+        return f"{article}{simple.name}"
+    label = contest.constant
+    if label is None:
+        label = max(contest.classes, key=lambda one: one.items).label
+    return f"{always} `{label}`"
 
 
 def score(line: Standing, contest: Standings) -> str:
@@ -193,31 +201,19 @@ def _cost(answers: float | None) -> str:
     return f"It takes {100 * answers:.2g}% of the model's compute."
 
 
-def _if_useless(verdict: Verdict) -> str:
-    if not verdict.contest.useless:
-        return ""
-    if (prompt := verdict.contest.better_prompt) is not None:
-        share = f"has an accuracy of {percent(prompt.right)} with the prompt {prompt.name}"
-        return f" The model alone is at chance, but {share}."
-    return " The model alone is at chance: describe the labels (--describe), or try a larger model."
-
-
 def in_words(name: str) -> str:
     """Return a readable form of a probe's name, such as `probe@19+minilm:6+model`."""
     if not is_probe(name):
         return name
     if name == TrajectoryProbe.name:
         return "the probe of all layers"
-    first, *others = map(_source, name.partition("@")[2].split("+"))
+    sources = []
+    for part in name.partition("@")[2].split("+"):
+        reader, _, layer = part.rpartition(":")
+        of_reader = f"layer {layer} of {reader}" if reader else f"layer {layer}"
+        sources.append("the model" if part == "model" else of_reader)
+    first, *others = sources
     return f"the probe on {first}" + (f" combined with {' and '.join(others)}" if others else "")
-
-
-def _source(part: str) -> str:
-    """Return a readable form of one part of the name: `19`, `minilm:6` or `model`."""
-    if part == "model":
-        return "the model"
-    reader, _, layer = part.rpartition(":")
-    return f"layer {layer} of {reader}" if reader else f"layer {layer}"
 
 
 def _warning(verdict: Verdict) -> Iterator[str]:
@@ -273,7 +269,8 @@ def _over_baselines(verdict: Verdict) -> Iterator[str]:
 
 def _proof(verdict: Verdict) -> Iterator[str]:
     """Yield sentences about the labels that would prove the best contestant's gain."""
-    certificate, items, best = verdict.certificate, verdict.table.items, verdict.contest.best
+    certificate, contest, items = verdict.certificate, verdict.contest, verdict.table.items
+    best = contest.best
     if certificate.method is not None:
         return
     if items < certificate.least:
@@ -281,11 +278,9 @@ def _proof(verdict: Verdict) -> Iterator[str]:
             f"At least {certificate.least} labels are needed to certify anything, "
             f"{certificate.least - items} more than you have."
         )
-    elif verdict.contest.value(verdict.contest.line(best)) <= verdict.contest.value(
-        verdict.contest.model
-    ):
-        yield from () if verdict.contest.useless else ["Keep the model as it is."]
-    elif verdict.contest.objective != ACCURACY and verdict.contest.probe is None:
+    elif contest.value(contest.line(best)) <= contest.value(contest.model):
+        yield from () if contest.useless else ["Keep the model as it is."]
+    elif contest.objective != ACCURACY and contest.probe is None:
         yield "Some class has too few labels to fit a probe: label more of its rows."
     elif (needed := certificate.needed) is not None:
         yield (
@@ -311,14 +306,12 @@ def _other_probe(verdict: Verdict) -> Iterator[str]:
 
 def _weakest(verdict: Verdict) -> Iterator[str]:
     """Yield a sentence about the class with the lowest recall, if that is below one half."""
-    there = [one for one in verdict.contest.classes if one.items >= _FEW_OF_CLASS]
-    worst = min(there, key=lambda one: one.corrected, default=None)
-    if (
-        worst is not None
-        and worst.corrected < 0.5 < verdict.contest.line(verdict.contest.best).right
-    ):
+    contest = verdict.contest
+    classes = [one for one in contest.classes if one.items >= _FEW_OF_CLASS]
+    worst = min(classes, key=lambda one: one.corrected, default=None)
+    if worst is not None and worst.corrected < 0.5 < contest.line(contest.best).right:
         yield (
-            f"The weakest class is `{worst.label}`: {verdict.contest.best} finds "
+            f"The weakest class is `{worst.label}`: {contest.best} finds "
             f"{percent(worst.corrected)} of its {worst.items} rows."
         )
 
@@ -441,8 +434,8 @@ def _changes(verdict: Verdict) -> Iterator[str]:
     if not changes:
         return
     lost = [one for one in changes if one.model == one.truth]
-    names = ", ".join(f"row {one.id} (`{one.truth}` → `{one.shown}`)" for one in lost[:_NAMED])
-    more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
+    names = ", ".join(f"row {one.id} (`{one.truth}` → `{one.shown}`)" for one in lost[:_LISTED])
+    more = f" and {len(lost) - _LISTED} more" if len(lost) > _LISTED else ""
     were = "was right and becomes" if len(lost) == 1 else "were right and become"
     which = f"; {len(lost)} of those {were} wrong: {names}{more}" if lost else ""
     what, how = verdict.contest.best, ""
@@ -489,33 +482,23 @@ def _sentences(parts: Sequence[_Part], verdict: Verdict) -> tuple[str, ...]:
 
 def chart(verdict: Verdict) -> list[str]:
     """Return bars of the model, the baselines and the best contestant of each kind."""
-    contest, certified = verdict.contest, verdict.certificate.line
-    names = (
-        "chance",
-        *SIMPLE,
-        "the model",
-        contest.correction,
-        contest.probe,
-        contest.best,
-    )
-    lines = {line.name: line for line in contest.lines}
-    named = [(name, lines[name]) for name in dict.fromkeys(filter(None, names)) if name in lines]
-    if (prompt := contest.better_prompt) is not None:
-        named.append((f"{prompt.name}*", prompt))
-    named += [] if certified is None else [(certified.name, certified)]
-    return _bars(named, contest)
+    contest, prompt = verdict.contest, verdict.contest.better_prompt
+    names = ("chance", *SIMPLE, "the model", contest.correction, contest.probe, contest.best)
+    by_name = {line.name: line for line in contest.lines}
+    lines = [by_name[name] for name in dict.fromkeys(names) if name in by_name]
+    return _bars(lines, [] if prompt is None else [prompt], verdict)
 
 
 def picture(verdict: Verdict) -> list[str]:
     """Return one bar per line, with answers corrected and broken, and the interval."""
+    return _bars(verdict.contest.lines, verdict.contest.prompts, verdict)
+
+
+def _bars(lines: Sequence[Standing], prompts: Sequence[Standing], verdict: Verdict) -> list[str]:
+    """Return a bar per line; those of other prompts are marked, the certified one is last."""
     contest, certified = verdict.contest, verdict.certificate.line
-    named = [(line.name, line) for line in contest.lines]
-    named += [(f"{line.name}*", line) for line in contest.prompts]
+    named = [(line.name, line) for line in lines] + [(f"{line.name}*", line) for line in prompts]
     named += [] if certified is None else [(certified.name, certified)]
-    return _bars(named, contest)
-
-
-def _bars(named: Sequence[tuple[str, Standing]], contest: Standings) -> list[str]:
     width = max(len(name) for name, _ in named)
     bars = [(_bar(name, line, width), line) for name, line in named]
     if contest.objective == ACCURACY:

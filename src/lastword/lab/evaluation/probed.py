@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from lastword.errors import RecordError
-from lastword.probes.state import LEAST, POOLINGS, StateFit, States, fit_state, kept
+from lastword.probes.state import LEAST, POOLINGS, StateFit, States, fit_state, fittable
 from lastword.probes.words import bag_of_words
 from lastword.records.cells import Cell
 from lastword.records.columns import STATES
@@ -155,7 +155,7 @@ def _folds(groups: Groups) -> Folds:
 
 def _answer(read: _LabelledTexts, rest: Right, tested: Right) -> dict[str, np.ndarray]:
     """Return the classes' probabilities for the tested texts, by name and by depth."""
-    fitted = kept(read.labels, np.flatnonzero(rest).tolist())
+    fitted = fittable(read.labels, np.flatnonzero(rest).tolist())
     places = np.flatnonzero(tested).tolist()
     labels = [read.labels[i] for i in fitted]
     if len(set(labels)) < 2:

@@ -1,0 +1,50 @@
+"""Texts about animals and money, a probe that tells them apart, and tries of tables."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner, Result
+
+from lastword import Tracer
+from lastword.cli import app
+from lastword.decide.decider import read_states, subject_of
+from lastword.decide.templates import template_of
+from lastword.probes.probe import Probe
+from lastword.probes.state import Pooling, fit_state
+from lastword.text.prompt_template import template_name
+from lastword.text.question import Choice
+
+TEMPLATE = template_of("decide/plain")
+NAME = template_name(TEMPLATE.to_dict())
+QUESTION = Choice("What is it about?", ["animal", "money"])
+ANIMALS = ["the red fox runs home", "a cat sleeps here", "dogs bark loudly", "birds sing in trees"]
+MONEY = ["pay the bill today", "the invoice is late", "send money to the bank", "costs rise a lot"]
+TEXTS, LABELS = [*ANIMALS, *MONEY], ["animal"] * 4 + ["money"] * 4
+
+
+def probe_of(
+    tracer: Tracer, pooling: Pooling = "mean", question: Choice = QUESTION, **more: Any
+) -> Probe:
+    """A probe fitted to all texts."""
+    states = read_states(tracer, TEXTS, question, TEMPLATE, (pooling,))
+    fit = fit_state(states, LABELS, poolings=(pooling,)).probe
+    return Probe(question, NAME, subject_of(tracer), fit, len(LABELS), **more)
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    """Write rows as a CSV file, or with tabs as a TSV file."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        out = csv.DictWriter(file, [*rows[0]], delimiter="\t" if path.suffix == ".tsv" else ",")
+        out.writeheader()
+        out.writerows(rows)
+    return path
+
+
+def run_try(table: Path, *options: str | Path) -> Result:
+    """Run `lastword try` on the organism; it succeeds."""
+    command = ["try", str(table), "--model", "lastword/demo-organism", *map(str, options)]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    return done
