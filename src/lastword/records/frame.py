@@ -92,15 +92,11 @@ def load_records(path: str | Folder) -> "pd.DataFrame":
     root = locate(path)
     frames = []
     for cell, info in read_runs(root, apart=True).items():
-        frame = to_frame(_cell_table(cell), info)
+        parts = [read_part(path) for path in part_files(cell)]
+        table = pa.concat_tables(parts or [COLUMNS.empty_table()])
+        # By place; of repeated places the first counts, which is the cell's and not a shard's.
+        _, first = np.unique(table["place"].to_numpy(), return_index=True)
+        frame = to_frame(table.take(first), info)
         frame.insert(0, "run", run_name(root, cell))
         frames.append(frame)
     return pd.concat(frames, ignore_index=True)
-
-
-def _cell_table(cell: Folder) -> pa.Table:
-    """Return the records of a cell from its folder and its shards, by place, without repeats."""
-    tables = [read_part(path) for path in part_files(cell)]
-    table = pa.concat_tables(tables or [COLUMNS.empty_table()])
-    _, first = np.unique(table["place"].to_numpy(), return_index=True)
-    return table.take(first)

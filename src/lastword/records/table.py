@@ -17,24 +17,22 @@ def correction(base: str, answer: str) -> Text:
 
 
 def notebook(answer: Answer) -> str:
-    """Return the HTML of a decision for notebooks: its candidates and its reasons."""
-    return f"<div>{html_table(portrait(answer))}<p>{escape(explain(answer))}</p></div>"
+    """Return the HTML of a decision for notebooks: its candidates and its reasons.
 
-
-def html_table(portrait: Portrait) -> str:
-    """Return an HTML table of the candidates: the answer bold, a corrected one struck out."""
-    left = "style='text-align:left'"
+    The answer is bold, and a corrected one is struck out.
+    """
+    picture, left = portrait(answer), "style='text-align:left'"
     heads = f"<th></th><th {left}>candidate</th><th>base</th><th>corrected</th>"
-    rows = "".join(
-        f"<tr><td>{candidate.letter}</td><td {left}>{_emphasis(portrait, place)}</td>"
-        f"<td>{candidate.before:.3f}</td><td>{candidate.after:.3f}</td></tr>"
-        for place, candidate in enumerate(portrait.candidates)
-    )
-    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
-
-
-def _emphasis(portrait: Portrait, place: int) -> str:
-    text = escape(portrait.candidates[place].text)
-    if place == portrait.index:
-        return f"<strong>{text}</strong>"
-    return f"<s>{text}</s>" if place == portrait.base_index else text
+    rows = ""
+    for place, candidate in enumerate(picture.candidates):
+        text = escape(candidate.text)
+        if place == picture.index:
+            text = f"<strong>{text}</strong>"
+        elif place == picture.base_index:
+            text = f"<s>{text}</s>"
+        rows += (
+            f"<tr><td>{candidate.letter}</td><td {left}>{text}</td>"
+            f"<td>{candidate.before:.3f}</td><td>{candidate.after:.3f}</td></tr>"
+        )
+    table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+    return f"<div>{table}<p>{escape(explain(answer))}</p></div>"
