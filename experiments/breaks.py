@@ -40,7 +40,7 @@ from lastword import Tracer
 from lastword.decide.decider import read_passages
 from lastword.decide.questionnaire import prepare
 from lastword.probes import fit_state
-from lastword.probes.state import POOLINGS, StateProbe, rare_classes
+from lastword.probes.state import POOLINGS, StateProbe
 
 LABELS, SEEDS, TURN = 100, 10, 20
 SHORT = {"sst2": 40, "emotion": 40, "agnews": 60}  # tokens
@@ -55,9 +55,8 @@ Figures = dict[str, Any]
 
 
 def fitted(data: Data, places: np.ndarray) -> StateProbe:
-    """Return the probe of some texts, without classes of a single one."""
-    own = places[~np.isin(data["y"][places], rare_classes(data["y"][places].tolist()))]
-    return fit_state(data["x"][own], data["y"][own].tolist()).probe
+    """Return the probe of some texts."""
+    return fit_state(data["x"][places], data["y"][places].tolist()).probe
 
 
 def figures(right: Sequence[bool], p: Sequence[float]) -> Figures:

@@ -23,7 +23,7 @@ from lastword.decide.decider import read_states
 from lastword.decide.questionnaire import prepare
 from lastword.model.encoder import Encoder
 from lastword.probes import bag_of_words, fit_state
-from lastword.probes.state import OWN, StateFit, fit_beside, rare_classes
+from lastword.probes.state import OWN, StateFit, fit_beside
 
 RESULTS = Path(__file__).resolve().parent / "results" / "probes"
 SETS = ("trec", "sst2", "agnews", "emotion", "banking77", "clinc150")
@@ -56,7 +56,6 @@ def draw(texts: np.ndarray, y: np.ndarray, states: Data, seed: int) -> dict[str,
     """Return the accuracy of each contestant on the texts past the labels."""
     order = np.random.default_rng(seed).permutation(len(y))
     fit, test = order[:LABELS], order[LABELS:]
-    fit = fit[~np.isin(y[fit], rare_classes(y[fit].tolist()))]
     labels = y[fit].tolist()
     fits: dict[str, StateFit] = {}
     rows: Data = {}

@@ -20,8 +20,8 @@ from jinja2 import Environment, StrictUndefined, Template
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from synthetic import cells
 
+from lastword.files.folder import locate
 from lastword.files.strict_json import to_json
 from lastword.lab.evaluation.statistics import Interval, Judgement, judge
 from lastword.lab.report import draw
@@ -33,11 +33,11 @@ from lastword.model.embedded import EMBEDDED
 from lastword.probes.controls import Controls, controls
 from lastword.records.cells import Cell, Summary, column, mean, summarise
 from lastword.records.derived import derive, facts_of
-from lastword.records.frame import load_records
 from lastword.records.info import find_cells, read_run
 from lastword.records.marks import Bars, Figure, Panel, Rule
 from lastword.records.metrics import fixed_and_broken, mc1
 from lastword.records.ragged import Lists
+from lastword.records.stored import read_cells
 from lastword.rule.theta import Theta
 from lastword.trust.paired import mcnemar
 from lastword.trust.testing import holm
@@ -419,7 +419,7 @@ def roots(kept: Path) -> list[Path]:
 
 
 def cells_of(root: Path) -> list[Cell]:
-    return cells(load_records(root))
+    return read_cells(locate(root))
 
 
 # --- tables -------------------------------------------------------------------------------------

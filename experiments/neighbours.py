@@ -114,7 +114,7 @@ def ours(model: str, folder: Path, keep: Path, sets: Sequence[str]) -> None:
     from lastword.decide.item import item_of
     from lastword.decide.questionnaire import prepare
     from lastword.probes import bag_of_words, fit_state
-    from lastword.probes.state import POOLINGS, rare_classes
+    from lastword.probes.state import POOLINGS
     from lastword.trust.claims import Claim, judge
     from lastword.trust.policy import OFF, family
     from lastword.trust.terms import Terms
@@ -166,7 +166,6 @@ def ours(model: str, folder: Path, keep: Path, sets: Sequence[str]) -> None:
             ).policy
             which = best.method if best.operators else "the model"
             write(name, "certified", said[best][held], truths[held], draw=draw, which=which)
-            own = own[~np.isin(truths[own], rare_classes(truths[own].tolist()))]
             y = truths[own].tolist()
             bag, fitting = seconds(bag_of_words, texts[own].tolist(), y)
             p, deciding = seconds(bag.predict_proba, texts[held].tolist())

@@ -30,7 +30,7 @@ from lastword.decide.questionnaire import prepare
 from lastword.files.folder import locate
 from lastword.probes import bag_of_words, fit_state
 from lastword.probes.stacked import fit_stacked
-from lastword.probes.state import POOLINGS, rare_classes
+from lastword.probes.state import POOLINGS
 from lastword.trust.certification import Sample, read_sample
 
 RESULTS = Path(__file__).resolve().parent / "results" / "probes"
@@ -96,7 +96,6 @@ def stacked(
     """Return the shares right of the model, words, a probe, and a stack with the model's scores."""
     order = np.random.default_rng(seed).permutation(len(data["y"]))
     fit, test = order[:labels], order[max(MANY) :]
-    fit = fit[~np.isin(data["y"][fit], rare_classes(data["y"][fit].tolist()))]
     y, truths, options = data["y"][fit].tolist(), data["y"][test], own["options"].tolist()
     state = fit_state(data["x"][fit], y)
     groups = [str(place) for place in fit]
@@ -210,7 +209,6 @@ def drawn(data: dict[str, np.ndarray], seed: int, labels: int) -> tuple[np.ndarr
     """Return the places of a draw's labels, at least two a class, and of the texts that judge."""
     order = np.random.default_rng(seed).permutation(len(data["y"]))
     fit = order[:labels]
-    fit = fit[~np.isin(data["y"][fit], rare_classes(data["y"][fit].tolist()))]
     return fit, order[max(LABELS) :]
 
 

@@ -35,7 +35,6 @@ from scipy.stats import beta
 from lastword.probes import fit_state
 from lastword.probes.controls import features_of_cell
 from lastword.probes.linear import PENALTIES
-from lastword.probes.state import rare_classes
 from lastword.probes.trajectory import Options, fit_trajectory
 from lastword.trust.certification import Sample
 from lastword.trust.claims import Claim, judge
@@ -152,7 +151,6 @@ class States:
 
     def probed(self, truths: np.ndarray, fit: np.ndarray) -> np.ndarray:
         """Return what the probe of some texts answers to all."""
-        fit = fit[~np.isin(truths[fit], rare_classes(truths[fit].tolist()))]
         classes = np.unique(truths[fit])
         y = 2.0 * (truths[fit][:, None] == classes) - 1.0
         across = self.grams[:, :, fit]  # [places, texts, fit]
@@ -284,7 +282,6 @@ def check(own: Population, path: Path, keep: Path, name: str) -> str:
     for seed in range(10):
         order = np.random.default_rng(seed).permutation(len(own.truths))
         fit, test = order[:50], order[50:]
-        fit = fit[~np.isin(own.truths[fit], rare_classes(own.truths[fit].tolist()))]
         ours = own.reading.probed(own.truths, fit)[test] == own.truths[test]
         probe = fit_state(data["x"][fit], data["y"][fit].tolist()).probe
         rows = data["x"][test][:, probe.depth, ("mean", "last").index(probe.pooling)]

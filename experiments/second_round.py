@@ -33,7 +33,7 @@ from lastword import Tracer
 from lastword.decide.item import item_of
 from lastword.decide.questionnaire import prepare
 from lastword.probes import fit_state
-from lastword.probes.state import StateProbe, fittable
+from lastword.probes.state import StateProbe, can_fit
 from lastword.probes.threshold import answers_by_itself, choose_threshold, of_options
 from lastword.trust.claims import Claim, judge
 from lastword.trust.policy import Policy
@@ -71,8 +71,8 @@ class Population:
         """Return what a probe of some labels answers to every text, with its threshold or not."""
         options = [str(i) for i in range(int(max(self.truths.max(), self.base.max())) + 1)]
         labels = [str(i) for i in self.truths.tolist()]
-        fitted = fittable(labels, places.tolist())
-        if len({labels[i] for i in fitted}) < 2:
+        fitted = places.tolist()
+        if not can_fit([labels[i] for i in fitted]):
             return self.base
         fit = fit_state(
             self.x[fitted],

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 from lastword.errors import InputError
 from lastword.probes.linear import PENALTIES
-from lastword.probes.state import fit_state, rare_classes
+from lastword.probes.state import fit_state
 from lastword.probes.unlike import Likeness
 
 
@@ -71,11 +71,25 @@ def test_another_order_of_the_labels_gives_the_same_probe_to_the_bit():
     assert np.array_equal(one.scores[order], other.scores)
 
 
-@pytest.mark.parametrize(("labels", "value"), [("aaaa", 0), ("aaab", 0), ("aabb", np.nan)])
+@pytest.mark.parametrize(("labels", "value"), [("aaaa", 0), ("abcd", 0), ("aabb", np.nan)])
 def test_what_cannot_be_fitted_is_refused(labels, value):
     with pytest.raises(InputError):
         fit_state(np.full((4, 1, 1, 3), value, np.float32), list(labels))
-    assert rare_classes(["a", "b", "b"]) == ["a"]
+
+
+@pytest.mark.parametrize("classes", [3, 25])
+def test_a_class_with_one_text_is_learned_and_leave_one_out_counts_it_as_wrong(classes):
+    rng = np.random.default_rng(0)
+    centres = 4 * rng.normal(size=(classes, 40))
+    truths = np.array([0, 0, *range(1, classes), *range(1, classes - 1)])
+    states = (centres[truths] + rng.normal(size=(len(truths), 40)))[:, None, None]
+    fit = fit_state(states, [f"{truth:02d}" for truth in truths], poolings=("mean",))
+    alone = truths == classes - 1
+    answers = fit.scores.argmax(axis=1)
+    assert alone.sum() == 1 and answers[alone] != classes - 1
+    assert (answers == truths)[~alone].mean() > 0.8
+    new = centres[-1] + rng.normal(size=(20, 40))
+    assert (fit.probe.scores(new).argmax(axis=1) == classes - 1).mean() > 0.8
 
 
 @pytest.mark.parametrize("width", [5, 60])

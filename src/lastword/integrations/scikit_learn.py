@@ -94,11 +94,11 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Args:
             texts: The texts.
-            labels: The class of each text: texts, booleans or integers. The probe needs at least
-                two texts per class; with a promise, in the half that trains it.
+            labels: The class of each text: texts, booleans or integers. The probe needs two
+                classes, one of them with two texts; with a promise, in the half that trains it.
 
         Raises:
-            InputError: Another number of labels than texts, or a class with fewer than two labels.
+            InputError: Another number of labels than texts, or too few labels for a probe.
             ItemError: A text cannot be read.
         """
         labels, read = column_or_1d(labels), _texts(texts)

@@ -146,7 +146,8 @@ class _ClassMeans:
 
     Attributes:
         without: Leave-one-out scores [texts, classes]. A text is left out of its class mean and of
-            the covariance, but not of the amount of shrinkage.
+            the covariance, but not of the amount of shrinkage. Without the only text of a class,
+            that class has no mean, and gets the lowest score.
     """
 
     weights: Float[np.ndarray, "width classes"]
@@ -155,7 +156,7 @@ class _ClassMeans:
 
     @classmethod
     def of(cls, z: Rows, truths: Truths, classes: int) -> "_ClassMeans":
-        """Fit centred rows with at least two per class."""
+        """Fit centred rows with at least one per class."""
         from sklearn.covariance import ledoit_wolf_shrinkage
 
         n = len(z)
@@ -175,8 +176,9 @@ class _ClassMeans:
         # the covariance loses n_k / (n_k - 1) r r' / n. That is a rank-one update of the inverse
         # (Sherman and Morrison), so no fit is repeated.
         size = counts[truths]
-        left = means[truths] - residuals / (size - 1)[:, None]
-        lost = (1 - shrinkage) * size / ((size - 1) * n)
+        others = np.maximum(size - 1, 1)  # r is 0 for the only text of a class
+        left = means[truths] - residuals / others[:, None]
+        lost = (1 - shrinkage) * size / (others * n)
         turned = residuals @ inverse
         gain = lost / np.maximum(1 - lost * np.einsum("ir,ir->i", turned, residuals), 1e-12)
         along = gain * np.einsum("ir,ir->i", turned, x)
@@ -193,7 +195,7 @@ class _ClassMeans:
             np.einsum("ir,ir->i", moved, x)[:, None],
             np.einsum("ir,ir->i", turned, left)[:, None],
         )
-        without[np.arange(n), truths] = of_own[:, 0]
+        without[np.arange(n), truths] = np.where(size > 1, of_own[:, 0], without.min(axis=1))
         # A line through the leave-one-out scores brings them to the ridge's targets of +1 and -1,
         # so that thresholds mean the same for both kinds of fit.
         slope, shift = np.polyfit(without.ravel(), _targets(truths, classes).ravel(), 1)

@@ -32,7 +32,6 @@ Pooling = Literal["mean", "last", "own"]
 POOLINGS: tuple[Pooling, ...] = ("mean", "last")  # of a decoder
 OWN: Pooling = "own"  # of an encoder
 Way = Literal["sum", "side"]  # of two probes together
-LEAST = 2  # minimum number of labels per class
 MOST_EARLIER = 2**26  # maximum bytes of the weights of earlier depths in a probe
 
 Block = Float[np.ndarray, "texts _width"]  # of one source
@@ -135,13 +134,14 @@ def fit_state(
 
     Args:
         states: States of every text, by depth and pooling [texts, depths, poolings, width].
-        labels: The right class of each text, with at least two texts per class.
+        labels: The right class of each text. Leave-one-out counts the only text of a class as
+            wrong.
         depths: The depths of the second axis of `states`; by default 0, 1, 2, ...
         poolings: The poolings of the third axis of `states`.
         weights: Weight of each class, in the fit and in its accuracy; by default equal.
 
     Raises:
-        InputError: Fewer than two classes, a class with one text, or states that are not finite.
+        InputError: Fewer than two classes, no class with two texts, or states that are not finite.
     """
     classes = classes_of(labels)
     if not np.isfinite(states).all():
@@ -239,29 +239,23 @@ def _in_order(scores: Table, order: Int[np.ndarray, " texts"]) -> Table:
     return restored
 
 
-def rare_classes(labels: Sequence[str]) -> list[str]:
-    """Return the classes with too few labels for a probe."""
-    return sorted(label for label, count in Counter(labels).items() if count < LEAST)
-
-
-def fittable(labels: Sequence[str], places: Sequence[int]) -> list[int]:
-    """Return those of some places whose class has enough labels among these places."""
-    rare = rare_classes([labels[i] for i in places])
-    return [i for i in places if labels[i] not in rare]
+def can_fit(labels: Sequence[str]) -> bool:
+    """Return True if labels are enough for a probe: two classes, one of them with two labels."""
+    counts = Counter(labels)
+    return len(counts) > 1 and max(counts.values()) > 1
 
 
 def classes_of(labels: Sequence[str]) -> tuple[str, ...]:
     """Return the distinct labels, sorted.
 
     Raises:
-        InputError: There are fewer than two classes, or a class has too few labels for a probe.
+        InputError: There are fewer than two classes, or no class has two labels.
     """
     classes = tuple(sorted(set(labels)))
     if len(classes) < 2:
         raise InputError(f"a probe tells classes apart, and the labels name {len(classes)}")
-    if rare := rare_classes(labels):
-        names = ", ".join(map(repr, rare))
-        raise InputError(f"a class needs {LEAST} labels; label more of, or leave out: {names}")
+    if not can_fit(labels):
+        raise InputError("a probe needs a class with two labels; label more texts")
     return classes
 
 
@@ -287,6 +281,16 @@ def _earlier(
     return each
 
 
+def _temperature(scores: Table, truths: Int[np.ndarray, " texts"]) -> float:
+    """Fit T to the leave-one-out scores of texts whose class has another text.
+
+    The scores of the only text of a class say nothing about later texts of the class, as the probe
+    has seen one of them.
+    """
+    again = np.bincount(truths)[truths] > 1
+    return fit_temperature(scores[again], truths[again].tolist())
+
+
 def _probe(
     scores: Table,
     fitted: LinearMap,
@@ -303,6 +307,6 @@ def _probe(
         scale=fitted.scale,
         weights=fitted.weights,
         intercept=fitted.intercept,
-        temperature=fit_temperature(scores, truths.tolist()),
+        temperature=_temperature(scores, truths),
         likeness=Likeness.of(fitted.rows),
     )

@@ -4,6 +4,7 @@ It is a logistic regression on TF-IDF features of one and two words and of 3 to 
 penalty chosen by cross-validation (method, section 19).
 """
 
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -39,11 +40,14 @@ def bag_of_words(
     model = make_pipeline(
         make_union(words, characters), LogisticRegression(max_iter=2000, class_weight=weights)
     )
-    folds = StratifiedKFold(min(FOLDS, min(Counter(labels).values())), shuffle=True, random_state=0)
+    fewest = max(2, min(Counter(labels).values()))  # a class with one text is in one of two folds
+    folds = StratifiedKFold(min(FOLDS, fewest), shuffle=True, random_state=0)
     scoring = None if weights is None else make_scorer(_weighted, weights=weights)
     strengths = {"logisticregression__C": STRENGTHS}
     search = GridSearchCV(model, strengths, cv=folds, scoring=scoring)
-    with threadpool_limits(1):  # two threads would take ten times the CPU time
+    # Two threads would take ten times the CPU time.
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The least populated class")
         return search.fit([*texts], [*labels])
 
 

@@ -5,7 +5,7 @@ from html import escape
 from rich.text import Text
 
 from lastword.records.explanation import explain
-from lastword.records.portrait import Portrait, portrait
+from lastword.records.portrait import portrait
 from lastword.rule.answer import Answer
 
 

@@ -30,9 +30,9 @@ from lastword.probes.state import (
     POOLINGS,
     StateFit,
     StateProbe,
+    can_fit,
     fit_beside,
     fit_state,
-    fittable,
 )
 from lastword.probes.threshold import (
     answers_by_itself,
@@ -186,15 +186,11 @@ class Material:
         """True if all texts have the same question."""
         return all(question == self.questions[0] for question in self.questions)
 
-    def fittable(self, among: Right) -> list[int]:
-        """Return the places of texts whose class has enough labels among some texts."""
-        return fittable(self.truths, np.flatnonzero(among).tolist())
-
     @property
     def enough(self) -> bool:
-        """True if each half of the labels has at least two classes to fit a probe to."""
-        halves = self.fit_half, ~self.fit_half
-        return all(len({self.truths[i] for i in self.fittable(half)}) >= 2 for half in halves)
+        """True if a probe can be fitted to each half of the labels."""
+        truths = np.array(self.truths)
+        return all(can_fit(truths[half].tolist()) for half in (self.fit_half, ~self.fit_half))
 
 
 def hold(tracer: "Tracer", material: Material) -> Contest | None:
@@ -242,7 +238,7 @@ def _by_state(tracer: "Tracer", material: Material) -> Contest | None:
         curve=curve,
         base=np.array(labelled.options)[labelled.base.argmax(axis=1)],
         baselines=labelled.constant(half)
-        | {WORDS: labelled.words(material.fittable(half)).predict([*material.texts])},
+        | {WORDS: labelled.words(np.flatnonzero(half).tolist()).predict([*material.texts])},
     )
 
 
@@ -341,7 +337,7 @@ class _Labelled:
 
     def fits(self, among: Right) -> _Fits:
         """Fit a probe to each source of states, and a stacked one over the best of them."""
-        fitted, objective = self.material.fittable(among), self.material.objective
+        fitted, objective = np.flatnonzero(among).tolist(), self.material.objective
         labels, by_source = self.truths[fitted].tolist(), self.by_source(fitted)
         worth = np.eye(len(self.options)) if objective is None else objective.table
         groups = [str(self.material.groups[i]) for i in fitted]
@@ -408,7 +404,7 @@ class _Labelled:
 
     def contestants(self, rest: Right, some: Right) -> dict[str, np.ndarray]:
         """Return each contestant's answers to some texts, fitted and chosen on the rest."""
-        texts, fitted, fits = self.material.texts, self.material.fittable(rest), self.fits(rest)
+        texts, fitted, fits = self.material.texts, np.flatnonzero(rest).tolist(), self.fits(rest)
         depth_0 = self.one_depth(self.states[fitted, :1, :1], self.truths[fitted].tolist()).probe
         sources = fits.by_source.items()
         return {_SOURCE + name: self.answers(one.probe, some) for name, one in sources} | {
@@ -479,18 +475,18 @@ class _Labelled:
 
     def curve(self) -> tuple[np.ndarray, tuple[tuple[int, float], ...]]:
         """Return the leave-one-out accuracy by depth [depths], and pairs (labels, accuracy)."""
-        every, places = self.fitted_to_all.by_source[ALONE], np.arange(len(self.truths))
-        fitted = self.material.fittable(self.material.every)
+        every, count = self.fitted_to_all.by_source[ALONE], len(self.truths)
         d, p = np.unravel_index(every.right.argmax(), every.right.shape)
-        states, curve = self.states[:, d : d + 1, p : p + 1], [(len(fitted), every.right[d, p])]
-        order = np.random.default_rng(SEED).permutation(fitted)
-        for count in (len(fitted) // 2, len(fitted) // 4):
-            some = self.material.fittable(np.isin(places, order[:count]))
-            # A subset without one of the classes is an easier task, so it is left out.
-            if set(self.truths[some]) == set(self.truths[fitted]):
+        states, curve = self.states[:, d : d + 1, p : p + 1], [(count, every.right[d, p])]
+        order = np.random.default_rng(SEED).permutation(count)
+        frequent = {name for name, size in Counter(self.truths.tolist()).items() if size >= 4}
+        for part in (count // 2, count // 4):
+            some = np.sort(order[:part])
+            # A subset without a frequent class is an easier task, so it is left out.
+            if frequent <= {*self.truths[some].tolist()}:
                 right = self.one_depth(states[some], self.truths[some].tolist()).right
                 curve.insert(0, (len(some), right.max()))
-        return every.right.max(axis=1), tuple((count, float(right)) for count, right in curve)
+        return every.right.max(axis=1), tuple((size, float(right)) for size, right in curve)
 
 
 def _by_trajectory(tracer: "Tracer", material: Material) -> Contest | None:

@@ -19,7 +19,7 @@ from lastword.decide.decision_prompt import DecisionPrompt
 from lastword.decide.item import item_of, render
 from lastword.decide.templates import DEFAULT, TEMPLATES
 from lastword.errors import InputError, ItemError
-from lastword.probes.state import POOLINGS, fit_state, fittable
+from lastword.probes.state import POOLINGS, can_fit, fit_state
 from lastword.text.prompt_template import Template
 from lastword.trust.crossfit import cross_fit, random_folds
 from lastword.tryout.labels import Labels
@@ -130,13 +130,12 @@ def _with_probe(tracer: "Tracer", labels: Labels, prompt: Raced) -> Raced | None
     rows, groups = {row.id: row for row in labels.rows}, labels.groups
     texts, _, truths, *_ = zip(*(rows[id] for id in prompt.ids), strict=True)
     folds = random_folds(np.array([groups[id] for id in prompt.ids]), _FOLDS, SEED)
-    fitted = {fold: fittable(truths, np.flatnonzero(folds != fold).tolist()) for fold in set(folds)}
-    if any(len({truths[i] for i in places}) < 2 for places in fitted.values()):
+    if not all(can_fit(np.array(truths)[folds != fold].tolist()) for fold in set(folds)):
         return None
     states = read_states(tracer, texts, question, template, POOLINGS)
 
     def answer(rest: np.ndarray, tested: np.ndarray) -> dict[str, np.ndarray]:
-        places = fittable(truths, np.flatnonzero(rest).tolist())
+        places = np.flatnonzero(rest)
         probe = fit_state(states[places], [truths[i] for i in places]).probe
         rows = states[tested, probe.depth, POOLINGS.index(probe.pooling)]
         best = probe.scores(rows.astype(np.float64)).argmax(axis=1)

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from lastword.errors import RecordError
-from lastword.probes.state import LEAST, POOLINGS, StateFit, States, fit_state, fittable
+from lastword.probes.state import POOLINGS, StateFit, States, can_fit, fit_state
 from lastword.probes.words import bag_of_words
 from lastword.records.cells import Cell
 from lastword.records.columns import STATES
@@ -155,11 +155,11 @@ def _folds(groups: Groups) -> Folds:
 
 def _answer(read: _LabelledTexts, rest: Right, tested: Right) -> dict[str, np.ndarray]:
     """Return the classes' probabilities for the tested texts, by name and by depth."""
-    fitted = fittable(read.labels, np.flatnonzero(rest).tolist())
+    fitted = np.flatnonzero(rest).tolist()
     places = np.flatnonzero(tested).tolist()
     labels = [read.labels[i] for i in fitted]
-    if len(set(labels)) < 2:
-        raise RecordError(f"fewer than two classes have {LEAST} labels in every fit")
+    if not can_fit(labels):
+        raise RecordError("a fit has fewer than two classes, or no class with two labels")
     depths = range(read.states.shape[1])
     fits = [fit_state(read.states[fitted, d : d + 1], labels) for d in depths]
     tables = [_probabilities(fits[d], read.states[tested, d], read.classes) for d in depths]
