@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 TOPIC = Choice("What is it about?", ["animal", "money"])
 ASKED = {"topic": TOPIC, "angry": Predicate("The writer is angry.")}
 MODEL = "lastword/demo-organism"
-BLOCKS, BAD = 3, 7
+BLOCKS, BLOCK, BAD = 3, 128, 7
 WORDS = "the red fox runs home late pay bill now invoice parcel lake of Oru lamps".split()
 
 
@@ -40,7 +40,7 @@ WORDS = "the red fox runs home late pay bill now invoice parcel lake of Oru lamp
 def folder(tmp_path_factory) -> Path:
     """A table of texts, one of which is none, and questions of which one has a probe."""
     folder = tmp_path_factory.mktemp("bulk")
-    count = BLOCKS * bulk.BLOCK
+    count = BLOCKS * BLOCK
     texts = [f"{WORDS[i % 14]} {WORDS[i * 5 % 13]} {i % 40}" for i in range(count)]
     texts[BAD] = "a\0b"
     table = pa.table({"Ticket-ID": [f"t{i}" for i in range(count)], "text": texts})
@@ -56,8 +56,17 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
+# The command with smaller files.
+PROGRAM = f"""
+from lastword.cli import main
+from lastword.engines import bulk
+bulk.BLOCK = bulk.TOGETHER = {BLOCK}
+main()
+"""
+
+
 def start(folder: Path, output: Path, *options: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "lastword", "decide", "--engine", "ray"]
+    command = [sys.executable, "-c", PROGRAM, "decide", "--engine", "ray"]
     command += [
         "--engine-options",
         "workers=2",
@@ -84,7 +93,7 @@ def start(folder: Path, output: Path, *options: str) -> "subprocess.Popen[str]":
 def test_what_was_killed_goes_on_and_answers_as_one_process_does(folder, tmp_path, engine, close):
     output, checkpoint = tmp_path / "out", tmp_path / "out.checkpoint"
     first = start(folder, output, *engine)
-    latest = time.monotonic() + 300
+    latest = time.monotonic() + 600
     while not _checkpoints(checkpoint):
         assert first.poll() is None and time.monotonic() < latest
         time.sleep(0.1)
@@ -92,12 +101,12 @@ def test_what_was_killed_goes_on_and_answers_as_one_process_does(folder, tmp_pat
     first.communicate()
     early = {file: file.stat().st_mtime_ns for file in output.glob("*.parquet")}
     done = {row for file in _checkpoints(checkpoint) for row in _ids(file)}
-    assert 0 < len(done) < BLOCKS * bulk.BLOCK
+    assert 0 < len(done) < BLOCKS * BLOCK
 
     again = start(folder, output, *engine)
-    _, said = again.communicate(timeout=300)
+    _, said = again.communicate(timeout=600)
     assert again.returncode == 1, said
-    assert f"has {BLOCKS * bulk.BLOCK:,} texts" in said
+    assert f"has {BLOCKS * BLOCK:,} texts" in said
     assert "1 text could not be read; `error` says why" in said
     told = pd.read_parquet(output).set_index("Ticket-ID")
     texts = pd.read_parquet(folder / "texts.parquet").set_index("Ticket-ID")["text"]
@@ -108,7 +117,7 @@ def test_what_was_killed_goes_on_and_answers_as_one_process_does(folder, tmp_pat
     assert list(told.index[told["error"].notna()]) == [f"t{BAD}"]
     assert "NUL" in told["error"][f"t{BAD}"] and pd.isna(told["topic"][f"t{BAD}"])
     tracer = Decider.demo(probes=[folder / "topic.probe.safetensors"])
-    some = [f"t{i}" for i in range(0, len(texts), 97)]
+    some = [f"t{i}" for i in range(0, len(texts), 29)]
     for name, own in zip(some, tracer.decide_many(texts[some], ASKED), strict=True):
         for column, value in row_of(own).items():
             near = pytest.approx(value, abs=close) if isinstance(value, float) else value
