@@ -77,19 +77,21 @@ def test_what_cannot_be_fitted_is_refused(labels, value):
         fit_state(np.full((4, 1, 1, 3), value, np.float32), list(labels))
 
 
-@pytest.mark.parametrize("classes", [3, 25])
-def test_a_class_with_one_text_is_learned_and_leave_one_out_counts_it_as_wrong(classes):
+@pytest.mark.parametrize(("classes", "single"), [(3, 1), (25, 1), (25, 18)])
+def test_the_only_text_of_a_class_is_fitted_and_judges_nothing(classes, single):
     rng = np.random.default_rng(0)
     centres = 4 * rng.normal(size=(classes, 40))
-    truths = np.array([0, 0, *range(1, classes), *range(1, classes - 1)])
-    states = (centres[truths] + rng.normal(size=(len(truths), 40)))[:, None, None]
-    fit = fit_state(states, [f"{truth:02d}" for truth in truths], poolings=("mean",))
-    alone = truths == classes - 1
-    answers = fit.scores.argmax(axis=1)
-    assert alone.sum() == 1 and answers[alone] != classes - 1
-    assert (answers == truths)[~alone].mean() > 0.8
-    new = centres[-1] + rng.normal(size=(20, 40))
-    assert (fit.probe.scores(new).argmax(axis=1) == classes - 1).mean() > 0.8
+    truths = np.array([*range(classes), *2 * [*range(classes - single)]])
+
+    def near(truths):
+        return centres[truths] + rng.normal(size=(len(truths), 40))
+
+    names = [f"{truth:02d}" for truth in truths]
+    fit = fit_state(near(truths)[:, None, None], names, poolings=("mean",))
+    right, judged = fit.scores.argmax(axis=1) == truths, truths < classes - single
+    assert fit.right[0, 0] == right[judged].mean() > 0.8 and not right[~judged].any()
+    new = np.tile(np.arange(classes), 4)
+    assert (fit.probe.scores(near(new)).argmax(axis=1) == new).mean() > 0.9
 
 
 @pytest.mark.parametrize("width", [5, 60])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 # Penalties of the ridge per feature. Features have a variance of 1, so these range from almost no
 # shrinkage to almost only the classes' frequencies.
@@ -30,7 +30,7 @@ class LeaveOneOut:
     Attributes:
         penalty: The ridge's penalty; None for class means.
         scores: Scores of each text by the fit without it [texts, classes].
-        right: Accuracy of these scores, in [0, 1].
+        right: Accuracy of these scores, in [0, 1], over the texts of recurring classes.
     """
 
     penalty: float | None
@@ -78,6 +78,7 @@ def leave_one_out(
     errors = np.square(answers - targets[:, :, None])
     if weights is not None:
         errors *= weights[:, None, None]
+    errors = errors[recurring(truths)]
     best = int(errors.mean(axis=(0, 1)).argmin())
     ridges = _judged(float(penalties[best]), answers[:, :, best], truths, weights)
     if classes < MANY:
@@ -110,12 +111,23 @@ def fit_linear(
 def _judged(
     penalty: float | None, scores: Table, truths: Truths, weights: Weights | None
 ) -> LeaveOneOut:
-    return LeaveOneOut(penalty, scores, share_right(scores.argmax(axis=1) == truths, weights))
+    return LeaveOneOut(penalty, scores, share_right(scores, truths, weights))
 
 
-def share_right(right: np.ndarray, weights: Weights | None) -> float:
-    """Return the weighted share of rows that are right."""
-    return float(right.mean() if weights is None else np.average(right, weights=weights))
+def recurring(truths: Truths) -> Bool[np.ndarray, " texts"]:
+    """Return True for each row whose class has another row.
+
+    Without its only row, a class cannot be answered. The probe of all rows can answer it, so the
+    leave-one-out scores of such a row say nothing about the probe, and choose nothing.
+    """
+    return np.asarray(np.bincount(truths)[truths] > 1)
+
+
+def share_right(scores: Table, truths: Truths, weights: Weights | None) -> float:
+    """Return the weighted share of rows of recurring classes whose highest score is right."""
+    judged = recurring(truths)
+    right = scores[judged].argmax(axis=1) == truths[judged]
+    return float(right.mean() if weights is None else np.average(right, weights=weights[judged]))
 
 
 def _standards(x: Rows, widths: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -198,6 +210,8 @@ class _ClassMeans:
         without[np.arange(n), truths] = np.where(size > 1, of_own[:, 0], without.min(axis=1))
         # A line through the leave-one-out scores brings them to the ridge's targets of +1 and -1,
         # so that thresholds mean the same for both kinds of fit.
-        slope, shift = np.polyfit(without.ravel(), _targets(truths, classes).ravel(), 1)
+        judged = recurring(truths)
+        targets = _targets(truths, classes)[judged]
+        slope, shift = np.polyfit(without[judged].ravel(), targets.ravel(), 1)
         weights = np.ascontiguousarray(slope * directions.T @ (inverse @ means.T))
         return cls(weights, shift - slope * metric / 2, slope * without + shift)

@@ -23,6 +23,7 @@ from lastword.probes.linear import (
     Weights,
     fit_linear,
     leave_one_out,
+    recurring,
     share_right,
 )
 from lastword.probes.unlike import Likeness
@@ -134,8 +135,8 @@ def fit_state(
 
     Args:
         states: States of every text, by depth and pooling [texts, depths, poolings, width].
-        labels: The right class of each text. Leave-one-out counts the only text of a class as
-            wrong.
+        labels: The right class of each text. The only text of a class is fitted, but leave-one-out
+            does not judge by it.
         depths: The depths of the second axis of `states`; by default 0, 1, 2, ...
         poolings: The poolings of the third axis of `states`.
         weights: Weight of each class, in the fit and in its accuracy; by default equal.
@@ -206,7 +207,7 @@ def fit_beside(
         if "side" in ways:
             both = leave_one_out(x, truths, len(classes), widths, each)
             fits.append((both.scores, fit_linear(both, x, truths, len(classes), widths, each)))
-        right = [share_right(scores.argmax(axis=1) == truths, each) for scores, _ in fits]
+        right = [share_right(scores, truths, each) for scores, _ in fits]
         scores, fitted = fits[int(np.argmax(right))]
         probe = _probe(scores, fitted, truths, classes, one.depth, one.pooling)
     probe = replace(probe, reader=other.reader, beside=other.depth)
@@ -281,16 +282,6 @@ def _earlier(
     return each
 
 
-def _temperature(scores: Table, truths: Int[np.ndarray, " texts"]) -> float:
-    """Fit T to the leave-one-out scores of texts whose class has another text.
-
-    The scores of the only text of a class say nothing about later texts of the class, as the probe
-    has seen one of them.
-    """
-    again = np.bincount(truths)[truths] > 1
-    return fit_temperature(scores[again], truths[again].tolist())
-
-
 def _probe(
     scores: Table,
     fitted: LinearMap,
@@ -299,6 +290,7 @@ def _probe(
     depth: int,
     pooling: Pooling,
 ) -> StateProbe:
+    judged = recurring(truths)
     return StateProbe(
         classes=classes,
         depth=depth,
@@ -307,6 +299,6 @@ def _probe(
         scale=fitted.scale,
         weights=fitted.weights,
         intercept=fitted.intercept,
-        temperature=_temperature(scores, truths),
+        temperature=fit_temperature(scores[judged], truths[judged].tolist()),
         likeness=Likeness.of(fitted.rows),
     )

@@ -340,11 +340,14 @@ class _Labelled:
         fitted, objective = np.flatnonzero(among).tolist(), self.material.objective
         labels, by_source = self.truths[fitted].tolist(), self.by_source(fitted)
         worth = np.eye(len(self.options)) if objective is None else objective.table
-        groups = [str(self.material.groups[i]) for i in fitted]
         fit = max(by_source.values(), key=lambda one: one.right.max())  # the cheaper one on ties
-        scores = self.base[fitted], self.blind[fitted]
+        # Leave-one-out scores of the only text of a class say nothing about its later texts.
+        judged = [n for n, label in enumerate(labels) if labels.count(label) > 1]
+        fit, labels = replace(fit, scores=fit.scores[judged]), [labels[n] for n in judged]
+        scores = self.base[fitted][judged], self.blind[fitted][judged]
+        groups = [str(self.material.groups[fitted[n]]) for n in judged]
         over = fit_stacked(fit, labels, self.options, *scores, groups, self.weights)
-        base = self.base[fitted].argmax(axis=1)
+        base = scores[0].argmax(axis=1)
         truths = np.array([*map(self.options.index, labels)])
 
         def candidate(one: Fit, table: np.ndarray) -> _Candidate:
