@@ -166,11 +166,17 @@ def once() -> Callable[[Any], Any]:
     """`Tracer.from_pretrained` that opens the real model once for all files: it takes 30 s."""
     from lastword import Tracer
     from lastword.model import named
+    from lastword.model.options import LoadOptions
 
     opened = Tracer.from_pretrained
     kept = cache(opened)
     real = named.PREFIX + named.PUBLISHED["smollm2-135m"].name
-    return lambda options: (kept if options.name == real else opened)(options)
+
+    def load(model: Any, **options: Any) -> Any:
+        wanted = model if isinstance(model, LoadOptions) else LoadOptions(model, **options)
+        return (kept if wanted.name == real else opened)(wanted)
+
+    return load
 
 
 @pytest.fixture(scope="module")
