@@ -425,7 +425,7 @@ class Decider:
         texts: list[str | InputError] = []
         for value, _ in inputs:
             try:
-                texts.append(text_of(value))
+                texts.append(value if isinstance(value, str) else text_of(value))
             except InputError as error:
                 texts.append(error)
         named: list[tuple[str, str | None]] = [
