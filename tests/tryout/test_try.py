@@ -298,6 +298,16 @@ def test_a_table_that_has_grown_is_read_anew_beside_its_former_records(tmp_path:
     assert again.table.items == 20 and runs[1].stat().st_mtime_ns == written_at
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("counts", [[40, 2], [3, 2, 2, 2, 2, 2, *[1] * 27]])
+def test_a_table_of_rare_classes_has_a_verdict(counts: list[int]) -> None:
+    labels = [f"c{c:02d}" for c, count in enumerate(counts) for _ in range(count)]
+    rows = [{"text": f"note {i} on {label}", "label": label} for i, label in enumerate(labels)]
+    verdict = try_labels(rows, Tracer.demo(), budget=0.0)
+    assert "bag of words" in {line.name for line in verdict.contest.lines}
+    assert all(0 <= right <= 1 for _, right in verdict.depths.curve)
+
+
 def test_rows_that_are_there_twice_count_once_in_a_verdicts_tests() -> None:
     rows = table(30)
     once, twice = (try_labels(own, Tracer.demo(), budget=0.0) for own in (rows, [*rows, *rows]))

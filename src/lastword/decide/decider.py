@@ -33,7 +33,6 @@ from lastword.methods import certified, correction_of, entry, resolve
 from lastword.methods.contract import Method
 from lastword.methods.correction import Correction, Scored, lacks
 from lastword.methods.trace import Trace
-from lastword.model.embedded import EMBEDDED
 from lastword.model.encoder import Encoder, installed
 from lastword.model.named import published
 from lastword.model.options import refuse_unknown
@@ -161,8 +160,13 @@ class Decider:
 
     @classmethod
     def demo(cls, name: str = "organism", **options: Any) -> "Decider":
-        """Load an embedded model, as `Tracer.demo` does; `options` as in `from_pretrained`."""
-        return cls.from_pretrained(EMBEDDED + name, **options)
+        """Load an embedded model, as `Tracer.demo` does.
+
+        `options` are keyword arguments of `Decider` and fields of `LoadOptions`.
+        """
+        names = ("correction", "certificate", "probes", "readers", "unlike", "template")
+        own = {key: options.pop(key) for key in names if key in options}
+        return cls(Tracer.demo(name, **options), **own)
 
     @property
     def subject(self) -> Subject:

@@ -236,6 +236,7 @@ class Tracer:
         methods: Mapping[str, Method] | None = None,
         *,
         blind: Blind = "base",
+        correction: Correction | None = None,
         ahead: int = 1024,
         on_error: OnError = "raise",
     ) -> Iterator[Any]:
@@ -250,6 +251,7 @@ class Tracer:
             read: As in `Scope`.
             methods: As in `Scope`.
             blind: As in `Scope`.
+            correction: As in `Scope`.
             ahead: Number of items of a generator that are read, checked and planned together.
             on_error: `return` yields an item's error in its place; `raise` raises the first one.
 
@@ -259,7 +261,7 @@ class Tracer:
                 it is answered.
             NonFiniteError: Logits are not finite.
         """
-        scope = Scope(read, blind, methods or {})
+        scope = Scope(read, blind, methods or {}, correction)
         return answered(
             items, self.encode, partial(self.correct_encoded, scope=scope), ahead, on_error
         )

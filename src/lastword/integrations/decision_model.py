@@ -97,8 +97,8 @@ def _template(tracer: Tracer, ready: Questionnaire, kinds: Mapping[str, Single])
     expected = {kind: request_of(question)["criteria"] for kind, question in kinds.items()}
     orders = {kind: [*criteria] for kind, criteria in expected.items() if kind != "noul"}
     text = re.sub(r"(?<![-+])%\}", "+%}", re.sub(r"\{%(?![-+])", "{%+", ready.template.text))
-    first, bos = tracer.tokenizer(["a"])["input_ids"][0][0], tracer.tokenizer.bos_token_id
-    prefix = "bos_token ~" if bos is not None and first == bos else ""
+    ids, bos = tracer.tokenizer(["a"])["input_ids"][0], tracer.tokenizer.bos_token_id
+    prefix = "bos_token ~" if bos is not None and [*ids[:1]] == [bos] else ""
     return _FRAME % (json.dumps(orders), json.dumps(_KINDS), text.removesuffix("\n"), prefix)
 
 

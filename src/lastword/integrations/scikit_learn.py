@@ -64,7 +64,7 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             probe, and the other half compares it with the model's answers.
 
     Attributes:
-        classes_: The labels, in scikit-learn's order.
+        classes_: The labels of the texts that train the probe, in scikit-learn's order.
         probe_: The probe; `probe_.write(FILE)` writes a file for `lastword decide --probe FILE`.
         certificate_: The certificate, if there is a promise; None if these labels do not prove it.
             `certificate_.to_toml()` is the text of its file.
@@ -123,7 +123,7 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         poolings: Sequence[Pooling] = (OWN,) if encoder else self.poolings
         states = [_read(source, self._passages(read, question, pooling)) for pooling in poolings]
         probe = fit_state(np.stack(states, axis=2)[fitting], fitted, poolings=poolings).probe
-        self.classes_ = values
+        self.classes_ = values[[option.text in probe.classes for option in options]]
         if isinstance(source, Encoder):
             probe = replace(probe, reader=reader_name(source.name))
         reader, count = subject if encoder else None, len(fitted)

@@ -171,7 +171,8 @@ def _load_gguf(options: LoadOptions, base: LoadOptions) -> Loaded:
 
 
 def _cached_config(place: Path | None) -> Any:
-    with contextlib.suppress(Exception):  # a damaged cache is written again
+    # A damaged cache is written again.
+    with contextlib.suppress(TypeError, KeyError, *_CLEAR_ERRORS):
         return place and place.is_dir() and AutoConfig.from_pretrained(str(place))
 
 
@@ -181,7 +182,7 @@ def _load_cached(plan: _Plan, place: Path | None) -> PreTrainedModel | None:
         return None
     with contextlib.suppress(OSError):  # the folder may belong to another user
         os.utime(place)  # the least recently used copies are removed first
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(ModelError, TypeError, KeyError, *_CLEAR_ERRORS):
         options = replace(plan.options, model=place, gguf=None)
         model = _load_model(replace(plan, options=options, path=None))
         model.name_or_path = model.config.name_or_path = str(cast(Path, plan.path).parent)

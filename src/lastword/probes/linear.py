@@ -83,8 +83,9 @@ def leave_one_out(
     ridges = _judged(float(penalties[best]), answers[:, :, best], truths, weights)
     if classes < MANY:
         return ridges
-    means = _judged(None, _ClassMeans.of(z, truths, classes).without, truths, weights)
-    return means if means.right > ridges.right else ridges
+    class_means = _ClassMeans.of(z, truths, classes)
+    means = _judged(None, class_means.without, truths, weights)
+    return means if means.right > ridges.right and class_means.slope > 0 else ridges
 
 
 def fit_linear(
@@ -160,11 +161,14 @@ class _ClassMeans:
         without: Leave-one-out scores [texts, classes]. A text is left out of its class mean and of
             the covariance, but not of the amount of shrinkage. Without the only text of a class,
             that class has no mean, and gets the lowest score.
+        slope: From discriminant to score. It is negative for some draws with very few texts of
+            recurring classes, and 0 if all rows are equal; the map is then of no use.
     """
 
     weights: Float[np.ndarray, "width classes"]
     intercept: Float[np.ndarray, " classes"]
     without: Table
+    slope: float
 
     @classmethod
     def of(cls, z: Rows, truths: Truths, classes: int) -> "_ClassMeans":
@@ -211,7 +215,8 @@ class _ClassMeans:
         # A line through the leave-one-out scores brings them to the ridge's targets of +1 and -1,
         # so that thresholds mean the same for both kinds of fit.
         judged = recurring(truths)
-        targets = _targets(truths, classes)[judged]
-        slope, shift = np.polyfit(without[judged].ravel(), targets.ravel(), 1)
+        seen, targets = without[judged].ravel(), _targets(truths, classes)[judged].ravel()
+        slope, shift = np.polyfit(seen, targets, 1) if np.ptp(seen) else (0.0, 0.0)
         weights = np.ascontiguousarray(slope * directions.T @ (inverse @ means.T))
-        return cls(weights, shift - slope * metric / 2, slope * without + shift)
+        intercept = shift - slope * metric / 2
+        return cls(weights, intercept, slope * without + shift, float(slope))

@@ -55,7 +55,7 @@ class Probe:
         template: Name of its prompt template (`Questionnaire.template_name`).
         subject: The model that it was fitted with.
         labels: Number of labels that it was fitted to.
-        left_out: Options without enough labels, which it never answers.
+        left_out: Options without a label, which it never answers.
         seed: Seed of the split of its labels; None if it was fitted to all of them.
         figures: Measurements of it, by name.
         threshold: Lead over the model's answer, on the ridge's scale, that the best option needs

@@ -25,7 +25,7 @@ def bag_of_words(
 
     Args:
         texts: The texts.
-        labels: The class of each text.
+        labels: The class of each text; one class has two texts or more.
         weights: Weight of each class, in the fit and in its accuracy; by default equal.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
@@ -40,14 +40,22 @@ def bag_of_words(
     model = make_pipeline(
         make_union(words, characters), LogisticRegression(max_iter=2000, class_weight=weights)
     )
-    fewest = max(2, min(Counter(labels).values()))  # a class with one text is in one of two folds
-    folds = StratifiedKFold(min(FOLDS, fewest), shuffle=True, random_state=0)
+    # The only text of a class is in the training part of every fold.
+    counts = Counter(labels)
+    alone = np.array([counts[label] == 1 for label in labels])
+    judged = np.flatnonzero(~alone)
+    fewest = min(count for count in counts.values() if count > 1)
+    splits = StratifiedKFold(min(FOLDS, fewest), shuffle=True, random_state=0)
+    folds = [
+        (np.concatenate([judged[train], np.flatnonzero(alone)]), judged[test])
+        for train, test in splits.split(judged, np.array(labels)[judged])
+    ]
     scoring = None if weights is None else make_scorer(_weighted, weights=weights)
     strengths = {"logisticregression__C": STRENGTHS}
     search = GridSearchCV(model, strengths, cv=folds, scoring=scoring)
     # Two threads would take ten times the CPU time.
     with threadpool_limits(1), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The least populated class")
+        warnings.filterwarnings("ignore", "The number of unique classes is greater")
         return search.fit([*texts], [*labels])
 
 

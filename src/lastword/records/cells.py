@@ -195,7 +195,7 @@ class Cell:
         """Yield slices of the answered items: their places, and a frame of the columns.
 
         Args:
-            names: Columns of records; a column that no record has is left out.
+            names: Columns of records; one that no record has holds nulls.
         """
         # A source counts all records; the caller counts only answered items.
         item = np.full(len(self.records), -1)

@@ -36,13 +36,12 @@ def locked(folder: Folder) -> Iterator[None]:
         RunLockedError: Another process holds it.
     """
     file_lock = locking.lock(folder / ".lock")
-    with reported(folder):
-        try:
-            file_lock.acquire(timeout=0)
-        except Timeout as error:
-            raise RunLockedError(
-                f"another process writes to {folder}; wait for it, or share the work by --shard i/n"
-            ) from error
+    try:
+        file_lock.acquire(timeout=0)
+    except Timeout as error:
+        raise RunLockedError(
+            f"another process writes to {folder}; wait for it, or share the work by --shard i/n"
+        ) from error
     try:
         yield
     finally:

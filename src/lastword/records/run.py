@@ -101,11 +101,11 @@ class Run:
 
     def __enter__(self) -> "Run":
         """Lock the folder, compare or write `run.json`, and read the parts."""
-        with reported(self.folder):
-            if isinstance(self.folder, Path):  # object storage has no folders to make
-                self.folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
-            stack.enter_context(locked(self.folder))
+            with reported(self.folder):
+                if isinstance(self.folder, Path):  # object storage has no folders to make
+                    self.folder.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(locked(self.folder))
             for stray in self.folder.glob(".part-*.tmp"):
                 stray.unlink()
             self.info = agree(self.cell, self.info)

@@ -150,12 +150,14 @@ class Corrector:
         """
         checked: list[tuple[Item, Scope] | TraceError] = []
         for entry in entries:
+            if isinstance(entry, ItemError):
+                checked.append(entry)
+                continue
             try:
-                if isinstance(entry, ItemError):
-                    raise entry
                 checked.append(await self._checked(*entry, client))
             except TraceError as error:
-                checked.append(error)
+                # The traceback holds this frame, and the frame this list of errors: a cycle.
+                checked.append(error.with_traceback(None))
         items = [pair[0] for pair in checked if not isinstance(pair, TraceError)]
         encoded = iter(
             await self.read(client, sum(map(characters, items)), lambda: self._encoded(items))

@@ -122,18 +122,19 @@ async def answer(
         options = sum(len(item.prompt.branches) for item in items)
         batch = len(items) > _FEW_ITEMS or options > call.corrector.settings.candidates
         results = await call.corrector.answer(plan, call.client, batch=batch)
+        answers: dict[str, SingleAnswer] = {}
+        reasons: dict[str, dict[str, Any]] = {}
+        for part in plan.parts:
+            await asyncio.sleep(0)  # other requests have a turn
+            result = cast(SingleAnswer, results[part.name])
+            answer, written = _with_reasons(call, part, result, plan, include)
+            answers[part.name], reasons[part.name] = answer, written
+            if part.name in warnings:
+                written["warnings"] = [warnings[part.name]]
     except ItemError as error:
         raise Refusal.of(error) from error
     except InputError as error:  # of the questions
         raise Refusal("invalid_body", str(error)) from error
-    answers: dict[str, SingleAnswer] = {}
-    reasons: dict[str, dict[str, Any]] = {}
-    for part in plan.parts:
-        await asyncio.sleep(0)  # other requests have a turn
-        result = cast(SingleAnswer, results[part.name])
-        answers[part.name], reasons[part.name] = _with_reasons(call, part, result, plan, include)
-        if part.name in warnings:
-            reasons[part.name]["warnings"] = [warnings[part.name]]
     return Answered(answers, reasons, items, probed_tokens)
 
 
@@ -262,7 +263,10 @@ def _require_small(
 
 
 def _require_few_tokens(tokenizer: Any, groups: Sequence[Sequence[str]], item_tokens: int) -> None:
-    """Refuse texts of too many tokens; repeated texts are tokenised once, and short ones never."""
+    """Refuse texts of too many tokens; a repeated text is tokenised once.
+
+    Nothing is tokenised if all texts together are too short for the limit.
+    """
     limit = _REQUEST_ITEMS * item_tokens
     if _TOKENS_PER_CHARACTER * sum(len(text) for texts in groups for text in texts) <= limit:
         return

@@ -23,6 +23,7 @@ from lastword.errors import ItemError
 from lastword.model.backend import Profile
 from lastword.model.encoder import Encoder, EncoderProfile
 from lastword.probes.controls import features_of_cell
+from lastword.probes.linear import recurring
 from lastword.probes.probe import Fit, Probe, reader_name
 from lastword.probes.stacked import StackedProbe, fit_stacked
 from lastword.probes.state import (
@@ -41,6 +42,7 @@ from lastword.probes.threshold import (
     needs_no_model,
     of_options,
 )
+from lastword.probes.trajectory import FOLDS as STACK_GROUPS
 from lastword.probes.trajectory import Options, TrajectoryProbe, fit_trajectory, without_input
 from lastword.probes.words import bag_of_words
 from lastword.records.cells import Cell
@@ -188,9 +190,15 @@ class Material:
 
     @property
     def enough(self) -> bool:
-        """True if a probe can be fitted to each half of the labels."""
-        truths = np.array(self.truths)
-        return all(can_fit(truths[half].tolist()) for half in (self.fit_half, ~self.fit_half))
+        """True if probes can be fitted to each half of the labels, and without each fold."""
+        halves = self.fit_half, ~self.fit_half
+        return all(map(self._can_fit, (*halves, *(self.folds != fold for fold in range(FOLDS)))))
+
+    def _can_fit(self, among: Right) -> bool:
+        labels = np.array(self.truths)[among]
+        _, places = np.unique(labels, return_inverse=True)
+        judged = set(self.groups[among][recurring(places)])
+        return can_fit(labels.tolist()) and len(judged) >= STACK_GROUPS
 
 
 def hold(tracer: "Tracer", material: Material) -> Contest | None:
@@ -213,6 +221,7 @@ def fitting(tracer: "Tracer", labels: int, classes: int) -> float:
     """Estimate the seconds for all fits of state probes, from one fit at one depth."""
     noise = np.random.default_rng(SEED).normal(size=(labels, 1, 1, tracer.profile.width))
     start = time.perf_counter()
+    classes = min(classes, labels // 2)  # a fit needs a class with two labels
     fit_state(noise, [str(i % classes) for i in range(labels)], poolings=POOLINGS[:1])
     places = (tracer.profile.depth + 1) * len(POOLINGS)
     return (time.perf_counter() - start) * places * _FITS
@@ -342,13 +351,13 @@ class _Labelled:
         worth = np.eye(len(self.options)) if objective is None else objective.table
         fit = max(by_source.values(), key=lambda one: one.right.max())  # the cheaper one on ties
         # Leave-one-out scores of the only text of a class say nothing about its later texts.
-        judged = [n for n, label in enumerate(labels) if labels.count(label) > 1]
+        places = np.array([*map(self.options.index, labels)])
+        judged = np.flatnonzero(recurring(places)).tolist()
         fit, labels = replace(fit, scores=fit.scores[judged]), [labels[n] for n in judged]
         scores = self.base[fitted][judged], self.blind[fitted][judged]
         groups = [str(self.material.groups[fitted[n]]) for n in judged]
         over = fit_stacked(fit, labels, self.options, *scores, groups, self.weights)
-        base = scores[0].argmax(axis=1)
-        truths = np.array([*map(self.options.index, labels)])
+        base, truths = scores[0].argmax(axis=1), places[judged]
 
         def candidate(one: Fit, table: np.ndarray) -> _Candidate:
             threshold = choose_threshold(table, base, truths, worth)
@@ -357,8 +366,8 @@ class _Labelled:
 
         single = candidate(fit.probe, of_options(fit.scores, fit.probe.classes, self.options))
         stacked = candidate(over.probe, over.scores / 2)
-        places = np.array([*map(self.options.index, fit.probe.classes)])
-        answers = over.scores.argmax(axis=1), places[fit.scores.argmax(axis=1)]
+        of_probe = np.array([*map(self.options.index, fit.probe.classes)])
+        answers = over.scores.argmax(axis=1), of_probe[fit.scores.argmax(axis=1)]
         gains = worth[truths, answers[0]] - worth[truths, answers[1]]
         # The stacked probe always runs the model, so it has to win by more than a standard error.
         wins = bool(gains.sum() > np.sqrt(np.square(gains).sum()))
@@ -485,9 +494,12 @@ class _Labelled:
         frequent = {name for name, size in Counter(self.truths.tolist()).items() if size >= 4}
         for part in (count // 2, count // 4):
             some = np.sort(order[:part])
-            # A subset without a frequent class is an easier task, so it is left out.
-            if frequent <= {*self.truths[some].tolist()}:
-                right = self.one_depth(states[some], self.truths[some].tolist()).right
+            # A subset without a frequent class is an easier task, and one whose classes seldom
+            # recur is judged by few texts: they are left out.
+            labels = self.truths[some].tolist()
+            judged = recurring(np.unique(labels, return_inverse=True)[1])
+            if frequent <= {*labels} and can_fit(labels) and 2 * judged.sum() >= part:
+                right = self.one_depth(states[some], labels).right
                 curve.insert(0, (len(some), right.max()))
         return every.right.max(axis=1), tuple((size, float(right)) for size, right in curve)
 

@@ -281,7 +281,7 @@ def _proof(verdict: Verdict) -> Iterator[str]:
     elif contest.value(contest.line(best)) <= contest.value(contest.model):
         yield from () if contest.useless else ["Keep the model as it is."]
     elif contest.objective != ACCURACY and contest.probe is None:
-        yield "Some class has too few labels to fit a probe: label more of its rows."
+        yield "There are too few labels to fit a probe: label more rows."
     elif (needed := certificate.needed) is not None:
         yield (
             f"About {needed} labels would be enough to certify {in_words(best)}, "

@@ -68,7 +68,7 @@ class GoogleQuestion(BaseModel, strict=True, extra="ignore"):
         return served_or_new(served, name, self.type, instructions, self.criteria, self._new)
 
     def _new(self, instructions: str) -> Single:
-        criteria = self.criteria
+        criteria, instructions = self.criteria, instructions or "-"  # a predicate needs some
         if self.type == "noul" and not isinstance(criteria, list):
             noul = NoulCriteria.model_validate(criteria or {})
             yes, no = noul.true_description or None, noul.false_description or None
