@@ -345,9 +345,10 @@ def _offer(out: Path, second: SecondRound, labels: Labels, form: Format | None) 
     second.probe.write(out / POLICY)
     write_text(out / STATE, second.to_json() + "\n")
     return [
-        f"To prove a gain, label the {counted(len(rows), 'row')} in {path} (column "
-        f"`{labels.columns.label}`), and run the same command with --next {after}. Probe and "
-        f"model differ on them. This proves a gain with about {100 * chance:.0f}% probability.",
+        f"To prove the gain of a probe that all your labels train, label the "
+        f"{counted(len(rows), 'row')} in {path} (column `{labels.columns.label}`), and run the "
+        f"same command with --next {after}. Probe and model differ on them. This proves a gain "
+        f"with about {100 * chance:.0f}% probability.",
     ]
 
 
