@@ -135,28 +135,29 @@ def test_a_file_without_the_column_names_those_that_are_there(run, questions, tm
 def test_a_bad_row_is_a_row_with_its_error(run, questions, tmp_path, ending):
     texts, out = tmp_path / "texts.jsonl", tmp_path / f"out.{ending}"
     rows = [{"id": "a", "text": TEXT}, {"id": "b", "text": "a\0b"}, {"id": "c"}]
+    rows += [{"id": "d", "text": " "}, {"id": "\ud800", "text": None}]
     lines = [*map(json.dumps, rows), "{", '{"id": "e", "text": 5}', json.dumps({"text": TEXT})]
     texts.write_text("\n".join(lines))
     ask = ("decide", *MODEL, "--questions", questions, "--input", texts)
     code, _, err = run(*ask, "--output", out)
-    assert code == 1 and "6 texts" in err and "4 texts could not be read; `error` says why" in err
+    assert code == 1 and "8 texts" in err and "6 texts could not be read; `error` says why" in err
     raw = out.read_text()
     if ending == "csv":
         told = list(csv.DictReader(io.StringIO(raw)))
-        assert [row["lake"] != "" for row in told] == [True, False, False, False, False, True]
+        assert [row["lake"] != "" for row in told] == [True, *[False] * 6, True]
     else:
         told = [json.loads(line) for line in raw.splitlines()]
-        assert ["answers" in row for row in told] == [True, False, False, False, False, True]
+        assert ["answers" in row for row in told] == [True, *[False] * 6, True]
         code, printed, err = run(*ask)
-        assert code == 1 and "4 texts could not be read" in err
+        assert code == 1 and "6 texts could not be read" in err
         bare = [{key: row[key] for key in row if key != "work"} for row in told]
         assert [json.loads(line) for line in printed.splitlines()] == bare
-    assert [row["id"] for row in told] == ["a", "b", "c", "line 4", "e", "line 6"]
-    reasons = ("NUL", "--column names one of id", "not JSON", "not int")
-    for row, why in zip(told[1:5], reasons, strict=True):
+    assert [row["id"] for row in told] == ["a", "b", "c", "d", "\\ud800", "line 6", "e", "line 8"]
+    reasons = ("NUL", "--column names one of id", "no text", "no text", "not JSON", "not int")
+    for row, why in zip(told[1:7], reasons, strict=True):
         assert why in row["error"]
     code, _, err = run(*ask, "--output", out)
-    assert code == 1 and "6 of them before" in err and "4 texts could not be read" in err
+    assert code == 1 and "8 of them before" in err and "6 texts could not be read" in err
     assert out.read_text() == raw
 
 

@@ -67,9 +67,11 @@ def test_another_encoding_is_refused_by_line_and_byte(tmp_path: Path, raw: bytes
     assert errors[0] is None and "byte 8 (0xE9)" in errors[1] and "'a' stands twice" in errors[2]
 
 
-@pytest.mark.parametrize("first", ["sep=;", '"sep=;"', "sep=\t"])
+@pytest.mark.parametrize(
+    "first", ["sep=;", '"sep=;"', "sep=\t", "SEP=;", "sep=;;", "sep=; ", "\nsep=;"]
+)
 def test_the_line_in_which_excel_names_a_separator_is_no_header(tmp_path: Path, first: str):
-    mark = first.strip('"')[-1]
+    mark = first.strip('" \n')[-1] if first[-1] != "\t" else "\t"
     path = tmp_path / "t.csv"
     path.write_text(f"{first}\r\ntext{mark}team\r\na, b{mark}x\r\n", newline="")
     assert [row.value for row in read_rows(path)] == [{"text": "a, b", "team": "x"}]

@@ -158,7 +158,8 @@ def _text(row: "Row", column: str | None, id: str | None) -> tuple[str, Any]:
     places = [column] if column is not None else [key for key in _COLUMNS if key in value]
     place = places[0] if places else None
     identifier = value.get(id or id_column([key for key in value if key != place]))
-    name = name if identifier in (None, "") else str(identifier)
+    if identifier not in (None, ""):  # a lone surrogate cannot be written: it becomes `\\ud800`
+        name = str(identifier).encode("utf-8", "backslashreplace").decode()
     if place not in value:
         names = ", ".join(map(str, value))
         return name, InputError(f"{row.place} has no text: --column names one of {names}")
@@ -168,10 +169,11 @@ def _text(row: "Row", column: str | None, id: str | None) -> tuple[str, Any]:
 
 
 def _input(row: "Row", value: Any) -> Any:
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return InputError(f"{row.place} has no text")
     if isinstance(value, str | Mapping | Sequence):
         return value
-    kind = type(value).__name__
-    return "" if value is None else InputError(f"{row.place}: expected a text, not {kind}")
+    return InputError(f"{row.place}: expected a text, not {type(value).__name__}")
 
 
 def _many(

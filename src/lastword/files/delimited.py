@@ -12,7 +12,8 @@ from lastword.files.encoding import decode
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 CELL_CHARACTERS = 2**24  # far more than a model can read
 _SAMPLE = 2**16  # characters for guessing the separator
-_SEP = re.compile(r'"?sep=(.)"?\r?\n')  # Excel's declaration of the separator, before the header
+# Excel's declaration of the separator, before the header. Saving the file again adds separators.
+_SEP = re.compile(r'\s*"?sep=(.)"?\1*[ \t]*(\r\n|\r|\n)', re.IGNORECASE)
 
 
 class _Lines:
@@ -43,7 +44,7 @@ def delimited(
     form = f"{name}, separated by {SEPARATORS.get(delimiter, repr(delimiter))}"
     if not declared and encoding is None and (name, delimiter) != ("UTF-8", usual):
         say(f"guessed: the table is {form}")
-    lines = _Lines(body, 1 if declared else 0)
+    lines = _Lines(body, len(declared[0].splitlines()) if declared else 0)
     # This limit is global to the process, so that ours is applied in `_row`.
     csv.field_size_limit(2**31 - 1)
     names, begun = list[str](), lines.number + 1

@@ -118,11 +118,11 @@ class Corrector:
         if tracer.overflow == "error":
             limit = min(limit, tracer.profile.context or limit)
         for text in texts:
-            if len(text) <= LONG:
-                continue
             if len(text) > self._longest_text:
                 what = f"a text has {len(text)} characters, the model reads {self._longest_text}"
                 raise Refusal("too_many_characters", f"{what}; shorten it")
+            if len(text) <= LONG:
+                continue
             count = 0
             for start in range(0, len(text), _SLICE):
                 part = partial(count_tokens, text[start : start + _SLICE], tracer.tokenizer)
