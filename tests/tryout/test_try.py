@@ -189,6 +189,13 @@ def test_a_row_whose_label_or_options_cannot_be_read_is_named(change, message) -
         read_labels(rows, TableOptions(text="text", label="label", choices="options"))
 
 
+def test_a_label_that_our_tables_quote_is_the_option_that_it_quotes() -> None:
+    """`lastword labels` writes the option `=x` as `'=x`, but the list of options as it is."""
+    rows = [{"text": t, "label": "'=x", "choices": '["=x", "y"]'} for t in TWELVE]
+    columns = TableOptions(text="text", label="label", choices="choices")
+    assert {row.truth for row in read_labels(rows, columns).rows} == {"=x"}
+
+
 def test_rows_that_the_model_cannot_read_are_noted(caplog: pytest.LogCaptureFixture) -> None:
     def rows(*unreadable: int) -> list[dict[str, str]]:
         lengths = [5000 if n in unreadable else 1 for n in range(12)]

@@ -15,7 +15,7 @@ import numpy as np
 from lastword.decide.item import candidates_of, fields_of, item_of
 from lastword.errors import InputError
 from lastword.files.annotated import annotated_rows
-from lastword.files.cells import cell_text, spelling, text_fault, unique_names
+from lastword.files.cells import cell_text, inert_cell, spelling, text_fault, unique_names
 from lastword.files.delimited import SEPARATORS
 from lastword.files.rows import id_column, read_rows, require_rows
 from lastword.files.wording import counted
@@ -404,8 +404,12 @@ def _rows(rows: Mapping[str, Row], columns: Columns, notes: list[str]) -> tuple[
     questions = []
     for name, row in rows.items():
         question = shared or _offered(name, row, descriptions, columns)
-        if truths[name] not in [option.text for option in question.options]:
+        offered = [option.text for option in question.options]
+        # `lastword labels` writes a label `=x` as `'=x`, which no spreadsheet calculates.
+        written = {inert_cell(text): text for text in offered} | {text: text for text in offered}
+        if truths[name] not in written:
             raise InputError(f"row {name}: the label {truths[name]!r} is not one of its choices")
+        truths[name] = written[truths[name]]
         group = cell_text(row.get(columns.group or _GROUP)) or None
         questions.append(LabelledRow(texts[name], question, truths[name], name, group))
     if not any(row.group for row in questions):
