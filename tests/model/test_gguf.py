@@ -112,6 +112,11 @@ class TestRefused:
             ("none.gguf", lambda whole: None, "no file"),
             ("cut.gguf", lambda whole: whole[: int(0.999 * len(whole))], "cut short"),
             ("cut.gguf", lambda whole: whole[: len(whole) // 2], "cut short"),
+            (
+                "few.gguf",
+                lambda whole: whole[:8] + bytes([whole[8] - 1]) + whole[9:],
+                "bytes follow",
+            ),
             ("cut.gguf", lambda whole: whole[:500], "in its header"),
             ("zip.gguf", lambda whole: b"PK\x03\x04" * 40, "no GGUF file"),
             ("old.gguf", lambda whole: b"GGUF" + struct.pack("<I", 1) + whole[8:], "version 1"),

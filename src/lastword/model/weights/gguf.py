@@ -98,15 +98,21 @@ def read_header(files: Files, file: str) -> Header:
         raise _split(label, int(part[1]))
     try:
         header = _parse(_Cursor(files, file, label), label)
-        whole = not header.tensors or files.read(file, header.stop - 1, header.stop)
+        alignment = header.values.get("general.alignment", 32)
+        end = files.read(file, header.stop - 1, header.stop + alignment) if header.tensors else None
     except _MALFORMED as error:
         raise CheckpointError(f"{label} has no readable GGUF header: {error!r}") from error
     parts = header.values.get("split.count", 1)
     if isinstance(parts, int) and parts > 1:
         raise _split(label, parts)
-    if not whole:
+    if header.tensors and not end:
         raise CheckpointError(
             f"{label} is cut short: its header tells of {header.stop} bytes; get the file again"
+        )
+    if end and len(end) > alignment:  # the last tensor may be padded
+        raise CheckpointError(
+            f"{label} is damaged: bytes follow the last tensor that its header names; get the file "
+            "again"
         )
     return header
 
