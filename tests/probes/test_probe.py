@@ -75,6 +75,8 @@ def damages(raw: bytes):
         "pooling": ["max"],
         "question": [{"type": "choice"}],
         "subject": [None],
+        "threshold": [True, "1", -1],
+        "left_out": ["animal"],
     }
     yield from (with_facts(**{name: value}) for name, own in wrong.items() for value in own)
 

@@ -301,9 +301,11 @@ def _probe(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Probe:
     if seed is not None and (type(seed) is not int or seed < 0):
         raise InputError(f"its seed is {seed!r:.40}, expected a whole number from 0")
     threshold = facts.get("threshold")
-    if threshold is not None and not 0 <= threshold < np.inf:
+    if threshold is not None and not (_is_number(threshold) and threshold >= 0):
         raise InputError(f"its threshold is {threshold!r}, expected one from 0")
     figures = facts["figures"]
+    if not isinstance(facts["left_out"], list):
+        raise InputError("its options without a label are no list")
     if not isinstance(figures, Mapping) or not all(map(_is_number, figures.values())):
         raise InputError("its figures are no numbers by name")
     return Probe(
