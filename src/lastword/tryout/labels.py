@@ -253,7 +253,10 @@ def _by_text(row: Any) -> Row:
     """Return a row of a frame or a dictionary with column names as text."""
     if not isinstance(row, Mapping):
         raise InputError(f"a row of labels is a dictionary, not {type(row).__name__}")
-    return dict(zip(unique_names([*row]), row.values(), strict=True))
+    try:
+        return dict(zip(unique_names([*row]), row.values(), strict=True))
+    except ValueError as error:
+        raise InputError(str(error)) from error
 
 
 def _as_text(rows: Sequence[Row], notes: list[str]) -> list[Row]:
