@@ -235,7 +235,10 @@ def of(value: Any, **more: Any) -> dict[str, Any]:
         ({"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}}, "refers to itself"),
         ({"$ref": "#/$defs/A", "$defs": []}, "refers to '#/$defs/A', which is not there"),
         (of({"$ref": "http://x/y"}), "team refers to 'http://x/y', which is not there"),
-        (of({"allOf": [{"enum": ["a"]}, {"const": "b"}]}), "team.allOf has two enums"),
+        (
+            of({"allOf": [{"enum": ["a"]}, {"const": "b"}]}),
+            "team has the const 'b', which its enum",
+        ),
         ({"anyOf": [{"enum": ["a"]}, {"type": "string"}]}, "schema.anyOf[1] has no enum"),
         ({"type": "array", "items": 3}, "schema.items is no object"),
         ({"enum": [None]}, "null as its only enum value"),
@@ -248,3 +251,72 @@ def test_a_schema_that_is_no_choice_says_where(schema, said):
         read_choices(None, None, form(schema))
     assert said in str(refused.value) and str(refused.value).startswith("response_format: ")
     assert refused.value.code == "no_choices"
+
+
+AB, A = {"enum": ["a", "b"]}, {"enum": ["a"]}
+ARRAY = {"type": "array", "items": AB}
+DEFINED = {"$defs": {"A": A, "B": AB}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "keyword"),
+    [
+        (ARRAY | {"minItems": 1}, "minItems"),
+        (ARRAY | {"minItems": 3}, "minItems"),
+        (ARRAY | {"contains": {"const": "a"}}, "contains"),
+        (AB | {"allOf": [A]}, "enum"),
+        (AB | DEFINED | {"$ref": "#/$defs/A"}, "enum"),
+        (DEFINED | {"allOf": [{"allOf": [A]}, {"$ref": "#/$defs/B"}]}, "enum"),
+        ({"allOf": [{"enum": [1]}, {"enum": [True]}]}, "enum"),
+        ({"allOf": [False, AB]}, "allOf"),
+        (AB | {"allOf": 1}, "allOf"),
+        (AB | {"anyOf": [{"const": "c"}, {"const": "d"}]}, "enum"),
+        (AB | {"anyOf": 1}, "anyOf"),
+        ({"const": "a", "anyOf": [A]}, "const"),
+        ({"anyOf": [A], "oneOf": [AB]}, "oneOf"),
+        ({"oneOf": [A, {"const": None}, {"type": "null"}]}, "oneOf"),
+        ({"enum": [True], "const": 1}, "const 1"),
+        (DEFINED | {"$ref": "http://x/y#/$defs/A"}, "refers to"),
+        (AB | {"not": A}, "not"),
+        (AB | {"minLength": 2}, "minLength"),
+        (AB | {"pattern": "b"}, "pattern"),
+        ({"enum": [1, 2], "minimum": 2}, "minimum"),
+        ({"anyOf": [A | {"maxLength": 0}]}, "maxLength"),
+        (of(AB, minProperties=2), "minProperties"),
+        (of(AB, patternProperties={"t": False}), "patternProperties"),
+        (of(AB, required=["team", "other"]), "required"),
+        ({"allOf": [of(AB), {"additionalProperties": False}]}, "additionalProperties"),
+        (of(AB, type="array"), "type"),
+        ({"type": "string", "enum": ["a", 1]}, "1, which its type 'string' excludes"),
+        ({"type": "integer", "enum": ["1", "2"]}, "\"1\", which its type 'integer' excludes"),
+        ({"type": "integer", "enum": [1, 2.5]}, "2.5, which its type 'integer' excludes"),
+        ({"type": "string", "anyOf": [A, {"type": "null"}]}, "null, which its type"),
+        ({"type": ["number", "null"], "enum": [1, True]}, "true, which its type"),
+    ],
+)
+def test_a_keyword_that_cannot_be_applied_is_refused(schema, keyword):
+    with pytest.raises(Refusal, match=keyword) as refused:
+        read_choices(None, None, form(schema))
+    assert refused.value.code == "no_choices" and "\n" not in str(refused.value)
+
+
+def test_keywords_that_exclude_no_answer_pass():
+    notes = {"title": "T", "default": "a", "examples": ["a"], "$comment": "c", "$id": "i"}
+    notes |= {"$schema": "s", "deprecated": True, "readOnly": True, "writeOnly": False}
+    ab = AB | notes | {"type": ["string", "null"], "format": "word", "x-order": 1}
+    more = {"required": ["team"], "additionalProperties": False, **notes}
+    for schema in (
+        ab,
+        of(ab, **more),
+        of({"allOf": [{"$ref": "#/$defs/A"}, {"type": "string"}]}, **more, **{"$defs": {"A": AB}}),
+        {"type": "array", "items": ab, "uniqueItems": True},
+        {"type": "string", "anyOf": [{"const": "a"} | A | notes, {"const": "b"}]},
+    ):
+        assert read_choices(None, None, form(schema)).values == ("a", "b")
+    assert read_choices(None, None, form({"type": "integer", "enum": [1, 2.0]})).values == (1, 2)
+
+
+def test_a_reference_takes_the_definition_at_its_place():
+    definitions = {"definitions": {"A": A}, "$defs": {"#/definitions/A": AB}}
+    schema = {"$ref": "#/definitions/A", **definitions}
+    assert read_choices(None, None, form(schema)).values == ("a",)

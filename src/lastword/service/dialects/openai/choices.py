@@ -13,7 +13,18 @@ from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
 from lastword.text.question import Choice, Multi, Option
 
-_MAX_STEPS = 16  # of nested references and allOf
+_MAX_PARTS = 16  # of a schema, joined by references and allOf
+_ANNOTATIONS = frozenset(
+    "$anchor $comment $defs $id $schema default definitions deprecated description example"
+    " examples format id readOnly title writeOnly".split()
+)  # they exclude no answer
+_KEYWORDS = {  # that each shape of a choice applies, by the keyword that makes the shape
+    "properties": {"type", "properties", "required", "additionalProperties"},
+    "items": {"type", "items", "uniqueItems"},
+    "anyOf": {"type", "anyOf"},
+    "oneOf": {"type", "oneOf"},
+    "enum": {"type", "enum", "const"},
+}
 NO_CHOICES = (
     "this server does not generate text; it chooses among the answers that you supply: pass them as"
     ' structured_outputs {"choice": [...]}, as guided_choice [...], or as response_format with a'
@@ -145,22 +156,32 @@ def _of_schema(schema: Mapping[str, Any]) -> Choices:
         if len(properties) != 1:
             names = ", ".join(map(repr, properties)) or "none"
             raise _no_choice(f"{where}.properties", f"has {names:.200}; expected one property")
-        ((key, choice_schema),) = properties.items()
-        where = f"{where}.properties.{key:.80}"
+        ((key, value_schema),) = properties.items()
+        _require_keywords(choice_schema, "properties", where)
+        _require_type(choice_schema, ("object",), "an object", where)
+        if choice_schema.get("required", []) not in ([], [key]):
+            raise _no_choice(f"{where}.required", f"asks for more than {key!a:.80}")
+        where, choice_schema = f"{where}.properties.{key:.80}", value_schema
         if not _is_plain(key):
             raise _no_choice(f"{where!a}", "has a lone surrogate in its name")
     whole = part = _followed(choice_schema, schema, where)
     if several := part.get("type") == "array":
+        _require_keywords(part, "items", where)
         where += ".items"
         part = _followed(part.get("items"), schema, where)
     word = "anyOf" if "anyOf" in part else "oneOf"
     forms = part.get(word)
     parts = {where: part}
     if isinstance(forms, list):
+        _require_keywords(part, word, where)
         places = {f"{where}.{word}[{i}]": one for i, one in enumerate(forms)}
         parts = {place: _followed(one, schema, place) for place, one in places.items()}
     pairs = [pair for place, one in parts.items() for pair in _pairs(one, place)]
+    for value, _ in pairs:
+        _require_type(part, _types(value), to_json(value), where)
     choices = [pair for pair in pairs if pair[0] is not None]
+    if "oneOf" in part and len(pairs) > len(choices) + 1:
+        raise _no_choice(f"{where}.oneOf", "has null twice")
     _require_distinct([value for value, _ in choices], where)
     values = tuple(value for value, _ in choices)
     descriptions = () if forms is None else tuple(description for _, description in choices)
@@ -173,58 +194,84 @@ def _no_choice(where: str, what: str) -> Refusal:
     return Refusal("no_choices", f"response_format: {where} {what}. A choice is {form}")
 
 
+def _require_keywords(part: Mapping[str, Any], shape: str, where: str) -> None:
+    """Refuse a keyword that may exclude an answer and that nothing here applies."""
+    for keyword in part:
+        if keyword not in _ANNOTATIONS | _KEYWORDS[shape] and not keyword.startswith("x-"):
+            raise _no_choice(where, f"has {keyword!a:.80}, which this server cannot apply here")
+
+
+def _require_type(part: Mapping[str, Any], types: Sequence[str], what: str, where: str) -> None:
+    expected = part.get("type", types[0])
+    if not any(one in types for one in (expected if isinstance(expected, list) else [expected])):
+        raise _no_choice(where, f"has {what:.80}, which its type {ascii(expected):.80} excludes")
+
+
+def _types(value: Any) -> tuple[str, ...]:
+    """Return the names that JSON schemas have for the type of a value."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return ("number", "integer") if value % 1 == 0 else ("number",)
+    return ({str: "string", bool: "boolean"}.get(type(value), "null"),)
+
+
 def _followed(part: Any, schema: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     """Return a part of a schema with its `$ref` and its `allOf` resolved."""
-    if not isinstance(part, Mapping):
-        raise _no_choice(where, "is no object")
-    for _ in range(_MAX_STEPS):
-        if (reference := part.get("$ref")) is not None:
-            part = {**_target(reference, schema, where), **_without(part, "$ref")}
-        elif isinstance(every := part.get("allOf"), list):
-            each = [one for one in every if isinstance(one, Mapping)]
-            if sum("enum" in one or "const" in one for one in each) > 1:
-                raise _no_choice(f"{where}.allOf", "has two enums")
-            part = {
-                key: value for one in (*each, _without(part, "allOf")) for key, value in one.items()
-            }
-        else:
-            return dict(part)
-    raise _no_choice(where, f"refers to itself, or through more than {_MAX_STEPS} steps")
+    whole: dict[str, Any] = {}
+    parts = [part]
+    for one in parts:  # which grows: the outer part comes first, so its annotations win
+        if not isinstance(one, Mapping):
+            raise _no_choice(where, "is no object" if one is part else f"has {one!a:.80} in allOf")
+        if one.get("additionalProperties", True) not in (True, {}) and "properties" not in one:
+            raise _no_choice(where, "has 'additionalProperties' without 'properties' beside it")
+        for key, value in one.items():
+            if key == "$ref":
+                parts.append(_target(value, schema, where))
+            elif key == "allOf" and isinstance(value, list):
+                parts += reversed(value)
+            elif key not in whole:
+                whole[key] = value
+            elif key not in _ANNOTATIONS and repr(whole[key]) != repr(value):  # True == 1
+                raise _no_choice(where, f"has two different values of {key!a:.80}")
+        if len(parts) > _MAX_PARTS:
+            raise _no_choice(where, f"refers to itself, or to more than {_MAX_PARTS} parts")
+    return whole
 
 
 def _target(reference: Any, schema: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     for place in ("$defs", "definitions"):
         definitions, name = schema.get(place), str(reference).removeprefix(f"#/{place}/")
-        if isinstance(definitions, Mapping) and isinstance(
-            definition := definitions.get(name), Mapping
-        ):
-            return definition
+        if isinstance(definitions, Mapping) and name != reference:
+            if isinstance(definition := definitions.get(name), Mapping):
+                return definition
     expected = "#/$defs/NAME or #/definitions/NAME of the same schema"
     raise _no_choice(
         where, f"refers to {str(reference)!a:.80}, which is not there; expected {expected}"
     )
 
 
-def _without(part: Mapping[str, Any], key: str) -> dict[str, Any]:
-    return {name: value for name, value in part.items() if name != key}
-
-
 def _pairs(part: Mapping[str, Any], where: str) -> list[tuple[Any, str | None]]:
     """Return the values of an enum or a constant with their descriptions."""
-    if part.get("type") == "null":
-        return [(None, None)]
+    if part.get("type") == "null" and not {"enum", "const"} & set(part):
+        part = {**part, "const": None}
+    values = part.get("enum")
+    if "enum" in part and not isinstance(values, list):
+        raise _no_choice(where, "enum is no list")
     if "const" in part:
-        pairs, places = [(part["const"], _text(part.get("description")))], [f"{where}.const"]
-    elif isinstance(values := part.get("enum"), list):
+        constant = part["const"]
+        if values is not None and repr(constant) not in map(repr, values):
+            raise _no_choice(where, f"has the const {ascii(constant):.80}, which its enum excludes")
+        pairs, places = [(constant, _text(part.get("description")))], [f"{where}.const"]
+    elif values is not None:
         pairs = [(value, None) for value in values]
         places = [f"{where}.enum[{i}]" for i in range(len(values))]
     else:
-        fault = "enum is no list" if "enum" in part else "has no enum and no const"
-        raise _no_choice(where, fault)
+        raise _no_choice(where, "has no enum and no const")
+    _require_keywords(part, "enum", where)
     for (value, _), place in zip(pairs, places, strict=True):
         if value is not None and not _is_plain(value):
             need = "expected text in UTF-8, a finite number, true or false"
             raise _no_choice(place, f"is {ascii(value):.80}; {need}")
+        _require_type(part, _types(value), to_json(value), where)
     if not pairs:
         raise _no_choice(f"{where}.enum", "is empty")
     return pairs
