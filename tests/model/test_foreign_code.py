@@ -542,7 +542,8 @@ def test_a_chat_template_that_hangs_on_some_message_is_stopped(monkeypatch):
 @pytest.mark.parametrize(
     "template",
     [
-        "{% for m in messages %}{{ m.role }}: {{ m.content | tojson(indent=1) }}\n  {% endfor %}",
+        "{% for m in messages %}{{ [m.role, 'é</x>'] | tojson(indent=1) }}: {{ m.content }}\n  "
+        "{% endfor %}",
         "{{ bos_token }}{% generation %}{{ messages[-1].content }}{% endgeneration %}!",
         "{% set s = namespace(n=0) %}{% for m in messages %}{% set s.n = s.n + 1 %}{% endfor %}"
         "{{ s.n }}{{ enable_thinking }}{{ tools is none }}{{ add_generation_prompt }} é😀"

@@ -483,6 +483,65 @@ def test_a_prompt_has_its_text_once_or_the_template_is_refused():
         Chat("\ud800")
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("m.content[:40]", "leaves a text out or changes it"),
+        ("m.content[:60]", "leaves a text out or changes it"),
+        ("m.content[-60:]", "leaves a text out or changes it"),
+        ("m.content | e", "leaves a text out or changes it"),
+        ("m.content.split('</think>')[-1]", "leaves a text out or changes it"),
+        ("m.content }}{{ range(90) | random", "refuses the prompt: it is random"),
+        ("m.content }}{{ ['a', 'b'] | random", "refuses the prompt: it is random"),
+        ("m.content }}{{ lipsum()", "refuses the prompt: it is random"),
+    ],
+)
+def test_a_template_that_cuts_or_changes_a_text_or_is_random_is_refused(content, message):
+    tokenizer = make()
+    tokenizer.chat_template = "{% for m in messages %}{{ " + content + " }}{% endfor %}"
+    with pytest.raises(InputError, match=message) as refused:
+        require_settled(tokenizer, Chat())
+    assert "\n" not in str(refused.value)
+
+
+def test_a_tokenizer_that_writes_a_text_in_two_ways_is_refused():
+    class Changing(PreTrainedTokenizerFast):
+        calls = 0
+
+        def apply_chat_template(self, messages, **_):
+            self.calls += 1
+            return f"{messages[0]['content']} {self.calls}"
+
+    tokenizer = Changing(tokenizer_object=make().backend_tokenizer, chat_template="its method")
+    with pytest.raises(InputError, match="template is random"):
+        require_settled(tokenizer, Chat())
+
+
+def test_an_item_fails_if_the_template_changes_its_text():
+    tokenizer = make()
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content[:2000] }}{% endfor %}"
+    require_settled(tokenizer, Chat())
+    long = "the sun is " * 300 + "?"
+    whole, cut, talk = encode(
+        [
+            Item("the sun is ", ("a star", "paris")),
+            Item(long, ("a star", "paris")),
+            Item.from_dict(
+                {"prompt": [{"role": "user", "content": long}], "candidates": ["a", "b"]}
+            ),
+        ],
+        tokenizer,
+        theta=Theta(),
+        context=None,
+        chat=Chat(),
+    )
+    assert not isinstance(whole, ItemError)
+    assert "item 1: the model's chat template changes a user's text" in str(cut)
+    assert "item 2: the model's chat template changes a user's text" in str(talk)
+    (passage,) = encode_passages([long], None, tokenizer, context=None, chat=Chat())
+    assert "item 0: the model's chat template changes a user's text" in str(passage)
+
+
 def test_a_date_is_that_of_the_chat_or_of_the_run_and_is_recorded():
     tokenizer = make()
     tokenizer.chat_template = "{{ strftime_now('%d %b %Y %H:%M') }} {{ messages[-1].content }}"

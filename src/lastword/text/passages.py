@@ -78,10 +78,13 @@ def _passage_texts(
         return ItemError(f"the text {fault}")
     if exceeds(prompt, tokenizer, limit):
         return ItemError(f"the text has more tokens than the model's context of {limit}; {SHORTEN}")
-    head = prompt.rstrip() if chat is None else chat_prompt(prompt, tokenizer, chat)
+    try:
+        head = prompt.rstrip() if chat is None else chat_prompt(prompt, tokenizer, chat)
+    except ItemError as error:
+        return error
     start = 0 if chat is None else head.rfind(prompt.strip())
     within = 0 if subject is None else prompt.strip().find(subject.strip())
-    if min(start, within) < 0:
+    if within < 0:
         return ItemError("the template changes the input, which a probe reads as it stands")
     ends = [len(head)]
     if subject is not None:

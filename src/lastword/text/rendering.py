@@ -53,7 +53,9 @@ def _environment(day: str) -> ImmutableSandboxedEnvironment:
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
     environment.filters["tojson"] = _to_json
+    environment.filters["random"] = _refuse_chance
     environment.globals |= {
+        "lipsum": _refuse_chance,
         "raise_exception": _refuse,
         "strftime_now": datetime.fromisoformat(day).strftime,
         "dict": lambda *entries, **options: dict(*entries, **options),
@@ -75,6 +77,10 @@ def _to_json(
 
 def _refuse(message: str) -> None:
     raise TemplateError(message)
+
+
+def _refuse_chance(*_: Any, **__: Any) -> None:
+    _refuse("it is random, and equal messages must give equal prompts")
 
 
 def _answer(request: dict[str, Any]) -> dict[str, str]:

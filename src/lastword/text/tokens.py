@@ -39,6 +39,12 @@ SHORTEN = (
     "shorten it or allow truncation: overflow=truncate (in a command --load overflow=truncate)"
 )
 _PROBES = ("Where is the lake of Oru 71?", "Who wrote the letter of Baev 52?")
+# A text to try chat templates: long, and with characters that some would change or cut at.
+_LONG = (
+    'Oru\'s <b>first</b> & "only" thought ends here </think>. '
+    + "Which goods come from Baevwick? " * 20
+    + "Who wrote the last letter of Zurn 93?"
+)
 _WORD = "a\n"  # a text that no tokenizer merges with the text after it
 _PARTS: dict[tuple[type, str, str | None], bool] = {}  # by tokenizer, template, system message
 
@@ -208,6 +214,7 @@ def templated(messages: Sequence[Message], tokenizer: Tokenizer, chat: Chat | No
 
     Raises:
         InputError: The tokenizer has no template, or the template refuses the conversation.
+        ItemError: The template changes a user's text, or leaves it out.
     """
     if not tokenizer.chat_template:
         raise InputError(
@@ -220,7 +227,13 @@ def templated(messages: Sequence[Message], tokenizer: Tokenizer, chat: Chat | No
     from lastword.text.chat_template import written
 
     parts = _takes_parts(tokenizer, chat)
-    return written(as_dicts(messages), tokenizer, _THINKING_OFF, day=chat.date, parts=parts)
+    text = written(as_dicts(messages), tokenizer, _THINKING_OFF, day=chat.date, parts=parts)
+    if any(m.role == "user" and m.content.strip() not in text for m in messages):
+        raise ItemError(
+            "the model's chat template changes a user's text or leaves it out: change the text, or "
+            "take another copy of the model"
+        )
+    return text
 
 
 def _takes_parts(tokenizer: Tokenizer, chat: Chat) -> bool:
@@ -251,13 +264,21 @@ def _try_parts(tokenizer: Tokenizer, chat: Chat) -> bool:
 
 
 def _require_text_once(tokenizer: Tokenizer, chat: Chat, parts: bool) -> None:
-    """Refuse a template that does not write a text once, or that omits the system message."""
+    """Refuse a template that changes, drops or repeats a text, or that is random."""
     from lastword.text.chat_template import written
 
     system = [] if chat.system is None else [Message("system", chat.system)]
-    for probe in _PROBES:
+    for probe in (*_PROBES, _LONG):
         messages = as_dicts([*system, Message("user", probe)])
-        text = written(messages, tokenizer, _THINKING_OFF, day=chat.date, parts=parts)
+        text, again = (
+            written(messages, tokenizer, _THINKING_OFF, day=chat.date, parts=parts)
+            for _ in range(2)
+        )
+        if text != again:
+            raise InputError(
+                "the tokenizer's chat template is random, as it writes a text in two ways: take "
+                "another copy of the model"
+            )
         if parts and "'type'" in text:  # the list was converted to text by Python
             raise InputError("the tokenizer's chat template writes a list of parts as it stands")
         if (count := text.count(probe)) != 1:
@@ -390,14 +411,14 @@ def _texts(
     else:
         blind = [] if item.blind_prompt is None else [item.blind_prompt]
         prompts = [item.prompt, *blind, *item.content_free]
-        if item.literal and has_control((*prompts, *item.candidates), tokenizer):
-            try:
+        try:
+            if item.literal and has_control((*prompts, *item.candidates), tokenizer):
                 return [_literal(prompt, item, tokenizer, chat, join) for prompt in prompts]
-            except ItemError as error:
-                return error
-        if chat is None:
-            return [_plain(prompt, item, join) for prompt in prompts]
-        heads = [chat_prompt(prompt, tokenizer, chat) for prompt in prompts]
+            if chat is None:
+                return [_plain(prompt, item, join) for prompt in prompts]
+            heads = [chat_prompt(prompt, tokenizer, chat) for prompt in prompts]
+        except ItemError as error:
+            return error
     return [_joined(head, "", item.candidates, join, special=False) for head in heads]
 
 
@@ -428,11 +449,6 @@ def _literal(
         return _cut(_plain(prompt, item, join), (0, 0, 0))
     head, text = chat_prompt(prompt, tokenizer, chat), prompt.strip()
     start = head.rfind(text)
-    if start < 0:
-        raise ItemError(
-            "the text has a control token of the model in it, and the model's chat template "
-            "changes the text: take the token out of it"
-        )
     texts = _joined(head, "", item.candidates, join, special=False)
     return _cut(texts, (start, start + len(text), len(head)))
 
