@@ -508,9 +508,9 @@ def test_a_tokenizer_that_writes_a_text_in_two_ways_is_refused():
     class Changing(PreTrainedTokenizerFast):
         calls = 0
 
-        def apply_chat_template(self, messages, **_):
+        def apply_chat_template(self, *given, **_):
             self.calls += 1
-            return f"{messages[0]['content']} {self.calls}"
+            return f"{given[0][0]['content']} {self.calls}"
 
     tokenizer = Changing(tokenizer_object=make().backend_tokenizer, chat_template="its method")
     with pytest.raises(InputError, match="template is random"):
