@@ -301,9 +301,19 @@ def test_a_keyword_that_cannot_be_applied_is_refused(schema, keyword):
 
 
 def test_keywords_that_exclude_no_answer_pass():
-    notes = {"title": "T", "default": "a", "examples": ["a"], "$comment": "c", "$id": "i"}
+    notes: dict[str, Any] = {
+        "title": "T",
+        "default": "a",
+        "examples": ["a"],
+        "$comment": "c",
+        "$id": "i",
+    }
     notes |= {"$schema": "s", "deprecated": True, "readOnly": True, "writeOnly": False}
-    ab = AB | notes | {"type": ["string", "null"], "format": "word", "x-order": 1}
+    ab = (
+        AB
+        | notes
+        | {"type": ["string", "null"], "format": "word", "x-order": 1, "enumNames": ["A", "B"]}
+    )
     more = {"required": ["team"], "additionalProperties": False, **notes}
     for schema in (
         ab,

