@@ -115,13 +115,14 @@ def _judged(
     return LeaveOneOut(penalty, scores, share_right(scores, truths, weights))
 
 
-def recurring(truths: Truths) -> Bool[np.ndarray, " texts"]:
-    """Return True for each row whose class has another row.
+def recurring(labels: Truths | Sequence[str]) -> Bool[np.ndarray, " texts"]:
+    """Return True for each row whose class, by name or by number, has another row.
 
     Without its only row, a class cannot be answered. The probe of all rows can answer it, so the
     leave-one-out scores of such a row say nothing about the probe, and choose nothing.
     """
-    return np.asarray(np.bincount(truths)[truths] > 1)
+    _, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    return np.asarray(counts[places] > 1)
 
 
 def share_right(scores: Table, truths: Truths, weights: Weights | None) -> float:

@@ -4,7 +4,6 @@ They apply if every text has the same options (method, section 19). Depth, pooli
 those with the best leave-one-out accuracy on the fit's labels.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -242,8 +241,7 @@ def _in_order(scores: Table, order: Int[np.ndarray, " texts"]) -> Table:
 
 def can_fit(labels: Sequence[str]) -> bool:
     """Return True if labels are enough for a probe: two classes, one of them with two labels."""
-    counts = Counter(labels)
-    return len(counts) > 1 and max(counts.values()) > 1
+    return len(set(labels)) > 1 and bool(recurring(labels).any())
 
 
 def classes_of(labels: Sequence[str]) -> tuple[str, ...]:

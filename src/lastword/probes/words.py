@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lastword.probes.linear import recurring
+
 if TYPE_CHECKING:
     from sklearn.model_selection import GridSearchCV
 
@@ -41,13 +43,12 @@ def bag_of_words(
         make_union(words, characters), LogisticRegression(max_iter=2000, class_weight=weights)
     )
     # The only text of a class is in the training part of every fold.
-    counts = Counter(labels)
-    alone = np.array([counts[label] == 1 for label in labels])
-    judged = np.flatnonzero(~alone)
-    fewest = min(count for count in counts.values() if count > 1)
+    again = recurring(labels)
+    alone, judged = np.flatnonzero(~again), np.flatnonzero(again)
+    fewest = min(count for count in Counter(labels).values() if count > 1)
     splits = StratifiedKFold(min(FOLDS, fewest), shuffle=True, random_state=0)
     folds = [
-        (np.concatenate([judged[train], np.flatnonzero(alone)]), judged[test])
+        (np.concatenate([judged[train], alone]), judged[test])
         for train, test in splits.split(judged, np.array(labels)[judged])
     ]
     scoring = None if weights is None else make_scorer(_weighted, weights=weights)

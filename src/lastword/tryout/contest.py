@@ -195,10 +195,9 @@ class Material:
         return all(map(self._can_fit, (*halves, *(self.folds != fold for fold in range(FOLDS)))))
 
     def _can_fit(self, among: Right) -> bool:
-        labels = np.array(self.truths)[among]
-        _, places = np.unique(labels, return_inverse=True)
-        judged = set(self.groups[among][recurring(places)])
-        return can_fit(labels.tolist()) and len(judged) >= STACK_GROUPS
+        labels = np.array(self.truths)[among].tolist()
+        judged = set(self.groups[among][recurring(labels)])
+        return can_fit(labels) and len(judged) >= STACK_GROUPS
 
 
 def hold(tracer: "Tracer", material: Material) -> Contest | None:
@@ -497,8 +496,8 @@ class _Labelled:
             # A subset without a frequent class is an easier task, and one whose classes seldom
             # recur is judged by few texts: they are left out.
             labels = self.truths[some].tolist()
-            judged = recurring(np.unique(labels, return_inverse=True)[1])
-            if frequent <= {*labels} and can_fit(labels) and 2 * judged.sum() >= part:
+            judged = recurring(labels).sum()
+            if frequent <= {*labels} and can_fit(labels) and 2 * judged >= part:
                 right = self.one_depth(states[some], labels).right
                 curve.insert(0, (len(some), right.max()))
         return every.right.max(axis=1), tuple((size, float(right)) for size, right in curve)
