@@ -43,8 +43,6 @@ from lastword.text.tokens import Encoded, EncodedItem
 
 RESULTS = Path(__file__).parent / "results" / "gpu.json"
 TESTS = Path(__file__).parents[1] / "tests"  # its tiny models of every family
-# Families in which flex attention is tried: it takes seconds to compile for each.
-FLEX = ("llama", "mistral-sliding", "gemma2")
 # Calls by which the host waits for the device.
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -139,20 +137,10 @@ def families(sizes: Sizes) -> dict[str, Any]:
     from families import FAMILIES
 
     names = list(FAMILIES)[: sizes.families]
-    return {f"{name}, {dtype}": family(name, dtype, "model") for name in names for dtype in DTYPES}
+    return {f"{name}, {dtype}": family(name, dtype) for name in names for dtype in DTYPES}
 
 
-def flex(sizes: Sizes) -> dict[str, Any]:
-    """Some families once more, where the check at load may take flex attention.
-
-    Its kernel takes heads of 16 or more.
-    """
-    sys.path.insert(0, str(TESTS))
-    cases = [(name, dtype) for name in FLEX[: sizes.families] for dtype in DTYPES]
-    return {f"{name}, {dtype}": family(name, dtype, "auto", head_dim=16) for name, dtype in cases}
-
-
-def family(name: str, dtype: str, attention: str, **overrides: Any) -> dict[str, Any]:
+def family(name: str, dtype: str) -> dict[str, Any]:
     """One family on the device: what the check at load saw, and its scores beside the CPU's.
 
     Packed is held to plain by the check; scores are nats a token of every candidate at every depth,
@@ -162,13 +150,12 @@ def family(name: str, dtype: str, attention: str, **overrides: Any) -> dict[str,
 
     items = random_items(1, 4)
     try:
-        there = build(name, dtype=DTYPES[dtype], **overrides).to(device())
-        asked: dict[str, Any] = {"attention": attention}
-        tracer = Tracer(there, tokenizer(), invariant=0.5, **asked)
+        there = build(name, dtype=DTYPES[dtype]).to(device())
+        tracer = Tracer(there, tokenizer(), invariant=0.5)
         found = list(tracer.correct_many(items, read="all"))
     except Exception as error:  # noqa: BLE001 - the other families are still to be tried
         return {"refused": f"{type(error).__name__}: {error}".splitlines()[0]}
-    model = build(name, dtype=DTYPES[dtype], **overrides).float()
+    model = build(name, dtype=DTYPES[dtype]).float()
     expected = Tracer(model, tokenizer(), invariant=0.5).correct_many(items, read="all")
     apart = max(
         float(abs(a.trajectory - b.trajectory).max()) for a, b in zip(found, expected, strict=True)
@@ -337,7 +324,7 @@ def vllm_scorer(folder: str, dtype: str) -> Callable[[list[EncodedItem]], Sums]:
 
 STAGES: dict[str, Callable[[Sizes], dict[str, Any]]] = {
     stage.__name__: stage
-    for stage in (machine, families, speed, probe, flex, options, bulk, vllm, profile, memory)
+    for stage in (machine, families, speed, probe, options, bulk, vllm, profile, memory)
 }
 FAMILY_HEAD = (
     "\n| family | road | attention | packed, nats | from the CPU, nats |\n|---|---|---|---|---|"
@@ -351,10 +338,9 @@ def table(found: dict[str, Any]) -> Iterator[str]:
         yield f"{name} failed: {found[name]['failed']}"
     if about := done.get("machine"):
         yield f"{about['device']}, torch {about['torch']}, transformers {about['transformers']}"
-    for stage in ("families", "flex"):
-        if stage in done:
-            yield FAMILY_HEAD
-            yield from map(family_row, done[stage].items())
+    if "families" in done:
+        yield FAMILY_HEAD
+        yield from map(family_row, done["families"].items())
     if timed := done.get("speed"):
         yield from speed_table(timed, done.get("vllm", {}).get("seconds"))
     if timed := done.get("options"):
@@ -391,20 +377,13 @@ def speed_table(timed: dict[str, Any], vllm_seconds: float | None) -> Iterator[s
 
 
 def family_row(one: tuple[str, dict[str, Any]]) -> str:
-    """One family: its road, its attention and why, and how far it is from what it should be."""
+    """One family: its road, its attention, and how far it is from what it should be."""
     name, found = one
     if "refused" in found:
         return f"| {name} | refused: {found['refused']} | | | |"
     seen = found["check"]
-    why = "" if seen["flex"] is None else f" (flex {why_of(seen['flex'])})"
-    told = f"{seen['road']} | {seen['attention']}{why} | {seen['packed']:.1e}"
+    told = f"{seen['road']} | {seen['attention']} | {seen['packed']:.1e}"
     return f"| {name} | {told} | {found['nats_from_cpu']:.1e} |"
-
-
-def why_of(tried: dict[str, Any]) -> str:
-    """What a kernel raised; else its time over the usual way's, and how far its scores are."""
-    ratio = tried["seconds"] / tried["own_seconds"]
-    return tried["raised"] or f"x{ratio:.2f}, {tried['difference']:.1e} nats"
 
 
 def kept(file: Path) -> dict[str, Any]:

@@ -36,8 +36,7 @@ from transformers import (
 from lastword import Item, Tracer
 from lastword.errors import InputError, InvariantError, UnsupportedModelError
 from lastword.model import check
-from lastword.model.backbone import TILE_POOLED, Backbone, FlexAttention, tiles
-from lastword.model.readout import Readout
+from lastword.model.backbone import TILE_POOLED, tiles
 from lastword.text.branch import Branch
 from lastword.text.forest import build as grow
 
@@ -122,81 +121,6 @@ def test_means_over_texts_of_many_tiles_are_those_of_the_plain_road(name):
     assert len(tiles(grow(texts).positions, TILE_POOLED)) > 3
     packed, plain = (tracer.backbone.on(r).pooled(texts, [1, 4]) for r in ("packed", "plain"))
     assert packed == pytest.approx(plain, abs=1e-4)
-
-
-@pytest.mark.filterwarnings("ignore")  # of transformers and torch, about their own calls
-@pytest.mark.parametrize("name", ["llama", "mistral-sliding", "gemma2"])
-def test_flex_attention_takes_the_whole_row(name):
-    items = random_items(7, 6, candidates=(3, 6), prompt=(6, 30))
-    model = build(name)
-    expected = read_all(Tracer(model, tokenizer(), invariant=INVARIANT), items)
-    model.set_attn_implementation("flex_attention")
-    with torch.compiler.set_stance("force_eager"):  # compiled, it is for GPUs
-        tracer = Tracer(model, tokenizer(), invariant=INVARIANT)
-        found = read_all(tracer, items)
-    assert tracer.backbone.road == "packed"
-    for a, b in zip(found, expected, strict=True):
-        assert a.trajectory == pytest.approx(b.trajectory, abs=1e-4)
-
-
-@pytest.mark.filterwarnings("ignore")  # of transformers and torch, about their own calls
-@pytest.mark.parametrize("name", ["llama", "mistral-sliding"])
-def test_flex_attention_is_taken_where_it_is_right_and_faster(name, monkeypatch):
-    clock = iter(())
-    timed: list[str] = []
-
-    def stopwatch(backbone: Backbone, readout: Readout, branches: list[Branch]):
-        assert backbone.road == "packed"
-        longest = max(len(b.tokens) for b in branches)
-        assert longest <= backbone.context and len(grow(branches)) > 5 * longest
-        scores = check._scores(backbone, readout, branches)
-        timed.append(backbone.packed_attention)
-        return next(clock), scores
-
-    def taken(own: float, flex: float, moved: float = 0.0) -> bool:
-        nonlocal clock
-        clock = iter((own, flex))
-        timed.clear()
-        tried = check.try_flex(tracer.backbone, tracer.readout, plain + moved, 1e-4)
-        assert timed == ["sdpa", "flex_attention"] and not tried.raised
-        assert (tried.own_seconds, tried.seconds) == (own, flex)
-        assert tried.taken == (tried.difference <= 1e-4 and flex < 0.9 * own)
-        return tried.taken
-
-    tracer = Tracer(build(name), tokenizer(), invariant=INVARIANT)
-    assert tracer.checked.attention == "sdpa"  # on the CPU nothing is tried
-    plain = plain_scores(tracer)
-    monkeypatch.setattr("lastword.model.check._timed", stopwatch)
-    with torch.compiler.set_stance("force_eager"):  # compiled, it is for GPUs
-        assert taken(own=2.0, flex=1.0)
-        assert not taken(own=1.0, flex=2.0)
-        assert not taken(own=1.0, flex=0.95)
-        assert not taken(own=2.0, flex=1.0, moved=1.0)  # wrong on the short texts
-        lay_out = FlexAttention._make_layout
-
-        def blind(self: FlexAttention, ends, positions, window):
-            """Of a long row the first nodes are not seen."""
-            far = torch.where(torch.arange(len(ends)) < len(ends) - 100, 0, ends)
-            return lay_out(self, far.int() if len(ends) > 200 else ends, positions, window)
-
-        monkeypatch.setattr(FlexAttention, "_make_layout", blind)
-        assert not taken(own=2.0, flex=1.0)  # wrong on the batch alone
-    monkeypatch.setattr(FlexAttention, "_make_layout", lambda *_: 1 / 0)
-    clock = iter((1.0, 1.0))
-    tried = check.try_flex(tracer.backbone, tracer.readout, plain, 1e-4)
-    assert not tried.taken and tried.raised == "ZeroDivisionError: division by zero"
-
-
-def test_the_check_takes_flex_attention_on_a_gpu_alone(monkeypatch):
-    monkeypatch.setattr("lastword.model.check.try_flex", lambda *_: check.Trial(taken=True))
-    tracer = Tracer(build("llama"), tokenizer(), invariant=INVARIANT)
-    assert tracer.checked.attention == "sdpa" and tracer.checked.flex is None
-    monkeypatch.setattr("lastword.model.check.KERNEL_DEVICES", ("cpu",))
-    for asked, found in (("auto", "flex_attention"), ("model", "sdpa"), ("sdpa", "sdpa")):
-        tracer = Tracer(build("llama"), tokenizer(), invariant=INVARIANT, attention=asked)
-        assert tracer.checked.attention == tracer.backbone.packed_attention == found
-        assert (tracer.checked.flex is not None) == (asked == "auto")
-        assert tracer.describe()["attention"] == "sdpa"
 
 
 def test_an_attention_that_the_model_was_not_given_is_refused():

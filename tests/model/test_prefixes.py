@@ -55,7 +55,7 @@ def require_alike(tracer: Tracer, items: list[Item], read: str = "all") -> None:
     kept = list(tracer.correct_many(items, read=read))
     plain = copy.copy(tracer)
     plain.backend = copy.copy(tracer.backend.local("a test"))
-    plain.backend.backbone = tracer.backbone.on(tracer.checked.road, tracer.checked.attention)
+    plain.backend.backbone = tracer.backbone.on(tracer.checked.road)
     for a, b in zip(kept, plain.correct_many(items, read=read), strict=True):
         assert a.trajectory == pytest.approx(b.trajectory, abs=1e-4, nan_ok=True)
         assert (a.index, a.operator) == (b.index, b.operator)
@@ -76,17 +76,14 @@ def test_every_family_is_as_without_what_is_kept(name):
         assert len(prefixes) > 3 and prefixes.computed < 0.9 * prefixes.nodes
 
 
-@pytest.mark.filterwarnings("ignore")  # of transformers and torch, about their own calls
 @pytest.mark.parametrize("name", ["llama", "mistral-sliding"])
-def test_flex_and_eager_attention_take_what_is_kept(name):
+def test_eager_attention_takes_what_is_kept(name):
     items = random_items(7, 3, prompt=(10, 20))
-    for attention in ("flex_attention", "eager"):
-        with torch.compiler.set_stance("force_eager"):  # compiled, it is for GPUs
-            tracer, prefixes = keeping(name, attention)
-            for _ in range(2):
-                list(tracer.correct_many(items))
-            require_alike(tracer, items)
-        assert prefixes.computed < prefixes.nodes
+    tracer, prefixes = keeping(name, "eager")
+    for _ in range(2):
+        list(tracer.correct_many(items))
+    require_alike(tracer, items)
+    assert prefixes.computed < prefixes.nodes
 
 
 TRACER, _ = keeping("llama")

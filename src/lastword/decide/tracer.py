@@ -153,8 +153,7 @@ class Tracer:
             loaded = loading.load(request)
             invariant = loading.invariant_of(loaded, request)
         # Record the name that the user gave; transformers may resolve it to another one.
-        attention = "auto" if request.attention == "auto" else "model"
-        local = Local(loaded.model, replace(request, attention=attention), loaded.source)
+        local = Local(loaded.model, replace(request, attention="auto"), loaded.source)
         return cls.over(local, loaded.tokenizer, request, invariant)
 
     @classmethod

@@ -19,7 +19,6 @@ but not d. A row is read if it predicts a token of a candidate. In the first bra
 import contextlib
 import sys
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -29,7 +28,6 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 from transformers import PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -48,14 +46,14 @@ from lastword.text.branch import Branch
 from lastword.text.forest import Nodes, Reads, build, lay_out, sees
 
 Road = Literal["packed", "masked", "plain"]
+# Tiles: span of queries, places of the keys, mask.
+Layout = list[tuple[tuple[int, int], Tensor, Tensor]]
 
 # Nodes per query tile of the forest's attention. Small tiles attend to little besides their
 # ancestors; large tiles use the hardware better, and on a GPU start fewer kernels.
 TILE = 256
 TILE_POOLED = 64  # of separate texts, which share almost no prefix
 TILE_CUDA = 1024
-# Maximum number of nodes for flex attention, whose block mask is made from a dense one.
-FLEX_NODES = 2**14
 
 # Hooks and the attention's name change a model during a call, so all backbones of a model share a
 # lock.
@@ -67,7 +65,6 @@ class Backbone:
 
     Args:
         road: How batches are run; the check finds the roads that work for the model.
-        packed_attention: Attention implementation for packed forests; by default the model's.
         prefixes: Cache of repeated prefixes and texts; the model's weights must not change then.
 
     Raises:
@@ -78,22 +75,19 @@ class Backbone:
         self,
         model: PreTrainedModel,
         road: Road = "plain",
-        packed_attention: str | None = None,
         prefixes: Prefixes | None = None,
     ) -> None:
         self.model, self.prefixes = model, prefixes
         self.config = text_config(model.config)
-        self.road, self.packed_attention = road, packed_attention or self.attention
+        self.road = road
         self.parts: Parts = locate(model)
         self.depth = len(self.parts.blocks)
         self.context = context_length(model.config)
         self.lock = _LOCKS.setdefault(self.parts.trunk, threading.RLock())
 
-    def on(
-        self, road: Road, packed_attention: str | None = None, prefixes: Prefixes | None = None
-    ) -> "Backbone":
+    def on(self, road: Road, prefixes: Prefixes | None = None) -> "Backbone":
         """Return the same model on another road."""
-        return Backbone(self.model, road, packed_attention, prefixes)
+        return Backbone(self.model, road, prefixes)
 
     @property
     def device(self) -> torch.device:
@@ -196,11 +190,8 @@ class Backbone:
         return states
 
     def _run_packed(self, row: PackedRow, capture: "_Capture") -> States:
-        small = len(row.forest) <= FLEX_NODES
-        attention = self.packed_attention if small else self.attention
-        kind = FlexAttention if attention == "flex_attention" else TiledAttention
         tile = TILE_POOLED if capture.pools else TILE
-        with _forest_attention(self.config, kind(row, attention, tile)):
+        with _forest_attention(self.config, ForestAttention(row, self.attention, tile)):
             return self._capture_row(row, capture, {})
 
     def _capture_row(
@@ -292,17 +283,22 @@ def watching(
         yield
 
 
-class ForestAttention(ABC):
-    """Attention over a packed forest, for one batch.
+class ForestAttention:
+    """The model's attention over a packed forest, on one tile of queries after the other.
+
+    In depth-first order, the nodes from a to b attend only to each other and to the ancestors of a.
+    So a tile needs no keys of other branches: the tile of g5 and h6 above has the keys a g h. If
+    the keys of prefixes are cached, the queries are only the nodes computed now, while the keys are
+    those of all nodes; `places` has the place of each node's key.
 
     Args:
         attention: Name of the attention implementation to call.
-        tile: Nodes per query tile on the CPU.
+        tile: Nodes per tile on the CPU.
     """
 
     def __init__(self, row: PackedRow, attention: str, tile: int) -> None:
         self.row, self.inner, self.tile = row, attention, tile
-        self._layouts: dict[tuple[int | None, torch.device], Any] = {}
+        self._layouts: dict[tuple[int | None, torch.device], Layout] = {}
 
     def __call__(
         self,
@@ -313,24 +309,23 @@ class ForestAttention(ABC):
         attention_mask: Tensor | None,
         **options: Any,
     ) -> tuple[Tensor, None]:
-        """Attend over the forest; transformers calls this in place of its attention function."""
-        return self._attend(module, query, *self.row.extend(key, value), **options), None
+        """Attend over the forest; transformers calls this in place of its attention function.
 
-    @abstractmethod
-    def _attend(
-        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, **options: Any
-    ) -> Tensor:
-        """Return [1, nodes, heads, dim] from queries [1, heads, nodes, dim].
-
-        Key and value are those of the row's `keys`.
+        Returns:
+            [1, nodes, heads, dim] from queries [1, heads, nodes, dim], and no weights.
         """
+        key, value = self.row.extend(key, value)
+        attend = _implementation(module, self.inner)
+        outputs = []
+        for (a, b), places, mask in self._layout(options.get("sliding_window"), key.device):
+            k, v = key.index_select(2, places), value.index_select(2, places)
+            if self.inner == "eager":  # eager attention adds its mask to the scores
+                mask = torch.where(mask, 0.0, torch.finfo(query.dtype).min).to(query.dtype)
+            outputs.append(attend(module, query[:, :, a:b], k, v, mask, **options)[0])
+        return torch.cat(outputs, dim=1), None
 
-    @abstractmethod
-    def _make_layout(self, ends: Tensor, positions: Tensor, window: int | None) -> Any:
-        """Return the visibility of nodes in the form of the implementation."""
-
-    def layout(self, window: int | None, device: torch.device) -> Any:
-        """Return the layout for a sliding window on a device, computed once."""
+    def _layout(self, window: int | None, device: torch.device) -> Layout:
+        """Return the tiles for a sliding window on a device, computed once."""
         key = (window, device)
         if key not in self._layouts:
             ends, positions = (
@@ -340,32 +335,7 @@ class ForestAttention(ABC):
             self._layouts[key] = self._make_layout(ends, positions, window)
         return self._layouts[key]
 
-
-class TiledAttention(ForestAttention):
-    """The model's attention on one tile of queries after the other.
-
-    In depth-first order, the nodes from a to b attend only to each other and to the ancestors of a.
-    So a tile needs no keys of other branches: the tile of g5 and h6 above has the keys a g h. If
-    the keys of prefixes are cached, the queries are only the nodes computed now, while the keys are
-    those of all nodes; `places` has the place of each node's key.
-    """
-
-    def _attend(
-        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, **options: Any
-    ) -> Tensor:
-        attend = _implementation(module, self.inner)
-        outputs = []
-        for (a, b), places, mask in self.layout(options.get("sliding_window"), key.device):
-            k, v = key.index_select(2, places), value.index_select(2, places)
-            if self.inner == "eager":  # eager attention adds its mask to the scores
-                mask = torch.where(mask, 0.0, torch.finfo(query.dtype).min).to(query.dtype)
-            outputs.append(attend(module, query[:, :, a:b], k, v, mask, **options)[0])
-        return torch.cat(outputs, dim=1)
-
-    def _make_layout(
-        self, ends: Tensor, positions: Tensor, window: int | None
-    ) -> list[tuple[tuple[int, int], Tensor, Tensor]]:
-        """Return the tiles: span of queries, places of the keys, mask."""
+    def _make_layout(self, ends: Tensor, positions: Tensor, window: int | None) -> Layout:
         device, nodes, places = ends.device, self.row.nodes, self.row.places
         layout = []
         size = TILE_CUDA if device.type == "cuda" else self.tile
@@ -376,25 +346,6 @@ class TiledAttention(ForestAttention):
             mask = sees(queries, keys, ends, positions, window)[None, None]
             layout.append(((a, b), on_device(places[visible], device), mask))
         return layout
-
-
-class FlexAttention(ForestAttention):
-    """torch's flex attention on the whole row, which skips blocks without visible keys."""
-
-    def _attend(
-        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, **options: Any
-    ) -> Tensor:
-        mask = self.layout(options.get("sliding_window"), key.device)
-        attend = _implementation(module, self.inner)
-        return attend(module, query, key, value, mask, **options)[0]
-
-    def _make_layout(self, ends: Tensor, positions: Tensor, window: int | None) -> BlockMask:
-        nodes, keys = (on_device(x, ends.device) for x in (self.row.nodes, self.row.keys))
-        return create_block_mask(
-            lambda _, __, q, k: sees(nodes[q], keys[k], ends, positions, window),
-            *(None, None, len(nodes), len(keys)),
-            device=str(ends.device),
-        )
 
 
 def tiles(positions: Nodes, size: int) -> list[tuple[int, int]]:

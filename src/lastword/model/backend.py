@@ -134,7 +134,7 @@ class Local:
             checked = check(backbone, self.readout, options.attention)
         caches = options.prefix_cache and checked.keeps
         prefixes = Prefixes(options.prefix_cache * 2**20) if caches else None
-        self.backbone = backbone.on(checked.road, checked.attention, prefixes)
+        self.backbone = backbone.on(checked.road, prefixes)
         self.checked = checked
         self.source = source or {"model": options.name}
         self.batch_tokens = default_batch_tokens(backbone.config, model.dtype, backbone.device)

@@ -3,13 +3,10 @@
 A few short random texts run plainly, as in the model itself, and packed. If the packed scores
 differ by more than the plain ones differ between batches, the model takes the plain road. If the
 readout at depth L differs from the model's logits, the model is refused (method, section 2).
-On a CUDA device, flex attention on packed forests is used if it is as exact and faster.
 """
 
 import contextlib
 import math
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import compress
@@ -30,30 +27,8 @@ from lastword.text.branch import Branch
 ROADS: tuple[Road, ...] = ("packed", "masked")
 NOISE = 1.0  # nats; maximum effect of a batch on a score in any dtype
 SHRUNK = 4  # length of the shrunk windows, well below that of the check's texts
-KERNEL_DEVICES = ("cuda",)  # where flex attention is compiled
-TIMED = 512  # tokens; scales the texts of the timed batch
-FASTER = 0.9  # flex attention must take less than this share of the usual time
 
 LogProbs = Float[np.ndarray, " targets"]
-
-
-@dataclass(frozen=True)
-class Trial:
-    """The trial of flex attention in place of the model's attention.
-
-    Attributes:
-        taken: True if it was as exact, and faster.
-        difference: Largest difference between scores, in nats.
-        seconds: Time of a batch with flex attention, after compilation.
-        own_seconds: Time of the same batch with the model's attention.
-        raised: The error that it raised; else empty.
-    """
-
-    taken: bool = False
-    difference: float = math.nan
-    seconds: float = math.nan
-    own_seconds: float = math.nan
-    raised: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,7 +43,6 @@ class Checked:
         kept: Difference between the packed road with cached prefixes and the plain one; nan if
             this was not tried.
         keeps: True if prefixes may be cached.
-        flex: The trial of flex attention on packed forests, if any.
     """
 
     road: Road
@@ -79,18 +53,17 @@ class Checked:
     windowed: bool
     kept: float = math.nan
     keeps: bool = False
-    flex: Trial | None = None
 
 
 def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Checked:
-    """Try the model's roads, and on a CUDA device flex attention, and return the findings.
+    """Try the model's roads, and return the findings.
 
     Raises:
         InputError: The model in memory has another attention implementation.
         UnsupportedModelError: The model cannot be run, its scores depend on the rest of the batch
             or on later tokens, or the readout at depth L differs from the model's logits.
     """
-    if attention not in ("auto", "model", backbone.attention):
+    if attention not in ("auto", backbone.attention):
         raise InputError(
             f"the model attends by {backbone.attention}, not by {attention}: give it that by "
             f"model.set_attn_implementation({attention!r}) first"
@@ -107,32 +80,12 @@ def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Chec
         if packed <= tolerance:
             best = road
             break
-    flex = None
-    compiles = backbone.device.type in KERNEL_DEVICES
-    if attention == "auto" and best == "packed" and compiles:
-        flex = try_flex(backbone, readout, plain.alone, tolerance)
-    used = "flex_attention" if flex and flex.taken else backbone.attention
     prefixes = math.nan
     if best == "packed":
         with contextlib.suppress(Exception):  # any error means that prefixes are not cached
-            prefixes = _cached_difference(backbone.on(best, used), readout, plain.alone)
+            prefixes = _cached_difference(backbone.on(best), readout, plain.alone)
     differences = plain.noise, packed, plain.readout, windowed, prefixes
-    return Checked(best, used, *differences, keeps=prefixes <= tolerance, flex=flex)
-
-
-def try_flex(backbone: Backbone, readout: Readout, alone: LogProbs, tolerance: float) -> Trial:
-    """Compare flex attention on packed forests with the model's attention, scores and time."""
-    flex = backbone.on("packed", "flex_attention")
-    try:
-        batch = _batch(readout.vocabulary, backbone.context)
-        own_seconds, expected = _timed(backbone.on("packed"), readout, batch)
-        difference, _ = _packed_difference(flex, readout, alone)
-        seconds, scores = _timed(flex, readout, batch)
-    except Exception as error:  # noqa: BLE001 - compiling or running may raise any error
-        return Trial(raised=_line(error))
-    difference = max(difference, _difference(scores, expected))
-    better = difference <= tolerance and seconds < FASTER * own_seconds
-    return Trial(better, difference, seconds, own_seconds)
+    return Checked(best, backbone.attention, *differences, keeps=prefixes <= tolerance)
 
 
 def _line(error: Exception) -> str:
@@ -210,7 +163,7 @@ def _packed_difference(backbone: Backbone, readout: Readout, alone: LogProbs) ->
 
 def _cached_difference(backbone: Backbone, readout: Readout, alone: LogProbs) -> float:
     """Return the difference between scores with cached prefixes and plain ones."""
-    caching = backbone.on("packed", backbone.packed_attention, Prefixes(2**30, block=2))
+    caching = backbone.on("packed", Prefixes(2**30, block=2))
     branches = random_texts(readout.vocabulary)
     runs = [_scores(caching, readout, branches) for _ in range(2)]  # the second uses the cache
     assert caching.prefixes, "the cache is empty, so the second run did not use it"
@@ -245,40 +198,16 @@ def _predicted(rows: Tensor, branch: Branch) -> LogProbs:
     return scores
 
 
-def random_texts(
-    vocabulary: int,
-    preamble: int = 6,
-    prompts: Sequence[int] = (2, 4, 5),
-    candidates: Sequence[int] = (1, 2, 3),
-) -> list[Branch]:
-    """Draw random prompts with a common preamble, and random candidates, of the given lengths."""
+def random_texts(vocabulary: int) -> list[Branch]:
+    """Draw three random prompts with a common preamble, and three random candidates of each."""
     draw = np.random.default_rng(0)
 
     def tokens(count: int) -> tuple[int, ...]:
         return tuple(int(t) for t in draw.integers(vocabulary, size=count))
 
-    common = tokens(preamble)
-    contexts = [common + tokens(length) for length in prompts]
-    return [Branch(p + tokens(length), len(p)) for p in contexts for length in candidates]
-
-
-def _batch(vocabulary: int, context: int | None) -> list[Branch]:
-    """Return a batch like a benchmark's: a preamble, and 16 prompts with four candidates each."""
-    unit = min(TIMED, context or TIMED) // 32
-    return random_texts(
-        vocabulary, 16 * unit, [4 * unit] * 16, [1 + unit // 2] * 2 + [1 + unit] * 2
-    )
-
-
-def _timed(backbone: Backbone, readout: Readout, branches: list[Branch]) -> tuple[float, LogProbs]:
-    def once() -> float:
-        start = time.perf_counter()
-        states = backbone.states(branches, [backbone.depth])
-        states.hidden[backbone.depth].cpu()  # waits for the device
-        return time.perf_counter() - start
-
-    scores = _scores(backbone, readout, branches)  # this also compiles
-    return min(once() for _ in range(3)), scores
+    common = tokens(6)
+    contexts = [common + tokens(length) for length in (2, 4, 5)]
+    return [Branch(p + tokens(length), len(p)) for p in contexts for length in (1, 2, 3)]
 
 
 def rounding_dtype(backbone: Backbone) -> torch.dtype:

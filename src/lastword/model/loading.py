@@ -383,7 +383,7 @@ def _arguments(plan: _Plan) -> dict[str, Any]:
     }
     if plan.path is not None:
         arguments = gguf.arguments(plan.path)
-    if base.attention not in ("auto", "model"):
+    if base.attention != "auto":
         arguments["attn_implementation"] = base.attention
     if base.quantize is not None:
         arguments["quantization_config"] = quantisation.options_for(base.quantize, plan.dtype)

@@ -21,7 +21,7 @@ _EMBEDDED_AS: dict[str, tuple[str | None, ...]] = {
     "gguf": (None,),
     "device": ("auto", "cpu"),
     "dtype": ("auto", "float32"),
-    "attention": ("auto", "model", "sdpa"),
+    "attention": ("auto", "sdpa"),
     "quantize": (None,),
     "device_map": (None,),
 }
@@ -62,8 +62,7 @@ class LoadOptions:
         dtype: Data type of the weights. `auto` keeps the checkpoint's, but uses float32 instead of
             float16 on the CPU.
         head_dtype: Data type of the logits; `model` is faster, but may give equal scores.
-        attention: `auto`, `model`, `sdpa`, `eager` or `flex_attention`. `auto` and `model` leave
-            the choice to transformers, but `auto` takes flex attention on a GPU if it is faster.
+        attention: `auto` leaves the choice to transformers; `sdpa` and `eager` force one.
         quantize: Quantise the weights while loading them (bitsandbytes).
         device_map: `auto` spreads the model over all devices, the CPU and the disk (accelerate); a
             mapping places each module.
