@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lastword import Tracer
+from lastword import Decider, Tracer
 from lastword.decide.item import item_of
 from lastword.decide.questionnaire import prepare as prepare_questions
 from lastword.lab.benchmarks import Dataset, find
@@ -143,11 +143,11 @@ def run(stages: Sequence[str], data: Path, model: str, models: Path | None, runs
             print(f"{name}: left out, its model is looked for in --models")
             continue
         wanted = stage.model or model
-        tracer = load(str(models / wanted) if models and wanted == STORIES else wanted, stage.chat)
-        methods = resolve(stage.methods, tracer.facts)
+        decider = load(str(models / wanted) if models and wanted == STORIES else wanted, stage.chat)
+        methods = resolve(stage.methods, decider.tracer.facts)
         template = find(stage.benchmark).template(stage.variant)
         job = prepare(
-            tracer, Work(chosen(stage, data), template, blind=stage.blind, methods=methods)
+            decider, Work(chosen(stage, data), template, blind=stage.blind, methods=methods)
         )
         done = 0
 
@@ -156,7 +156,7 @@ def run(stages: Sequence[str], data: Path, model: str, models: Path | None, runs
             done += items
             print(f"{name}: {done} of {total} items", flush=True)
 
-        execute(tracer, job, runs / stage.root, advance=advance)
+        execute(decider, job, runs / stage.root, advance=advance)
 
 
 def chosen(stage: Stage, data: Path) -> Dataset:
@@ -169,8 +169,8 @@ def chosen(stage: Stage, data: Path) -> Dataset:
 
 
 @cache
-def load(model: str, chat: bool) -> Tracer:
-    return Tracer.from_pretrained(LoadOptions(model, chat=Chat() if chat else None))
+def load(model: str, chat: bool) -> Decider:
+    return Decider(Tracer.from_pretrained(LoadOptions(model, chat=Chat() if chat else None)))
 
 
 def jobs(data: Path, models: Sequence[str], sets: Sequence[str], runs: Path) -> None:
@@ -180,7 +180,7 @@ def jobs(data: Path, models: Sequence[str], sets: Sequence[str], runs: Path) -> 
             asked(load(model, chat=False), data, name, runs)
 
 
-def asked(tracer: Tracer, data: Path, name: str, runs: Path) -> None:
+def asked(decider: Decider, data: Path, name: str, runs: Path) -> None:
     """Ask a model the items of a set, where it has not been done."""
     items = runs / "items" / f"{name}.jsonl"
     if not items.exists():
@@ -194,9 +194,9 @@ def asked(tracer: Tracer, data: Path, name: str, runs: Path) -> None:
             rows = [examples[i].item(template) for i in draw(examples, LATER[name])]
         write(items, [{key: getattr(row, key) for key in FIELDS} for row in rows])
     benchmark = find(f"jsonl:{items}")
-    methods = resolve(["contextual"] if name in JOBS else [], tracer.facts)
+    methods = resolve(["contextual"] if name in JOBS else [], decider.tracer.facts)
     work = Work(benchmark.load(None), benchmark.template(None), blind="all", methods=methods)
-    execute(tracer, prepare(tracer, work), runs / "jobs")
+    execute(decider, prepare(decider, work), runs / "jobs")
 
 
 def draw(population: Sequence[Any], size: int) -> list[int]:

@@ -30,7 +30,7 @@ def test_effective_dimension_of_a_known_three_by_three():
 
 
 # Two anchors, two features, one token in each top: Omega, evidence and z_T fit on a line.
-OUTSIDE = ("floor", "clip", "final")
+OUTSIDE = ("clip", "floor", "final")
 SMALL = {"anchors": (0.5, 1.0), "features": (0.5, 1.0), "k_min": 1, "quorum": 0.5}
 EARLY, LATE = np.array([0.1, 0.6, 0.3]), np.array([0.2, 0.2, 0.6])
 W = 1 / (1 + math.exp(0.5))  # weight of depth 1 of 2 beside exp(1)
@@ -46,7 +46,8 @@ HIGH = 0.5 + 0.5 / (1 + math.exp(-2.5))  # alpha at h~ = 1
         ({"outside": "floor"}, (LOW, LOW, HIGH)),
         ({"outside": "clip"}, (HIGH, LOW, HIGH)),
         ({"outside": "final"}, (0.0, LOW, HIGH)),
-        ({"floor": "final"}, (LOW - 0.5, LOW - 0.5, HIGH - 0.5)),
+        ({"floor": "final"}, (HIGH - 0.5, LOW - 0.5, HIGH - 0.5)),
+        ({"outside": "floor", "floor": "final"}, (LOW - 0.5, LOW - 0.5, HIGH - 0.5)),
         *(({"outside": own, "quorum": 1.0}, (HIGH, LOW, HIGH)) for own in OUTSIDE),
     ],
 )

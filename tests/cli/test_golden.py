@@ -29,12 +29,12 @@ def test_a_command_prints_what_it_printed(run, golden, tmp_path, monkeypatch, na
 
 
 def test_candidates_are_not_markup_and_other_constants_are_named(run, tmp_path):
-    (tmp_path / "theta.toml").write_text('tau_dim = 9\n[scorer]\noutside = "clip"\n')
+    (tmp_path / "theta.toml").write_text('tau_dim = 9\n[scorer]\noutside = "final"\n')
     theta = ("--load", f"theta={tmp_path / 'theta.toml'}")
     candidates = ("--candidate", "[bold]clay", "--candidate", "boats")
     code, out, _ = run(*shlex.split(ASK), *candidates, *theta)
     assert code == 0 and out.startswith("boats → [bold]clay\n")
-    assert "theta: tau_dim = 9.0, scorer.outside = clip" in out
+    assert "theta: tau_dim = 9.0, scorer.outside = final" in out
 
 
 FILES = {

@@ -36,7 +36,7 @@ def test_constants_are_the_papers():
         "weights": (0.3, 0.5, 0.2),
         "lambda_0": 0.5,
         "gamma_alpha": 5.0,
-        "outside": "floor",
+        "outside": "clip",
         "floor": "anchor",
     }
 
@@ -66,7 +66,7 @@ def test_toml_overrides_by_name(tmp_path):
     [
         ("tau_dmi = 1", "tau_dmi in Theta; known"),
         ("[scorer]\ninside = 1", "scorer.inside in Theta"),
-        ('[scorer]\noutside = "in"', "floor, clip, final"),
+        ('[scorer]\noutside = "in"', "clip, floor, final"),
         ("scorer = 1", "scorer .* table"),
         ('tau_dim = "1"', "tau_dim .*, not '1'"),
         ("tau_dim = true", "tau_dim .*, not True"),

@@ -5,14 +5,12 @@ grows with the evidence that the token gained support across the feature depths 
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import get_args, get_type_hints
 
-import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -53,45 +51,28 @@ class Scorer:
 
     def mixed_logits(self, tile: Tile) -> Logits:
         """Return z_T = (1 - alpha) z_L + alpha zbar, Eq. 12, for all rows of a tile."""
-        return torch.cat(
-            [
-                self._mixed(
-                    {depth: logits[rows] for depth, logits in tile.logits.items()},
-                    {depth: log_z[rows] for depth, log_z in tile.log_z.items()},
-                )
-                for rows in tile.strips()
-            ]
-        )
+        mixed = []
+        for rows in tile.strips():
+            logits = {depth: z[rows] for depth, z in tile.logits.items()}
+            log_z = {depth: values[rows] for depth, values in tile.log_z.items()}
+            mixed.append(self.mix(logits[self.last], *self.parts(logits, log_z)))
+        return torch.cat(mixed)
 
-    def _mixed(self, logits: dict[int, Logits], log_z: LogZ) -> Logits:
-        z_L, shift = logits[self.last], self.shift(logits)
+    def parts(self, logits: dict[int, Logits], log_z: LogZ) -> tuple[Logits, Tensor, Logits]:
+        """Return what all readings share: zbar - z_L, the tokens that h~ is scaled over, and h~."""
         omega = self.recurring(logits)
-        outside = self._alpha_outside()
-        mixed = torch.add(z_L, shift, alpha=outside)
-        # Outside a non-empty Omega alpha is constant, so the CPU computes the evidence only inside
-        # it. On a GPU, finding those places would wait for the device and cost more than it saves.
-        sparse = omega.any(dim=-1) & (self.theta.outside != "clip")
-        if answers_at_once(sparse) and sparse.any():
-            rows = sparse.nonzero()[:, 0]
-            at = (rows[:, None], _members(omega[rows]))
-            h = self._evidence_at(logits, log_z, at)
-            every = torch.ones_like(h, dtype=torch.bool)
-            mixed[at] = z_L[at] + self.alpha(_rescale(h, every)) * shift[at]
-        rest = _rows_where(~sparse)
-        over = omega[rest] | ~omega[rest].any(dim=-1, keepdim=True)
-        alpha = self.alpha(_rescale(self._evidence_at(logits, log_z, (rest,)), over))
-        if self.theta.outside != "clip":
-            alpha = torch.where(over, alpha, outside)
-        mixed[rest] = z_L[rest] + alpha * shift[rest]
-        return mixed
+        over = omega | ~omega.any(dim=-1, keepdim=True)
+        h = self.evidence(torch.stack([logits[g] - log_z[g].flatten(1) for g in self.features]))
+        return self.shift(logits), over, _rescale(h, over)
 
-    def _evidence_at(
-        self, logits: dict[int, Logits], log_z: LogZ, at: tuple[Tensor | slice, ...]
-    ) -> Float[Tensor, "some tokens"]:
-        """Return h at the places `at`: an index of rows, or of rows and tokens."""
-        return self.evidence(
-            torch.stack([logits[g][at] - log_z[g][at[0]].flatten(1) for g in self.features])
-        )
+    def mix(self, z_L: Logits, shift: Logits, over: Tensor, h: Logits) -> Logits:
+        """Return z_T of this reading from the shared parts, Eq. 12."""
+        alpha = self.alpha(h)
+        if self.theta.outside != "clip":
+            zero = torch.zeros(1, 1, dtype=torch.float64)
+            outside = 0.0 if self.theta.outside == "final" else float(self.alpha(zero))
+            alpha = torch.where(over, alpha, outside)
+        return torch.addcmul(z_L, alpha, shift)
 
     def shift(self, logits: dict[int, Logits]) -> Logits:
         """Return zbar - z_L; zbar is the weighted mean over the anchors, Eq. 10."""
@@ -129,12 +110,6 @@ class Scorer:
         """Return alpha = lambda_0 + (1 - lambda_0) sigmoid(gamma_alpha (h~ - 1/2)), Eq. 12."""
         share = (1 - self.theta.lambda_0) * torch.sigmoid(self.theta.gamma_alpha * (h - 0.5))
         return share + self.theta.lambda_0 if self.theta.floor == "anchor" else share
-
-    def _alpha_outside(self) -> float:
-        """Return alpha of a token outside a non-empty Omega; not used if `outside` is `clip`."""
-        if self.theta.outside == "final":
-            return 0.0
-        return float(self.alpha(torch.zeros(1, 1, dtype=torch.float64)))
 
 
 class ScorerReadings:
@@ -177,21 +152,11 @@ class ScorerReadings:
             row = tile.row - rows.start
             inside = (row >= 0) & (row < len(logits[self._scorer.last]))
             at = row.clamp(0, len(logits[self._scorer.last]) - 1), tile.token
-            for name, mixed in self._mixed(logits, log_z):
+            parts = self._scorer.parts(logits, log_z)
+            for name, scorer in self.scorers.items():
+                mixed = scorer.mix(logits[scorer.last], *parts)
                 scores[name] = torch.where(inside, F.log_softmax(mixed, dim=-1)[at], scores[name])
         return scores
-
-    def _mixed(self, logits: dict[int, Logits], log_z: LogZ) -> Iterator[tuple[str, Logits]]:
-        """Yield z_T of each reading, Eq. 12."""
-        T = self._scorer
-        shift, omega = T.shift(logits), T.recurring(logits)
-        over = omega | ~omega.any(dim=-1, keepdim=True)
-        h = _rescale(T._evidence_at(logits, log_z, (slice(None),)), over)
-        for name, scorer in self.scorers.items():
-            alpha = scorer.alpha(h)
-            if scorer.theta.outside != "clip":
-                alpha = torch.where(over, alpha, scorer._alpha_outside())
-            yield name, torch.addcmul(logits[T.last], alpha, shift)
 
 
 @dataclass(frozen=True)
@@ -235,15 +200,6 @@ def answers_at_once(tensor: Tensor) -> bool:
 def _rows_where(condition: Bool[Tensor, " rows"]) -> Tensor | slice:
     """Return the rows where a condition holds; all rows if finding them would wait for a device."""
     return condition.nonzero()[:, 0] if answers_at_once(condition) else slice(None)
-
-
-def _members(omega: Bool[Tensor, "rows vocab"]) -> Int[Tensor, "rows tokens"]:
-    """Return each row's members, padded with its first. No row may be empty."""
-    row, token = np.divmod(np.flatnonzero(omega.numpy()), omega.shape[1])
-    counts = np.bincount(row)[:, None]
-    place = np.arange(counts.max())
-    first = counts.cumsum()[:, None] - counts
-    return torch.from_numpy(token[first + np.where(place < counts, place, 0)])
 
 
 def _rescale(

@@ -30,7 +30,7 @@ class ScorerTheta:
     weights: tuple[float, float, float] = (0.3, 0.5, 0.2)  # a_s, a_j, a_c
     lambda_0: float = 0.5
     gamma_alpha: float = 5.0
-    outside: Literal["floor", "clip", "final"] = "floor"
+    outside: Literal["clip", "floor", "final"] = "clip"
     floor: Literal["anchor", "final"] = "anchor"
 
     @property
