@@ -215,7 +215,9 @@ def job(row: dict[str, Any]) -> Item:
         row["instructions"], [Option(own["value"], own.get("description")) for own in options]
     )
     ready = prepare_questions({"q": question})
-    item = item_of(row["input"], question, ready.template, id=row["id"])
+    item = item_of(
+        row["input"], question, ready.template, id=row["id"], blind=True, content_free=True
+    )
     return replace(item, truthful=[text == row["truth"] for text in item.candidates])
 
 

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from jinja2 import Environment, StrictUndefined, Template
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -350,8 +351,7 @@ def judged(named: Sequence[tuple[Path, Cell]]) -> list[Shown]:
 
 def corrections(root: Path, cell: Cell) -> dict[str, Correction]:
     """What each correction makes of a cell; one that does not apply to it is left out."""
-    frame = cell.items
-    if "blind_trajectory" not in frame or not frame["blind_trajectory"].notna().all():
+    if not cell.items["blind_t_scores"].notna().all():
         return {}
     run = next(
         info
@@ -360,9 +360,9 @@ def corrections(root: Path, cell: Cell) -> dict[str, Correction]:
     )
     names = [name for name in CORRECTIONS if name != "dcpmi"]
     scores = derive(cell, resolve(names, facts_of(run)))
-    if len({tuple(sorted(texts)) for texts in frame["candidates"]}) > 1:
+    if len({tuple(sorted(texts)) for texts in values(cell, "candidates")}) > 1:
         del scores["batch-calibrated"]  # there is no label set that the items share
-    base = list(frame["base_scores"])
+    base = list(cell.items["base_scores"])
     kept = {name: _correction(cell, own, base) for name, own in scores.items()}
     if root.name == "jobs":  # elsewhere a candidate may have other tokens after the blind prompt
         kept["dcpmi"] = _correction(cell, sums(cell, blind=1.0), base)
@@ -371,8 +371,8 @@ def corrections(root: Path, cell: Cell) -> dict[str, Correction]:
 
 def sums(cell: Cell, *, blind: float) -> list[np.ndarray]:
     """Sums over tokens of b less so much of q; labels have the same tokens after both prompts."""
-    columns = (Lists.of(cell.items[n]) for n in ("base_scores", "blind_scores", "candidate_tokens"))
-    b, q, tokens = columns
+    b, q = (Lists.of(cell.items[name]) for name in ("base_scores", "blind_scores"))
+    tokens = Lists.of(pd.Series(values(cell, "candidate_tokens")))
     return [
         (b.stack(one)[0] - blind * q.stack(one)[0]) * tokens.stack(one)[0]
         for one in np.arange(len(cell.items))[:, None]
@@ -673,8 +673,18 @@ def _choices_row(one: Shown, found: Dependence) -> tuple[Value, ...]:
 
 def same(cell: Cell, depth: int) -> float:
     """Share of items whose top candidate at a depth is the one that is on top there blind."""
-    pairs = zip(cell.mc1_items["trajectory"], cell.mc1_items["blind_trajectory"], strict=True)
-    return float(np.mean([S[:, depth].argmax() == B[:, depth].argmax() for S, B in pairs]))
+    read = (values(cell, name) for name in ("trajectory", "blind_trajectory"))
+    tops = [[np.stack(S)[:, depth].argmax() for S in one] for one in read]
+    return float(np.equal(*tops)[cell.mc1_places].mean())
+
+
+def values(cell: Cell, name: str) -> list[Any]:
+    """A column that a cell does not hold in memory, a value an item."""
+    found: list[Any] = [None] * len(cell.items)
+    for places, frame in cell.slices(name):
+        for place, value in zip(places, frame[name], strict=True):
+            found[place] = value
+    return found
 
 
 def needs(shown: Sequence[Shown]) -> list[tuple[Shown, Gain]]:

@@ -373,7 +373,7 @@ def probes(model: str) -> dict[str, Any]:
     found: dict[str, Any] = {"model": model, "depth": PROBED}
     for tokens, options, goal in SHAPES:
         asked = made_up(random.Random(0), 1, options)
-        taken = times((with_probes(asked), asked), (tracer, asked), tokens)
+        taken = times((with_probes(asked), asked), (Decider(tracer), asked), tokens)
         name = f"{tokens} tokens, {options} options: probe over own answer"
         found[name] = {**taken, "share": share(asked, tokens), "goal": goal}
     many, one = made_up(random.Random(0), TOGETHER, 6), made_up(random.Random(0), 1, 6)
@@ -384,7 +384,7 @@ def probes(model: str) -> dict[str, Any]:
         taken = times((with_probes(wide), wide), (with_probes(two), two), tokens)
         found[f"{tokens} tokens: {MOST} options over two"] = {**taken, "goal": 1.05}
     one, other = ({name: each} for name, each in made_up(random.Random(0), 2, 6).items())
-    found[f"{LONG} tokens: a second question over the first"] = again(tracer, one, other)
+    found[f"{LONG} tokens: a second question over the first"] = again(Decider(tracer), one, other)
     found[f"{LONG} tokens: a probe's text again over new"] = again(with_probes(one), one, one)
     return found
 
