@@ -74,7 +74,7 @@ def test_another_encoding_is_refused_by_line_and_byte(tmp_path: Path, raw: bytes
 @pytest.mark.parametrize(
     ("encoding", "message"),
     [
-        ("cp1252", r"byte \d+ \(0xE9\).*--encoding.*1 byte beyond ASCII .* pass another"),
+        ("cp1252", r"byte \d+ \(0xE9\).* guess from only 1 byte, often wrong, is --encoding"),
         ("utf-16-le", "--encoding utf-16-le"),
         ("utf-16-be", "--encoding utf-16-be"),
     ],
@@ -87,7 +87,7 @@ def test_short_texts_in_another_encoding_are_refused_with_doubt(
     with pytest.raises(InputError, match=message):
         read_rows(path)
     path.write_bytes(("退款" * 200).join(text[ending].split("day")).encode(encoding, "ignore"))
-    with pytest.raises(InputError, match=message.partition(".*1 byte")[0]):
+    with pytest.raises(InputError, match=message.partition(" from only")[0]):
         read_rows(path)
 
 
@@ -194,7 +194,7 @@ def test_a_stray_cell_and_a_bomb_take_no_memory_and_formulas_without_values_are_
     book.save(path)
     rows = [row.value for row in read_rows(path, said.append)]
     assert rows == [{"text": t, "team": own} for t, own in [("a", ""), ("b", ""), ("", "x")]]
-    assert said[0] == "left out: 1 cell to the right of the last name in row 1 (SF2)"
+    assert said[0] == "left out: 1 cell to the right of the last name in row 1, the first in SF2"
     assert said[1].startswith("2 formula cells without a stored value read as empty (B2, A4)")
     with ZipFile(path, "w", ZIP_DEFLATED) as archive:
         archive.writestr("xl/worksheets/sheet1.xml", b" " * 2**29)

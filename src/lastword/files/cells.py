@@ -59,12 +59,6 @@ def spelling(label: str) -> str:
     return _WHOLE.sub(r"\1\2", text)
 
 
-def guessed_name(name: str, names: Iterable[str]) -> str:
-    """Return the name of a guessed column, with the columns whose names differ only in spelling."""
-    others = [other for other in names if other != name and spelling(other) == spelling(name)]
-    return f"{name} (not {', '.join(others)})" if others else name
-
-
 def text_fault(text: str) -> str | None:
     """Return why a model cannot read a text, and what to do; None if it can."""
     if "\0" in text:

@@ -1,12 +1,11 @@
 """Text of a file: UTF-8, UTF-16 with a byte-order mark, or an encoding named by the user."""
 
 import codecs
-import re
 
 from lastword.errors import InputError
 from lastword.files.wording import counted, shorten
 
-_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 SAMPLE = 2**16  # bytes for guessing an encoding
 _SURE = 20  # a guess from fewer bytes beyond ASCII is often wrong
 # Common encodings of tables; among all of Python's, guesses are often rare ones.
@@ -32,7 +31,7 @@ def decode(raw: bytes, encoding: str | None = None) -> tuple[str, str]:
             raise ValueError(f"{_place(raw, error)} is not valid {encoding}") from error
     if raw.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         raise ValueError("it looks like UTF-32: pass --encoding utf-32")
-    if raw.startswith(_UTF16):
+    if raw.startswith(UTF16):
         return raw.decode("utf-16"), "UTF-16"
     refuse_utf16(raw)
     try:
@@ -42,24 +41,15 @@ def decode(raw: bytes, encoding: str | None = None) -> tuple[str, str]:
 
 
 def refuse_utf16(raw: bytes, share: float = 0.25) -> None:
-    """Refuse text with more than a share of zero bytes.
-
-    Raises:
-        ValueError: It has; the message says how to read UTF-16.
-    """
+    """Raise a ValueError if more than a share of the bytes are zeros, as in UTF-16."""
     if raw.count(b"\0") > len(raw) * share:
-        names, ascii = ("utf-16-le", "utf-16-be"), re.compile("[\0-\x7f]")
-        texts = {name: raw[:SAMPLE].decode(name, "replace") for name in names}
-        name = max(names, key=lambda name: len(ascii.findall(texts[name])))
+        texts = {name: raw[:SAMPLE].decode(name, "replace") for name in ("utf-16-le", "utf-16-be")}
+        name = max(texts, key=lambda name: sum(map(str.isascii, texts[name])))
         raise ValueError(f"it looks like UTF-16 without a mark: pass --encoding {name}")
 
 
 def refuse_other(raw: bytes) -> None:
-    """Refuse text of which most characters beyond ASCII are not UTF-8.
-
-    Raises:
-        ValueError: They are not; the message has line, byte and a guess.
-    """
+    """Raise a ValueError with a guess if most characters beyond ASCII are not UTF-8."""
     try:
         raw.decode()
     except UnicodeDecodeError as error:
@@ -88,11 +78,10 @@ def _advice(raw: bytes, error: UnicodeDecodeError) -> str:
     line = raw[raw.rfind(b"\n", 0, error.start) + 1 : end if end > 0 else None]
     sample = shorten(line.decode(best.encoding, "replace").strip(), 60)
     beyond = sum(byte > 127 for byte in raw[:SAMPLE])
-    doubt = f". {counted(beyond, 'byte')} beyond ASCII may be too few for a guess: if it is wrong, "
-    doubt += "pass another, such as cp1252"
+    doubt = f" from only {counted(beyond, 'byte')}, often wrong," if beyond < _SURE else ""
     return (
-        f"{where}. Save the file as UTF-8, or pass its encoding. A guess is --encoding "
-        f"{best.encoding}, which reads this line as {sample!r}{doubt if beyond < _SURE else ''}"
+        f"{where}. Save the file as UTF-8, or pass its encoding. A guess{doubt} is --encoding "
+        f"{best.encoding}, which reads this line as {sample!r}"
     )
 
 

@@ -70,31 +70,30 @@ def _rows(
         raise ValueError(f"its first sheet, {sheet.title}, is empty: put the table there")
     if len(names) > _COLUMNS:
         raise ValueError(f"it has more than {_COLUMNS:,} columns: save it as CSV")
-    empty, right, width = list[tuple[int, int]](), list[str](), len(names)
+    empty, right, width = list[tuple[int, int]](), 0, len(names)
+    first = ""  # of the cells to the right
     before: Sequence[Any] = ()
     for n, row in rows:
         if row is before:  # openpyxl fills gaps with the same object
             continue
         before = row
-        right += [cell.coordinate for cell in row[width:] if cell.value is not None]
+        stray = [cell.coordinate for cell in row[width:] if cell.value is not None]
+        first, right = first or "".join(stray[:1]), right + len(stray)
         values = [_text(cell.value, cell.data_type) for cell in row[:width]]
         if any(values):
             empty += [(n, c) for c, value in enumerate(values, start=1) if not value]
             yield n - start, dict(zip(names, values, strict=True))
     if right:
         say(
-            f"left out: {counted(len(right), 'cell')} to the right of the last name in row {start} "
-            f"({_some(right)})"
+            f"left out: {counted(right, 'cell')} to the right of the last name in row {start}, "
+            f"the first in {first}"
         )
     if empty and (places := _without_value(file, empty)):
+        shown = ", ".join(places[:_SHOWN]) + (", ..." if len(places) > _SHOWN else "")
         say(
             f"{counted(len(places), 'formula cell')} without a stored value read as empty "
-            f"({_some(places)}): open the workbook in a spreadsheet program, and save it"
+            f"({shown}): open the workbook in a spreadsheet program, and save it"
         )
-
-
-def _some(places: Sequence[str]) -> str:
-    return ", ".join(places[:_SHOWN]) + (", ..." if len(places) > _SHOWN else "")
 
 
 def _check_order(sheet: IO[bytes], name: str) -> None:
@@ -103,24 +102,19 @@ def _check_order(sheet: IO[bytes], name: str) -> None:
 
     def begin(tag: str, attributes: dict[str, str]) -> None:
         nonlocal last
-        match tag.rpartition(":")[2]:
-            case "row":
-                number = int(float(attributes.get("r", last + 1)))
-                if number <= last:
-                    raise ValueError(
-                        f"row {number} follows row {last} in {name}: save the workbook anew in a "
-                        "spreadsheet program, or as CSV"
-                    )
-                last = number
-                cells.clear()
-            case "c":
-                cell = attributes.get("r", len(cells))
-                if cell in cells or len(cells) == _CELLS:
-                    raise ValueError(
-                        f"row {last} in {name} has a cell twice, or more than {_CELLS:,} cells: "
-                        "save the workbook anew in a spreadsheet program, or as CSV"
-                    )
-                cells.add(cell)
+        fault = None
+        if (kind := tag.rpartition(":")[2]) == "row":
+            before, last = last, int(float(attributes.get("r", last + 1)))
+            fault = f"row {last} follows row {before}" if last <= before else None
+            cells.clear()
+        elif kind == "c":
+            if (cell := attributes.get("r", len(cells))) in cells or len(cells) == _CELLS:
+                fault = f"row {last} has a cell twice, or more than {_CELLS:,} cells"
+            cells.add(cell)
+        if fault is not None:
+            raise ValueError(
+                f"in {name}, {fault}: save it anew in a spreadsheet program, or as CSV"
+            )
 
     parser = expat.ParserCreate()
     parser.StartElementHandler = begin

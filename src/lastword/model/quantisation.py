@@ -89,17 +89,13 @@ def require_scales(checkpoint: SafetensorsCheckpoint, method: str | None) -> Non
     if method not in (None, "bitsandbytes", "fp8"):
         return
     for name, info in checkpoint.tensors():
-        module = name.removesuffix(".weight")
-        scales = {f"{module}.SCB", f"{name}_scale", f"{name}_scale_inv"}
-        if (
-            module != name
-            and info.dtype in _EIGHT_BITS
-            and not (method and scales & checkpoint.names)
-        ):
+        module, _, leaf = name.rpartition(".")
+        scales = {f"{module}.SCB", f"{name}_scale", f"{name}_scale_inv"} & checkpoint.names
+        if leaf == "weight" and info.dtype in _EIGHT_BITS and not (method and scales):
+            lack = "without its scale" if method else "and its config has no quantization_config"
             raise ModelError(
-                f"{checkpoint.label} stores {name} as {info.dtype}, and "
-                + (f"not {module}'s scale" if method else "its config has no quantization_config")
-                + ": get the whole checkpoint, or the unquantised one"
+                f"{checkpoint.label} stores {name} as {info.dtype}, {lack}: get the whole "
+                "checkpoint, or the unquantised one"
             )
 
 

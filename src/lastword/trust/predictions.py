@@ -19,9 +19,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from lastword.errors import InputError
-from lastword.files.cells import cell_text, guessed_name, spelling
+from lastword.files.cells import cell_text, spelling
 from lastword.files.evaluated import harness_rows, promptfoo_rows
-from lastword.files.rows import read_rows, require_rows
+from lastword.files.rows import guessed_name, read_rows, require_rows
 from lastword.files.wording import counted, percent
 from lastword.trust.certificate import Counts
 from lastword.trust.evidence import GroupEvidence
