@@ -19,8 +19,9 @@ from families import build
 from served import BODY, Held, connect, running
 from test_decisions import reader
 
-from lastword import Tracer
-from lastword.service import guard, passes, traffic
+from lastword import Choice, Tracer
+from lastword.decide.questionnaire import prepare
+from lastword.service import guard, passes, questions, traffic
 
 ASK = {"authorization": "Bearer ask"}
 LARGE = 2**17
@@ -176,6 +177,12 @@ def test_places_are_bounded_and_a_client_is_told_when_to_come_again(model):
         assert served.client.get("/healthz").status_code == 200
         held.go.set()
         assert [one.result().status_code for one in sent] == [200, 200]
+
+
+def test_many_short_questions_are_tokenised_in_turns():
+    ready = prepare({str(i): Choice(f"w{i}", ["w1", "w2", "w3"]) for i in range(400)})
+    pieces = [len(piece.questions) for piece, _ in questions._pieces(ready, "w5")]
+    assert sum(pieces) == 400 and max(pieces) < 150
 
 
 def test_who_leaves_is_taken_out_at_once(model):

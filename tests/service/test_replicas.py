@@ -74,7 +74,7 @@ def test_an_alarm_of_one_holds_for_the_next_answer_of_another(pair, free, model,
         told = label(here, answer, answer["base_index"]).json()
     assert there.metric("lastword_alarm") == 0
     answer = ask(there, next(asked))
-    assert answer["method"] == "base" and not answer["corrected"]
+    assert answer["method"] == "model" and not answer["corrected"]
     for service in pair:
         (event,) = service.events("alarm")
         assert event["broken"] == told["broken"] and event["log_wealth"] >= log(20)

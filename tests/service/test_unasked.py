@@ -67,5 +67,4 @@ def test_nothing_is_corrected_unasked_on_any_route(asked, options):
             told = reasons(path, answer.content)
             corrects = not settings and (bool(options) or path in ASKS)
             assert told["corrected"] is corrects, path
-            unchanged = "base" if path in ASKS else "model"
-            assert told["method"] == ("trace" if corrects else unchanged), path
+            assert told["method"] == ("trace" if corrects else "model"), path

@@ -1,17 +1,18 @@
 """Corrector: one decider behind a queue, awaited by all dialects and pages."""
 
 import asyncio
+import unicodedata
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from lastword.decide.answer import Answers
+from lastword.decide.answer import Answers, answered_by
 from lastword.decide.batch import Scope
 from lastword.decide.decider import Decider
 from lastword.decide.plan import Plan
 from lastword.decide.tracer import Tracer
-from lastword.errors import ItemError, TraceError
+from lastword.errors import InputError, ItemError, TraceError
 from lastword.files.strict_json import strict
 from lastword.model.weights.identity import model_name
 from lastword.records.decision import Decision
@@ -31,6 +32,7 @@ Result = TypeVar("Result")
 # Characters that take a tokenizer a tenth of a second; longer texts wait behind shorter ones.
 LONG = 2**15
 _MIN_TOKEN = 16  # assumed characters of the longest token, if the vocabulary is small
+_NFC_CHARACTERS = 1000  # of a normalised option, because NFC of a hostile text is slow
 _SLICE = 2**12  # characters of a long text that are tokenised in one turn
 _CPU_TOKENS = 1024  # tokens per pass on a CPU, because all other requests wait for it
 _CLOSE_SECONDS = 2.0  # time for a thread to end, after the deadline of all requests
@@ -244,6 +246,7 @@ class Corrector:
         if count > limits.candidates:
             what = f"the item has {count} candidates, the service takes {limits.candidates}"
             raise Refusal("too_many_candidates", what)
+        require_distinct(item.candidates)
         limit = limits.characters or min(MOST_CHARACTERS, count * self._longest_text)
         if (size := characters(item)) > limit:
             what = f"{size} characters, the prompt counted with every candidate"
@@ -312,6 +315,7 @@ class Corrector:
             if decision.corrected:
                 self._metrics.shadow.labels(decision.operator).inc()
             content = decision.as_base().to_dict(full=full)
+        content["method"] = answered_by(content["method"], content["operator"])
         return content | label
 
     def view(self, decision: Decision, item: Item) -> dict[str, Any]:
@@ -379,6 +383,22 @@ def characters(item: Item) -> int:
     free = sum(len(prompt) for prompt in item.content_free)
     before = len(item.prompt) + len(item.separator) + len(item.blind_prompt or "") + free
     return sum(before + len(candidate) for candidate in item.candidates)
+
+
+def require_distinct(texts: Sequence[str]) -> None:
+    """Refuse two texts that Unicode spells differently, such as a composed and a decomposed é.
+
+    Raises:
+        InputError: There are two.
+    """
+    forms: dict[str, int] = {}
+    for place, text in enumerate(texts):
+        if text.isascii() or len(text) > _NFC_CHARACTERS:
+            continue
+        first = forms.setdefault(unicodedata.normalize("NFC", text), place)
+        if texts[first] != text:
+            what = f"candidates {first} and {place} are one text in two Unicode forms"
+            raise InputError(f"{what}, {text!r:.80}; drop one of them")
 
 
 def _plan_order(plan: Plan, client: Hashable, batch: bool) -> ModelOrder:

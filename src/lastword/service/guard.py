@@ -142,6 +142,8 @@ class Guard:
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
+                if "transfer-encoding" in headers:
+                    raise Refusal("broken_body", "the body breaks off, or has an invalid chunk")
                 raise Refusal("client_left", "the client left before its body was whole")
             chunk = message.get("body", b"")
             body += chunk

@@ -18,7 +18,7 @@ from lastword.errors import InputError, ItemError
 from lastword.files.strict_json import strict
 from lastword.records.decision import Decision
 from lastword.service.call import Call
-from lastword.service.corrector import LONG, Corrector
+from lastword.service.corrector import LONG, Corrector, require_distinct
 from lastword.service.refusal import Refusal
 from lastword.text.question import Question, Single
 from lastword.text.tokens import EncodedItem, count_tokens, token_counts
@@ -29,6 +29,7 @@ _FEW_ITEMS = 8  # questions that wait in the lane of single items
 _REQUEST_ITEMS = 4  # a request may have as many characters and tokens as this number of items
 _ITEM_CHARACTERS = 2**21  # default limit per item; questions are tokenised in pieces
 _PIECE_CHARACTERS = 2**17
+_TEXT_CHARACTERS = 256  # that a tokenizer reads in the time of one call
 _TOKENS_PER_CHARACTER = 4  # maximum of the usual tokenizers
 
 # Makes a question from the served ones and the name that follows the model's name, if any.
@@ -68,7 +69,7 @@ class Answered:
 async def ask(
     call: Call,
     model: str,
-    value: Input,
+    read_input: Callable[[], Input],
     resolvers: Mapping[str, Resolver],
     *,
     aliases: Sequence[str] = (),
@@ -77,7 +78,8 @@ async def ask(
 ) -> Answered:
     """Answer the questions of a body about an input, each independent of the others.
 
-    `model` is the model's name in the body; it may end with the name of a served question.
+    `model` is the model's name in the body; it may end with the name of a served question. It is
+    checked before the input is read.
     `include` has `trajectory` or `view` if every depth is read.
 
     Raises:
@@ -98,7 +100,7 @@ async def ask(
                 raise Refusal("invalid_body", f"questions.{name:.80}: {error}") from error
         return questions
 
-    return await answer(call, value, make, include=include, most=most)
+    return await answer(call, read_input(), make, include=include, most=most)
 
 
 async def answer(
@@ -224,7 +226,8 @@ def _pieces(ready: Questionnaire, text: str) -> Iterator[tuple[Questionnaire, in
     """Yield the questions in pieces of a tenth of a second of tokenising, and their characters."""
     piece, size = dict[str, Question](), 0
     for name, question in ready.questions.items():
-        work = (len(text) + len(question.instructions)) * (1 + len(question.options))
+        prompt = _TEXT_CHARACTERS + len(text) + len(question.instructions)
+        work = prompt * (1 + len(question.options))
         if piece and size + work > _PIECE_CHARACTERS:
             yield replace(ready, questions=piece), size
             piece, size = {}, 0
@@ -251,6 +254,7 @@ def _require_small(
     groups = [[text]]
     for question in questions.values():
         options = candidates_of(question)
+        require_distinct(options)
         described = [option.description or "" for option in question.options]
         frame = len(text) + len(question.instructions) + sum(map(len, described))
         count += sum(frame + len(option) for option in options)

@@ -29,14 +29,10 @@ def read_batch(body: bytes, kind: str, limit: int) -> list[Entry]:
     Raises:
         Refusal: The body is not a batch, has too many items, or only invalid ones.
     """
-    try:
-        text = body.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise Refusal("invalid_body", f"{_NO_BATCH}: this is not UTF-8") from error
     if kind == JSON:
-        values = _items(text)
+        values = _items(body)
     else:
-        values = [line for line in text.split("\n") if line.strip()]
+        values = [line for line in body.split(b"\n") if line.strip()]
         if not values:
             raise Refusal("invalid_body", f"{_NO_BATCH}: there is no line")
     if len(values) > limit:
@@ -50,9 +46,9 @@ def read_batch(body: bytes, kind: str, limit: int) -> list[Entry]:
     return entries
 
 
-def _items(text: str) -> list[Any]:
+def _items(body: bytes) -> list[Any]:
     try:
-        value = from_json(text)
+        value = from_json(body.decode())
     except (ValueError, RecursionError) as error:
         raise Refusal("invalid_body", f"{_NO_BATCH}: {_not_json(error)}") from error
     items = value.get("items") if isinstance(value, dict) else None
@@ -61,14 +57,16 @@ def _items(text: str) -> list[Any]:
     return items
 
 
-def _loads(line: str) -> Any:
+def _loads(line: bytes) -> Any:
     try:
-        return from_json(line)
+        return from_json(line.decode())
     except (ValueError, RecursionError) as error:
         return ItemError(_not_json(error))
 
 
 def _not_json(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return "this is not UTF-8"
     if not isinstance(error, json.JSONDecodeError):
         return "not JSON: brackets too deep or numbers too long"
     return f"not JSON: {error if error.doc else error.msg}"  # a repeated key has no position

@@ -154,7 +154,8 @@ async def chat_completions(body: ChatBody, call: ThisCall) -> Response:
     """
     served = call.corrector.decider.served
     served_name = call.corrector.require_model(body.model) or body.question
-    choices = body.choices if served_name is None or body.has_choices else None
+    most = call.corrector.settings.candidates
+    choices = body.choices(most) if served_name is None or body.has_choices else None
 
     def make() -> dict[str, Question]:
         if choices is None:
@@ -204,14 +205,13 @@ async def completions(body: CompletionBody, call: ThisCall) -> Response:
         raise Refusal(
             "no_choices", "a served question is asked in chat: send it to /v1/chat/completions"
         )
-    choices = body.choices
+    choices = body.choices(call.corrector.settings.candidates)
     if choices.several:
         raise Refusal(
             "no_choices", "several options can apply only in chat: send it to /v1/chat/completions"
         )
     item = Item(body.prompt, choices.candidates)
     decision, encoded = await call.answer(item, correct=False)
-    decision["method"] = answered_by(decision["method"], decision["operator"])
     index = decision["index"]
     logs = dict(zip(choices.texts, log_softmax(decision["scores"]).tolist(), strict=True))
     form = completion_form(choices.written(index), logs, body.alternatives)
