@@ -226,7 +226,7 @@ def test_nothing_of_a_batch_is_computed_once_its_client_has_left(narrow):
 
 def test_items_too_long_to_be_answered_in_time_together_are_queued_in_parts(narrow, monkeypatch):
     monkeypatch.setattr(
-        "lastword.service.dialects.native.batch._WINDOW_CHARACTERS",
+        "lastword.service.dialects.native._WINDOW_CHARACTERS",
         3 * characters(Item(BODY["prompt"], tuple(BODY["candidates"]))),
     )
     with running(narrow) as served, ThreadPoolExecutor(1) as pool:

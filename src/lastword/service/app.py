@@ -12,10 +12,10 @@ from lastword.decide.decider import Decider
 from lastword.errors import TraceError
 from lastword.service.dialect import Dialect, Paths, StrictRoute
 from lastword.service.dialects import DIALECTS
+from lastword.service.dialects.native import PROBES
 from lastword.service.guard import Guard
 from lastword.service.log import Log
 from lastword.service.pages import add_pages
-from lastword.service.probes import PROBES
 from lastword.service.refusal import Refusal
 from lastword.service.running import Service
 from lastword.service.schema import invalid

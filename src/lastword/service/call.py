@@ -8,13 +8,14 @@ import pydantic_core
 from fastapi import Depends, Request, Response
 
 from lastword.decide.batch import Read, Scope
+from lastword.service.corrector import Corrector, leave
+from lastword.service.passes import ModelOrder
 from lastword.service.refusal import Refusal
 from lastword.service.schema import to_bytes
 from lastword.text.items import Item
 from lastword.text.tokens import EncodedItem
 
 if TYPE_CHECKING:
-    from lastword.service.corrector import Corrector
     from lastword.service.running import Service
 
 JSON = "application/json"
@@ -38,7 +39,7 @@ class Call:
         return str(self.request.scope["state"]["request"])
 
     @property
-    def corrector(self) -> "Corrector":
+    def corrector(self) -> Corrector:
         """The corrector."""
         return self.service.corrector
 
@@ -65,18 +66,23 @@ class Call:
                 certificate.
 
         Raises:
-            Refusal: As `Corrector.decide`.
+            Refusal: The deadline passed, or the service is stopping.
             TraceError: What the item or the model raised.
         """
         corrects = correct or self.corrector.decider.method != "base"
         read: Read = "all" if full or view else "decide" if corrects else "base"
         scope = Scope(read, "all" if view else "base")
-        decision, encoded = await self.corrector.decide(item, self.client, scope)
+        (order,) = await self.corrector.start([(item, scope)], self.client)
+        try:
+            decision = await self.corrector.result(order)
+        finally:
+            leave([order])
+        assert isinstance(order, ModelOrder) and order.encoded is not None
         decision = decision if corrects else decision.as_base()
         written = self.corrector.write(decision, item, full=full, request=self.id)
         if view:
             written["view"] = self.corrector.view(decision, item)
-        return written, encoded
+        return written, order.encoded
 
 
 async def _call(request: Request) -> Call:

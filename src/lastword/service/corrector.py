@@ -150,31 +150,18 @@ class Corrector:
         Raises:
             Refusal: The service is stopping.
         """
-        checked: list[tuple[Item, Scope] | TraceError] = []
-        for entry in entries:
-            if isinstance(entry, ItemError):
-                checked.append(entry)
-                continue
-            try:
-                checked.append(await self._checked(*entry, client))
-            except TraceError as error:
-                # The traceback holds this frame, and the frame this list of errors: a cycle.
-                checked.append(error.with_traceback(None))
-        items = [pair[0] for pair in checked if not isinstance(pair, TraceError)]
-        encoded = iter(
-            await self.read(client, sum(map(characters, items)), lambda: self._encoded(items))
-        )
+        checked = [await self._checked(entry, client) for entry in entries]
+        items = [entry for entry in checked if isinstance(entry, Item)]
+        size = sum(map(characters, items))
+        encoded = iter(await self.read(client, size, lambda: self._encoded(items)))
         orders: list[ModelOrder | TraceError] = []
-        for pair in checked:
-            if isinstance(pair, TraceError):
-                orders.append(pair)
-                continue
-            result, scope = next(encoded), replace(pair[1], correction=self.decider.correction)
-            if isinstance(result, TraceError):
-                orders.append(result)
-            else:
-                order = ModelOrder(client=client, batch=batch, encoded=result, scope=scope)
-                orders.append(order)
+        for given, entry in zip(entries, checked, strict=True):
+            result = next(encoded) if isinstance(entry, Item) else entry
+            if not isinstance(result, TraceError):
+                assert not isinstance(given, ItemError)
+                scope = replace(given[1], correction=self.decider.correction)
+                result = ModelOrder(client=client, batch=batch, encoded=result, scope=scope)
+            orders.append(result)
         self.model.add([order for order in orders if isinstance(order, ModelOrder)])
         return orders
 
@@ -188,23 +175,6 @@ class Corrector:
         if isinstance(order, TraceError):
             raise order
         return cast(Decision, await self._within(order))
-
-    async def decide(
-        self, item: Item, client: Hashable, scope: Scope
-    ) -> tuple[Decision, EncodedItem]:
-        """Return the decision of an item, and its tokens.
-
-        Raises:
-            Refusal: The deadline passed, or the service is stopping.
-            TraceError: What the item or the model raised.
-        """
-        (order,) = await self.start([(item, scope)], client)
-        try:
-            decision = await self.result(order)
-            assert isinstance(order, ModelOrder) and order.encoded is not None
-            return decision, order.encoded
-        finally:
-            leave([order])
 
     async def answer(self, plan: Plan, client: Hashable, *, batch: bool) -> Answers:
         """Return the answers to a plan's questions, at the latest at the deadline.
@@ -231,12 +201,19 @@ class Corrector:
         except TimeoutError as error:
             raise late(self.settings) from error
 
-    async def _checked(self, item: Item, scope: Scope, client: Hashable) -> tuple[Item, Scope]:
-        """Return an item without the prompts that its scope does not read.
+    async def _checked(
+        self, entry: "tuple[Item, Scope] | ItemError", client: Hashable
+    ) -> Item | TraceError:
+        """Return an item without the prompts that its scope does not read, or its error."""
+        if isinstance(entry, ItemError):
+            return entry
+        try:
+            return await self._within_limits(*entry, client)
+        except TraceError as error:
+            # The traceback holds the caller's frame, and that frame the error: a cycle.
+            return error.with_traceback(None)
 
-        Raises:
-            Refusal: The item is too large.
-        """
+    async def _within_limits(self, item: Item, scope: Scope, client: Hashable) -> Item:
         limits, count = self.settings, len(item.candidates)
         if scope.blind != "all":
             needs = self.decider.correction.needs
@@ -254,21 +231,21 @@ class Corrector:
         if size > LONG:
             texts = (item.prompt, item.blind_prompt or "", *item.content_free, *item.candidates)
             await self.require_short(client, texts)
-        return item, scope
+        return item
 
     def _encoded(self, items: Sequence[Item]) -> "list[EncodedItem | TraceError]":
         """Return items as tokens, or as errors; if all fail together, each is tried alone."""
         if not items:
             return []
         try:
-            return [*map(self._within_limit, self.decider.encode(items))]
+            return [*map(self._with_few_tokens, self.decider.encode(items))]
         except Exception as error:
             if len(items) > 1:
                 return [result for item in items for result in self._encoded([item])]
             self._log.failure(error, at="tokens")
             return [Refusal.of(error)]
 
-    def _within_limit(self, encoded: "EncodedItem | TraceError") -> "EncodedItem | TraceError":
+    def _with_few_tokens(self, encoded: "EncodedItem | TraceError") -> "EncodedItem | TraceError":
         limit = self.settings.tokens
         if isinstance(encoded, TraceError) or encoded.tokens <= limit:
             return encoded
