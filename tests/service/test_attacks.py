@@ -151,7 +151,7 @@ def test_targets_of_a_pass_are_bounded(model, monkeypatch, included, most):
     }
     body = {"model": "", "input": "w8", "questions": [question] * 12, "include": [included]}
     with running(held) as served:
-        body["model"] = served.service.corrector.name
+        body["model"] = served.service.name
         answer = served.client.post("/v1/decisions", json=body)
         assert answer.status_code == 200 and len(answer.json()["answers"]) == 12
     assert len(held.groups) >= 2 and max(map(len, held.groups)) <= most
@@ -163,7 +163,7 @@ def test_batches_whose_clients_have_left_hold_nobody_up(model):
         body = BODY | {"question": "w" * 18_000}
         assert served.client.post("/v1/correct", json=body).status_code == 200
         served.wait_for(lambda: served.service.traffic.inside == 0)
-        assert served.service.corrector.reader.waiting == 0
+        assert served.service.reader.waiting == 0
 
 
 def test_places_are_bounded_and_a_client_is_told_when_to_come_again(model):
@@ -193,7 +193,7 @@ def test_who_leaves_is_taken_out_at_once(model):
             with pytest.raises(httpx.ReadTimeout):
                 served.client.post("/v1/correct", json=BODY, timeout=0.3)
         served.wait_for(lambda: served.service.traffic.inside == 0)
-        assert served.service.corrector.model.waiting == 0
+        assert served.service.model.waiting == 0
         left = {"route": "/v1/correct", "status": "499"}
         assert served.metric("lastword_requests_total", **left) == 3
         held.go.set()
@@ -253,7 +253,7 @@ def test_a_long_text_is_refused_before_it_is_tokenised(monkeypatch, text, route)
     read: list[int] = []
     network = build("llama", vocab_size=258, max_position_embeddings=512)
     with running(Tracer(network, reader(), invariant=2.0), characters=2**21) as served:
-        kind = type(served.service.corrector.decider.tracer.tokenizer)
+        kind = type(served.service.decider.tracer.tokenizer)
         calls = kind.__call__
 
         def counted(self: Any, texts: Any, *given: Any, **more: Any) -> Any:
@@ -263,7 +263,7 @@ def test_a_long_text_is_refused_before_it_is_tokenised(monkeypatch, text, route)
         monkeypatch.setattr(kind, "__call__", counted)
         item = {"prompt": LONG[text], "candidates": ["w6", "w7"]}
         asked = {"type": "choice", "instructions": "Which?", "choices": ["w6", "w7"]}
-        body = {"model": served.service.corrector.name, "input": "w5", "questions": [asked]}
+        body = {"model": served.service.name, "input": "w5", "questions": [asked]}
         if route == "correct":
             answer = served.client.post("/v1/correct", json=item)
         elif route == "batch":

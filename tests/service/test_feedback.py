@@ -159,7 +159,7 @@ def test_too_many_breaks_raise_an_alarm(model, free, on_alarm, tmp_path):
 
 def test_a_change_after_a_good_start_is_warned_of_before_the_alarm(model, free):
     with running(model) as service:
-        oversight = service.service.corrector.oversight
+        oversight = service.service.oversight
         for _ in range(300):
             oversight.monitor = oversight.monitor.seen(broken=False)
         told = {"slipping": False}
@@ -256,7 +256,7 @@ def test_a_label_that_cannot_be_kept_is_not_counted(model, free, tmp_path):
     item = overridden(free)[0]
     with running(model, state=tmp_path / "state.db") as service:
         answer = ask(service, item)
-        execute = service.service.corrector.oversight._ledger._execute
+        execute = service.service.oversight._ledger._execute
         execute("PRAGMA query_only = 1")  # what a disk that turned read-only does
         refused = label(service, answer, answer["base_index"])
         assert refused.status_code == 503 and code_of(refused) == "unkept"

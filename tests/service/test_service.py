@@ -84,7 +84,7 @@ def test_probes_and_counters(plain):
     plain.client.post("/v1/correct", json=BODY)
     scraped = plain.client.get("/metrics").text
     assert f'lastword_requests_total{{route="/v1/correct",status="200"}} {before + 1}' in scraped
-    told = {"version": lastword.__version__, "model": plain.service.corrector.name}
+    told = {"version": lastword.__version__, "model": plain.service.name}
     assert plain.events("started")[0] | told == plain.events("started")[0]
     assert plain.metric("lastword_info", **told) == 1
     assert "lastword_decisions_total{" in scraped and "lastword_batch_items_bucket{" in scraped
@@ -231,5 +231,5 @@ def test_stopping_answers_what_was_accepted_and_turns_the_rest_away(held):
             assert served.client.get("/readyz").status_code == 503
             threading.Timer(0.3, held.go.set).start()
             assert [s.result().status_code for s in sent] == [200] * 4
-    assert not served.service.corrector.alive
+    assert not served.service.alive
     assert served.events("stopped")[-1]["unanswered"] == 0

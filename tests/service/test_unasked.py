@@ -58,7 +58,7 @@ def reasons(path: str, content: bytes) -> dict[str, Any]:
 def test_nothing_is_corrected_unasked_on_any_route(asked, options):
     settings = {"shadow": True} if options.pop("shadow", False) else {}
     with running(Decider.demo(**options), **settings) as served:
-        sent = bodies(served.service.corrector.name, *asked)
+        sent = bodies(served.service.name, *asked)
         posts = {r.path for d in DIALECTS for r in d.routes if r.method == "POST"}
         assert posts - NO_ANSWER == {*sent}
         for path, body in sent.items():

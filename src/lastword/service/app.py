@@ -17,8 +17,8 @@ from lastword.service.guard import Guard
 from lastword.service.log import Log
 from lastword.service.pages import add_pages
 from lastword.service.refusal import Refusal
-from lastword.service.running import Service
 from lastword.service.schema import invalid
+from lastword.service.service import Service
 from lastword.service.settings import Settings
 from lastword.version import __version__
 

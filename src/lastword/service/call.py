@@ -2,21 +2,18 @@
 
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import pydantic_core
 from fastapi import Depends, Request, Response
 
 from lastword.decide.batch import Read, Scope
-from lastword.service.corrector import Corrector, leave
 from lastword.service.passes import ModelOrder
 from lastword.service.refusal import Refusal
 from lastword.service.schema import to_bytes
+from lastword.service.service import Service, leave
 from lastword.text.items import Item
 from lastword.text.tokens import EncodedItem
-
-if TYPE_CHECKING:
-    from lastword.service.running import Service
 
 JSON = "application/json"
 
@@ -31,17 +28,12 @@ class Call:
     """
 
     request: Request
-    service: "Service"
+    service: Service
 
     @property
     def id(self) -> str:
         """The request's id, which the guard sets."""
         return str(self.request.scope["state"]["request"])
-
-    @property
-    def corrector(self) -> Corrector:
-        """The corrector."""
-        return self.service.corrector
 
     @property
     def client(self) -> Hashable:
@@ -69,19 +61,19 @@ class Call:
             Refusal: The deadline passed, or the service is stopping.
             TraceError: What the item or the model raised.
         """
-        corrects = correct or self.corrector.decider.method != "base"
+        corrects = correct or self.service.decider.method != "base"
         read: Read = "all" if full or view else "decide" if corrects else "base"
         scope = Scope(read, "all" if view else "base")
-        (order,) = await self.corrector.start([(item, scope)], self.client)
+        (order,) = await self.service.start([(item, scope)], self.client)
         try:
-            decision = await self.corrector.result(order)
+            decision = await self.service.result(order)
         finally:
             leave([order])
         assert isinstance(order, ModelOrder) and order.encoded is not None
         decision = decision if corrects else decision.as_base()
-        written = self.corrector.write(decision, item, full=full, request=self.id)
+        written = self.service.write(decision, item, full=full, request=self.id)
         if view:
-            written["view"] = self.corrector.view(decision, item)
+            written["view"] = self.service.view(decision, item)
         return written, order.encoded
 
 

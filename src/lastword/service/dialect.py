@@ -109,7 +109,7 @@ class _StrictRequest(Request):
         if len(body) <= _SMALL_BYTES:
             return _read(body, service.settings.entries)
         most = service.settings.entries
-        return await service.corrector.read(self.client, len(body), lambda: _read(body, most))
+        return await service.read(self.client, len(body), lambda: _read(body, most))
 
 
 def _read(body: bytes, most: int) -> Any:

@@ -14,19 +14,16 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lastword.service.content_coding import decoded
-from lastword.service.corrector import late
 from lastword.service.dialect import Paths
 from lastword.service.refusal import Refusal
+from lastword.service.running import Running
+from lastword.service.service import late
 from lastword.service.traffic import Traffic
-
-if TYPE_CHECKING:
-    from lastword.service.running import Running
 
 _ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)  # a request id that a client may choose
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:\d+)?", re.ASCII | re.IGNORECASE)
@@ -48,7 +45,7 @@ _HEADERS = {
 class Guard:
     """ASGI middleware around the whole service."""
 
-    def __init__(self, app: ASGIApp, service: "Running", paths: Paths) -> None:
+    def __init__(self, app: ASGIApp, service: Running, paths: Paths) -> None:
         self._app, self._paths, self._settings = app, paths, service.settings
         self._metrics, self._log, self._traffic = service.metrics, service.log, service.traffic
 

@@ -6,9 +6,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
-from lastword.service.corrector import LONG
 from lastword.service.metrics import Metrics
 from lastword.service.refusal import Refusal
+from lastword.service.settings import LONG
 
 _RATE = 2**22  # bytes per second of all larger bodies together; no model answers more
 _LONGEST_SECONDS = 10.0  # maximum wait of a refusal

@@ -15,7 +15,6 @@ from lastword.decide.batch import Scope
 from lastword.errors import ItemError, TraceError
 from lastword.files.strict_json import from_json
 from lastword.service.call import JSON, Call, ThisCall, json_of, kind_of
-from lastword.service.corrector import characters, leave
 from lastword.service.dialect import Dialect, Route
 from lastword.service.metrics import CONTENT_TYPE
 from lastword.service.passes import ModelOrder
@@ -29,6 +28,7 @@ from lastword.service.schema import (
     problem,
     to_bytes,
 )
+from lastword.service.service import characters, leave
 from lastword.text.items import Item
 from lastword.version import __version__
 
@@ -54,8 +54,8 @@ async def correct_batch(call: ThisCall) -> Response:
     The line of an item that fails has its `id` and an `error`: `{"id", "schema", "error"}`.
     """
     kind, body = kind_of(call.request), await call.request.body()
-    corrector, most = call.corrector, call.corrector.settings.batch_limit
-    entries = await corrector.read(call.client, len(body), lambda: read_batch(body, kind, most))
+    service, most = call.service, call.service.settings.batch_limit
+    entries = await service.read(call.client, len(body), lambda: read_batch(body, kind, most))
     first = await window_of(call, entries, 0)  # here a stop still refuses the whole batch
     return StreamingResponse(lines_of(call, entries, first), media_type=NDJSON)
 
@@ -65,7 +65,7 @@ async def feedback(body: FeedbackBody, call: ThisCall) -> Response:
 
     The choice of the answers that you label must not depend on whether they were right.
     """
-    oversight = call.corrector.oversight
+    oversight = call.service.oversight
     if oversight is None:
         need = "the service has no certificate that labels could test: start it with --certificate"
         raise Refusal("uncertified", need)
@@ -79,27 +79,27 @@ async def model(call: ThisCall) -> Response:
     `certified` is true if a certificate limits overrides, and `shadow` if corrections are off.
     `oversight` has the tests of the certificate.
     """
-    corrector = call.corrector
-    oversight = None if corrector.oversight is None else corrector.oversight.describe()
+    service = call.service
+    oversight = None if service.oversight is None else service.oversight.describe()
     state = {
         "version": __version__,
-        "shadow": corrector.shadow,
+        "shadow": service.shadow,
         "certified": oversight is not None,
         "oversight": oversight,
     }
-    return json_of(corrector.decider.describe() | state)
+    return json_of(service.decider.describe() | state)
 
 
 async def healthz(call: ThisCall) -> Response:
     """Tell whether it lives: 500 where a thread has ended."""
-    if not call.corrector.alive and not call.service.traffic.draining:
+    if not call.service.alive and not call.service.traffic.draining:
         raise Refusal("internal", "a thread of the service has ended: restart it")
     return json_of({"status": "ok"})
 
 
 async def readyz(call: ThisCall) -> Response:
     """Tell whether items are taken: 503 while the service stops."""
-    if call.service.traffic.draining or not call.corrector.model.taking:
+    if call.service.traffic.draining or not call.service.model.taking:
         raise Refusal("draining", "the service takes no more items", retry_after=1)
     lost = {"log": f"{call.service.log.dropped} lines were dropped: nothing takes them"}
     return json_of({"status": "ready"} | (lost if call.service.log.losing else {}))
@@ -189,7 +189,7 @@ async def window_of(call: Call, entries: Sequence[Entry], place: int) -> Started
             break
         window.append(entry)
     try:
-        return await call.corrector.start(window, call.client, batch=True)
+        return await call.service.start(window, call.client, batch=True)
     except Refusal as refusal:
         if not place:
             raise
@@ -197,13 +197,13 @@ async def window_of(call: Call, entries: Sequence[Entry], place: int) -> Started
 
 
 async def _line(call: Call, entry: Entry, place: int, order: ModelOrder | TraceError) -> bytes:
-    corrector = call.corrector
+    service = call.service
     try:
-        decision = await corrector.result(order)
+        decision = await service.result(order)
         assert not isinstance(entry, ItemError)
         item, scope = entry
         full = scope.read == "all"
-        return to_bytes(corrector.write(decision, item, full=full, request=call.id)) + b"\n"
+        return to_bytes(service.write(decision, item, full=full, request=call.id)) + b"\n"
     except Exception as error:
         # The guard counts only refusals of whole requests.
         call.service.metrics.refusals.labels(Refusal.of(error).code).inc()

@@ -78,7 +78,7 @@ async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
         for name, answer in answered.answers.items()
     }
     usage = {"input_tokens": answered.input_tokens, "output_tokens": answered.output_tokens}
-    return plain_answer({"model": call.corrector.name, "answers": answers, "usage": usage})
+    return plain_answer({"model": call.service.name, "answers": answers, "usage": usage})
 
 
 def _state(body: SystemOneBody) -> Input:

@@ -191,7 +191,7 @@ async def decisions(body: AnyBody, call: ThisCall) -> Response:
         for i, question in enumerate(body.questions)
     ]
     usage = _usage(answered)
-    return plain_answer({"answers": answers, "model": call.corrector.name, "usage": usage})
+    return plain_answer({"answers": answers, "model": call.service.name, "usage": usage})
 
 
 def _answer(

@@ -1,9 +1,9 @@
-"""Corrector: one decider behind a queue, awaited by all dialects and pages."""
+"""Service: one decider behind a queue, awaited by all dialects and pages."""
 
 import asyncio
 import unicodedata
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -11,6 +11,8 @@ from lastword.decide.answer import Answers, answered_by
 from lastword.decide.batch import Scope
 from lastword.decide.decider import Decider
 from lastword.decide.plan import Plan
+from lastword.decide.questions_file import read_questions
+from lastword.decide.templates import template_of
 from lastword.decide.tracer import Tracer
 from lastword.errors import InputError, ItemError, TraceError
 from lastword.files.strict_json import strict
@@ -18,19 +20,18 @@ from lastword.model.weights.identity import model_name
 from lastword.records.decision import Decision
 from lastword.service.learned import learned
 from lastword.service.log import Log
-from lastword.service.metrics import Metrics
 from lastword.service.oversight import oversee
 from lastword.service.passes import ModelOrder, Passes
 from lastword.service.queue import Order
 from lastword.service.refusal import Refusal
-from lastword.service.settings import MOST_CHARACTERS, Settings
+from lastword.service.running import Running
+from lastword.service.settings import LONG, MOST_CHARACTERS, Settings
 from lastword.service.worker import ReadJob, Worker, work_off
 from lastword.text.items import Item
 from lastword.text.tokens import EncodedItem, count_tokens
+from lastword.version import __version__
 
 Result = TypeVar("Result")
-# Characters that take a tokenizer a tenth of a second; longer texts wait behind shorter ones.
-LONG = 2**15
 _MIN_TOKEN = 16  # assumed characters of the longest token, if the vocabulary is small
 _NFC_CHARACTERS = 1000  # of a normalised option, because NFC of a hostile text is slow
 _SLICE = 2**12  # characters of a long text that are tokenised in one turn
@@ -38,36 +39,69 @@ _CPU_TOKENS = 1024  # tokens per pass on a CPU, because all other requests wait 
 _CLOSE_SECONDS = 2.0  # time for a thread to end, after the deadline of all requests
 
 
-class Corrector:
+class Service(Running):
     """A decider behind a queue, with the service's limits.
 
     Attributes:
         oversight: The tests of the certificate; None without one.
         reader: The thread that tokenises text.
         model: The thread that runs the model.
+
+    Raises:
+        InputError: The questions, the template or the state cannot be used.
     """
 
-    def __init__(self, decider: Decider, settings: Settings, metrics: Metrics, log: Log) -> None:
+    def __init__(self, decider: Decider, settings: Settings, log: Log | None = None) -> None:
+        super().__init__(settings, log)
+        if settings.template is not None:
+            template_of(settings.template)  # raises at start, not at the first request
+            decider.template = settings.template
+        if settings.questions is not None:
+            questions = read_questions(settings.questions)
+            decider.prepare(questions, warn=False)  # raises at start too
+            decider.serve(questions)
         tracer = decider.tracer
         is_default = tracer.batch_tokens == tracer.backend.batch_tokens
         if is_default and tracer.profile.device.type == "cpu":
             tracer.batch_tokens = min(tracer.batch_tokens, _CPU_TOKENS)
-        self.decider, self.settings = decider, settings
-        self._metrics, self._log = metrics, log
+        self.decider = decider
+        self.name = model_name(str(tracer.source["model"]))
         self._longest_text = settings.characters or _most_characters(tracer)
-        self._learned = learned(decider, settings, log)
+        self._learned = learned(decider, settings, self.log)
         watched = settings if self._learned is None else replace(settings, state=None)
-        self.oversight = oversee(decider.certificate, watched, metrics, log)
-        self.reader = Worker[ReadJob]("lastword-text", work_off, log)
-        passes = Passes(decider, metrics, log)
-        self.model = Worker[ModelOrder](
-            "lastword-model", passes.run, log, most=settings.batch_items, choose=passes.choose
+        self.oversight = oversee(decider.certificate, watched, self.metrics, self.log)
+        self.reader = Worker[ReadJob]("lastword-text", work_off, self.log)
+        passes = Passes(decider, self.metrics, self.log)
+        model = self.model = Worker[ModelOrder](
+            "lastword-model", passes.run, self.log, most=settings.batch_items, choose=passes.choose
         )
+        self.metrics.served.labels(__version__, self.name).set(1)
+        self.metrics.dropped_lines.set_function(lambda: self.log.dropped)
+        self.metrics.oldest.set_function(model.oldest_seconds)
+        self.metrics.waiting_items.set_function(lambda: model.waiting)
 
-    @property
-    def name(self) -> str:
-        """The model's name, or the name of its folder or file if it has none."""
-        return model_name(str(self.decider.tracer.source["model"]))
+    def announce(self, address: str) -> None:
+        """Log the certificate, or that there is none."""
+        certificate = self.decider.certificate
+        if certificate is None:
+            method = self.decider.method
+            what = f"every override by {method} is allowed, with no guarantee"
+            if method == "base":
+                what = (
+                    "No certificate loaded: decisions use the model's answers. /v1/correct applies "
+                    "corrections without a guarantee."
+                )
+            self.log.event("uncertified", told=what)
+        else:
+            policy, date = asdict(certificate.policy), certificate.date
+            self.log.event("certified", **policy, date=date)
+            if self.settings.token is not None and self.settings.label_token is None:
+                what = "whoever may ask may label, and raise the alarm: give --label-token"
+                self.log.event("labels", told=what)
+
+    def turn_away(self) -> None:
+        """Refuse waiting items."""
+        self.model.turn_away()
 
     @property
     def shadow(self) -> bool:
@@ -80,16 +114,15 @@ class Corrector:
         """True while both threads run."""
         return self.reader.alive and self.model.alive
 
-    def close(self) -> bool:
-        """Finish waiting orders, end the threads and close the state; False if a thread hangs."""
-        ended = [worker.close(_CLOSE_SECONDS) for worker in (self.reader, self.model)]
-        if not all(ended):
-            self._log.event("abandoned", waiting=self.model.waiting)
+    def close(self) -> None:
+        """Finish waiting orders, end the threads and close the state."""
+        self.ended = all([w.close(_CLOSE_SECONDS) for w in (self.reader, self.model)])
+        if not self.ended:
+            self.log.event("abandoned", waiting=self.model.waiting)
         if self.oversight is not None:
             self.oversight.close()
         if self._learned is not None:
             self._learned.close()
-        return all(ended)
 
     async def read(self, client: Hashable, size: int, work: Callable[[], Result]) -> Result:
         """Call a function in the reader's thread and return its result.
@@ -157,11 +190,13 @@ class Corrector:
         orders: list[ModelOrder | TraceError] = []
         for given, entry in zip(entries, checked, strict=True):
             result = next(encoded) if isinstance(entry, Item) else entry
-            if not isinstance(result, TraceError):
-                assert not isinstance(given, ItemError)
-                scope = replace(given[1], correction=self.decider.correction)
-                result = ModelOrder(client=client, batch=batch, encoded=result, scope=scope)
-            orders.append(result)
+            if isinstance(result, TraceError):
+                orders.append(result)
+                continue
+            assert not isinstance(given, ItemError)
+            scope = replace(given[1], correction=self.decider.correction)
+            order = ModelOrder(client=client, batch=batch, encoded=result, scope=scope)
+            orders.append(order)
         self.model.add([order for order in orders if isinstance(order, ModelOrder)])
         return orders
 
@@ -210,8 +245,7 @@ class Corrector:
         try:
             return await self._within_limits(*entry, client)
         except TraceError as error:
-            # The traceback holds the caller's frame, and that frame the error: a cycle.
-            return error.with_traceback(None)
+            return error.with_traceback(None)  # frees the item, which its frames hold
 
     async def _within_limits(self, item: Item, scope: Scope, client: Hashable) -> Item:
         limits, count = self.settings, len(item.candidates)
@@ -242,7 +276,7 @@ class Corrector:
         except Exception as error:
             if len(items) > 1:
                 return [result for item in items for result in self._encoded([item])]
-            self._log.failure(error, at="tokens")
+            self.log.failure(error, at="tokens")
             return [Refusal.of(error)]
 
     def _with_few_tokens(self, encoded: "EncodedItem | TraceError") -> "EncodedItem | TraceError":
@@ -290,7 +324,7 @@ class Corrector:
         self._log_decision(decision, item, request)  # after oversight, which may raise the alarm
         if self.shadow:
             if decision.corrected:
-                self._metrics.shadow.labels(decision.operator).inc()
+                self.metrics.shadow.labels(decision.operator).inc()
             content = decision.as_base().to_dict(full=full)
         content["method"] = answered_by(content["method"], content["operator"])
         return content | label
@@ -313,7 +347,7 @@ class Corrector:
         return cast(dict[str, Any], strict(view))
 
     def _log_decision(self, decision: Decision, item: Item, request: str) -> None:
-        self._log.event(
+        self.log.event(
             "shadow" if self.shadow else "decision",
             request=request,
             regime=decision.regime,
