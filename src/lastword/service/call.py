@@ -40,11 +40,6 @@ class Call:
         """The client: the connection, or the client that the proxy names (`Guard`)."""
         return self.request.client
 
-    def warn(self, event: str, warnings: list[str]) -> None:
-        """Write warnings, in ASCII and without texts of clients, to the log and a header."""
-        self.service.log.event(event, request=self.id, told=warnings)
-        self.request.scope["state"]["warnings"] = "; ".join(warnings)
-
     async def answer(
         self, item: Item, *, full: bool = False, view: bool = False, correct: bool = True
     ) -> tuple[dict[str, Any], EncodedItem]:

@@ -241,7 +241,6 @@ class _Answer:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message.setdefault("headers", [])
             headers = MutableHeaders(scope=message)
             headers["x-request-id"] = self.request
             if "warnings" in self._state:

@@ -208,7 +208,9 @@ def _near_misses(call: Call, ready: Questionnaire) -> dict[str, str]:
         f"almost the question {json.dumps(miss.served)}: {', '.join(miss.differences)} differ"
         for miss in ready.near.values()
     ]
-    call.warn("near_miss", [*dict.fromkeys(messages)][:_MOST_WARNINGS])
+    told = [*dict.fromkeys(messages)][:_MOST_WARNINGS]  # in ASCII, without texts of clients
+    call.service.log.event("near_miss", request=call.id, told=told)
+    call.request.scope["state"]["warnings"] = "; ".join(told)  # for the header
     by_question = {
         name: f'This is {miss}. Send it exactly, or name it: "question": {json.dumps(miss.served)}'
         for name, miss in ready.near.items()

@@ -10,13 +10,13 @@ from typing import Any
 
 from fastapi import Response
 from fastapi.responses import StreamingResponse
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from lastword.decide.batch import Scope
 from lastword.errors import ItemError, TraceError
 from lastword.files.strict_json import from_json
 from lastword.service.call import JSON, Call, ThisCall, json_of, kind_of
 from lastword.service.dialect import Dialect, Route
-from lastword.service.metrics import CONTENT_TYPE
 from lastword.service.passes import ModelOrder
 from lastword.service.refusal import Refusal
 from lastword.service.schema import (
@@ -107,7 +107,7 @@ async def readyz(call: ThisCall) -> Response:
 
 async def metrics(call: ThisCall) -> Response:
     """Counters in Prometheus' text format."""
-    return Response(call.service.metrics.text(), media_type=CONTENT_TYPE)
+    return Response(call.service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
 
 # Batches
