@@ -22,11 +22,10 @@ from lastword.service.learned import learned
 from lastword.service.log import Log
 from lastword.service.oversight import oversee
 from lastword.service.passes import ModelOrder, Passes
-from lastword.service.queue import Order
 from lastword.service.refusal import Refusal
 from lastword.service.running import Running
 from lastword.service.settings import LONG, MOST_CHARACTERS, Settings
-from lastword.service.worker import ReadJob, Worker, work_off
+from lastword.service.worker import Order, ReadJob, Worker, work_off
 from lastword.text.items import Item
 from lastword.text.tokens import EncodedItem, count_tokens
 from lastword.version import __version__
