@@ -71,12 +71,7 @@ def add_guard(app: FastAPI, dialects: Sequence[Dialect]) -> None:
     app.add_middleware(Guard, service=app.state.service, paths=paths)
 
     async def refuse(request: Request, error: Exception) -> Response:
-        refusal = Refusal.of(error)
-        status, body = paths.dialect(request.scope).refuse(refusal)
-        answer = Response(body, status)
-        for name, value in refusal.headers:
-            answer.headers.append(name, value)
-        return answer
+        return paths.dialect(request.scope).refuse(Refusal.of(error))
 
     async def invalid_body(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)

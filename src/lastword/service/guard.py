@@ -228,6 +228,7 @@ class _Answer:
         self, send: Send, scope: Scope, paths: Paths, traffic: Traffic, stall_seconds: float
     ) -> None:
         self._send, self._traffic, self._stall_seconds = send, traffic, stall_seconds
+        self._scope = scope
         self._dialect = paths.dialect(scope)
         name = Headers(scope=scope).get("x-request-id", "")
         self.request = name if _ID.fullmatch(name) else uuid.uuid4().hex
@@ -267,10 +268,7 @@ class _Answer:
         if self.status:
             await self({"type": "http.response.body", "body": b"", "more_body": False})
             return
-        headers = [(k.encode(), v.encode()) for k, v in refusal.headers]
-        status, body = self._dialect.refuse(refusal)
-        await self({"type": "http.response.start", "status": status, "headers": headers})
-        await self({"type": "http.response.body", "body": body})
+        await self._dialect.refuse(refusal)(self._scope, _whole(b""), self)
 
 
 def _has_token(headers: Headers, token: str) -> bool:
