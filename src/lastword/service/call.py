@@ -8,6 +8,7 @@ import pydantic_core
 from fastapi import Depends, Request, Response
 
 from lastword.decide.batch import Read, Scope
+from lastword.records.decision import Decision
 from lastword.service.passes import ModelOrder
 from lastword.service.refusal import Refusal
 from lastword.service.schema import to_bytes
@@ -61,7 +62,7 @@ class Call:
         scope = Scope(read, "all" if view else "base")
         (order,) = await self.service.start([(item, scope)], self.client)
         try:
-            decision = await self.service.result(order)
+            decision: Decision = await self.service.result(order)
         finally:
             leave([order])
         assert isinstance(order, ModelOrder) and order.encoded is not None

@@ -199,8 +199,8 @@ class Service(Running):
         self.model.add([order for order in orders if isinstance(order, ModelOrder)])
         return orders
 
-    async def result(self, order: "ModelOrder | TraceError") -> Decision:
-        """Wait for the decision of a queued item, at most until its deadline.
+    async def result(self, order: "Order | TraceError") -> Any:
+        """Wait for the result of a queued order, at most until its deadline.
 
         Raises:
             Refusal: The deadline passed.
@@ -208,7 +208,11 @@ class Service(Running):
         """
         if isinstance(order, TraceError):
             raise order
-        return cast(Decision, await self._within(order))
+        try:
+            async with asyncio.timeout_at(order.since + self.settings.deadline_seconds):
+                return await asyncio.wrap_future(order.future)
+        except TimeoutError as error:
+            raise late(self.settings) from error
 
     async def answer(self, plan: Plan, client: Hashable, *, batch: bool) -> Answers:
         """Return the answers to a plan's questions, at the latest at the deadline.
@@ -222,18 +226,10 @@ class Service(Running):
         answers = Answers()
         try:
             for order in orders:
-                answers |= await self._within(order)
+                answers |= await self.result(order)
         finally:
             leave(orders)
         return answers
-
-    async def _within(self, order: Order) -> Any:
-        """Wait for an order's result until its deadline; a client that leaves cancels the wait."""
-        try:
-            async with asyncio.timeout_at(order.since + self.settings.deadline_seconds):
-                return await asyncio.wrap_future(order.future)
-        except TimeoutError as error:
-            raise late(self.settings) from error
 
     async def _checked(
         self, entry: "tuple[Item, Scope] | ItemError", client: Hashable

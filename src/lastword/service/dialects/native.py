@@ -15,6 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from lastword.decide.batch import Scope
 from lastword.errors import ItemError, TraceError
 from lastword.files.strict_json import from_json
+from lastword.records.decision import Decision
 from lastword.service.call import JSON, Call, ThisCall, json_of, kind_of
 from lastword.service.dialect import Dialect, Route
 from lastword.service.passes import ModelOrder
@@ -137,29 +138,25 @@ def read_batch(body: bytes, kind: str, limit: int) -> list[Entry]:
 
 
 def _items(body: bytes) -> list[Any]:
-    try:
-        value = from_json(body.decode())
-    except (ValueError, RecursionError) as error:
-        raise Refusal("invalid_body", f"{_NO_BATCH}: {_not_json(error)}") from error
+    value = _loads(body)
+    if isinstance(value, ItemError):
+        raise Refusal("invalid_body", f"{_NO_BATCH}: {value}")
     items = value.get("items") if isinstance(value, dict) else None
     if not isinstance(items, list) or not items or len(value) > 1:
         raise Refusal("invalid_body", f"{_NO_BATCH}: items is a list of at least one item, alone")
     return items
 
 
-def _loads(line: bytes) -> Any:
+def _loads(text: bytes) -> Any:
+    """Return the value of a JSON text, or an error that says why it is none."""
     try:
-        return from_json(line.decode())
-    except (ValueError, RecursionError) as error:
-        return ItemError(_not_json(error))
-
-
-def _not_json(error: Exception) -> str:
-    if isinstance(error, UnicodeDecodeError):
-        return "this is not UTF-8"
-    if not isinstance(error, json.JSONDecodeError):
-        return "not JSON: brackets too deep or numbers too long"
-    return f"not JSON: {error if error.doc else error.msg}"  # a repeated key has no position
+        return from_json(text.decode())
+    except UnicodeDecodeError:
+        return ItemError("this is not UTF-8")
+    except json.JSONDecodeError as error:  # that of a repeated key has no position
+        return ItemError(f"not JSON: {error if error.doc else error.msg}")
+    except (ValueError, RecursionError):
+        return ItemError("not JSON: brackets too deep or numbers too long")
 
 
 async def lines_of(call: Call, entries: Sequence[Entry], first: Started) -> AsyncIterator[bytes]:
@@ -199,7 +196,7 @@ async def window_of(call: Call, entries: Sequence[Entry], place: int) -> Started
 async def _line(call: Call, entry: Entry, place: int, order: ModelOrder | TraceError) -> bytes:
     service = call.service
     try:
-        decision = await service.result(order)
+        decision: Decision = await service.result(order)
         assert not isinstance(entry, ItemError)
         item, scope = entry
         full = scope.read == "all"
