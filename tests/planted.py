@@ -111,7 +111,9 @@ def write(
         own = {n: tensors[n] for n in names[shard::shards]}
         save_file(own, folder / file)
         files |= dict.fromkeys(own, file)
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": files})
+    )
     return folder
 
 

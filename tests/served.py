@@ -127,7 +127,7 @@ def together(served: Running, held: Held, bodies: Sequence[Any]) -> list[httpx.R
         first = pool.submit(served.client.post, "/v1/correct", json=BODY | {"id": "first"})
         served.wait_for(lambda: held.busy)
         rest = [pool.submit(served.client.post, "/v1/correct", json=body) for body in bodies]
-        served.wait_for(lambda: served.service.corrector.model.waiting == len(bodies))
+        served.wait_for(lambda: served.service.model.waiting == len(bodies))
         held.go.set()
         assert first.result().json()["id"] == "first"
         return [one.result() for one in rest]

@@ -2,16 +2,18 @@
 
 import csv
 import io
+import re
 import time
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lastword.errors import InputError
-from lastword.files.cells import csv_line
+from lastword.files.cells import cell_text, csv_line
 from lastword.files.rows import id_column, read_rows, require_rows
 from lastword.text.items import rows_of
 
@@ -62,9 +64,31 @@ def test_another_encoding_is_refused_by_line_and_byte(tmp_path: Path, raw: bytes
     with pytest.raises(InputError, match=message):
         read_rows(path)
     lines = tmp_path / "t.jsonl"
-    lines.write_bytes(b'{"a": 1}\n{"a": "\xe9"}\n{"a": 3, "a": 4}\n')
+    lines.write_bytes(b'{"a": "\xc3\xa9\xc3\xa9"}\n{"a": "\xe9"}\n{"a": 3, "a": 4}\n{"a": 1e400}')
     errors = [row.error for row in read_rows(lines)]
     assert errors[0] is None and "byte 8 (0xE9)" in errors[1] and "'a' stands twice" in errors[2]
+    assert "the number 1e400 is too large" in errors[3]
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+@pytest.mark.parametrize(
+    ("encoding", "message"),
+    [
+        ("cp1252", r"byte \d+ \(0xE9\).* guess from only 1 byte, often wrong, is --encoding"),
+        ("utf-16-le", "--encoding utf-16-le"),
+        ("utf-16-be", "--encoding utf-16-be"),
+    ],
+)
+def test_short_texts_in_another_encoding_are_refused_with_doubt(
+    tmp_path: Path, ending: str, encoding: str, message: str
+) -> None:
+    text = {"csv": "text,team\nday,b\ncafé,a\n", "jsonl": '{"text": "day"}\n{"text": "café"}\n'}
+    (path := tmp_path / f"t.{ending}").write_bytes(text[ending].encode(encoding))
+    with pytest.raises(InputError, match=message):
+        read_rows(path)
+    path.write_bytes(("退款" * 200).join(text[ending].split("day")).encode(encoding, "ignore"))
+    with pytest.raises(InputError, match=message.partition(" from only")[0]):
+        read_rows(path)
 
 
 @pytest.mark.parametrize(
@@ -170,12 +194,54 @@ def test_a_stray_cell_and_a_bomb_take_no_memory_and_formulas_without_values_are_
     book.save(path)
     rows = [row.value for row in read_rows(path, said.append)]
     assert rows == [{"text": t, "team": own} for t, own in [("a", ""), ("b", ""), ("", "x")]]
-    assert said[0] == "left out: 1 cell to the right of the named columns"
+    assert said[0] == "left out: 1 cell to the right of the last name in row 1, the first in SF2"
     assert said[1].startswith("2 formula cells without a stored value read as empty (B2, A4)")
     with ZipFile(path, "w", ZIP_DEFLATED) as archive:
         archive.writestr("xl/worksheets/sheet1.xml", b" " * 2**29)
     with pytest.raises(InputError, match="unpacks to 512 MiB"):
         read_rows(path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ('<row r="2"/><row r="2"/>', "row 2 follows row 2"),
+        ('<row r="-5"/>', "row -5 follows row 1"),
+        ('<row r="2"><c r="A2"/><c r="A2"/></row>', "row 2 .* a cell twice"),
+        ("<row>" + "<c><v>1</v></c>" * 2**20 + "</row>", "row 2 .* more than 16,384 cells"),
+        (None, "it has no sheet"),
+    ],
+)
+def test_rows_that_the_library_drops_are_refused(
+    tmp_path: Path, rows: str | None, message: str
+) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book, path = openpyxl.Workbook(), tmp_path / "t.xlsx"
+    book.active.append(["text", "team"])
+    book.save(whole := tmp_path / "whole.xlsx")
+    with ZipFile(whole) as source, ZipFile(path, "w", ZIP_DEFLATED) as changed:
+        for name in source.namelist():
+            content = source.read(name)
+            if rows is None:
+                content = re.sub(rb"<sheet [^>]*>", b"", content)
+            changed.writestr(name, content.replace(b"</row>", f"</row>{rows}".encode()))
+    begun = time.perf_counter()
+    with pytest.raises(InputError, match=message):
+        read_rows(path)
+    assert time.perf_counter() - begun < 5
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (np.datetime64("2026-01-31T10:00", "ns"), "2026-01-31 10:00:00"),
+        (np.datetime64("2026-01-31"), "2026-01-31"),
+        (np.datetime64("NaT", "ns"), ""),
+        (np.timedelta64(10**9, "ns"), "0:00:01"),
+    ],
+)
+def test_times_of_numpy_are_no_numbers(value: object, text: str) -> None:
+    assert cell_text(value) == text
 
 
 @given(cells=st.lists(st.one_of(st.text(), st.sampled_from(["=1", " =1", "\r=1", "\x1b[31m"]))))

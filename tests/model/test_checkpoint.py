@@ -37,7 +37,7 @@ def gone(file: str) -> Callable[[Path], object]:
 
 
 def index(shard: object) -> Callable[[Path], object]:
-    return text(INDEX, json.dumps({"weight_map": {"a": shard}}))
+    return text(INDEX, json.dumps({"metadata": {}, "weight_map": {"a": shard}}))
 
 
 INDEX, FIRST = "model.safetensors.index.json", "model-00001-of-00002.safetensors"
@@ -73,7 +73,9 @@ def test_pickled_weights_are_read_as_weights_only(zipped, tmp_path):
     files = {n: f"pytorch_model-{i % 2}.bin" for i, n in enumerate(sorted(tensors))}
     for file in set(files.values()):
         torch.save({n: t for n, t in tensors.items() if files[n] == file}, tmp_path / file)
-    (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": files}))
+    (tmp_path / "pytorch_model.bin.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": files})
+    )
     assert value(tmp_path) == pytest.approx(LLAMA.invariant, **EXACT)
 
 
@@ -98,6 +100,11 @@ def test_a_pickle_that_runs_code_is_refused(tmp_path, monkeypatch):
         *((1, text("config.json", t), "config.json is") for t in ("{", "[1]", "\xff", "[" * 10**5)),
         (1, lambda f: os.truncate(f / "model.safetensors", 900), "cut short"),
         (1, text("model.safetensors", b"\xff" * 40), "its header lies"),
+        (
+            1,
+            text("model.safetensors", b"version https://git-lfs.github.com/spec/v1\n"),
+            "git lfs pull",
+        ),
         (1, text("model.safetensors", struct.pack("<Q", 2) + b"{]"), HEADER),
         (1, text("model.safetensors", struct.pack("<Q", 8) + b'{"a": 1}'), HEADER),
         (2, gone(FIRST), f"lacks {FIRST}"),
@@ -114,7 +121,21 @@ def test_a_damaged_folder_is_refused_in_one_line(shards, damage, words, tmp_path
     assert words in refusal(folder)
 
 
-@pytest.mark.parametrize(("content", "words"), [("{", "is not JSON"), ("{}", "has no weight_map")])
+def test_a_config_of_more_blocks_than_the_checkpoint_has(tmp_path):
+    config = LLAMA.config | {"num_hidden_layers": 10**9}
+    folder = planted.write(tmp_path, config, LLAMA.tensors())
+    message = refusal(folder, InvariantError)
+    assert f"1000000000 text blocks, and the checkpoint {planted.DEPTH} in model.layers." in message
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "is not JSON"),
+        ("{}", "has no weight_map"),
+        ('{"weight_map": {"a": "b"}}', "has no metadata"),
+    ],
+)
 def test_a_broken_index_stops_a_model_from_loading(content, words, tmp_path):
     folder = planted.write(tmp_path, LLAMA.config, LLAMA.tensors(), shards=2)
     (folder / INDEX).write_text(content)

@@ -118,6 +118,7 @@ class TestRefused:
                 "bytes follow",
             ),
             ("cut.gguf", lambda whole: whole[:500], "in its header"),
+            ("lfs.gguf", lambda whole: b"version https://git-lfs.github.com", "git lfs pull"),
             ("zip.gguf", lambda whole: b"PK\x03\x04" * 40, "no GGUF file"),
             ("old.gguf", lambda whole: b"GGUF" + struct.pack("<I", 1) + whole[8:], "version 1"),
             ("large.gguf", lambda w: w[:24] + struct.pack("<Q", 2**62) + w[32:], "header"),

@@ -129,7 +129,7 @@ SECOND = {n.replace("model.layers", "second.layers"): t for n, t in LLAMA.tensor
         ("phi3", {"num_key_value_heads": 1}, {}, ["16 rows", "1 x 12"]),
         ("gpt_neox", {"num_attention_heads": None}, {}, ["num_attention_heads"]),
         ("llama", {"num_hidden_layers": 9}, {}, ["9 text blocks"]),
-        ("llama", {}, SECOND, ["model.layers., second.layers."]),
+        ("llama", {}, SECOND, ["in model.layers.", "in second.layers."]),
     ],
 )
 def test_a_layout_that_is_not_known_is_not_guessed(layout, changes, more, words, tmp_path):

@@ -444,6 +444,26 @@ def test_tensors_that_the_model_does_not_use_are_refused_by_name(copy):
         read_invariant(copy, theta=Theta())
 
 
+@pytest.mark.parametrize(
+    ("dtype", "method"),
+    [
+        (torch.int8, None),
+        (torch.float8_e4m3fn, None),
+        (torch.int8, "bitsandbytes"),
+        (torch.float8_e4m3fn, "fp8"),
+    ],
+)
+def test_weights_of_8_bits_without_scales_are_refused(copy, dtype, method):
+    name = "model.layers.0.mlp.up_proj.weight"
+    stored = load_file(copy / "model.safetensors")[name]
+    changed(copy, **{name: (100 * stored).to(dtype)})
+    if method is not None:
+        options = {"quant_method": method, "load_in_8bit": True}
+        rewrite(copy, quantization_config=options)
+    message = refusal(copy, invariant=0.5)
+    assert name in message and ("no quantization_config" in message) == (method is None)
+
+
 def test_weights_come_from_one_place_for_states_and_for_the_invariant(copy, saved):
     right = Tracer.from_pretrained(copy)
     whole = (copy / "model.safetensors").read_bytes()
@@ -463,6 +483,10 @@ def test_weights_come_from_one_place_for_states_and_for_the_invariant(copy, save
     ("changes", "word"),
     [
         ({"rms_norm_eps": "x"}, "rms_norm_eps"),
+        ({"rms_norm_eps": 1e30}, "rms_norm_eps = 1e+30"),
+        ({"num_key_value_heads": 0}, "num_key_value_heads = 0"),
+        ({"intermediate_size": 7}, "tensors of other shapes than its config says"),
+        ({"quantization_config": {"quant_method": "zzz"}}, "quant_method 'zzz'"),
         ({"hidden_size": -1}, "cannot load"),
         ({"hidden_size": 0}, "cannot load"),
         ({"num_hidden_layers": -3}, "-3 blocks"),

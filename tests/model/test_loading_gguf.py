@@ -1,6 +1,7 @@
 """Models loaded from GGUF files: equal to what was written, or refused before memory is taken."""
 
 import hashlib
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -250,6 +251,14 @@ def test_text_is_split_as_llama_cpp_splits_it(name, expected, caplog):
     pieces = tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str("Don't (hi) 1234")
     assert "|".join(piece for piece, _ in pieces).replace("Ġ", " ") == expected
     assert (PRE in caplog.text) == (name is None)
+
+
+def test_a_token_outside_the_vocabulary_is_refused(llama, tmp_path):
+    key = b"tokenizer.ggml.bos_token_id" + struct.pack("<I", 4)  # a value of 32 bits follows
+    (path := tmp_path / "bos.gguf").write_bytes(
+        llama.read_bytes().replace(key + struct.pack("<I", 1), key + struct.pack("<I", 999))
+    )
+    assert "tokenizer.ggml.bos_token_id is 999, and it has 331 tokens" in refusal(path)
 
 
 def test_a_file_without_merges_or_with_an_unknown_split_is_refused(llama, tmp_path):

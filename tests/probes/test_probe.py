@@ -54,16 +54,29 @@ def test_a_file_gives_the_probe_back(tmp_path, probe):
     assert (again.question, again.labels, again.figures) == (QUESTION, len(LABELS), {"right": 0.5})
 
 
-def damages(raw: bytes):
+def with_facts(raw: bytes, **changes) -> bytes:
+    """The file with other facts, without a digest if that is None."""
     length = int.from_bytes(raw[:8], "little")
     header = json.loads(raw[8 : 8 + length])
+    facts = json.loads(header["__metadata__"]["lastword"]) | changes
+    if facts["digest"] is None:  # as in a file of an earlier version
+        del facts["digest"]
+    text = json.dumps(header | {"__metadata__": {"lastword": json.dumps(facts)}}).encode()
+    return len(text).to_bytes(8, "little") + text + raw[8 + length :]
 
-    def with_facts(**changes):
-        facts = json.loads(header["__metadata__"]["lastword"]) | changes
-        own = header | {"__metadata__": {"lastword": json.dumps(facts)}}
-        text = json.dumps(own).encode()
-        return len(text).to_bytes(8, "little") + text + raw[8 + length :]
 
+def test_a_changed_file_is_refused_and_one_of_an_earlier_version_is_read(probe):
+    raw = probe.to_bytes()
+    earlier = Probe.from_bytes(with_facts(raw, digest=None))
+    assert earlier.digest == Probe.from_bytes(with_facts(raw)).digest == probe.digest
+    turned = with_facts(raw, classes=["money", "animal"])
+    for changed in (turned, raw[:-1] + bytes([raw[-1] ^ 1]), with_facts(raw, digest="")):
+        with pytest.raises(InputError, match="not those of its digest"):
+            Probe.from_bytes(changed)
+
+
+def damages(raw: bytes):
+    raw = with_facts(raw, digest=None)
     nan = raw[:-8] + np.float64(np.nan).tobytes()
     yield from (b"", raw[:40], raw[:-4], b"PK\x03\x04" + raw, nan)
     classes = (None, ["animal", "animal"], ["animal", "music"], ["animal"])
@@ -78,7 +91,8 @@ def damages(raw: bytes):
         "threshold": [True, "1", -1],
         "left_out": ["animal"],
     }
-    yield from (with_facts(**{name: value}) for name, own in wrong.items() for value in own)
+    for name, own in wrong.items():
+        yield from (with_facts(raw, digest=None, **{name: value}) for value in own)
 
 
 def test_every_damaged_file_is_one_line(tmp_path, probe):

@@ -19,8 +19,9 @@ from families import build
 from served import BODY, Held, connect, running
 from test_decisions import reader
 
-from lastword import Tracer
-from lastword.service import guard, passes, traffic
+from lastword import Choice, Tracer
+from lastword.decide.questionnaire import prepare
+from lastword.service import guard, passes, questions, traffic
 
 ASK = {"authorization": "Bearer ask"}
 LARGE = 2**17
@@ -150,7 +151,7 @@ def test_targets_of_a_pass_are_bounded(model, monkeypatch, included, most):
     }
     body = {"model": "", "input": "w8", "questions": [question] * 12, "include": [included]}
     with running(held) as served:
-        body["model"] = served.service.corrector.name
+        body["model"] = served.service.name
         answer = served.client.post("/v1/decisions", json=body)
         assert answer.status_code == 200 and len(answer.json()["answers"]) == 12
     assert len(held.groups) >= 2 and max(map(len, held.groups)) <= most
@@ -162,7 +163,7 @@ def test_batches_whose_clients_have_left_hold_nobody_up(model):
         body = BODY | {"question": "w" * 18_000}
         assert served.client.post("/v1/correct", json=body).status_code == 200
         served.wait_for(lambda: served.service.traffic.inside == 0)
-        assert served.service.corrector.reader.waiting == 0
+        assert served.service.reader.waiting == 0
 
 
 def test_places_are_bounded_and_a_client_is_told_when_to_come_again(model):
@@ -178,6 +179,12 @@ def test_places_are_bounded_and_a_client_is_told_when_to_come_again(model):
         assert [one.result().status_code for one in sent] == [200, 200]
 
 
+def test_many_short_questions_are_tokenised_in_turns():
+    ready = prepare({str(i): Choice(f"w{i}", ["w1", "w2", "w3"]) for i in range(400)})
+    pieces = [len(piece.questions) for piece, _ in questions._pieces(ready, "w5")]
+    assert sum(pieces) == 400 and max(pieces) < 150
+
+
 def test_who_leaves_is_taken_out_at_once(model):
     held = Held(model)
     with running(held) as served:
@@ -186,7 +193,7 @@ def test_who_leaves_is_taken_out_at_once(model):
             with pytest.raises(httpx.ReadTimeout):
                 served.client.post("/v1/correct", json=BODY, timeout=0.3)
         served.wait_for(lambda: served.service.traffic.inside == 0)
-        assert served.service.corrector.model.waiting == 0
+        assert served.service.model.waiting == 0
         left = {"route": "/v1/correct", "status": "499"}
         assert served.metric("lastword_requests_total", **left) == 3
         held.go.set()
@@ -246,7 +253,7 @@ def test_a_long_text_is_refused_before_it_is_tokenised(monkeypatch, text, route)
     read: list[int] = []
     network = build("llama", vocab_size=258, max_position_embeddings=512)
     with running(Tracer(network, reader(), invariant=2.0), characters=2**21) as served:
-        kind = type(served.service.corrector.decider.tracer.tokenizer)
+        kind = type(served.service.decider.tracer.tokenizer)
         calls = kind.__call__
 
         def counted(self: Any, texts: Any, *given: Any, **more: Any) -> Any:
@@ -256,7 +263,7 @@ def test_a_long_text_is_refused_before_it_is_tokenised(monkeypatch, text, route)
         monkeypatch.setattr(kind, "__call__", counted)
         item = {"prompt": LONG[text], "candidates": ["w6", "w7"]}
         asked = {"type": "choice", "instructions": "Which?", "choices": ["w6", "w7"]}
-        body = {"model": served.service.corrector.name, "input": "w5", "questions": [asked]}
+        body = {"model": served.service.name, "input": "w5", "questions": [asked]}
         if route == "correct":
             answer = served.client.post("/v1/correct", json=item)
         elif route == "batch":

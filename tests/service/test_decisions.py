@@ -97,7 +97,7 @@ def wide() -> Iterator[Running]:
 
 def decide(served: Running, **changes: Any) -> Any:
     """Ask in OpenAI's form."""
-    body = {"model": served.service.corrector.name, "input": TEXT, "questions": QUESTIONS}
+    body = {"model": served.service.name, "input": TEXT, "questions": QUESTIONS}
     return served.client.post("/v1/decisions", json=body | changes)
 
 
@@ -109,7 +109,7 @@ def ask(served: Running, **changes: Any) -> Any:
 
 def google(served: Running) -> Any:
     """Ask in Google's form."""
-    body = {"model": f"models/{served.service.corrector.name}", "input": TEXT}
+    body = {"model": f"models/{served.service.name}", "input": TEXT}
     headers = {"x-goog-api-key": "any"}
     asked = body | {"questions": TO_GOOGLE}
     return served.client.post("/v1/decisions", json=asked, headers=headers)
@@ -172,7 +172,7 @@ BEGIN = "import json, os\nglobals().update(json.loads(os.environ['ALL']))\n"
 
 def run(program: str, served: Running, **more: Any) -> str:
     """What a program prints in the clients' environment."""
-    given = {"URL": served.url, "MODEL": served.service.corrector.name, "TEXT": TEXT} | more
+    given = {"URL": served.url, "MODEL": served.service.name, "TEXT": TEXT} | more
     done = subprocess.run(
         [str(PYTHON), "-c", BEGIN + program],
         env={"ALL": json.dumps(given), "NO_PROXY": "127.0.0.1", "PATH": "/usr/bin:/bin"},

@@ -22,9 +22,9 @@ import yaml
 from installation import COMMAND, environment, isolated
 
 import lastword
+from lastword.service.dialects.native import PROBES
 from lastword.service.ledger import Ledger
 from lastword.service.metrics import Metrics
-from lastword.service.probes import PROBES
 from lastword.service.settings import Settings
 
 REPOSITORY = Path(__file__).resolve().parents[2]

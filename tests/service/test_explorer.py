@@ -171,7 +171,7 @@ def test_a_bad_item_is_told_on_the_page(page):
 
 
 def test_answers_are_the_librarys_with_the_text_and_without(decide, corrected):
-    model = corrected.service.corrector.decider
+    model = corrected.service.decider
     write(decide)
     own = model.decide(TEXT, {"q": GOODS}).choices["q"]
     alone = probabilities_of(GOODS, model.decide("", {"q": GOODS})["q"].decision.base_scores)
@@ -210,7 +210,7 @@ def test_a_probes_answer_shows_what_each_depth_says(probe, chromium):
     with running(Decider.demo(probes=[probe]), explorer=True) as served:
         question = {"type": "choice", "instructions": probe.question.instructions}
         question["choices"] = [{"value": option.value} for option in probe.question.options]
-        body = {"model": served.service.corrector.name, "input": TEXT, "questions": [question]}
+        body = {"model": served.service.name, "input": TEXT, "questions": [question]}
         told = served.client.post("/v1/decisions", json=body | {"include": ["trajectory"]}).json()
         reasons = told["answers"][0]["lastword"]
         link = quote(json.dumps({"input": TEXT, "questions": [question]}))
@@ -236,7 +236,7 @@ def test_every_kind_of_question_is_answered_and_a_bad_one_is_told(decide, correc
     assert decide.input_value("textarea[name=input]") == example["input"]
     assert decide.locator("#decisions .decision").count() == 3
     statement = example["questions"][1]["instructions"]
-    model = corrected.service.corrector.decider
+    model = corrected.service.decider
     p = model.decide(example["input"], {"q": Predicate(statement)}).predicates["q"].probability
     said = decide.locator("#decisions .decision").nth(1).locator("h3").first.inner_text()
     assert said == f"{'yes' if p > 0.5 else 'no'} with probability {max(p, 1 - p):.1%}"
@@ -350,7 +350,7 @@ def test_the_page_tells_what_is_certified_and_whether_it_holds(chromium):
         subject, policy, Terms(0.1), 18, 1, 120, date="2026-11-21"
     )
     with running(Decider.demo(certificate=certificate), explorer=True) as service:
-        oversight = service.service.corrector.oversight
+        oversight = service.service.oversight
         for alarm in (False, True):
             while oversight.monitor.alarm is not alarm:
                 oversight.monitor = oversight.monitor.seen(True)

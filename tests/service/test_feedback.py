@@ -12,6 +12,7 @@ from functools import partial
 from math import log
 from pathlib import Path
 
+import populations
 import pytest
 from certified import ASKED, ask, label
 from served import code_of, running
@@ -29,6 +30,8 @@ from lastword.service.settings import Settings
 from lastword.text.items import Item
 from lastword.trust.drift import Drift, statistics
 from lastword.trust.monitor import Monitor
+from lastword.trust.policy import Policy
+from lastword.trust.terms import Terms
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +59,15 @@ def test_a_label_is_judged_once(model, free):
         assert service.metric("lastword_fixed_total") == 1
         wealth = Monitor(0.1, 0.05).seen(True).seen(False).log_wealth
         assert service.metric("lastword_monitor_log_wealth") == pytest.approx(wealth)
+
+
+def test_where_an_override_is_withheld_the_method_is_the_model(certificate, free):
+    policy = Policy(("decisive", "early"), 3.0)
+    strict = populations.certificate(certificate.subject, policy, Terms(0.1, 0.05), 18, 1, 120)
+    with running(Decider.demo(certificate=strict)) as service:
+        answers = (ask(service, item) for item in overridden(free))
+        answer = next(answer for answer in answers if answer["withheld"] is not None)
+    assert answer["index"] == answer["base_index"] and answer["method"] == "model"
 
 
 @pytest.mark.parametrize(
@@ -133,7 +145,7 @@ def test_too_many_breaks_raise_an_alarm(model, free, on_alarm, tmp_path):
         assert model_told["shadow"] == (on_alarm == "shadow")
         after = ask(service, next(asked))
         assert after["corrected"] == (on_alarm == "log")
-        assert after["method"] == ("base" if on_alarm == "shadow" else "trace")
+        assert after["method"] == ("model" if on_alarm == "shadow" else "trace")
         # What is judged is the certified correction, shown or not.
         assert label(service, after, after["base_index"]).json()["was_broken"]
         assert len(service.events("alarm")) == 1
@@ -147,7 +159,7 @@ def test_too_many_breaks_raise_an_alarm(model, free, on_alarm, tmp_path):
 
 def test_a_change_after_a_good_start_is_warned_of_before_the_alarm(model, free):
     with running(model) as service:
-        oversight = service.service.corrector.oversight
+        oversight = service.service.oversight
         for _ in range(300):
             oversight.monitor = oversight.monitor.seen(broken=False)
         told = {"slipping": False}
@@ -244,7 +256,7 @@ def test_a_label_that_cannot_be_kept_is_not_counted(model, free, tmp_path):
     item = overridden(free)[0]
     with running(model, state=tmp_path / "state.db") as service:
         answer = ask(service, item)
-        execute = service.service.corrector.oversight._ledger._execute
+        execute = service.service.oversight._ledger._execute
         execute("PRAGMA query_only = 1")  # what a disk that turned read-only does
         refused = label(service, answer, answer["base_index"])
         assert refused.status_code == 503 and code_of(refused) == "unkept"

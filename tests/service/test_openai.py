@@ -253,6 +253,21 @@ def test_a_schema_that_is_no_choice_says_where(schema, said):
     assert refused.value.code == "no_choices"
 
 
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        {"enum": ["a", "bc"], "minLength": 1, "maxLength": 2, "minItems": 5, "minimum": 3},
+        {"enum": [1, 2.5], "minimum": 1, "exclusiveMaximum": 3, "maxLength": 0},
+        {"enum": [True, None], "minimum": 2},
+        {"anyOf": [{"const": "a", "maxLength": 1}, {"type": "null"}], "minLength": 1},
+        of({"enum": ["a", "b"]}, minProperties=1, maxProperties=1, required=["team"]),
+        {"type": "array", "items": {"enum": ["a", "b"]}, "minItems": 0, "maxItems": 2},
+    ],
+)
+def test_a_bound_that_all_answers_meet_excludes_none(bounds):
+    assert read_choices(None, None, form(bounds)).values
+
+
 AB, A = {"enum": ["a", "b"]}, {"enum": ["a"]}
 ARRAY = {"type": "array", "items": AB}
 DEFINED = {"$defs": {"A": A, "B": AB}}
@@ -262,7 +277,8 @@ DEFINED = {"$defs": {"A": A, "B": AB}}
     ("schema", "keyword"),
     [
         (ARRAY | {"minItems": 1}, "minItems"),
-        (ARRAY | {"minItems": 3}, "minItems"),
+        (ARRAY | {"maxItems": 1}, "maxItems"),
+        (ARRAY | {"minItems": "0"}, "minItems"),
         (ARRAY | {"contains": {"const": "a"}}, "contains"),
         (AB | {"allOf": [A]}, "enum"),
         (AB | DEFINED | {"$ref": "#/$defs/A"}, "enum"),
@@ -281,6 +297,8 @@ DEFINED = {"$defs": {"A": A, "B": AB}}
         (AB | {"minLength": 2}, "minLength"),
         (AB | {"pattern": "b"}, "pattern"),
         ({"enum": [1, 2], "minimum": 2}, "minimum"),
+        ({"enum": [1, 2], "exclusiveMaximum": 2}, "exclusiveMaximum"),
+        ({"enum": [1, 2], "multipleOf": 1}, "multipleOf"),
         ({"anyOf": [A | {"maxLength": 0}]}, "maxLength"),
         (of(AB, minProperties=2), "minProperties"),
         (of(AB, patternProperties={"t": False}), "patternProperties"),

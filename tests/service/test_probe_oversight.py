@@ -35,7 +35,7 @@ def model(tmp_path_factory):
 def ask(served, text, **more):
     choices = [{"value": name} for name in WORDS]
     question = {"type": "choice", "name": "topic", "instructions": ASKED, "choices": choices}
-    body = {"model": served.service.corrector.name, "input": text, "questions": [question]} | more
+    body = {"model": served.service.name, "input": text, "questions": [question]} | more
     (answer,) = served.client.post("/v1/decisions", json=body).json()["answers"]
     return answer
 
@@ -65,7 +65,7 @@ def test_labels_come_back_as_a_table_that_try_takes(model, tmp_path, run):
             assert not told["counts"] and told["labelled"] == 0  # nobody knows what the model says
         both = {"id": ask(served, "a fox at the bank")["lastword"]["feedback_id"], "right": [0, 1]}
         assert served.client.post("/v1/feedback", json=both).status_code == 200
-        assert "likeness" in served.service.corrector.oversight.drift.tests
+        assert "likeness" in served.service.oversight.drift.tests
         assert served.metric("lastword_drift_log_wealth", statistic="likeness") != 0
     code, out, err = run("labels", state, "--out", table)
     assert code == 0 and "6" in out and "1" in err
@@ -92,7 +92,7 @@ def test_without_keep_texts_no_text_is_in_the_file(model, tmp_path, run):
 
 def test_drift_is_seen_where_texts_are_unlike_the_labels(model):
     with running(model) as served:
-        oversight = served.service.corrector.oversight
+        oversight = served.service.oversight
         for text in texts_of(40, start=300)[0]:
             ask(served, text)
         assert not oversight.drift.warned

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lastword.service.queue import Order, Queue
+from lastword.service.worker import Order, Queue
 
 
 class Entry(Order):

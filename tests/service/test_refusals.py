@@ -101,6 +101,9 @@ def schema(**own: Any) -> dict[str, Any]:
 
 GOOGLES = {"type": "choice", "instructions": "w5"}
 IMAGE = {"role": "user", "content": [{"type": "input_image"}]}
+TWO_FORMS = ["w6", "caf\u00e9", "cafe\u0301"]
+MANY = [f"w{i}" for i in range(300)]
+CONSTANTS = [{"const": text} for text in MANY]
 UNCALLED = {"type": "function_call_output", "call_id": "x"}
 
 
@@ -117,12 +120,15 @@ UNCALLED = {"type": "function_call_output", "call_id": "x"}
         ("own", {"candidates": [" ", "w6"]}, 422, "item", "candidate 0"),
         ("own", {"prompt": "w5\0"}, 422, "item", ""),
         ("own", {"candidates": ["w6", "w6"]}, 422, "item", ""),
+        ("own", {"candidates": TWO_FORMS}, 422, "item", "two Unicode forms"),
         ("own", {"candidates": ["w6"] * 65}, 422, "too_many_candidates", "65"),
         ("own", {"prompt": "w5 " * 160, "candidates": ["w6"]}, 422, "too_many_tokens", "162"),
         ("own", {"prompt": "w5 " * 500}, 422, "item", ""),
         ("own", {"prompt": "w" * 150_000}, 413, "body_too_large", ""),
         ("openai", {"questions": []}, 400, "invalid_body", "questions"),
         ("openai", {"model": "gpt-6-luna"}, 404, "unknown_model", repr(NAME)),
+        ("openai", {"model": "gpt-6-luna", "input": []}, 404, "unknown_model", repr(NAME)),
+        ("openai", asking(choices=TWO_FORMS), 400, "invalid_body", "two Unicode forms"),
         ("openai", {"questions": [OPTIONS, {"type": "chioce"}]}, 400, "invalid_body", "ions.1"),
         ("openai", {"questions": ["w5"]}, 400, "invalid_body", "questions.0"),
         ("openai", {"questions": [OPTIONS] * 401}, 400, "invalid_body", "401 questions"),
@@ -139,12 +145,14 @@ UNCALLED = {"type": "function_call_output", "call_id": "x"}
         ("openai", {"stream": True}, 400, "invalid_body", "stream"),
         ("typesafe", {"questions": {}}, 422, "invalid_body", "questions"),
         ("typesafe", {"model": "gpt-6-luna"}, 404, "unknown_model", repr(NAME)),
+        ("typesafe", {"model": "gpt", "assets": {"a": {}}}, 404, "unknown_model", repr(NAME)),
         ("typesafe", named(type="box"), 422, "invalid_body", "questions.q: a box"),
         ("typesafe", named(type="noul"), 422, "invalid_body", "questions.q"),
         ("typesafe", named(type="score", criteria={"0": "w8"}), 422, "invalid_body", "questions.q"),
         ("typesafe", named(type="score", criteria=ELEVEN), 422, "invalid_body", "questions.q"),
         ("typesafe", {"assets": {"a": {}}}, 422, "invalid_body", "assets"),
         ("google", {"model": "models/gpt"}, 404, "unknown_model", repr(NAME)),
+        ("google", {"model": "gpt", "input": []}, 404, "unknown_model", repr(NAME)),
         ("google", named(**GOOGLES, criteria={" a": "", "b": ""}), 400, "invalid_body", "ions.q"),
         ("google", named(**GOOGLES, criteria={"a\7b": "", "c": ""}), 400, "invalid_body", "ions.q"),
         ("google", named(**GOOGLES, criteria=["a", "b"]), 400, "invalid_body", "questions.q"),
@@ -168,6 +176,11 @@ UNCALLED = {"type": "function_call_output", "call_id": "x"}
         ("chat", {"guided_choice": ["w6", " "]}, 400, "invalid_body", "blank"),
         ("chat", {"guided_choice": ["w6", "w6"]}, 400, "invalid_body", "twice"),
         ("chat", {"guided_choice": ["w6"]}, 400, "invalid_body", "expected 2 to 255"),
+        *(
+            (form, {"guided_choice": None} | more, 400, "too_many_candidates", "300 entries")
+            for form in ("chat", "text")
+            for more in ({"guided_choice": MANY}, schema(enum=MANY), schema(anyOf=CONSTANTS))
+        ),
         ("text", {"prompt": ["w5", "w6"]}, 400, "invalid_body", "prompt: "),
         ("text", schema(type="array", items={"enum": WORDS}), 400, "no_choices", ""),
     ],

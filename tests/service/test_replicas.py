@@ -55,12 +55,12 @@ def test_services_on_one_database_are_one_sequence(model, pair, free, database):
         assert 0 < oversight(alone)["monitor"]["labelled"] < 30
     with running(model, state=database) as third:
         assert oversight(third) == oversight(pair[0])
-        pair[0].service.corrector.oversight.drift.see({"confidence": 0.5})  # it loses the thread
+        pair[0].service.oversight.drift.see({"confidence": 0.5})  # it loses the thread
         ask(pair[0], items()[-1])
         told = oversight(third)
         assert told == oversight(pair[0])
         for service in (pair[0], third):
-            test = service.service.corrector.oversight.drift.tests["confidence"]
+            test = service.service.oversight.drift.tests["confidence"]
             assert test.seen == told["remembered"]["groups"]
 
 
@@ -74,7 +74,7 @@ def test_an_alarm_of_one_holds_for_the_next_answer_of_another(pair, free, model,
         told = label(here, answer, answer["base_index"]).json()
     assert there.metric("lastword_alarm") == 0
     answer = ask(there, next(asked))
-    assert answer["method"] == "base" and not answer["corrected"]
+    assert answer["method"] == "model" and not answer["corrected"]
     for service in pair:
         (event,) = service.events("alarm")
         assert event["broken"] == told["broken"] and event["log_wealth"] >= log(20)

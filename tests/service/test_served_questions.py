@@ -41,7 +41,7 @@ def lax(decider):
 
 def post(served: Any, form: str, asked: str | None, choices: Any, name: str | None, suffix: str):
     """Ask one question in a form; its answer, and what is said of it beside."""
-    model = served.service.corrector.name + suffix
+    model = served.service.name + suffix
     own = {} if asked is None else {"instructions": asked}
     own |= {} if name is None else {"question": name}
     headers = {}
@@ -150,7 +150,7 @@ def test_a_questions_file_names_its_questions(decider, tmp_path):
         bare = told("openai", post(served, "openai", None, None, "goods", ""))
         whole: dict[str, Any] = {"type": "choice", "instructions": "Which goods?"}
         whole["choices"] = ["lamps", {"value": "combs", "description": "of wool"}]
-        body = {"model": served.service.corrector.name, "input": TEXT, "questions": [whole]}
+        body = {"model": served.service.name, "input": TEXT, "questions": [whole]}
         full = told("openai", served.client.post("/v1/decisions", json=body))
         assert bare[0] == full[0]
         assert bare[1]["confidence"] == pytest.approx(full[1]["confidence"], abs=1e-5)

@@ -11,14 +11,21 @@ from families import random_items
 from served import BODY, as_body, code_of, running, together
 
 import lastword
+from lastword.decide.answer import answered_by
 from lastword.errors import InputError, NonFiniteError
 from lastword.service.settings import Settings
 
 # What comes out
 
 
+def as_served(expected: dict) -> dict:
+    """The service says `model` where nothing corrects."""
+    return expected | {"method": answered_by(expected["method"], expected["operator"])}
+
+
 def assert_same(told: dict, expected: dict) -> None:
     """Equal but for float noise: a batch may round otherwise than an item alone."""
+    expected = as_served(expected)
     assert told.keys() == expected.keys()
     for key, value in expected.items():
         if key in ("scores", "base_scores", "probabilities", "d_eff"):
@@ -41,7 +48,7 @@ def test_a_decision_is_the_librarys_own(plain, model, more, how):
     assert answer.status_code == 200 and answer.headers["content-type"] == "application/json"
     decision = model.correct(body["prompt"], BODY["candidates"], **how)
     named = {"id": "one"} if "id" in more else {}
-    assert answer.json() == named | decision.to_dict(full="full" in more)
+    assert answer.json() == named | as_served(decision.to_dict(full="full" in more))
     assert "full" not in more or len(answer.json()["t_scores"]) == 3
 
 
@@ -77,7 +84,7 @@ def test_probes_and_counters(plain):
     plain.client.post("/v1/correct", json=BODY)
     scraped = plain.client.get("/metrics").text
     assert f'lastword_requests_total{{route="/v1/correct",status="200"}} {before + 1}' in scraped
-    told = {"version": lastword.__version__, "model": plain.service.corrector.name}
+    told = {"version": lastword.__version__, "model": plain.service.name}
     assert plain.events("started")[0] | told == plain.events("started")[0]
     assert plain.metric("lastword_info", **told) == 1
     assert "lastword_decisions_total{" in scraped and "lastword_batch_items_bucket{" in scraped
@@ -179,7 +186,7 @@ def test_shadow_answers_with_the_base_and_tells_the_log(model):
     for line, decision in zip(lines, decisions, strict=True):
         told = json.loads(line)
         assert told["index"] == told["base_index"] == decision.base_index
-        assert told["method"] == told["operator"] == "base" and not told["corrected"]
+        assert (told["method"], told["operator"]) == ("model", "base") and not told["corrected"]
         assert told["scores"] == told["base_scores"] and told["gates"] == {}
     assert sum(s["changed"] for s in shadows) == len(changed)
     assert [s["index"] for s in shadows] == [d.index for d in decisions]
@@ -224,5 +231,5 @@ def test_stopping_answers_what_was_accepted_and_turns_the_rest_away(held):
             assert served.client.get("/readyz").status_code == 503
             threading.Timer(0.3, held.go.set).start()
             assert [s.result().status_code for s in sent] == [200] * 4
-    assert not served.service.corrector.alive
+    assert not served.service.alive
     assert served.events("stopped")[-1]["unanswered"] == 0

@@ -81,6 +81,15 @@ def test_what_is_no_request_ends_its_connection_unheard(plain, sent):
     assert b"HTTP/1.1 200" not in data and len(plain.events("request")) == before
 
 
+def test_an_invalid_chunk_is_an_error_of_its_sender(plain):
+    with closing(connect(plain)) as raw:
+        raw.sendall(HEAD + b"transfer-encoding: chunked\r\n\r\nno length\r\n")
+        data = everything(raw)
+    assert data.startswith(b"HTTP/1.1 400") and b"x-refusal: broken_body" in data
+    assert plain.events("request")[-1]["status"] == 400
+    assert plain.metric("lastword_refusals_total", code="broken_body") == 1
+
+
 @pytest.mark.parametrize("path", [b"/v1/correct", b"/v1/completions", b"/healthz"])
 def test_a_body_with_two_lengths_smuggles_nothing(plain, path):
     lengths = b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
@@ -196,6 +205,7 @@ def test_a_batch_has_most_items_and_is_refused_at_once(plain):
         ("3", "expected a JSON object"),
         ("[]", "expected a JSON object"),
         ("{", "not JSON: "),
+        ("\udcff", "not UTF-8"),
         ("[" * 100_000, "not JSON: "),
         ('{"prompt": "w5", "candidates": ["w6"], "prompt": "w8"}', "stands twice"),
         ('{"id": ' + "9" * 5000 + "}", "not JSON: "),
@@ -206,7 +216,7 @@ def test_a_batch_has_most_items_and_is_refused_at_once(plain):
 )
 def test_an_item_that_is_none_is_told_in_a_clients_words(plain, line, words):
     headers = {"content-type": "application/x-ndjson"}
-    body = f"{json.dumps(BODY)}\n{line}"
+    body = f"{json.dumps(BODY)}\n{line}".encode(errors="surrogateescape")
     answer = plain.client.post("/v1/correct/batch", content=body, headers=headers)
     told = json.loads(answer.text.splitlines()[1])
     assert told["error"]["code"] == "item" and words in told["error"]["message"]
@@ -246,7 +256,7 @@ def test_a_prompt_may_be_a_conversation(plain, model):
         known = model.correct(said, BODY["candidates"])
     finally:
         model.tokenizer.chat_template = None
-    assert told == known.to_dict()
+    assert told == known.to_dict() | {"method": "model"}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from families import random_items
 from served import BODY, PATIENCE_SECONDS, Held, as_body, code_of, running, together, tracer
 
 from lastword import Item
-from lastword.service.corrector import characters
+from lastword.service.service import characters
 
 # What one request may take
 
@@ -86,7 +86,7 @@ def test_a_tokenizer_that_ends_the_process_ends_its_request(model, encodes):
 
 def test_a_thread_that_has_ended_is_said(model):
     with running(model) as served:
-        worker = served.service.corrector.model
+        worker = served.service.model
         assert worker.close(10.0) and not worker.alive
         assert served.client.get("/healthz").status_code == 500
         assert served.client.get("/readyz").status_code == 503
@@ -170,7 +170,7 @@ def test_who_comes_alone_goes_between_the_passes_of_a_batch(narrow):
         batch = pool.submit(served.client.post, "/v1/correct/batch", json=batch_of(6))
         served.wait_for(lambda: narrow.busy)
         single = pool.submit(served.client.post, "/v1/correct", json=BODY | {"id": "alone"})
-        served.wait_for(lambda: served.service.corrector.model.waiting == 6)
+        served.wait_for(lambda: served.service.model.waiting == 6)
         narrow.go.set()
         assert single.result().status_code == 200
         assert codes_of(batch.result().text) == [None] * 6
@@ -192,7 +192,7 @@ def test_a_client_is_a_connection_or_whom_the_proxy_names(narrow, trusted):
                 trust_env=False,
             )
             sent.append(pool.submit(post, json={"items": items}, headers=headers))
-            served.wait_for(lambda n=3 * place + 2: served.service.corrector.model.waiting == n)
+            served.wait_for(lambda n=3 * place + 2: served.service.model.waiting == n)
         narrow.go.set()
         assert [codes_of(one.result().text) for one in sent] == [[None] * 3] * 3
     by_connection = "a0 a1 b0 c0 a2 b1 c1 b2 c2"
@@ -218,7 +218,7 @@ def test_nothing_of_a_batch_is_computed_once_its_client_has_left(narrow):
         with httpx.Client(base_url=served.url, trust_env=False) as leaving:
             with pytest.raises(httpx.ReadTimeout):
                 leaving.post("/v1/correct/batch", json=batch_of(6), timeout=1.0)
-        served.wait_for(lambda: not served.service.corrector.model.waiting)
+        served.wait_for(lambda: not served.service.model.waiting)
         narrow.go.set()
         assert served.client.post("/v1/correct", json=BODY | {"id": "s"}).status_code == 200
     assert narrow.groups == [["b0"], ["s"]]
@@ -226,14 +226,14 @@ def test_nothing_of_a_batch_is_computed_once_its_client_has_left(narrow):
 
 def test_items_too_long_to_be_answered_in_time_together_are_queued_in_parts(narrow, monkeypatch):
     monkeypatch.setattr(
-        "lastword.service.dialects.native.batch._WINDOW_CHARACTERS",
+        "lastword.service.dialects.native._WINDOW_CHARACTERS",
         3 * characters(Item(BODY["prompt"], tuple(BODY["candidates"]))),
     )
     with running(narrow) as served, ThreadPoolExecutor(1) as pool:
         answer = pool.submit(served.client.post, "/v1/correct/batch", json=batch_of(9))
-        served.wait_for(lambda: narrow.busy and served.service.corrector.model.waiting == 2)
+        served.wait_for(lambda: narrow.busy and served.service.model.waiting == 2)
         time.sleep(0.1)
-        assert served.service.corrector.model.waiting == 2
+        assert served.service.model.waiting == 2
         narrow.go.set()
         assert codes_of(answer.result().text) == [None] * 9
 

@@ -58,7 +58,7 @@ def reasons(path: str, content: bytes) -> dict[str, Any]:
 def test_nothing_is_corrected_unasked_on_any_route(asked, options):
     settings = {"shadow": True} if options.pop("shadow", False) else {}
     with running(Decider.demo(**options), **settings) as served:
-        sent = bodies(served.service.corrector.name, *asked)
+        sent = bodies(served.service.name, *asked)
         posts = {r.path for d in DIALECTS for r in d.routes if r.method == "POST"}
         assert posts - NO_ANSWER == {*sent}
         for path, body in sent.items():
@@ -67,5 +67,4 @@ def test_nothing_is_corrected_unasked_on_any_route(asked, options):
             told = reasons(path, answer.content)
             corrects = not settings and (bool(options) or path in ASKS)
             assert told["corrected"] is corrects, path
-            unchanged = "base" if path in ASKS else "model"
-            assert told["method"] == ("trace" if corrects else unchanged), path
+            assert told["method"] == ("trace" if corrects else "model"), path

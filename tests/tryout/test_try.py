@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from topics import run_try, write_csv
 from typer.testing import CliRunner
@@ -75,8 +76,10 @@ def test_columns_are_guessed_where_it_is_plain_and_the_guess_is_said(tmp_path: P
     frame = pd.DataFrame(COLOURS)
     frame.to_parquet(tmp_path / "a.parquet")
     rows = labels.rows
-    for source in (lines, tmp_path / "a.parquet", frame, COLOURS):
+    for source in (lines, tmp_path / "a.parquet", frame, pa.Table.from_pandas(frame), COLOURS):
         assert read_labels(source).rows == rows
+    twice = [{"Text": "?", "text": row["body"], "tone": row["tone"]} for row in COLOURS]
+    assert "text is column Text (not text)" in read_labels(twice).notes[0]
     two = [row | {"kind": row["tone"]} for row in COLOURS]
     with pytest.raises(
         InputError, match="several columns repeat few values. Choose one with --label"
@@ -134,6 +137,8 @@ TWELVE = [f"parcel {letter} is not here" for letter in "abcdefghijkl"]
     [
         (["café", unicodedata.normalize("NFD", "café"), "bar"], 3, ["bar", "café"]),
         (["1", "1.0", "0"], 3, ["0", "1"]),
+        (["1", "01", "0"], 3, ["0", "1"]),
+        (["1", "\uff11", "0"], 3, ["0", "1"]),
         (["a\u200bb", "ab", "c"], 3, ["ab", "c"]),
         ([1, 1.0, 0], 2, ["0", "1"]),
         ([0.0, 1.0, float("nan")], 2, ["0", "1"]),
@@ -141,7 +146,7 @@ TWELVE = [f"parcel {letter} is not here" for letter in "abcdefghijkl"]
         ([b"yes", b"no", b"\xff"], 2, ["no", "yes"]),
         ([date(2025, 1, 1), datetime(2025, 1, 1), pd.NaT], 2, None),
     ],
-    ids="forms strings hidden numbers gaps decimals bytes dates".split(),
+    ids="forms strings zeros wide hidden numbers gaps decimals bytes dates".split(),
 )
 def test_labels_that_look_alike_are_joined_and_no_kind_of_cell_ends_a_run(labels, apart, joined):
     rows = [{0: text, 1: labels[i % 3], "other": labels[i % 3]} for i, text in enumerate(TWELVE)]

@@ -17,9 +17,14 @@ def labels(
     """Export the labels that a service received as a table for `lastword try`."""
     from lastword.errors import InputError
     from lastword.files.cells import csv_line
+    from lastword.files.rows import is_table
     from lastword.files.wording import counted
     from lastword.service.ledger import labelled_rows
 
+    if is_table(Path(state)):
+        raise InputError(
+            f"{state} is a table, not a state of `lastword serve`: give it to `lastword try`"
+        )
     rows, several = labelled_rows(state)
     if several:
         say(f"lastword: left out {counted(several, 'answer')} with several right options")

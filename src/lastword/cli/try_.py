@@ -45,7 +45,8 @@ def try_(
     tidy: Annotated[
         bool,
         typer.Option(
-            "--tidy", help="Join labels that differ in case, spaces, Unicode form, or as 1 and 1.0."
+            "--tidy",
+            help="Join labels that differ in case, spaces, Unicode form, or as 1, 1.0, 01.",
         ),
     ] = False,
     encoding: opt.Encoding = None,

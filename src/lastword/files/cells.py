@@ -12,7 +12,7 @@ from typing import Any
 from lastword.errors import InputError
 
 _FORMULA = re.compile(r"[ \u00a0\ufeff]*[=+\-@\t\r\n]")  # the beginning of a formula
-_WHOLE = re.compile(r"^([+-]?\d+)\.0+$")  # a whole number with a decimal point
+_WHOLE = re.compile(r"^([+-]?)0*(\d+)(\.0+)?$")  # a whole number: 1, 01 or 1.0
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
@@ -29,7 +29,7 @@ def cell_text(value: Any) -> str:
             return value.decode()
         except UnicodeDecodeError as error:
             raise InputError("the cell holds bytes that are not UTF-8") from error
-    value = _plain(value)
+    value = plain(value)
     if value is None:
         return ""
     if isinstance(value, float) and value.is_integer():
@@ -39,9 +39,12 @@ def cell_text(value: Any) -> str:
     return str(value)
 
 
-def _plain(value: Any) -> Any:
-    """Return a value of numpy or pandas as a plain Python value; None for a missing one."""
+def plain(value: Any) -> Any:
+    """Return a value of numpy, pandas or torch as a plain Python value; None for a missing one."""
     if hasattr(value, "tolist"):
+        dtype = str(getattr(value, "dtype", ""))
+        if dtype.endswith("64[ns]"):  # of times in nanoseconds, numpy returns plain integers
+            value = value.astype(dtype.replace("[ns]", "[us]"))
         value = value.tolist()
     try:
         return None if value is None or value != value else value
@@ -50,10 +53,10 @@ def _plain(value: Any) -> Any:
 
 
 def spelling(label: str) -> str:
-    """Return a label without differences of case, spaces and Unicode form, and 1 for 1.0."""
+    """Return a label without differences of case, spaces and Unicode form, and 1 for 1.0 or 01."""
     visible = "".join(c for c in label if unicodedata.category(c) != "Cf")
-    text = " ".join(unicodedata.normalize("NFC", visible).split()).casefold()
-    return _WHOLE.sub(r"\1", text)
+    text = " ".join(unicodedata.normalize("NFKC", visible).split()).casefold()
+    return _WHOLE.sub(r"\1\2", text)
 
 
 def text_fault(text: str) -> str | None:

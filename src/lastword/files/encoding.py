@@ -3,10 +3,11 @@
 import codecs
 
 from lastword.errors import InputError
-from lastword.files.wording import shorten
+from lastword.files.wording import counted, shorten
 
-_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_SAMPLE = 2**16  # bytes for guessing an encoding
+UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+SAMPLE = 2**16  # bytes for guessing an encoding
+_SURE = 20  # a guess from fewer bytes beyond ASCII is often wrong
 # Common encodings of tables; among all of Python's, guesses are often rare ones.
 _USUAL = [f"cp{page}" for page in (*range(1250, 1259), 932, 949)]
 _USUAL += ["gb18030", "big5", "euc_jp", "koi8_r", "mac_roman"]
@@ -30,15 +31,30 @@ def decode(raw: bytes, encoding: str | None = None) -> tuple[str, str]:
             raise ValueError(f"{_place(raw, error)} is not valid {encoding}") from error
     if raw.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         raise ValueError("it looks like UTF-32: pass --encoding utf-32")
-    if raw.startswith(_UTF16):
+    if raw.startswith(UTF16):
         return raw.decode("utf-16"), "UTF-16"
-    if raw.count(b"\0") > len(raw) // 4:
-        order = "le" if raw[1:2] == b"\0" else "be"
-        raise ValueError(f"it looks like UTF-16 without a mark: pass --encoding utf-16-{order}")
+    refuse_utf16(raw)
     try:
         return raw.decode("utf-8-sig"), "UTF-8"
     except UnicodeDecodeError as error:
         raise ValueError(_advice(raw, error)) from error
+
+
+def refuse_utf16(raw: bytes, share: float = 0.25) -> None:
+    """Raise a ValueError if more than a share of the bytes are zeros, as in UTF-16."""
+    if raw.count(b"\0") > len(raw) * share:
+        texts = {name: raw[:SAMPLE].decode(name, "replace") for name in ("utf-16-le", "utf-16-be")}
+        name = max(texts, key=lambda name: sum(map(str.isascii, texts[name])))
+        raise ValueError(f"it looks like UTF-16 without a mark: pass --encoding {name}")
+
+
+def refuse_other(raw: bytes) -> None:
+    """Raise a ValueError with a guess if most characters beyond ASCII are not UTF-8."""
+    try:
+        raw.decode()
+    except UnicodeDecodeError as error:
+        if not _is_mostly_utf8(raw):
+            raise ValueError(_advice(raw, error)) from error
 
 
 def _place(raw: bytes, error: UnicodeDecodeError) -> str:
@@ -50,18 +66,25 @@ def _place(raw: bytes, error: UnicodeDecodeError) -> str:
 
 def _advice(raw: bytes, error: UnicodeDecodeError) -> str:
     where = f"{_place(raw, error)} is not valid UTF-8"
-    characters = [c for c in raw[:_SAMPLE].decode("utf-8", "replace") if not c.isascii()]
-    if characters.count("\ufffd") < len(characters) / 2:
+    if _is_mostly_utf8(raw):
         return f"{where}, while other lines are. Correct it, and save the file as UTF-8"
+    refuse_utf16(raw, share=0)
     from charset_normalizer import from_bytes
 
-    best = from_bytes(raw[:_SAMPLE], cp_isolation=_USUAL).best()
+    best = from_bytes(raw[:SAMPLE], cp_isolation=_USUAL).best()
     if best is None:
         return f"{where}. Save the file as UTF-8, or pass its encoding: --encoding cp1252"
     end = raw.find(b"\n", error.start)
     line = raw[raw.rfind(b"\n", 0, error.start) + 1 : end if end > 0 else None]
     sample = shorten(line.decode(best.encoding, "replace").strip(), 60)
+    beyond = sum(byte > 127 for byte in raw[:SAMPLE])
+    doubt = f" from only {counted(beyond, 'byte')}, often wrong," if beyond < _SURE else ""
     return (
-        f"{where}. Save the file as UTF-8, or pass its encoding. A guess is --encoding "
+        f"{where}. Save the file as UTF-8, or pass its encoding. A guess{doubt} is --encoding "
         f"{best.encoding}, which reads this line as {sample!r}"
     )
+
+
+def _is_mostly_utf8(raw: bytes) -> bool:
+    characters = [c for c in raw[:SAMPLE].decode("utf-8", "replace") if not c.isascii()]
+    return characters.count("\ufffd") < len(characters) / 2

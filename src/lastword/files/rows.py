@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from lastword.errors import InputError
-from lastword.files.cells import unique_names
+from lastword.files.cells import spelling, unique_names
 from lastword.files.delimited import delimited
-from lastword.files.encoding import decode
+from lastword.files.encoding import SAMPLE, UTF16, decode, refuse_other, refuse_utf16
 from lastword.files.strict_json import from_json
 from lastword.files.workbook import workbook
 
@@ -22,7 +22,6 @@ LINE_BYTES = 2**24  # maximum length of a line of JSON; far more than a model ca
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _EXCEL = ".xlsx"
 _FORM = "a JSON list or one JSON object per line"
-_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _ID = re.compile(r"(^|[ _.-])(id|Id|ID|nr|Nr|NR)$|[a-z](I[dD]|Nr)$")
 
 
@@ -47,7 +46,8 @@ def read_rows(
     """Return the rows of a table, a Parquet file or, by default, JSON.
 
     Blank lines and a byte-order mark are skipped. The cell of a table is a text or None. A line of
-    JSON beyond 16 MiB becomes an error, and is never completely in memory.
+    JSON beyond 16 MiB becomes an error, and is never completely in memory. A line that is not UTF-8
+    becomes an error if most of the file is.
 
     Args:
         path: The file; its ending determines the format, and `-` is standard input.
@@ -87,6 +87,12 @@ def id_column(columns: Sequence[str]) -> str | None:
     return next((name for name in (*exact, *columns) if _ID.search(name.strip())), None)
 
 
+def guessed_name(name: str, names: Sequence[str]) -> str:
+    """Return the name of a guessed column, with the columns whose names differ only in spelling."""
+    others = [other for other in names if other != name and spelling(other) == spelling(name)]
+    return f"{name} (not {', '.join(others)})" if others else name
+
+
 def _parquet(path: Path) -> list[Any]:
     try:
         import pyarrow as pa
@@ -102,13 +108,14 @@ def _parquet(path: Path) -> list[Any]:
 
 
 def _json(file: io.BufferedIOBase, encoding: str | None) -> Iterator[Row]:
-    begun = False
+    begun, sample = False, bytearray()
     for n, line in enumerate(_lines(file), start=1):
-        if n == 1 and (encoding is not None or line.startswith(_UTF16)):
+        if n == 1 and (encoding is not None or line.startswith(UTF16)):
             text, _ = decode(line + file.read(), encoding)
             yield from _json(io.BytesIO(text.encode()), None)
             return
         if n == 1:
+            refuse_utf16(line)
             line = line.removeprefix(codecs.BOM_UTF8)
         if not begun and line.lstrip().startswith(b"["):
             values = from_json(decode(line + file.read())[0])
@@ -119,6 +126,9 @@ def _json(file: io.BufferedIOBase, encoding: str | None) -> Iterator[Row]:
             yield Row(f"line {n}", error=f"longer than {LINE_BYTES // 2**20} MiB; shorten it")
         elif line.strip():
             yield _line(f"line {n}", line)
+        if len(sample) < SAMPLE:  # an empty line for every line of ASCII keeps the lines' numbers
+            sample += b"\n" if line.isascii() or len(line) > LINE_BYTES else line
+    refuse_other(bytes(sample))
 
 
 def _lines(file: io.BufferedIOBase) -> Iterator[bytes]:

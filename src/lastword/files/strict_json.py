@@ -28,7 +28,7 @@ def from_json(text: str | bytes) -> Any:
     """Return the value of a JSON text in which no object has a key twice.
 
     Raises:
-        ValueError: It is not JSON (a `json.JSONDecodeError`), or a number is too long.
+        ValueError: It is not JSON (a `json.JSONDecodeError`), or a number is too long or too large.
         RecursionError: Its brackets are too deep.
     """
 
@@ -43,4 +43,9 @@ def from_json(text: str | bytes) -> Any:
             )
         return value
 
-    return json.loads(text, object_pairs_hook=unique)
+    def finite(digits: str) -> float:
+        if math.isinf(value := float(digits)):
+            raise json.JSONDecodeError(f"the number {digits:.40} is too large", "", 0)
+        return value
+
+    return json.loads(text, object_pairs_hook=unique, parse_float=finite)

@@ -4,13 +4,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
+from xml.parsers import expat
 from zipfile import BadZipFile, ZipFile
 
 from lastword.files.cells import cell_text, unique_names
 from lastword.files.wording import counted
 
 _BYTES = 2**28  # maximum size unpacked; a million rows of short texts take half of that
-_COLUMNS, _LINES = 1024, 2**20
+_COLUMNS, _LINES, _CELLS = 1024, 2**20, 2**14  # cells of a row: the limit of Excel
 _SHOWN = 3
 _ESCAPED = re.compile("_x(00[01][0-9A-Fa-f])_")  # Excel's form of control characters
 
@@ -42,11 +43,18 @@ def _sheet(file: IO[bytes], say: Callable[[str], None]) -> Iterator[tuple[int, d
 
     with ZipFile(file) as archive:
         size = sum(part.file_size for part in archive.infolist())
-    if size > _BYTES:
-        raise ValueError(
-            f"it unpacks to {size >> 20:,} MiB, and at most {_BYTES >> 20} are read: save it as CSV"
-        )
+        if size > _BYTES:
+            raise ValueError(
+                f"it unpacks to {size >> 20:,} MiB, and at most {_BYTES >> 20} are read: save it "
+                "as CSV"
+            )
+        for name in archive.namelist():
+            if name.startswith("xl/worksheets/") and name.endswith(".xml"):
+                with archive.open(name) as sheet:
+                    _check_order(sheet, name)
     sheets = load_workbook(file, read_only=True, data_only=True).worksheets
+    if not sheets:
+        raise ValueError("it has no sheet with cells: put the table into one")
     if len(sheets) > 1:
         say(f"guessed: the table is the sheet {sheets[0].title}, the first of {len(sheets)}")
     yield from _rows(sheets[0], file, say)
@@ -63,24 +71,54 @@ def _rows(
     if len(names) > _COLUMNS:
         raise ValueError(f"it has more than {_COLUMNS:,} columns: save it as CSV")
     empty, right, width = list[tuple[int, int]](), 0, len(names)
+    first = ""  # of the cells to the right
     before: Sequence[Any] = ()
     for n, row in rows:
         if row is before:  # openpyxl fills gaps with the same object
             continue
         before = row
-        right += sum(cell.value is not None for cell in row[width:])
+        stray = [cell.coordinate for cell in row[width:] if cell.value is not None]
+        first, right = first or "".join(stray[:1]), right + len(stray)
         values = [_text(cell.value, cell.data_type) for cell in row[:width]]
         if any(values):
             empty += [(n, c) for c, value in enumerate(values, start=1) if not value]
             yield n - start, dict(zip(names, values, strict=True))
     if right:
-        say(f"left out: {counted(right, 'cell')} to the right of the named columns")
+        say(
+            f"left out: {counted(right, 'cell')} to the right of the last name in row {start}, "
+            f"the first in {first}"
+        )
     if empty and (places := _without_value(file, empty)):
         shown = ", ".join(places[:_SHOWN]) + (", ..." if len(places) > _SHOWN else "")
         say(
             f"{counted(len(places), 'formula cell')} without a stored value read as empty "
             f"({shown}): open the workbook in a spreadsheet program, and save it"
         )
+
+
+def _check_order(sheet: IO[bytes], name: str) -> None:
+    """Refuse rows out of order and repeated cells, which openpyxl drops, and rows of any length."""
+    last, cells = 0, set[str | int]()
+
+    def begin(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal last
+        fault = None
+        if (kind := tag.rpartition(":")[2]) == "row":
+            before, last = last, int(float(attributes.get("r", last + 1)))
+            fault = f"row {last} follows row {before}" if last <= before else None
+            cells.clear()
+        elif kind == "c":
+            if (cell := attributes.get("r", len(cells))) in cells or len(cells) == _CELLS:
+                fault = f"row {last} has a cell twice, or more than {_CELLS:,} cells"
+            cells.add(cell)
+        if fault is not None:
+            raise ValueError(
+                f"in {name}, {fault}: save it anew in a spreadsheet program, or as CSV"
+            )
+
+    parser = expat.ParserCreate()
+    parser.StartElementHandler = begin
+    parser.ParseFile(sheet)
 
 
 def _bounded(rows: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:

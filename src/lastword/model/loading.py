@@ -62,6 +62,8 @@ _log = logging.getLogger("lastword")
 # Names of sentencepiece files in the tokenizers of transformers.
 _SENTENCEPIECE = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
 _ABSENT = re.compile("module 'torch' has no attribute '(\\w+)'")
+_HEADS = ("num_attention_heads", "num_key_value_heads")
+_EPSILON = re.compile(r"norm_?eps(ilon)?$")
 _MESSAGE_LENGTH = 500  # characters; a tokenizer's error may quote its whole regular expression
 # Errors of the libraries whose message is clear without the name of the class.
 _CLEAR_ERRORS = (
@@ -261,6 +263,8 @@ def _look_into(base: LoadOptions, device: torch.device) -> _Plan:
     _refuse_kernels(base, config)
     dtype, method = dtype_of(base, stored_dtype(config), device), quantisation.stored_method(config)
     plan = _Plan(base, config, method, dtype, device, open_checkpoint(base))
+    if isinstance(plan.checkpoint, SafetensorsCheckpoint):
+        quantisation.require_scales(plan.checkpoint, method)
     if method and base.quantize:
         raise ModelError(f"{base.label} is quantised already ({method}): leave quantize out")
     if (quantiser := "bitsandbytes" if base.quantize else method) is not None:
@@ -284,6 +288,11 @@ def _require_decoder(name: str, config: Any, theta: Theta) -> None:
         raise UnsupportedModelError(
             f"{name} is no language model with a head ({kind}): lastword reads decoder-only ones"
         )
+    for key, value in vars(text_config(config)).items():
+        no_heads = key in _HEADS and isinstance(value, int) and value < 1
+        # With a large epsilon, every text has the same states.
+        if no_heads or isinstance(value, float) and _EPSILON.search(key) and not 0 <= value < 1:
+            raise ModelError(f"the config of {name} says {key} = {value:g}: correct it")
     depth = getattr(text_config(config), "num_hidden_layers", None)
     if depth is not None:
         theta.window(depth)
@@ -348,8 +357,8 @@ def _load_model(plan: _Plan) -> PreTrainedModel:
     if wrong := sorted(name for name, *_ in info["mismatched_keys"]):
         raise ModelError(
             f"{base.label} has {counted(len(wrong), 'tensor')} of other shapes than its config "
-            f"says ({', '.join(wrong[:3])}): transformers does not read this {config.model_type} "
-            "whole"
+            f"says ({', '.join(wrong[:3])}): the config is not that of these weights, or "
+            f"transformers does not read this {config.model_type} whole"
         )
     if absent := sorted(info["missing_keys"]):
         raise ModelError(
@@ -380,6 +389,7 @@ def _arguments(plan: _Plan) -> dict[str, Any]:
         "revision": base.revision,
         "trust_remote_code": base.trust_remote_code,
         "use_safetensors": None if base.allow_bin else True,
+        "ignore_mismatched_sizes": True,  # reported as `mismatched_keys`, and refused
     }
     if plan.path is not None:
         arguments = gguf.arguments(plan.path)

@@ -13,6 +13,7 @@ from torch import nn
 from lastword.errors import ModelError
 from lastword.model.options import Quantize
 from lastword.model.parts import text_config
+from lastword.model.weights.checkpoint import SafetensorsCheckpoint
 
 # Packages that transformers needs to load each method: names of modules, and names for pip.
 PACKAGES: dict[str, dict[str, str]] = {
@@ -30,6 +31,7 @@ KERNELS = {"fp8": (8, 9), "mxfp4": (7, 5)}
 # LLM.int8 selects its outlier columns over the whole batch. With 0 it selects none, so that no
 # answer depends on the other items of its batch (method, section 2).
 THRESHOLD = 0.0
+_EIGHT_BITS = ("I8", "F8_E4M3", "F8_E5M2")
 
 
 def stored_method(config: Any) -> str | None:
@@ -69,6 +71,32 @@ def require(name: str, method: str, device: torch.device) -> None:
             f"{name} needs {' and '.join(absent)} to load {method} weights on {device.type}: "
             f"pip install {extra}"
         )
+
+
+def require_scales(checkpoint: SafetensorsCheckpoint, method: str | None) -> None:
+    """Refuse weights of 8 bits without their scales, which transformers would use unscaled.
+
+    Raises:
+        ModelError: A scale is missing, or the config names no method, or an unknown one.
+    """
+    from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
+
+    if method not in (None, "bitsandbytes", *AUTO_QUANTIZATION_CONFIG_MAPPING):
+        raise ModelError(
+            f"the config of {checkpoint.label} says quant_method {method!r:.40}, unknown to "
+            "transformers: correct it, or take the unquantised checkpoint"
+        )
+    if method not in (None, "bitsandbytes", "fp8"):
+        return
+    for name, info in checkpoint.tensors():
+        module, _, leaf = name.rpartition(".")
+        scales = {f"{module}.SCB", f"{name}_scale", f"{name}_scale_inv"} & checkpoint.names
+        if leaf == "weight" and info.dtype in _EIGHT_BITS and not (method and scales):
+            lack = "without its scale" if method else "and its config has no quantization_config"
+            raise ModelError(
+                f"{checkpoint.label} stores {name} as {info.dtype}, {lack}: get the whole "
+                "checkpoint, or the unquantised one"
+            )
 
 
 def options_for(quantize: Quantize, dtype: torch.dtype) -> Any:

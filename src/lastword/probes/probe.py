@@ -103,7 +103,7 @@ class Probe:
     @property
     def digest(self) -> str:
         """A digest of the whole probe."""
-        return hashlib.sha256(self.to_bytes()).hexdigest()
+        return hashlib.sha256(_save(*self._content())).hexdigest()
 
     def answers(self, question: Question) -> bool:
         """Return True if it answers this question; options may be in any order."""
@@ -143,6 +143,10 @@ class Probe:
 
     def to_bytes(self) -> bytes:
         """Return the file's bytes."""
+        facts, arrays = self._content()
+        return _save(facts | {"digest": _digest(facts, arrays)}, arrays)
+
+    def _content(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         facts: dict[str, Any] = {
             "schema": SCHEMA,
             "question": question_to(self.question),
@@ -171,7 +175,7 @@ class Probe:
             over = self.fit.over if isinstance(self.fit, StackedProbe) else self.fit
             arrays |= {f"over.{name}": getattr(over, name) for name in _OVER}
             facts |= {"over_temperature": over.temperature}
-        return save(arrays, {"lastword": to_json(facts)})
+        return facts, arrays
 
     def write(self, path: str | Path) -> None:
         """Write the file atomically.
@@ -281,9 +285,24 @@ class Probe:
             length = int.from_bytes(raw[:8], "little")
             header = json.loads(raw[8 : 8 + length])
             facts = from_json(header["__metadata__"]["lastword"])
+            if "digest" in facts and facts.pop("digest") != _digest(facts, arrays):
+                raise InputError(
+                    "its contents are not those of its digest: get it anew, or fit one"
+                )
             return _probe(facts, arrays)
         except _NONSENSE as error:
             raise InputError(f"this is no probe's file: {' '.join(str(error).split())}") from error
+
+
+def _save(facts: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
+    return save(arrays, {"lastword": to_json(facts)})
+
+
+def _digest(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.sha256(to_json(facts).encode())
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype} {array.shape}\n".encode() + array.tobytes())
+    return digest.hexdigest()
 
 
 def _probe(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Probe:

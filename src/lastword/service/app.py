@@ -12,13 +12,13 @@ from lastword.decide.decider import Decider
 from lastword.errors import TraceError
 from lastword.service.dialect import Dialect, Paths, StrictRoute
 from lastword.service.dialects import DIALECTS
+from lastword.service.dialects.native import PROBES
 from lastword.service.guard import Guard
 from lastword.service.log import Log
 from lastword.service.pages import add_pages
-from lastword.service.probes import PROBES
 from lastword.service.refusal import Refusal
-from lastword.service.running import Service
 from lastword.service.schema import invalid
+from lastword.service.service import Service
 from lastword.service.settings import Settings
 from lastword.version import __version__
 
@@ -71,12 +71,7 @@ def add_guard(app: FastAPI, dialects: Sequence[Dialect]) -> None:
     app.add_middleware(Guard, service=app.state.service, paths=paths)
 
     async def refuse(request: Request, error: Exception) -> Response:
-        refusal = Refusal.of(error)
-        status, body = paths.dialect(request.scope).refuse(refusal)
-        answer = Response(body, status)
-        for name, value in refusal.headers:
-            answer.headers.append(name, value)
-        return answer
+        return paths.dialect(request.scope).refuse(Refusal.of(error))
 
     async def invalid_body(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)

@@ -2,20 +2,19 @@
 
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import pydantic_core
 from fastapi import Depends, Request, Response
 
 from lastword.decide.batch import Read, Scope
+from lastword.records.decision import Decision
+from lastword.service.passes import ModelOrder
 from lastword.service.refusal import Refusal
 from lastword.service.schema import to_bytes
+from lastword.service.service import Service, leave
 from lastword.text.items import Item
 from lastword.text.tokens import EncodedItem
-
-if TYPE_CHECKING:
-    from lastword.service.corrector import Corrector
-    from lastword.service.running import Service
 
 JSON = "application/json"
 
@@ -30,7 +29,7 @@ class Call:
     """
 
     request: Request
-    service: "Service"
+    service: Service
 
     @property
     def id(self) -> str:
@@ -38,19 +37,9 @@ class Call:
         return str(self.request.scope["state"]["request"])
 
     @property
-    def corrector(self) -> "Corrector":
-        """The corrector."""
-        return self.service.corrector
-
-    @property
     def client(self) -> Hashable:
         """The client: the connection, or the client that the proxy names (`Guard`)."""
         return self.request.client
-
-    def warn(self, event: str, warnings: list[str]) -> None:
-        """Write warnings, in ASCII and without texts of clients, to the log and a header."""
-        self.service.log.event(event, request=self.id, told=warnings)
-        self.request.scope["state"]["warnings"] = "; ".join(warnings)
 
     async def answer(
         self, item: Item, *, full: bool = False, view: bool = False, correct: bool = True
@@ -65,18 +54,23 @@ class Call:
                 certificate.
 
         Raises:
-            Refusal: As `Corrector.decide`.
+            Refusal: The deadline passed, or the service is stopping.
             TraceError: What the item or the model raised.
         """
-        corrects = correct or self.corrector.decider.method != "base"
+        corrects = correct or self.service.decider.method != "base"
         read: Read = "all" if full or view else "decide" if corrects else "base"
         scope = Scope(read, "all" if view else "base")
-        decision, encoded = await self.corrector.decide(item, self.client, scope)
+        (order,) = await self.service.start([(item, scope)], self.client)
+        try:
+            decision: Decision = await self.service.result(order)
+        finally:
+            leave([order])
+        assert isinstance(order, ModelOrder) and order.encoded is not None
         decision = decision if corrects else decision.as_base()
-        written = self.corrector.write(decision, item, full=full, request=self.id)
+        written = self.service.write(decision, item, full=full, request=self.id)
         if view:
-            written["view"] = self.corrector.view(decision, item)
-        return written, encoded
+            written["view"] = self.service.view(decision, item)
+        return written, order.encoded
 
 
 async def _call(request: Request) -> Call:

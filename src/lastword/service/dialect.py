@@ -63,10 +63,13 @@ class Dialect:
     statuses: Mapping[int, int] = field(default_factory=dict)
     others: Mapping[bytes, "Dialect"] = field(default_factory=dict)
 
-    def refuse(self, refusal: Refusal) -> tuple[int, bytes]:
-        """Return the status and the body of a refusal."""
+    def refuse(self, refusal: Refusal) -> Response:
+        """Return the response of a refusal."""
         status = self.statuses.get(refusal.status, refusal.status)
-        return status, to_json(self.form(refusal)).encode()
+        answer = Response(to_json(self.form(refusal)), status)
+        for name, value in refusal.headers:
+            answer.headers.append(name, value)
+        return answer
 
     def add_to(self, app: FastAPI) -> None:
         """Add the routes to an application."""
@@ -109,7 +112,7 @@ class _StrictRequest(Request):
         if len(body) <= _SMALL_BYTES:
             return _read(body, service.settings.entries)
         most = service.settings.entries
-        return await service.corrector.read(self.client, len(body), lambda: _read(body, most))
+        return await service.read(self.client, len(body), lambda: _read(body, most))
 
 
 def _read(body: bytes, most: int) -> Any:

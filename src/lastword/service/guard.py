@@ -14,19 +14,16 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lastword.service.content_coding import decoded
-from lastword.service.corrector import late
 from lastword.service.dialect import Paths
 from lastword.service.refusal import Refusal
+from lastword.service.running import Running
+from lastword.service.service import late
 from lastword.service.traffic import Traffic
-
-if TYPE_CHECKING:
-    from lastword.service.running import Running
 
 _ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)  # a request id that a client may choose
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:\d+)?", re.ASCII | re.IGNORECASE)
@@ -48,7 +45,7 @@ _HEADERS = {
 class Guard:
     """ASGI middleware around the whole service."""
 
-    def __init__(self, app: ASGIApp, service: "Running", paths: Paths) -> None:
+    def __init__(self, app: ASGIApp, service: Running, paths: Paths) -> None:
         self._app, self._paths, self._settings = app, paths, service.settings
         self._metrics, self._log, self._traffic = service.metrics, service.log, service.traffic
 
@@ -142,6 +139,8 @@ class Guard:
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
+                if "transfer-encoding" in headers:
+                    raise Refusal("broken_body", "the body breaks off, or has an invalid chunk")
                 raise Refusal("client_left", "the client left before its body was whole")
             chunk = message.get("body", b"")
             body += chunk
@@ -229,6 +228,7 @@ class _Answer:
         self, send: Send, scope: Scope, paths: Paths, traffic: Traffic, stall_seconds: float
     ) -> None:
         self._send, self._traffic, self._stall_seconds = send, traffic, stall_seconds
+        self._scope = scope
         self._dialect = paths.dialect(scope)
         name = Headers(scope=scope).get("x-request-id", "")
         self.request = name if _ID.fullmatch(name) else uuid.uuid4().hex
@@ -242,7 +242,6 @@ class _Answer:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message.setdefault("headers", [])
             headers = MutableHeaders(scope=message)
             headers["x-request-id"] = self.request
             if "warnings" in self._state:
@@ -269,10 +268,7 @@ class _Answer:
         if self.status:
             await self({"type": "http.response.body", "body": b"", "more_body": False})
             return
-        headers = [(k.encode(), v.encode()) for k, v in refusal.headers]
-        status, body = self._dialect.refuse(refusal)
-        await self({"type": "http.response.start", "status": status, "headers": headers})
-        await self({"type": "http.response.body", "body": body})
+        await self._dialect.refuse(refusal)(self._scope, _whole(b""), self)
 
 
 def _has_token(headers: Headers, token: str) -> bool:

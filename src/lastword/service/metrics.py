@@ -4,12 +4,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST as CONTENT_TYPE
 from prometheus_client.metrics import MetricWrapperBase
 
 from lastword.records.decision import Decision
-
-__all__ = ["CONTENT_TYPE", "Metrics"]
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _ITEMS = (1, 2, 4, 8, 16, 32, 64, 128, 256)

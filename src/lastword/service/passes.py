@@ -15,8 +15,8 @@ from lastword.errors import TraceError
 from lastword.records.decision import Decision
 from lastword.service.log import Log
 from lastword.service.metrics import Metrics
-from lastword.service.queue import Order
 from lastword.service.refusal import Refusal
+from lastword.service.worker import Order
 from lastword.text.tokens import EncodedItem
 
 # Option tokens per pass: the readout holds a row of the head for each, and other orders wait.

@@ -18,8 +18,9 @@ from lastword.errors import InputError, ItemError
 from lastword.files.strict_json import strict
 from lastword.records.decision import Decision
 from lastword.service.call import Call
-from lastword.service.corrector import LONG, Corrector
 from lastword.service.refusal import Refusal
+from lastword.service.service import Service, require_distinct
+from lastword.service.settings import LONG
 from lastword.text.question import Question, Single
 from lastword.text.tokens import EncodedItem, count_tokens, token_counts
 
@@ -29,6 +30,7 @@ _FEW_ITEMS = 8  # questions that wait in the lane of single items
 _REQUEST_ITEMS = 4  # a request may have as many characters and tokens as this number of items
 _ITEM_CHARACTERS = 2**21  # default limit per item; questions are tokenised in pieces
 _PIECE_CHARACTERS = 2**17
+_TEXT_CHARACTERS = 256  # that a tokenizer reads in the time of one call
 _TOKENS_PER_CHARACTER = 4  # maximum of the usual tokenizers
 
 # Makes a question from the served ones and the name that follows the model's name, if any.
@@ -68,7 +70,7 @@ class Answered:
 async def ask(
     call: Call,
     model: str,
-    value: Input,
+    read_input: Callable[[], Input],
     resolvers: Mapping[str, Resolver],
     *,
     aliases: Sequence[str] = (),
@@ -77,13 +79,14 @@ async def ask(
 ) -> Answered:
     """Answer the questions of a body about an input, each independent of the others.
 
-    `model` is the model's name in the body; it may end with the name of a served question.
+    `model` is the model's name in the body; it may end with the name of a served question. It is
+    checked before the input is read.
     `include` has `trajectory` or `view` if every depth is read.
 
     Raises:
-        Refusal: An unknown model, invalid questions, too much text, or as `Corrector.answer`.
+        Refusal: An unknown model, invalid questions, too much text, or as `Service.answer`.
     """
-    served_name = call.corrector.require_model(model, *aliases)
+    served_name = call.service.require_model(model, *aliases)
     if served_name is not None and len(resolvers) > 1:
         count = f"{len(resolvers)} questions came"
         what = f"the model's name ends with the question {served_name!r}, and {count}"
@@ -93,12 +96,12 @@ async def ask(
         questions = {}
         for name, resolve in resolvers.items():
             try:
-                questions[name] = resolve(call.corrector.decider.served, served_name)
+                questions[name] = resolve(call.service.decider.served, served_name)
             except InputError as error:
                 raise Refusal("invalid_body", f"questions.{name:.80}: {error}") from error
         return questions
 
-    return await answer(call, value, make, include=include, most=most)
+    return await answer(call, read_input(), make, include=include, most=most)
 
 
 async def answer(
@@ -112,7 +115,7 @@ async def answer(
     """Answer the questions that `make` returns, as `ask`.
 
     Raises:
-        Refusal: Invalid questions, too much text, or as `Corrector.answer`.
+        Refusal: Invalid questions, too much text, or as `Service.answer`.
     """
     try:
         plan, warnings, probed_tokens = await _plan(call, value, make, include, most)
@@ -120,8 +123,8 @@ async def answer(
         parts = [part for part in plan.parts if part.probe is None]
         items = tuple(part.item for part in parts if part.item is not None)
         options = sum(len(item.prompt.branches) for item in items)
-        batch = len(items) > _FEW_ITEMS or options > call.corrector.settings.candidates
-        results = await call.corrector.answer(plan, call.client, batch=batch)
+        batch = len(items) > _FEW_ITEMS or options > call.service.settings.candidates
+        results = await call.service.answer(plan, call.client, batch=batch)
         answers: dict[str, SingleAnswer] = {}
         reasons: dict[str, dict[str, Any]] = {}
         for part in plan.parts:
@@ -149,11 +152,11 @@ async def _plan(
 
     All text is read in the reader's thread. Long work is split, so that others have turns.
     """
-    corrector, decider = call.corrector, call.corrector.decider
+    service, decider = call.service, call.service.decider
 
     def read() -> tuple[str, Questionnaire, dict[str, str], int]:
         questions, text = make(), text_of(value)
-        _require_small(corrector, text, singles(questions), most)
+        _require_small(service, text, singles(questions), most)
         ready = decider.prepare(questions, warn=False)
         warnings = _near_misses(call, ready)
         has_probe = any(decider.probe_of(question) is not None for question in questions.values())
@@ -162,9 +165,9 @@ async def _plan(
 
     size = len(await call.request.body())
     if size > LONG:
-        texts = await corrector.read(call.client, size, lambda: _texts_of(make(), value))
-        await corrector.require_short(call.client, texts)
-    text, ready, warnings, tokens = await corrector.read(call.client, size, read)
+        texts = await service.read(call.client, size, lambda: _texts_of(make(), value))
+        await service.require_short(call.client, texts)
+    text, ready, warnings, tokens = await service.read(call.client, size, read)
     plan = Plan(text, ready.questions, (), trajectory=bool(include))
     scope: dict[str, Any] = {
         "read": "all" if include else "decide",
@@ -172,7 +175,7 @@ async def _plan(
     }
     for piece, characters in _pieces(ready, text):
         work = partial(decider.plan, text, piece, **scope)
-        piece_plan = await corrector.read(call.client, max(size, characters), work)
+        piece_plan = await service.read(call.client, max(size, characters), work)
         plan = replace(plan, parts=(*plan.parts, *piece_plan.parts))
     return plan, warnings, tokens
 
@@ -181,18 +184,18 @@ def _with_reasons(
     call: Call, part: Part, answer: SingleAnswer, plan: Plan, include: Sequence[str]
 ) -> tuple[SingleAnswer, dict[str, Any]]:
     """Return the answer to give, which is the model's under shadow, and its reasons."""
-    corrector, decision, trajectory = call.corrector, answer.decision, "trajectory" in include
+    service, decision, trajectory = call.service, answer.decision, "trajectory" in include
     if part.probe is not None:
         written: dict[str, Any] = {"operator": answer.method}
-        if corrector.oversight is not None:
-            written["feedback_id"] = corrector.oversight.probed(answer, part, plan.text)
+        if service.oversight is not None:
+            written["feedback_id"] = service.oversight.probed(answer, part, plan.text)
         return answer, _reasons(answer, written, trajectory=trajectory)
     assert isinstance(decision, Decision) and part.item is not None
     item = part.item.item
-    written = corrector.write(decision, item, full=trajectory, request=call.id, value=plan.text)
+    written = service.write(decision, item, full=trajectory, request=call.id, value=plan.text)
     if "view" in include:
-        written["view"] = corrector.view(decision, item)
-    if corrector.shadow:
+        written["view"] = service.view(decision, item)
+    if service.shadow:
         answer = answer_of(part.question, decision.as_base(), None)
     return answer, _reasons(answer, written, trajectory=trajectory)
 
@@ -205,12 +208,14 @@ def _near_misses(call: Call, ready: Questionnaire) -> dict[str, str]:
         f"almost the question {json.dumps(miss.served)}: {', '.join(miss.differences)} differ"
         for miss in ready.near.values()
     ]
-    call.warn("near_miss", [*dict.fromkeys(messages)][:_MOST_WARNINGS])
+    told = [*dict.fromkeys(messages)][:_MOST_WARNINGS]  # in ASCII, without texts of clients
+    call.service.log.event("near_miss", request=call.id, told=told)
+    call.request.scope["state"]["warnings"] = "; ".join(told)  # for the header
     by_question = {
         name: f'This is {miss}. Send it exactly, or name it: "question": {json.dumps(miss.served)}'
         for name, miss in ready.near.items()
     }
-    if call.corrector.settings.strict:
+    if call.service.settings.strict:
         name, warning = next(iter(by_question.items()))
         raise Refusal("near_miss", f"questions.{name:.80}: {warning}")
     return {
@@ -224,7 +229,8 @@ def _pieces(ready: Questionnaire, text: str) -> Iterator[tuple[Questionnaire, in
     """Yield the questions in pieces of a tenth of a second of tokenising, and their characters."""
     piece, size = dict[str, Question](), 0
     for name, question in ready.questions.items():
-        work = (len(text) + len(question.instructions)) * (1 + len(question.options))
+        prompt = _TEXT_CHARACTERS + len(text) + len(question.instructions)
+        work = prompt * (1 + len(question.options))
         if piece and size + work > _PIECE_CHARACTERS:
             yield replace(ready, questions=piece), size
             piece, size = {}, 0
@@ -239,18 +245,17 @@ def _texts_of(questions: Mapping[str, Question], value: Input) -> list[str]:
     return [text_of(value), *instructions, *described, *(option.text for option in options)]
 
 
-def _require_small(
-    corrector: Corrector, text: str, questions: Mapping[str, Single], most: int
-) -> None:
+def _require_small(service: Service, text: str, questions: Mapping[str, Single], most: int) -> None:
     """Refuse questions that are too much work, before any prompt is written."""
     if len(questions) > most:
         what = f"there are {len(questions)} questions, a request takes {most}"
         raise Refusal("invalid_body", f"{what}: send them in parts")
-    settings = corrector.settings
+    settings = service.settings
     count, limit = 0, _REQUEST_ITEMS * (settings.characters or _ITEM_CHARACTERS)
     groups = [[text]]
     for question in questions.values():
         options = candidates_of(question)
+        require_distinct(options)
         described = [option.description or "" for option in question.options]
         frame = len(text) + len(question.instructions) + sum(map(len, described))
         count += sum(frame + len(option) for option in options)
@@ -259,7 +264,7 @@ def _require_small(
             more = f"a request takes {limit}; send it in parts"
             raise Refusal("too_many_characters", f"{what}: {more}")
         groups.append([question.instructions, *described, *options])
-    _require_few_tokens(corrector.decider.tracer.tokenizer, groups, settings.tokens)
+    _require_few_tokens(service.decider.tracer.tokenizer, groups, settings.tokens)
 
 
 def _require_few_tokens(tokenizer: Any, groups: Sequence[Sequence[str]], item_tokens: int) -> None:

@@ -4,6 +4,7 @@ from lastword.errors import InputError, TraceError
 
 STATUS: dict[str, int] = {
     "two_hosts": 400,  # RFC 9112, section 3.2
+    "broken_body": 400,  # an invalid chunk, or a client that leaves: the server tells no difference
     "invalid_body": 422,  # against the schema
     "item": 422,  # a text that the model cannot read
     "near_miss": 422,  # almost a served question, under --strict

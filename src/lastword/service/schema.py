@@ -180,7 +180,7 @@ class DecisionAnswer(BaseModel, serialize_by_alias=True):
     corrected: bool = Field(description="Whether the corrected answer differs from the model's.")
     tied: bool = Field(description="Whether the top score is shared.")
     regime: Regime = Field(description="By d_eff against tau_dim (method, section 3).")
-    method: str = Field(description="`trace`, `base`, or the name of another correction.")
+    method: str = Field(description="`model`, `trace`, or the name of another correction.")
     operator: str = Field(
         description="`base`, `decisive`, `mix` or `early`; for others, the method's name."
     )

@@ -9,6 +9,8 @@ from typing import Literal
 from lastword.errors import InputError
 
 MOST_CHARACTERS = 2**19  # of an item; tokenising them takes half a second, and others wait
+# Characters that take a tokenizer a tenth of a second; longer texts wait behind shorter ones.
+LONG = 2**15
 COUNTS = (
     *("batch_items", "batch_limit", "requests", "body_bytes", "flight_bytes", "candidates"),
     *("characters", "tokens", "connections", "header_bytes", "feedback_items", "entries"),

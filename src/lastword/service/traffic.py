@@ -6,9 +6,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
-from lastword.service.corrector import LONG
 from lastword.service.metrics import Metrics
 from lastword.service.refusal import Refusal
+from lastword.service.settings import LONG
 
 _RATE = 2**22  # bytes per second of all larger bodies together; no model answers more
 _LONGEST_SECONDS = 10.0  # maximum wait of a refusal
@@ -42,12 +42,14 @@ class Traffic:
     """
 
     def __init__(self, metrics: Metrics, most: int) -> None:
-        self._metrics, self._most, self._bytes = metrics, most, 0
+        self._most, self._bytes = most, 0
         self.draining = False
         self.inside = 0
         self._open = 0  # requests whose body is being read, and those inside
         self._empty = asyncio.Event()
         self._empty.set()
+        metrics.body_bytes.set_function(lambda: self._bytes)
+        metrics.in_flight.set_function(lambda: self.inside)
         self._pieces, self.refusals = Turns(), Turns(_LONGEST_SECONDS)
 
     @contextmanager
@@ -64,7 +66,7 @@ class Traffic:
         async def take(size: int) -> None:
             nonlocal received
             received += size
-            self._set_bytes(self._bytes + size)
+            self._bytes += size
             if self._bytes > (self._most if received <= LONG else self._most * 3 // 4):
                 what = f"bodies of {self._most} bytes are in hand already"
                 raise Refusal("queue_full", f"{what}; try again later", retry_after=1)
@@ -76,14 +78,10 @@ class Traffic:
         try:
             yield take
         finally:
-            self._set_bytes(self._bytes - received)
+            self._bytes -= received
             self._open -= 1
             if self._open == 0:
                 self._empty.set()
-
-    def _set_bytes(self, count: int) -> None:
-        self._bytes = count
-        self._metrics.body_bytes.set(count)
 
     @contextmanager
     def passing(self, most: int) -> Iterator[None]:
@@ -96,12 +94,10 @@ class Traffic:
             what = f"{most} requests are in hand already; try again later"
             raise Refusal("queue_full", what, retry_after=1)
         self.inside += 1
-        self._metrics.in_flight.set(self.inside)
         try:
             yield
         finally:
             self.inside -= 1
-            self._metrics.in_flight.set(self.inside)
 
     async def drain(self, grace_seconds: float, patience_seconds: float) -> None:
         """Refuse new requests, and wait for those in progress."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lastword.errors import InputError, ItemError
-from lastword.files.cells import text_fault, unique_names
+from lastword.files.cells import plain, text_fault, unique_names
 from lastword.files.wording import counted, shorten
 from lastword.text.messages import Message, read_messages
 
@@ -107,7 +107,7 @@ class Item:
         """
         if not isinstance(value, Mapping):
             raise ItemError(f"expected a JSON object, got {_kind(value)}", id)
-        value = {key: _plain(entry) for key, entry in value.items()}
+        value = {key: plain(entry) for key, entry in value.items()}
         name = _label("id", id if value.get("id") is None else value["id"], id)
         if value.get("messages") is not None:
             if value.get("prompt") is not None:
@@ -171,7 +171,7 @@ def rows_of(items: Any) -> Iterator[Any]:
         yield from items
         return
     try:
-        names = unique_names([*items.columns])
+        names = unique_names(getattr(items, "column_names", None) or [*items.columns])
         frame = items.set_axis(names, axis=1) if hasattr(items, "set_axis") else items
         rows = narwhals.from_native(frame).iter_rows()
     except (ValueError, TypeError, narwhals.exceptions.NarwhalsError) as error:
@@ -214,16 +214,6 @@ def _label(name: str, value: Any, item: str | None) -> str | None:
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise ItemError(f"{name} is a string or an integer, not {_kind(value)}", item)
     return str(value)
-
-
-def _plain(value: Any) -> Any:
-    """Return a row's value as a plain Python value; None for a missing one."""
-    if hasattr(value, "tolist"):  # an array of numpy, pandas or torch
-        value = value.tolist()
-    try:
-        return None if value != value else value
-    except TypeError:  # pandas' NA, whose comparisons are neither true nor false
-        return None
 
 
 def _tuple(value: Any, name: str, kind: type, item: str | None) -> tuple[Any, ...]:

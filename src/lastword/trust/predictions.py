@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Int
 from lastword.errors import InputError
 from lastword.files.cells import cell_text, spelling
 from lastword.files.evaluated import harness_rows, promptfoo_rows
-from lastword.files.rows import read_rows, require_rows
+from lastword.files.rows import guessed_name, read_rows, require_rows
 from lastword.files.wording import counted, percent
 from lastword.trust.certificate import Counts
 from lastword.trust.evidence import GroupEvidence
@@ -209,7 +209,7 @@ def _guessed(
         candidates = [by_name[key] for key in _NAMES[meaning] if key in by_name]
         given[meaning] = next((name for name in candidates if name not in taken), None)
         if given[meaning] is not None:
-            guesses.append(f"{meaning} is column {given[meaning]}")
+            guesses.append(f"{meaning} is column {guessed_name(given[meaning], names)}")
         elif meaning in ("prediction", "truth"):
             raise InputError(
                 f"{source} has no column for the {meaning}; it has {', '.join(names)}. Name it: "

@@ -17,7 +17,7 @@ from lastword.errors import InputError
 from lastword.files.annotated import annotated_rows
 from lastword.files.cells import cell_text, inert_cell, spelling, text_fault, unique_names
 from lastword.files.delimited import SEPARATORS
-from lastword.files.rows import id_column, read_rows, require_rows
+from lastword.files.rows import guessed_name, id_column, read_rows, require_rows
 from lastword.files.wording import counted
 from lastword.text.items import Item, rows_of
 from lastword.text.prompt_template import Template
@@ -330,7 +330,9 @@ def _guess(rows: Sequence[Row], settings: TableOptions) -> tuple[Columns, list[s
     choices = settings.choices or next(iter(options), None)
     pairs = {"text": text, "label": label, "choices": choices, "id": id}
     guessed = [
-        f"{n} is column {c}" for n, c in pairs.items() if c not in (None, getattr(settings, n))
+        f"{n} is column {guessed_name(c, columns)}"
+        for n, c in pairs.items()
+        if c is not None and c != getattr(settings, n)
     ]
     note = [f"guessed: {', '.join(guessed)}"] if guessed else []
     return Columns(**vars(settings) | pairs), note

@@ -452,7 +452,7 @@ def try_labels(
         instructions: The question about each text.
         id: Column of the row's name.
         group: Column whose equal values mark dependent texts, such as an author; default `group`.
-        tidy: Join labels that differ only in case, spaces, Unicode form, or as 1 and 1.0 do.
+        tidy: Join labels that differ only in case, spaces, Unicode form, or as 1, 1.0, 01.
         encoding: Encoding of the file's text, such as cp1252; default UTF-8.
         template: `decide/plain`, `decide/listed`, `decide/chat`, or a Jinja file.
         budget: Seconds for trying other prompts.

@@ -27,6 +27,7 @@ TORCH_SINGLE = "pytorch_model.bin"
 TORCH_INDEX = "pytorch_model.bin.index.json"
 _HEADER_LIMIT = 100_000_000  # bytes, by the format
 _AXES = 64  # maximum in torch
+_POINTER = b"version "  # how the text begins that Git LFS stores in place of a file
 # Errors while a malformed header is parsed.
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
 _DTYPES = {
@@ -83,7 +84,10 @@ class LocalFiles(Files):
             # systems cannot seek very large offsets.
             handle.seek(min(start, size))
             data = bytearray(max((size if stop is None else min(stop, size)) - start, 0))
-            return data[: handle.readinto(data)]
+            data = data[: handle.readinto(data)]
+        if start == 0 and data.startswith(_POINTER):
+            raise CheckpointError(f"{path} is a pointer of Git LFS: run `git lfs pull`")
+        return data
 
 
 class Checkpoint(ABC):
@@ -329,6 +333,10 @@ def _weight_map(index: Config, files: Files, file: str) -> dict[str, str]:
     shards = index.get("weight_map")
     if not isinstance(shards, dict) or not shards:
         raise CheckpointError(f"{files.label}/{file} has no weight_map")
+    if not isinstance(index.get("metadata"), dict):
+        raise CheckpointError(
+            f'{files.label}/{file} has no metadata, which transformers needs: add "metadata": {{}}'
+        )
     for shard in shards.values():
         # The index is not trusted: a path must not lead out of its folder.
         if not isinstance(shard, str) or Path(shard).name != shard or shard == "..":

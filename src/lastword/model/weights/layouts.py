@@ -176,9 +176,10 @@ def find_stack(modules: frozenset[str], config: Config) -> Stack:
         if not _OTHER_STACKS & set(re.split(r"[._]", path)) and _has_blocks(stack, depth or 0)
     }
     if len(complete) != 1:
-        names = ", ".join(sorted(complete)) or "none of " + (", ".join(sorted(stacks)) or "no list")
+        lists = [f"{len(blocks)} in {path}" for path, blocks in (complete or stacks).items()]
         raise InvariantError(
-            f"one list of {depth or 'the'} text blocks was expected and {names} found; {_GIVE}"
+            f"the config has {depth or 'an unknown number of'} text blocks, and the checkpoint "
+            f"{', '.join(sorted(lists)) or 'none'}: correct the config, or {_GIVE}"
         )
     path, blocks = complete.popitem()
     drafts = _number(config, ("num_nextn_predict_layers",)) or 0  # blocks that draft later tokens

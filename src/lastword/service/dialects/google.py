@@ -102,7 +102,7 @@ async def google_decisions(body: GoogleBody, call: Call) -> Response:
     """Answer questions about an input, in the form of Google's decisions."""
     model = body.model.removeprefix("models/")
     resolvers = {name: question.resolve for name, question in body.questions.items()}
-    answered = await ask(call, model, _text(body.input), resolvers, most=MOST_QUESTIONS)
+    answered = await ask(call, model, lambda: _text(body.input), resolvers, most=MOST_QUESTIONS)
     answers = {
         name: _answer(answer) | {"x_lastword": answered.reasons[name]}
         for name, answer in answered.answers.items()

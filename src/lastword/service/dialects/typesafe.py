@@ -12,6 +12,7 @@ from fastapi import Response
 from pydantic import BaseModel, Field
 
 from lastword.decide.answer import PredicateAnswer, SingleAnswer
+from lastword.decide.item import Input
 from lastword.decide.served import Served
 from lastword.errors import InputError
 from lastword.service.call import ThisCall, plain_answer
@@ -60,11 +61,11 @@ class SystemOneAnswer(BaseModel):
 
 async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
     """Answer questions about a state, in the form of TypeSafe's System One."""
-    if body.assets:
-        raise Refusal("invalid_body", "assets: this model reads text alone; leave images out")
     resolvers = {name: partial(_resolve, question) for name, question in body.questions.items()}
     include = [name for name in body.include if name == "trajectory"]
-    answered = await ask(call, body.model, body.state, resolvers, aliases=[ALIAS], include=include)
+    answered = await ask(
+        call, body.model, partial(_state, body), resolvers, aliases=[ALIAS], include=include
+    )
     deferred = [
         f"questions.{name:.80}" for name, answer in answered.answers.items() if answer.deferred
     ]
@@ -77,7 +78,13 @@ async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
         for name, answer in answered.answers.items()
     }
     usage = {"input_tokens": answered.input_tokens, "output_tokens": answered.output_tokens}
-    return plain_answer({"model": call.corrector.name, "answers": answers, "usage": usage})
+    return plain_answer({"model": call.service.name, "answers": answers, "usage": usage})
+
+
+def _state(body: SystemOneBody) -> Input:
+    if body.assets:
+        raise Refusal("invalid_body", "assets: this model reads text alone; leave images out")
+    return body.state
 
 
 def _resolve(question: Mapping[str, Any], served: Served, name: str | None) -> Question:

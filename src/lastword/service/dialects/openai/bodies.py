@@ -16,6 +16,7 @@ from lastword.service.dialects.openai.choices import (
     read_choices,
 )
 from lastword.service.schema import Text, Unread
+from lastword.text.question import MOST_CHOICES
 
 _CHOICE: dict[str, Any] = {"structured_outputs": {"choice": ["in the north", "in the south"]}}
 _QUESTION = "Where is the lake of Oru?"
@@ -57,14 +58,14 @@ class CompletionOptions(BaseModel, strict=True, extra="forbid"):
         lists = self.structured_outputs, self.guided_choice, self.response_format
         return any(one is not None for one in lists)
 
-    @property
-    def choices(self) -> Choices:
-        """The list of options.
+    def choices(self, most: int) -> Choices:
+        """Return the list of options, of which an item may have `most`.
 
         Raises:
-            Refusal: There is none, or more than one.
+            Refusal: As `read_choices`.
         """
-        return read_choices(self.structured_outputs, self.guided_choice, self.response_format)
+        lists = self.structured_outputs, self.guided_choice, self.response_format
+        return read_choices(*lists, max(most, MOST_CHOICES))
 
 
 class TextPart(BaseModel, strict=True, extra="forbid"):

@@ -1,8 +1,10 @@
 """Lists of options in the fields of OpenAI's clients, and the chosen option in their form."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -11,7 +13,7 @@ from pydantic import BaseModel, Field
 from lastword.files.strict_json import to_json
 from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
-from lastword.text.question import Choice, Multi, Option
+from lastword.text.question import MOST_CHOICES, Choice, Multi, Option
 
 _MAX_PARTS = 16  # of a schema, joined by references and allOf
 _ASSERTIONS = frozenset(  # keywords that may exclude an answer; JSON Schema ignores unknown ones
@@ -22,6 +24,17 @@ _ASSERTIONS = frozenset(  # keywords that may exclude an answer; JSON Schema ign
     " exclusiveMinimum exclusiveMaximum multipleOf allOf anyOf oneOf not if then else $dynamicRef"
     " $recursiveRef".split()
 )
+# Bounds by keyword: the type of the answers that they concern, their measure, and the comparison.
+_BOUNDS: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any, Any], bool]]] = {
+    f"{end}{noun}": (kind, len, meets)
+    for noun, kind in (("Length", str), ("Items", list), ("Properties", dict))
+    for end, meets in (("min", operator.ge), ("max", operator.le))
+} | {
+    "minimum": (int | float, operator.pos, operator.ge),
+    "maximum": (int | float, operator.pos, operator.le),
+    "exclusiveMinimum": (int | float, operator.pos, operator.gt),
+    "exclusiveMaximum": (int | float, operator.pos, operator.lt),
+}
 _KEYWORDS = {  # that each shape of a choice applies, by the keyword that makes the shape
     "properties": {"type", "properties", "required", "additionalProperties"},
     "items": {"type", "items", "uniqueItems"},
@@ -136,26 +149,38 @@ class Choices:
 
 
 def read_choices(
-    structured: StructuredOutputs | None, guided: list[str] | None, form: ResponseFormat | None
+    structured: StructuredOutputs | None,
+    guided: list[str] | None,
+    form: ResponseFormat | None,
+    most: int = MOST_CHOICES,
 ) -> Choices:
     """Return the list of options in a request.
 
     Raises:
-        Refusal: There is none, or more than one.
+        Refusal: There is none, more than one, or one with more than `most` options.
     """
     texts = [one for one in (structured and structured.choice, guided) if one is not None]
     lists = [Choices(tuple(each)) for each in texts]
     if form is not None and form.json_schema is not None:
-        lists.append(_of_schema(form.json_schema.schema_))
+        lists.append(_of_schema(form.json_schema.schema_, most))
     if len(lists) > 1:
         raise Refusal("invalid_body", f"{len(lists)} choice lists came; give one")
     if not lists:
         raise Refusal("no_choices", NO_CHOICES)
+    _require_few(lists[0].values, "the list", most)
     return lists[0]
 
 
-def _of_schema(schema: Mapping[str, Any]) -> Choices:
-    where, key, choice_schema = "schema", None, _followed(schema, schema, "schema")
+def _require_few(entries: Collection[Any], where: str, most: int) -> None:
+    """Refuse more options than a question may have, before each of them is looked at."""
+    if len(entries) > most:
+        what = f"{where} has {len(entries):,} entries, a choice has at most {most} options"
+        raise Refusal("too_many_candidates", what)
+
+
+def _of_schema(schema: Mapping[str, Any], most: int) -> Choices:
+    followed = partial(_followed, schema=schema, most=most + 1)  # null is no option
+    where, key, choice_schema = "schema", None, followed(schema, where="schema")
     if isinstance(properties := choice_schema.get("properties"), Mapping):
         if len(properties) != 1:
             names = ", ".join(map(repr, properties)) or "none"
@@ -165,29 +190,34 @@ def _of_schema(schema: Mapping[str, Any]) -> Choices:
         _require_type(choice_schema, ("object",), "an object", where)
         if choice_schema.get("required", []) not in ([], [key]):
             raise _no_choice(f"{where}.required", f"asks for more than {key!a:.80}")
+        _require_bounds(choice_schema, [{key: None}], where)
         where, choice_schema = f"{where}.properties.{key:.80}", value_schema
         if not _is_plain(key):
             raise _no_choice(f"{where!a}", "has a lone surrogate in its name")
-    whole = part = _followed(choice_schema, schema, where)
+    place, whole = where, followed(choice_schema, where=where)
+    part = whole
     if several := part.get("type") == "array":
         _require_keywords(part, "items", where)
         where += ".items"
-        part = _followed(part.get("items"), schema, where)
+        part = followed(part.get("items"), where=where)
     word = "anyOf" if "anyOf" in part else "oneOf"
     forms = part.get(word)
     parts = {where: part}
     if isinstance(forms, list):
         _require_keywords(part, word, where)
         places = {f"{where}.{word}[{i}]": one for i, one in enumerate(forms)}
-        parts = {place: _followed(one, schema, place) for place, one in places.items()}
+        parts = {place: followed(one, where=place) for place, one in places.items()}
     pairs = [pair for place, one in parts.items() for pair in _pairs(one, place)]
     for value, _ in pairs:
         _require_type(part, _types(value), to_json(value), where)
+    _require_bounds(part, [value for value, _ in pairs], where)
     choices = [pair for pair in pairs if pair[0] is not None]
     if "oneOf" in part and len(pairs) > len(choices) + 1:
         raise _no_choice(f"{where}.oneOf", "has null twice")
     _require_distinct([value for value, _ in choices], where)
     values = tuple(value for value, _ in choices)
+    if several:  # its answers are from none of the options to all
+        _require_bounds(whole, [[], [*values]], place)
     descriptions = () if forms is None else tuple(description for _, description in choices)
     instructions, nullable = _text(whole.get("description")), len(choices) < len(pairs)
     return Choices(values, True, key, instructions or "", descriptions, nullable, several)
@@ -201,7 +231,17 @@ def _no_choice(where: str, what: str) -> Refusal:
 def _require_keywords(part: Mapping[str, Any], shape: str, where: str) -> None:
     """Refuse a keyword that may exclude an answer and that nothing here applies."""
     for keyword in part:
-        if keyword in _ASSERTIONS - _KEYWORDS[shape]:
+        if keyword in _ASSERTIONS - _KEYWORDS[shape] - _BOUNDS.keys():
+            raise _no_choice(where, f"has {keyword!a:.80}, which this server cannot apply here")
+
+
+def _require_bounds(part: Mapping[str, Any], answers: Sequence[Any], where: str) -> None:
+    """Refuse a bound that not all answers meet."""
+    for keyword in part.keys() & _BOUNDS.keys():
+        bound, (kind, measure, meets) = part[keyword], _BOUNDS[keyword]
+        concerned = [a for a in answers if isinstance(a, kind) and not isinstance(a, bool)]
+        is_number = isinstance(bound, int | float) and not isinstance(bound, bool)
+        if not is_number or not all(meets(measure(a), bound) for a in concerned):
             raise _no_choice(where, f"has {keyword!a:.80}, which this server cannot apply here")
 
 
@@ -218,7 +258,7 @@ def _types(value: Any) -> tuple[str, ...]:
     return ({str: "string", bool: "boolean"}.get(type(value), "null"),)
 
 
-def _followed(part: Any, schema: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+def _followed(part: Any, schema: Mapping[str, Any], where: str, most: int) -> Mapping[str, Any]:
     """Return a part of a schema with its `$ref` and its `allOf` resolved."""
     whole: dict[str, Any] = {}
     parts = [part]
@@ -227,7 +267,10 @@ def _followed(part: Any, schema: Mapping[str, Any], where: str) -> Mapping[str, 
             raise _no_choice(where, "is no object" if one is part else f"has {one!a:.80} in allOf")
         if one.get("additionalProperties", True) not in (True, {}) and "properties" not in one:
             raise _no_choice(where, "has 'additionalProperties' without 'properties' beside it")
+        _require_few(one, where, most)
         for key, value in one.items():
+            if isinstance(value, list):
+                _require_few(value, f"{where}.{key:.80}", most)
             if key == "$ref":
                 parts.append(_target(value, schema, where))
             elif key == "allOf" and isinstance(value, list):
@@ -276,6 +319,7 @@ def _pairs(part: Mapping[str, Any], where: str) -> list[tuple[Any, str | None]]:
             need = "expected text in UTF-8, a finite number, true or false"
             raise _no_choice(place, f"is {ascii(value):.80}; {need}")
         _require_type(part, _types(value), to_json(value), where)
+    _require_bounds(part, [value for value, _ in pairs], where)
     if not pairs:
         raise _no_choice(f"{where}.enum", "is empty")
     return pairs

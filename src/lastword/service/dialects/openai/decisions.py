@@ -183,13 +183,15 @@ async def decisions(body: AnyBody, call: ThisCall) -> Response:
     if isinstance(body, GoogleBody):
         return await google_decisions(body, call)
     resolvers = {str(i): question.resolve for i, question in enumerate(body.questions)}
-    answered = await ask(call, body.model, _input(body.input), resolvers, include=body.include)
+    answered = await ask(
+        call, body.model, lambda: _input(body.input), resolvers, include=body.include
+    )
     answers = [
         _answer(answered.answers[str(i)], question.name, answered.reasons[str(i)], body.on_deferred)
         for i, question in enumerate(body.questions)
     ]
     usage = _usage(answered)
-    return plain_answer({"answers": answers, "model": call.corrector.name, "usage": usage})
+    return plain_answer({"answers": answers, "model": call.service.name, "usage": usage})
 
 
 def _answer(

@@ -126,9 +126,9 @@ def _event(value: dict[str, Any]) -> str:
 
 async def models(call: ThisCall) -> Response:
     """List the served model, in OpenAI's form and in TypeSafe's."""
-    begin, name = call.service.begin, call.corrector.name
+    begin, name = call.service.begin, call.service.name
     entry = {"id": name, "object": "model", "created": begin, "owned_by": "lastword"}
-    decider = call.corrector.decider
+    decider = call.service.decider
     method = answered_by(decider.method)
     questions = {
         question: question_to(served) | {"method": method if probe is None else probe.name}
@@ -152,9 +152,10 @@ async def chat_completions(body: ChatBody, call: ThisCall) -> Response:
     The system's messages are the question's instructions, and the other messages its input. The
     answer is the same as in `/v1/decisions`.
     """
-    served = call.corrector.decider.served
-    served_name = call.corrector.require_model(body.model) or body.question
-    choices = body.choices if served_name is None or body.has_choices else None
+    served = call.service.decider.served
+    served_name = call.service.require_model(body.model) or body.question
+    most = call.service.settings.candidates
+    choices = body.choices(most) if served_name is None or body.has_choices else None
 
     def make() -> dict[str, Question]:
         if choices is None:
@@ -200,18 +201,17 @@ async def completions(body: CompletionBody, call: ThisCall) -> Response:
 
     The model's choice is returned, unless the service has a correction or a certificate.
     """
-    if call.corrector.require_model(body.model) is not None:
+    if call.service.require_model(body.model) is not None:
         raise Refusal(
             "no_choices", "a served question is asked in chat: send it to /v1/chat/completions"
         )
-    choices = body.choices
+    choices = body.choices(call.service.settings.candidates)
     if choices.several:
         raise Refusal(
             "no_choices", "several options can apply only in chat: send it to /v1/chat/completions"
         )
     item = Item(body.prompt, choices.candidates)
     decision, encoded = await call.answer(item, correct=False)
-    decision["method"] = answered_by(decision["method"], decision["operator"])
     index = decision["index"]
     logs = dict(zip(choices.texts, log_softmax(decision["scores"]).tolist(), strict=True))
     form = completion_form(choices.written(index), logs, body.alternatives)
@@ -237,7 +237,7 @@ def _response(
         "id": f"{prefix}-{call.id}",
         "object": piece if body.stream else whole,
         "created": int(time.time()),
-        "model": call.corrector.name,
+        "model": call.service.name,
         "system_fingerprint": f"lastword-{__version__}",
     }
     if body.stream:

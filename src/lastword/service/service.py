@@ -1,71 +1,106 @@
-"""Corrector: one decider behind a queue, awaited by all dialects and pages."""
+"""Service: one decider behind a queue, awaited by all dialects and pages."""
 
 import asyncio
+import unicodedata
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from lastword.decide.answer import Answers
+from lastword.decide.answer import Answers, answered_by
 from lastword.decide.batch import Scope
 from lastword.decide.decider import Decider
 from lastword.decide.plan import Plan
+from lastword.decide.questions_file import read_questions
+from lastword.decide.templates import template_of
 from lastword.decide.tracer import Tracer
-from lastword.errors import ItemError, TraceError
+from lastword.errors import InputError, ItemError, TraceError
 from lastword.files.strict_json import strict
 from lastword.model.weights.identity import model_name
 from lastword.records.decision import Decision
 from lastword.service.learned import learned
 from lastword.service.log import Log
-from lastword.service.metrics import Metrics
 from lastword.service.oversight import oversee
 from lastword.service.passes import ModelOrder, Passes
-from lastword.service.queue import Order
 from lastword.service.refusal import Refusal
-from lastword.service.settings import MOST_CHARACTERS, Settings
-from lastword.service.worker import ReadJob, Worker, work_off
+from lastword.service.running import Running
+from lastword.service.settings import LONG, MOST_CHARACTERS, Settings
+from lastword.service.worker import Order, ReadJob, Worker, work_off
 from lastword.text.items import Item
 from lastword.text.tokens import EncodedItem, count_tokens
+from lastword.version import __version__
 
 Result = TypeVar("Result")
-# Characters that take a tokenizer a tenth of a second; longer texts wait behind shorter ones.
-LONG = 2**15
 _MIN_TOKEN = 16  # assumed characters of the longest token, if the vocabulary is small
+_NFC_CHARACTERS = 1000  # of a normalised option, because NFC of a hostile text is slow
 _SLICE = 2**12  # characters of a long text that are tokenised in one turn
 _CPU_TOKENS = 1024  # tokens per pass on a CPU, because all other requests wait for it
 _CLOSE_SECONDS = 2.0  # time for a thread to end, after the deadline of all requests
 
 
-class Corrector:
+class Service(Running):
     """A decider behind a queue, with the service's limits.
 
     Attributes:
         oversight: The tests of the certificate; None without one.
         reader: The thread that tokenises text.
         model: The thread that runs the model.
+
+    Raises:
+        InputError: The questions, the template or the state cannot be used.
     """
 
-    def __init__(self, decider: Decider, settings: Settings, metrics: Metrics, log: Log) -> None:
+    def __init__(self, decider: Decider, settings: Settings, log: Log | None = None) -> None:
+        super().__init__(settings, log)
+        if settings.template is not None:
+            template_of(settings.template)  # raises at start, not at the first request
+            decider.template = settings.template
+        if settings.questions is not None:
+            questions = read_questions(settings.questions)
+            decider.prepare(questions, warn=False)  # raises at start too
+            decider.serve(questions)
         tracer = decider.tracer
         is_default = tracer.batch_tokens == tracer.backend.batch_tokens
         if is_default and tracer.profile.device.type == "cpu":
             tracer.batch_tokens = min(tracer.batch_tokens, _CPU_TOKENS)
-        self.decider, self.settings = decider, settings
-        self._metrics, self._log = metrics, log
+        self.decider = decider
+        self.name = model_name(str(tracer.source["model"]))
         self._longest_text = settings.characters or _most_characters(tracer)
-        self._learned = learned(decider, settings, log)
+        self._learned = learned(decider, settings, self.log)
         watched = settings if self._learned is None else replace(settings, state=None)
-        self.oversight = oversee(decider.certificate, watched, metrics, log)
-        self.reader = Worker[ReadJob]("lastword-text", work_off, log)
-        passes = Passes(decider, metrics, log)
-        self.model = Worker[ModelOrder](
-            "lastword-model", passes.run, log, most=settings.batch_items, choose=passes.choose
+        self.oversight = oversee(decider.certificate, watched, self.metrics, self.log)
+        self.reader = Worker[ReadJob]("lastword-text", work_off, self.log)
+        passes = Passes(decider, self.metrics, self.log)
+        model = self.model = Worker[ModelOrder](
+            "lastword-model", passes.run, self.log, most=settings.batch_items, choose=passes.choose
         )
+        self.metrics.served.labels(__version__, self.name).set(1)
+        self.metrics.dropped_lines.set_function(lambda: self.log.dropped)
+        self.metrics.oldest.set_function(model.oldest_seconds)
+        self.metrics.waiting_items.set_function(lambda: model.waiting)
 
-    @property
-    def name(self) -> str:
-        """The model's name, or the name of its folder or file if it has none."""
-        return model_name(str(self.decider.tracer.source["model"]))
+    def announce(self, address: str) -> None:
+        """Log the certificate, or that there is none."""
+        certificate = self.decider.certificate
+        if certificate is None:
+            method = self.decider.method
+            what = f"every override by {method} is allowed, with no guarantee"
+            if method == "base":
+                what = (
+                    "No certificate loaded: decisions use the model's answers. /v1/correct applies "
+                    "corrections without a guarantee."
+                )
+            self.log.event("uncertified", told=what)
+        else:
+            policy, date = asdict(certificate.policy), certificate.date
+            self.log.event("certified", **policy, date=date)
+            if self.settings.token is not None and self.settings.label_token is None:
+                what = "whoever may ask may label, and raise the alarm: give --label-token"
+                self.log.event("labels", told=what)
+
+    def turn_away(self) -> None:
+        """Refuse waiting items."""
+        self.model.turn_away()
 
     @property
     def shadow(self) -> bool:
@@ -78,16 +113,15 @@ class Corrector:
         """True while both threads run."""
         return self.reader.alive and self.model.alive
 
-    def close(self) -> bool:
-        """Finish waiting orders, end the threads and close the state; False if a thread hangs."""
-        ended = [worker.close(_CLOSE_SECONDS) for worker in (self.reader, self.model)]
-        if not all(ended):
-            self._log.event("abandoned", waiting=self.model.waiting)
+    def close(self) -> None:
+        """Finish waiting orders, end the threads and close the state."""
+        self.ended = all([w.close(_CLOSE_SECONDS) for w in (self.reader, self.model)])
+        if not self.ended:
+            self.log.event("abandoned", waiting=self.model.waiting)
         if self.oversight is not None:
             self.oversight.close()
         if self._learned is not None:
             self._learned.close()
-        return all(ended)
 
     async def read(self, client: Hashable, size: int, work: Callable[[], Result]) -> Result:
         """Call a function in the reader's thread and return its result.
@@ -148,36 +182,25 @@ class Corrector:
         Raises:
             Refusal: The service is stopping.
         """
-        checked: list[tuple[Item, Scope] | TraceError] = []
-        for entry in entries:
-            if isinstance(entry, ItemError):
-                checked.append(entry)
-                continue
-            try:
-                checked.append(await self._checked(*entry, client))
-            except TraceError as error:
-                # The traceback holds this frame, and the frame this list of errors: a cycle.
-                checked.append(error.with_traceback(None))
-        items = [pair[0] for pair in checked if not isinstance(pair, TraceError)]
-        encoded = iter(
-            await self.read(client, sum(map(characters, items)), lambda: self._encoded(items))
-        )
+        checked = [await self._checked(entry, client) for entry in entries]
+        items = [entry for entry in checked if isinstance(entry, Item)]
+        size = sum(map(characters, items))
+        encoded = iter(await self.read(client, size, lambda: self._encoded(items)))
         orders: list[ModelOrder | TraceError] = []
-        for pair in checked:
-            if isinstance(pair, TraceError):
-                orders.append(pair)
-                continue
-            result, scope = next(encoded), replace(pair[1], correction=self.decider.correction)
+        for given, entry in zip(entries, checked, strict=True):
+            result = next(encoded) if isinstance(entry, Item) else entry
             if isinstance(result, TraceError):
                 orders.append(result)
-            else:
-                order = ModelOrder(client=client, batch=batch, encoded=result, scope=scope)
-                orders.append(order)
+                continue
+            assert not isinstance(given, ItemError)
+            scope = replace(given[1], correction=self.decider.correction)
+            order = ModelOrder(client=client, batch=batch, encoded=result, scope=scope)
+            orders.append(order)
         self.model.add([order for order in orders if isinstance(order, ModelOrder)])
         return orders
 
-    async def result(self, order: "ModelOrder | TraceError") -> Decision:
-        """Wait for the decision of a queued item, at most until its deadline.
+    async def result(self, order: "Order | TraceError") -> Any:
+        """Wait for the result of a queued order, at most until its deadline.
 
         Raises:
             Refusal: The deadline passed.
@@ -185,24 +208,11 @@ class Corrector:
         """
         if isinstance(order, TraceError):
             raise order
-        return cast(Decision, await self._within(order))
-
-    async def decide(
-        self, item: Item, client: Hashable, scope: Scope
-    ) -> tuple[Decision, EncodedItem]:
-        """Return the decision of an item, and its tokens.
-
-        Raises:
-            Refusal: The deadline passed, or the service is stopping.
-            TraceError: What the item or the model raised.
-        """
-        (order,) = await self.start([(item, scope)], client)
         try:
-            decision = await self.result(order)
-            assert isinstance(order, ModelOrder) and order.encoded is not None
-            return decision, order.encoded
-        finally:
-            leave([order])
+            async with asyncio.timeout_at(order.since + self.settings.deadline_seconds):
+                return await asyncio.wrap_future(order.future)
+        except TimeoutError as error:
+            raise late(self.settings) from error
 
     async def answer(self, plan: Plan, client: Hashable, *, batch: bool) -> Answers:
         """Return the answers to a plan's questions, at the latest at the deadline.
@@ -216,25 +226,23 @@ class Corrector:
         answers = Answers()
         try:
             for order in orders:
-                answers |= await self._within(order)
+                answers |= await self.result(order)
         finally:
             leave(orders)
         return answers
 
-    async def _within(self, order: Order) -> Any:
-        """Wait for an order's result until its deadline; a client that leaves cancels the wait."""
+    async def _checked(
+        self, entry: "tuple[Item, Scope] | ItemError", client: Hashable
+    ) -> Item | TraceError:
+        """Return an item without the prompts that its scope does not read, or its error."""
+        if isinstance(entry, ItemError):
+            return entry
         try:
-            async with asyncio.timeout_at(order.since + self.settings.deadline_seconds):
-                return await asyncio.wrap_future(order.future)
-        except TimeoutError as error:
-            raise late(self.settings) from error
+            return await self._within_limits(*entry, client)
+        except TraceError as error:
+            return error.with_traceback(None)  # frees the item, which its frames hold
 
-    async def _checked(self, item: Item, scope: Scope, client: Hashable) -> tuple[Item, Scope]:
-        """Return an item without the prompts that its scope does not read.
-
-        Raises:
-            Refusal: The item is too large.
-        """
+    async def _within_limits(self, item: Item, scope: Scope, client: Hashable) -> Item:
         limits, count = self.settings, len(item.candidates)
         if scope.blind != "all":
             needs = self.decider.correction.needs
@@ -244,6 +252,7 @@ class Corrector:
         if count > limits.candidates:
             what = f"the item has {count} candidates, the service takes {limits.candidates}"
             raise Refusal("too_many_candidates", what)
+        require_distinct(item.candidates)
         limit = limits.characters or min(MOST_CHARACTERS, count * self._longest_text)
         if (size := characters(item)) > limit:
             what = f"{size} characters, the prompt counted with every candidate"
@@ -251,21 +260,21 @@ class Corrector:
         if size > LONG:
             texts = (item.prompt, item.blind_prompt or "", *item.content_free, *item.candidates)
             await self.require_short(client, texts)
-        return item, scope
+        return item
 
     def _encoded(self, items: Sequence[Item]) -> "list[EncodedItem | TraceError]":
         """Return items as tokens, or as errors; if all fail together, each is tried alone."""
         if not items:
             return []
         try:
-            return [*map(self._within_limit, self.decider.encode(items))]
+            return [*map(self._with_few_tokens, self.decider.encode(items))]
         except Exception as error:
             if len(items) > 1:
                 return [result for item in items for result in self._encoded([item])]
-            self._log.failure(error, at="tokens")
+            self.log.failure(error, at="tokens")
             return [Refusal.of(error)]
 
-    def _within_limit(self, encoded: "EncodedItem | TraceError") -> "EncodedItem | TraceError":
+    def _with_few_tokens(self, encoded: "EncodedItem | TraceError") -> "EncodedItem | TraceError":
         limit = self.settings.tokens
         if isinstance(encoded, TraceError) or encoded.tokens <= limit:
             return encoded
@@ -310,8 +319,9 @@ class Corrector:
         self._log_decision(decision, item, request)  # after oversight, which may raise the alarm
         if self.shadow:
             if decision.corrected:
-                self._metrics.shadow.labels(decision.operator).inc()
+                self.metrics.shadow.labels(decision.operator).inc()
             content = decision.as_base().to_dict(full=full)
+        content["method"] = answered_by(content["method"], content["operator"])
         return content | label
 
     def view(self, decision: Decision, item: Item) -> dict[str, Any]:
@@ -332,7 +342,7 @@ class Corrector:
         return cast(dict[str, Any], strict(view))
 
     def _log_decision(self, decision: Decision, item: Item, request: str) -> None:
-        self._log.event(
+        self.log.event(
             "shadow" if self.shadow else "decision",
             request=request,
             regime=decision.regime,
@@ -379,6 +389,22 @@ def characters(item: Item) -> int:
     free = sum(len(prompt) for prompt in item.content_free)
     before = len(item.prompt) + len(item.separator) + len(item.blind_prompt or "") + free
     return sum(before + len(candidate) for candidate in item.candidates)
+
+
+def require_distinct(texts: Sequence[str]) -> None:
+    """Refuse two texts that Unicode spells differently, such as a composed and a decomposed é.
+
+    Raises:
+        InputError: There are two.
+    """
+    forms: dict[str, int] = {}
+    for place, text in enumerate(texts):
+        if text.isascii() or len(text) > _NFC_CHARACTERS:
+            continue
+        first = forms.setdefault(unicodedata.normalize("NFC", text), place)
+        if texts[first] != text:
+            what = f"candidates {first} and {place} are one text in two Unicode forms"
+            raise InputError(f"{what}, {text!r:.80}; drop one of them")
 
 
 def _plan_order(plan: Plan, client: Hashable, batch: bool) -> ModelOrder:

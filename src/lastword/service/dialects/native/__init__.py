@@ -1,1 +1,0 @@
-"""The service's native form: decisions with every reason, batches, labels."""
