@@ -674,8 +674,8 @@ def _choices_row(one: Shown, found: Dependence) -> tuple[Value, ...]:
 def same(cell: Cell, depth: int) -> float:
     """Share of items whose top candidate at a depth is the one that is on top there blind."""
     read = (values(cell, name) for name in ("trajectory", "blind_trajectory"))
-    tops = [[np.stack(S)[:, depth].argmax() for S in one] for one in read]
-    return float(np.equal(*tops)[cell.mc1_places].mean())
+    tops = np.array([[np.stack(S)[:, depth].argmax() for S in one] for one in read])
+    return float((tops[0] == tops[1])[cell.mc1_places].mean())
 
 
 def values(cell: Cell, name: str) -> list[Any]:
