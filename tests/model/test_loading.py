@@ -282,7 +282,7 @@ def test_a_pickle_is_read_only_where_it_is_allowed(copy):
     assert Tracer.from_pretrained(copy, allow_bin=True).backbone.depth == 6
 
 
-@pytest.mark.parametrize(("asked", "given"), [("model", "sdpa"), ("eager", "eager")])
+@pytest.mark.parametrize(("asked", "given"), [("auto", "sdpa"), ("eager", "eager")])
 def test_the_attention_that_is_asked_for_attends(asked, given, saved):
     tracer = Tracer.from_pretrained(saved("llama"), attention=asked)
     assert tracer.describe()["attention"] == tracer.checked.attention == given
