@@ -74,7 +74,7 @@ def test_another_encoding_is_refused_by_line_and_byte(tmp_path: Path, raw: bytes
 @pytest.mark.parametrize(
     ("encoding", "message"),
     [
-        ("cp1252", r"byte \d+ \(0xE9\).* guess from only 1 byte, often wrong, is --encoding"),
+        ("cp1252", r"byte \d+ \(0xE9\).* guess from only 3 bytes, often wrong, is --encoding"),
         ("utf-16-le", "--encoding utf-16-le"),
         ("utf-16-be", "--encoding utf-16-be"),
     ],
@@ -82,7 +82,7 @@ def test_another_encoding_is_refused_by_line_and_byte(tmp_path: Path, raw: bytes
 def test_short_texts_in_another_encoding_are_refused_with_doubt(
     tmp_path: Path, ending: str, encoding: str, message: str
 ) -> None:
-    text = {"csv": "text,team\nday,b\ncafé,a\n", "jsonl": '{"text": "day"}\n{"text": "café"}\n'}
+    text = {"csv": "text,team\nday,b\ncafééé,a\n", "jsonl": '{"text": "day"}\n{"text": "cafééé"}\n'}
     (path := tmp_path / f"t.{ending}").write_bytes(text[ending].encode(encoding))
     with pytest.raises(InputError, match=message):
         read_rows(path)
@@ -229,6 +229,18 @@ def test_rows_that_the_library_drops_are_refused(
     with pytest.raises(InputError, match=message):
         read_rows(path)
     assert time.perf_counter() - begun < 5
+    other = openpyxl.Workbook()  # faults of a sheet that is not read do not matter
+    other.active.append(["text", "team"])
+    other.active.append(["a", "b"])
+    other.create_sheet("more").append(["x"])
+    other.save(whole)
+    with ZipFile(whole) as source, ZipFile(path, "w", ZIP_DEFLATED) as changed:
+        for name in source.namelist():
+            content = source.read(name)
+            if name.endswith("sheet2.xml"):
+                content = content.replace(b"</row>", b'</row><row r="1"/>')
+            changed.writestr(name, content)
+    assert [row.value for row in read_rows(path)] == [{"text": "a", "team": "b"}]
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,8 @@ def test_an_attention_that_the_model_was_not_given_is_refused():
     model.set_attn_implementation("eager")
     tracer = Tracer(model, tokenizer(), invariant=INVARIANT, attention="eager")
     assert tracer.checked.attention == "eager"
+    model.set_attn_implementation("flex_attention")
+    assert "choose sdpa or eager" in refusal(InputError, model, invariant=INVARIANT)
 
 
 def plain_scores(tracer: Tracer):

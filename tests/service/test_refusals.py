@@ -121,6 +121,7 @@ UNCALLED = {"type": "function_call_output", "call_id": "x"}
         ("own", {"prompt": "w5\0"}, 422, "item", ""),
         ("own", {"candidates": ["w6", "w6"]}, 422, "item", ""),
         ("own", {"candidates": TWO_FORMS}, 422, "item", "two Unicode forms"),
+        ("own", {"candidates": ["K", "\u212a"]}, 422, "item", "two Unicode forms"),
         ("own", {"candidates": ["w6"] * 65}, 422, "too_many_candidates", "65"),
         ("own", {"prompt": "w5 " * 160, "candidates": ["w6"]}, 422, "too_many_tokens", "162"),
         ("own", {"prompt": "w5 " * 500}, 422, "item", ""),

@@ -261,6 +261,7 @@ def test_a_certificate_is_for_what_it_names():
         ("the tokenizer of org/model 'none', and this is '0a'", marked(tokenizer="0a")),
         ("the chat template 'none', and this is", {"chat": '{"system": null}'}),
         ("tau_dim = 1.0015, not 1.01", {"theta": Theta(tau_dim=1.01)}),
+        ("scorer.outside = clip, not floor", {"theta": Theta(scorer=ScorerTheta(outside="floor"))}),
     ]:
         with pytest.raises(CertificateError, match=re.escape(said)):
             GOOD.check(replace(GOOD.subject, **theirs))

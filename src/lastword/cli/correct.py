@@ -247,18 +247,8 @@ def _overrides(theta: "Theta") -> dict[str, Any]:
 
     `outside_paper` is added if the paper does not cover these values.
     """
-    differences = dict(_differences(theta.to_dict(), type(theta)().to_dict(), ""))
+    differences = theta.differences(type(theta)())
     return differences | ({"outside_paper": True} if theta.outside_paper else {})
-
-
-def _differences(
-    values: dict[str, Any], frozen: dict[str, Any], prefix: str
-) -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from _differences(value, frozen[name], f"{prefix}{name}.")
-        elif value != frozen[name]:
-            yield prefix + name, value
 
 
 def _show(decision: "Decision", theta: "Theta") -> None:

@@ -54,8 +54,13 @@ def plain(value: Any) -> Any:
 
 def spelling(label: str) -> str:
     """Return a label without differences of case, spaces and Unicode form, and 1 for 1.0 or 01."""
-    visible = "".join(c for c in label if unicodedata.category(c) != "Cf")
-    text = " ".join(unicodedata.normalize("NFKC", visible).split()).casefold()
+    visible = (c for c in label if unicodedata.category(c) != "Cf")
+    wide = {"F"}  # forms of full width; other compatible forms, as the 2 of m², differ in meaning
+    one = (
+        unicodedata.normalize("NFKC", c) if unicodedata.east_asian_width(c) in wide else c
+        for c in visible
+    )
+    text = " ".join(unicodedata.normalize("NFC", "".join(one)).split()).casefold()
     return _WHOLE.sub(r"\1\2", text)
 
 

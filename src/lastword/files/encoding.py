@@ -49,11 +49,11 @@ def refuse_utf16(raw: bytes, share: float = 0.25) -> None:
 
 
 def refuse_other(raw: bytes) -> None:
-    """Raise a ValueError with a guess if most characters beyond ASCII are not UTF-8."""
+    """Raise a ValueError with a guess if three characters, and most beyond ASCII, are not UTF-8."""
     try:
         raw.decode()
     except UnicodeDecodeError as error:
-        if not _is_mostly_utf8(raw):
+        if raw.decode("utf-8", "replace").count("\ufffd") > 2 and not _is_mostly_utf8(raw):
             raise ValueError(_advice(raw, error)) from error
 
 
@@ -68,16 +68,18 @@ def _advice(raw: bytes, error: UnicodeDecodeError) -> str:
     where = f"{_place(raw, error)} is not valid UTF-8"
     if _is_mostly_utf8(raw):
         return f"{where}, while other lines are. Correct it, and save the file as UTF-8"
-    refuse_utf16(raw, share=0)
+    refuse_utf16(raw, share=0.02)
     from charset_normalizer import from_bytes
 
-    best = from_bytes(raw[:SAMPLE], cp_isolation=_USUAL).best()
+    begin = max(0, error.start - SAMPLE // 2)
+    part = raw[begin : begin + SAMPLE]
+    best = from_bytes(part, cp_isolation=_USUAL).best()
     if best is None:
         return f"{where}. Save the file as UTF-8, or pass its encoding: --encoding cp1252"
     end = raw.find(b"\n", error.start)
     line = raw[raw.rfind(b"\n", 0, error.start) + 1 : end if end > 0 else None]
     sample = shorten(line.decode(best.encoding, "replace").strip(), 60)
-    beyond = sum(byte > 127 for byte in raw[:SAMPLE])
+    beyond = sum(byte > 127 for byte in part)
     doubt = f" from only {counted(beyond, 'byte')}, often wrong," if beyond < _SURE else ""
     return (
         f"{where}. Save the file as UTF-8, or pass its encoding. A guess{doubt} is --encoding "

@@ -48,13 +48,11 @@ def _sheet(file: IO[bytes], say: Callable[[str], None]) -> Iterator[tuple[int, d
                 f"it unpacks to {size >> 20:,} MiB, and at most {_BYTES >> 20} are read: save it "
                 "as CSV"
             )
-        for name in archive.namelist():
-            if name.startswith("xl/worksheets/") and name.endswith(".xml"):
-                with archive.open(name) as sheet:
-                    _check_order(sheet, name)
     sheets = load_workbook(file, read_only=True, data_only=True).worksheets
     if not sheets:
         raise ValueError("it has no sheet with cells: put the table into one")
+    with ZipFile(file) as archive, archive.open(sheets[0]._worksheet_path) as sheet:
+        _check_order(sheet, sheets[0].title)
     if len(sheets) > 1:
         say(f"guessed: the table is the sheet {sheets[0].title}, the first of {len(sheets)}")
     yield from _rows(sheets[0], file, say)

@@ -109,9 +109,10 @@ def _require_supported(header: Header) -> None:
             f"{header.label} scales its positions ({scaling}), which transformers does not read "
             "from GGUF: take the model's safetensors"
         )
-    count = header.values.get("tokenizer.ggml.tokens", 0)
+    count = header.values.get("tokenizer.ggml.tokens")
     for key in (f"tokenizer.ggml.{kind}_token_id" for kind in ("bos", "eos", "unknown")):
-        if (token := header.values.get(key)) is not None and token >= count:
+        token = header.values.get(key, 0)
+        if isinstance(count, int) and not (isinstance(token, int) and 0 <= token < count):
             raise CheckpointError(
                 f"{header.label} is damaged: {key} is {token}, and it has {count} tokens"
             )

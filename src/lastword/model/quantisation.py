@@ -90,7 +90,9 @@ def require_scales(checkpoint: SafetensorsCheckpoint, method: str | None) -> Non
         return
     for name, info in checkpoint.tensors():
         module, _, leaf = name.rpartition(".")
-        scales = {f"{module}.SCB", f"{name}_scale", f"{name}_scale_inv"} & checkpoint.names
+        scales = {f"{name}_scale", f"{name}_scale_inv"}
+        scales |= {f"{module}.{leaf}" for leaf in ("SCB", "scale", "qscale_weight")}
+        scales &= checkpoint.names
         if leaf == "weight" and info.dtype in _EIGHT_BITS and not (method and scales):
             lack = "without its scale" if method else "and its config has no quantization_config"
             raise ModelError(

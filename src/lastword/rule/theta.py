@@ -6,6 +6,7 @@ block l-1, and depth L the output of the last block, before the final norm.
 
 import math
 import tomllib
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
@@ -97,6 +98,10 @@ class Theta:
         """True if eta lies outside the paper's range (0, 1]."""
         return not 0 < self.eta <= 1
 
+    def differences(self, other: "Theta") -> dict[str, Any]:
+        """Return the values that differ from those of another Theta, by dotted name."""
+        return dict(_differences(self.to_dict(), other.to_dict(), ""))
+
     def window(self, depth: int) -> range:
         """Return the interior window l_minus <= l < l_plus of `depth` blocks (Eq. 3).
 
@@ -179,6 +184,16 @@ def _build(cls: type[T], values: dict[str, Any], prefix: str) -> T:
         if name not in names:
             raise ThetaError(f"unknown name {prefix}{name} in Theta; known: {', '.join(names)}")
     return cls(**{k: _convert(hints[k], v, prefix + k) for k, v in values.items()})
+
+
+def _differences(
+    values: dict[str, Any], others: dict[str, Any], prefix: str
+) -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _differences(value, others[name], f"{prefix}{name}.")
+        elif value != others[name]:
+            yield prefix + name, value
 
 
 def _convert(hint: Any, value: Any, name: str) -> Any:

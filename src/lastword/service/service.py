@@ -399,9 +399,10 @@ def require_distinct(texts: Sequence[str]) -> None:
     """
     forms: dict[str, int] = {}
     for place, text in enumerate(texts):
-        if text.isascii() or len(text) > _NFC_CHARACTERS:
+        if len(text) > _NFC_CHARACTERS:
             continue
-        first = forms.setdefault(unicodedata.normalize("NFC", text), place)
+        form = text if text.isascii() else unicodedata.normalize("NFC", text)
+        first = forms.setdefault(form, place)
         if texts[first] != text:
             what = f"candidates {first} and {place} are one text in two Unicode forms"
             raise InputError(f"{what}, {text!r:.80}; drop one of them")

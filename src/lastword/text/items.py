@@ -171,8 +171,9 @@ def rows_of(items: Any) -> Iterator[Any]:
         yield from items
         return
     try:
-        names = unique_names(getattr(items, "column_names", None) or [*items.columns])
-        frame = items.set_axis(names, axis=1) if hasattr(items, "set_axis") else items
+        pandas = hasattr(items, "set_axis")  # an Arrow table's `columns` are its values
+        names = unique_names(items.columns if pandas else narwhals.from_native(items).columns)
+        frame = items.set_axis(names, axis=1) if pandas else items
         rows = narwhals.from_native(frame).iter_rows()
     except (ValueError, TypeError, narwhals.exceptions.NarwhalsError) as error:
         raise InputError(f"cannot read the frame: {' '.join(str(error).split())}") from error

@@ -366,10 +366,12 @@ class Certificate:
         for name, mine, other in ours.differences(used):
             what = name if name in ("model", "chat template") else f"{name} of {ours.model}"
             raise _refusal(what, mine, other)
-        if ours.theta != used.theta:
+        if differences := ours.theta.differences(used.theta):
+            name, value = next(iter(differences.items()))
+            other = used.theta.differences(ours.theta)[name]
             raise CertificateError(
-                f"the certificate is for a Theta with {_difference(ours.theta, used.theta)}; "
-                "use that one, or certify again from records made with this one"
+                f"the certificate is for a Theta with {name} = {value}, not {other}; "
+                "load the model with that one (--load theta=FILE), or certify again"
             )
 
     def check_template(self, template: str) -> None:
@@ -454,12 +456,6 @@ def _refusal(what: str, mine: str, other: str) -> CertificateError:
         f"the certificate is for the {what} {mine!r}, and this is {other!r}; certify from its own "
         "records"
     )
-
-
-def _difference(mine: Theta, other: Theta) -> str:
-    """Return the first constant in which two Thetas differ: `tau_dim = 1.0015, not 1.01`."""
-    name = next(f.name for f in fields(Theta) if getattr(mine, f.name) != getattr(other, f.name))
-    return f"{name} = {getattr(mine, name)}, not {getattr(other, name)}"
 
 
 def from_table(kind: type[T], table: Any) -> T:
