@@ -68,9 +68,7 @@ def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Chec
             f"the model attends by {backbone.attention}, not by {attention}: give it that by "
             f"model.set_attn_implementation({attention!r}) first"
         )
-    if (
-        backbone.attention == "flex_attention"
-    ):  # its kernel takes no mask
+    if backbone.attention == "flex_attention":  # its kernel takes no mask
         raise InputError("lastword cannot pack flex attention: choose sdpa or eager")
     branches = random_texts(readout.vocabulary)
     plain, tolerance = _check_plain(backbone.on("plain"), readout, branches)
