@@ -71,7 +71,7 @@ check: $(READY)
 # The example for Inspect in an environment of its own, since it takes an fsspec before that of the pins, and its test.
 inspect:
 	test -x .venv-inspect/bin/python || $(PYTHON) -m venv .venv-inspect
-	mkdir -p build && grep -v -E '^(fsspec|s3fs)==' constraints.txt > build/inspect.txt
+	mkdir -p build && grep -v '^fsspec==' constraints.txt > build/inspect.txt
 	.venv-inspect/bin/python -m pip install --quiet --constraint build/inspect.txt torch hatchling editables
 	.venv-inspect/bin/python -m pip install --quiet --constraint build/inspect.txt --no-build-isolation \
 		--editable ".[dev]" --editable examples/inspect

@@ -22,7 +22,6 @@ from jinja2 import Environment, StrictUndefined, Template
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 
-from lastword.files.folder import locate
 from lastword.files.strict_json import to_json
 from lastword.lab.evaluation.statistics import Interval, Judgement, judge
 from lastword.lab.report import draw
@@ -419,7 +418,7 @@ def roots(kept: Path) -> list[Path]:
 
 
 def cells_of(root: Path) -> list[Cell]:
-    return read_cells(locate(root))
+    return read_cells(Path(root))
 
 
 # --- tables -------------------------------------------------------------------------------------

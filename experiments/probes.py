@@ -27,7 +27,6 @@ from lastword import Choice, Option, Tracer
 from lastword.decide.decider import read_states
 from lastword.decide.item import item_of
 from lastword.decide.questionnaire import prepare
-from lastword.files.folder import locate
 from lastword.probes import bag_of_words, fit_state
 from lastword.probes.stacked import fit_stacked
 from lastword.probes.state import POOLINGS
@@ -72,7 +71,7 @@ def asked_of(path: Path, keep: Path, name: str) -> Sample:
     found = [*(keep / "jobs").glob(f"*{name}/jsonl-{path.stem}")]
     if len(found) != 1:
         raise SystemExit(f"{keep}/jobs has {len(found)} records of {name}, {path.stem}: see above")
-    return read_sample(locate(str(found[0])), methods=None)
+    return read_sample(Path(str(found[0])), methods=None)
 
 
 def own_scores(tracer: Tracer, path: Path, keep: Path, name: str) -> dict[str, np.ndarray]:

@@ -11,11 +11,11 @@ HaluEval-Sum.
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
 from lastword import Theta
-from lastword.files.folder import locate
 from lastword.lab.report.ablation import deltas
 from lastword.lab.report.published import read_published
 from lastword.records.readings import Readings, read
@@ -37,7 +37,7 @@ def paper_gains() -> dict[str, np.ndarray]:
 def main(folder: str) -> None:
     """Print the gains of each model, then their means and the distance from the paper."""
     runs: dict[str, dict[str, Readings]] = {}
-    for cell in read_cells(locate(folder)):
+    for cell in read_cells(Path(folder)):
         runs.setdefault(cell.model, {})[cell.benchmark] = read(cell, Theta())
     mix = replace(Variant(Theta()), invariant=np.inf)
     published = paper_gains()

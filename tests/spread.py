@@ -14,7 +14,6 @@ from tracer_double import TracerDouble
 import lastword
 from lastword.decide.batch import Scope
 from lastword.errors import ModelError, NonFiniteError
-from lastword.files.folder import Folder
 from lastword.records.decision import Decision
 from lastword.records.parts import part_paths
 from lastword.text.tokens import EncodedItem
@@ -90,7 +89,7 @@ def ready_for_workers(patch: pytest.MonkeyPatch) -> None:
     patch.setenv("PYTHONPATH", os.pathsep.join(map(str, places)))
 
 
-def assert_same_records(path: Folder, other: Folder) -> None:
+def assert_same_records(path: Path, other: Path) -> None:
     """Records are equal but for their seconds, and in parts of the same names."""
     mine, theirs = (lastword.load_records(p).drop(columns="seconds") for p in (path, other))
     assert mine.to_json() == theirs.to_json() and mine["id"].is_unique

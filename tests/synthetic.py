@@ -8,13 +8,13 @@ question and one candidate of each cell carry text that must be escaped wherever
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.special import softmax
 
-from lastword.files.folder import Folder
 from lastword.records.cells import Cell
 from lastword.records.columns import COLUMNS, to_table
 from lastword.records.frame import to_frame
@@ -130,7 +130,7 @@ def cells(records: pd.DataFrame) -> list[Cell]:
     ]
 
 
-def write_cells(records: pd.DataFrame, out: Folder, theta: Theta | None = None) -> None:
+def write_cells(records: pd.DataFrame, out: Path, theta: Theta | None = None) -> None:
     """The records as `lastword eval` leaves them: a folder a cell."""
     for (model, benchmark), cell in records.groupby(["model", "benchmark"], sort=False):
         rows = [_as_written(row) for row in cell.to_dict("records")]

@@ -44,9 +44,6 @@ ELSEWHERE = {
 
 # Blocks and commands that are not run, by how they begin, and why.
 LEFT_OUT = {
-    "export AWS_ACCESS_KEY_ID": "tests/records/test_object_storage.py has a bucket",
-    "lastword eval --model org/name --benchmark truthfulqa --out s3:": "as the line above it",
-    "lastword report s3:": "as the lines above it",
     "pip install": "it would change what the tests run in",
     "make": "it installs what the tests run in; CI calls `make test`",
     "lastword decide --engine ray": "it asks for a bucket; tests/engines/test_bulk.py runs it",

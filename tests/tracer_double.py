@@ -209,10 +209,9 @@ def assert_same(path: Any, other: Any) -> None:
 
 def main(out: str, items: str, pause: str) -> None:
     from lastword.errors import RecordError
-    from lastword.files.folder import locate
     from lastword.lab.evaluation import runner
 
-    root = locate(out)
+    root = Path(out)
     items_at = root if isinstance(root, Path) else Path(mkdtemp())
     double, work = job(items_at, int(items), pause=float(pause), tell=True)
     print("ready", flush=True)

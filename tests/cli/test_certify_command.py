@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,6 @@ from typer.testing import CliRunner
 
 from lastword.cli import app
 from lastword.errors import TraceError
-from lastword.files.folder import locate
 from lastword.records.stored import read_cells
 from lastword.rule.geometry import margin
 from lastword.trust.calibration import calibrate
@@ -53,7 +53,7 @@ def test_a_temperature_is_fitted_on_what_the_certificate_shows(runs, tmp_path):
     assert made.calibration is not None and Certificate.from_dict(made.to_dict()) == made
     said = next(line for line in lines if line.startswith("probabilities: temperature"))
     assert f"{made.calibration.temperature:.3g}, of {made.calibration.items} items" in said
-    (cell,) = read_cells(locate(runs))
+    (cell,) = read_cells(Path(runs))
     frame = cell.mc1_items
     scores, truths = [], []
     for row in frame.itertuples():

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ from scipy.special import softmax
 from lastword import Tracer
 from lastword.decide.decider import Decider
 from lastword.errors import RecordError
-from lastword.files.folder import locate
 from lastword.lab.benchmarks import Template, find
 from lastword.lab.evaluation.runner import execute, prepare
 from lastword.lab.evaluation.work import Work
@@ -44,7 +44,7 @@ def cell(tmp_path_factory: pytest.TempPathFactory) -> Any:
     dataset = find(f"jsonl:{path}").load()
     work = Work(dataset, dataset.benchmark.template(), "all", resolve(NAMES + BATCH, tracer.facts))
     decider = Decider(tracer)
-    out = locate(str(tmp_path_factory.mktemp("run")))
+    out = Path(str(tmp_path_factory.mktemp("run")))
     return execute(decider, prepare(decider, work), out).cell
 
 

@@ -10,7 +10,6 @@ import pytest
 from synthetic import synthetic_cell, write_cells
 
 from lastword.errors import RecordError
-from lastword.files.folder import locate
 from lastword.records.frame import load_records
 from lastword.records.info import RUN_FILE
 from lastword.rule.theta import Theta
@@ -217,7 +216,7 @@ COMMITTED = sorted(
 @pytest.mark.slow
 @pytest.mark.parametrize("run", COMMITTED, ids=lambda run: "/".join(run.parts[-4:-1]))
 def test_records_of_ours_follow_from_their_trajectories(run):
-    sample = read_sample(locate(str(run.parent)), methods=None)
+    sample = read_sample(Path(str(run.parent)), methods=None)
     assert sample.items.group_count > 0.7 * len(sample.items) > 0
 
 

@@ -20,7 +20,6 @@ def ablate(
 ) -> None:
     """Repeat every decision with one part of the rule replaced, and sweep its constants."""
     with waiting("reading records"):
-        from lastword.files.folder import locate
         from lastword.lab.report import ablation
         from lastword.lab.report.table import write_table
         from lastword.records.cells import require_counted
@@ -29,9 +28,8 @@ def ablate(
         from lastword.records.readings import read
         from lastword.records.stored import read_cells
 
-        root = locate(runs)
-        theta = one_theta(read_runs(root).values())
-        parted = read_cells(root)
+        theta = one_theta(read_runs(runs).values())
+        parted = read_cells(runs)
         require_counted(parted)
         readings = [read(cell, theta) for cell in parted]
         tables = [
@@ -40,7 +38,7 @@ def ablate(
         ]
         if rows := ablation.by_reading(readings, theta):
             tables.append(ablation.reading_table(rows, theta))
-        warnings = unfinished(root)
+        warnings = unfinished(runs)
     for warning in warnings:
         say(f"lastword: {warning}")
     if out is None or json:

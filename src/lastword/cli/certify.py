@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def certify(
     runs: Annotated[
-        str,
+        Path,
         typer.Argument(
             metavar="PATH",
             help="Results folder from `lastword eval` or `try`; or a table of predictions: CSV, "
@@ -111,14 +111,13 @@ def certify(
     ] = None,
 ) -> None:
     """Find which overrides may be applied, or what predictions prove, with a guarantee."""
-    path = Path(runs)
-    if path.is_file() or (path.suffix and "://" not in runs and not path.exists()):
+    if runs.is_file() or (runs.suffix and not runs.exists()):
         from lastword.cli.certify_table import certify_table
         from lastword.trust.predictions import PlainColumns
 
         columns = PlainColumns(prediction, truth, confidence, rival, group, text)
         shares = (0.05 if delta is None else delta, 0.05 if error is None else error)
-        certify_table(path, columns, name, encoding, *shares, by, out, json=json)
+        certify_table(runs, columns, name, encoding, *shares, by, out, json=json)
         return
     from lastword.trust.terms import Terms
 
@@ -140,11 +139,10 @@ def certify(
     if out is not None:
         check_writable(out)
     with waiting("reading records"):
-        from lastword.files.folder import locate
         from lastword.trust.certification import outcome, read_sample, slice_names
         from lastword.trust.slices import slices
 
-        sample = read_sample(locate(runs), benchmark or (), family)
+        sample = read_sample(runs, benchmark or (), family)
         certified = outcome(sample, terms)
         certificate, policy = certified.certificate, certified.finding.policy
         names = None if by is None else slice_names(sample.cells, by, items)
@@ -171,11 +169,11 @@ def certify(
         typer.echo(printable(line))
 
 
-def _usual(runs: str) -> "Terms":
+def _usual(runs: Path) -> "Terms":
     """Return the terms of the certificate that `lastword try` wrote to a folder, or the default."""
     from lastword.trust.terms import Terms
 
-    path = Path(runs) / "certificate.toml"
+    path = runs / "certificate.toml"
     if not path.is_file():
         return Terms()
     from lastword.trust.certificate import Certificate

@@ -1,5 +1,6 @@
 """`lastword compare`: compares TRACE, other methods and baselines on the same items."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -52,9 +53,9 @@ def compare(
         bool,
         typer.Option("--list", callback=_list, is_eager=True, help="List the methods and exit."),
     ] = False,
-    out: Annotated[
-        str, typer.Option(metavar="PATH", help="Folder for the records; also s3://BUCKET/FOLDER.")
-    ] = "compared",
+    out: Annotated[Path, typer.Option(metavar="PATH", help="Folder for the records.")] = Path(
+        "compared"
+    ),
     template: opt.BenchmarkTemplate = None,
     data: opt.Data = None,
     limit: opt.Limit = None,
@@ -70,7 +71,6 @@ def compare(
     """Compare every correction on one model and one benchmark, and record each one's scores."""
     options = load_options(model, loading)
     with waiting("reading the data"):
-        from lastword.files.folder import locate
         from lastword.lab.evaluation.probed import PROBES, obstacle
         from lastword.lab.evaluation.runner import execute, prepare
         from lastword.lab.evaluation.work import Work
@@ -84,7 +84,6 @@ def compare(
         (pair,) = read_benchmarks(
             [benchmark], [] if template is None else [template], data, limit, seed, columns
         )
-        root = locate(out)
         examples = pair[0].examples
         why = obstacle((e.candidates for e in examples), (e.truthful for e in examples))
         if any(example.messages is not None for example in examples):
@@ -100,7 +99,7 @@ def compare(
         methods = resolve(names, decider.tracer.facts)
         job = prepare(decider, Work(*pair, methods=methods, states=bool(probes) and not why))
     cell = counted_down(
-        job.info, 1, lambda advance: execute(decider, job, root, advance=advance)
+        job.info, 1, lambda advance: execute(decider, job, out, advance=advance)
     ).cell
     warn_of_branches([cell])
     with waiting("reading records"):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from lastword.engines import Engine
     from lastword.engines.ray import Cluster
     from lastword.engines.vllm.settings import VllmSettings
-    from lastword.files.folder import Folder
     from lastword.lab.evaluation.runner import RunResult
     from lastword.lab.evaluation.statistics import Judgement
     from lastword.lab.evaluation.work import Extent, Work
@@ -84,9 +84,9 @@ def eval_(
             "fib, factor, everyday, demo, jsonl:PATH or hf:NAME. Repeatable."
         ),
     ],
-    out: Annotated[
-        str, typer.Option(metavar="PATH", help="Folder for the records; also s3://BUCKET/FOLDER.")
-    ] = "runs",
+    out: Annotated[Path, typer.Option(metavar="PATH", help="Folder for the records.")] = Path(
+        "runs"
+    ),
     template: Annotated[
         list[str] | None, typer.Option(help="BENCHMARK/VARIANT or a Jinja file. Repeatable.")
     ] = None,
@@ -148,7 +148,6 @@ def eval_(
         for options in models:
             require_there(options)
     with waiting("reading the data"):
-        from lastword.files.folder import locate
         from lastword.lab.evaluation.work import Extent, Work
         from lastword.records.run import Shard
 
@@ -159,8 +158,7 @@ def eval_(
         for work in works:
             _show_prompt(models[0], work)
         return
-    root = locate(out)  # checks access before a model is loaded
-    results = [r for options in models for r in evaluate(options, runtime, works, root, extent)]
+    results = [r for options in models for r in evaluate(options, runtime, works, out, extent)]
     _summary([result.cell for result in results], json)
     if any(result.items and result.failed == result.items for result in results):
         raise typer.Exit(1)
@@ -170,7 +168,7 @@ def evaluate(
     model: DecideOptions,
     runtime: Runtime,
     works: "Sequence[Work]",
-    out: "Folder",
+    out: Path,
     extent: "Extent",
     on_error: "Callable[[Work, Exception], None] | None" = None,
 ) -> "list[RunResult]":
@@ -209,7 +207,7 @@ def evaluate(
     return done
 
 
-def warn_of_branches(cells: "Sequence[Folder]") -> None:
+def warn_of_branches(cells: Sequence[Path]) -> None:
     """Print a warning for each model whose readings of I(M) choose different branches."""
     from lastword.records.info import read_run, uncertain_branches
 
@@ -218,7 +216,7 @@ def warn_of_branches(cells: "Sequence[Folder]") -> None:
 
 
 def _finished(
-    model: DecideOptions, runtime: Runtime, work: "Work", out: "Folder", extent: "Extent"
+    model: DecideOptions, runtime: Runtime, work: "Work", out: Path, extent: "Extent"
 ) -> "RunResult | None":
     """Return the result of a complete cell without importing torch; None if it is incomplete."""
     with waiting("reading records"):
@@ -230,7 +228,7 @@ def _finished(
     return result
 
 
-def _execute(engine: "Engine", work: "Work", out: "Folder", extent: "Extent") -> "RunResult":
+def _execute(engine: "Engine", work: "Work", out: Path, extent: "Extent") -> "RunResult":
     with waiting("preparing the items"):
         cell = engine.assign(work)
     parts = 1 if extent.shard is None else extent.shard.count
@@ -263,7 +261,7 @@ def _warn_of(result: "RunResult") -> None:
         )
 
 
-def _summary(cells: "Sequence[Folder]", as_json: bool) -> None:
+def _summary(cells: Sequence[Path], as_json: bool) -> None:
     """Print the cells' metrics as a table, with verdicts in words; or both as JSON."""
     with waiting("reading records"):
         from lastword.lab.evaluation.statistics import judge, verdict_lines

@@ -1,6 +1,7 @@
 """`lastword merge`: joins the records of shards."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,13 +14,13 @@ from lastword.files.strict_json import to_json
 
 def merge(
     runs: Annotated[
-        list[str],
+        list[Path],
         typer.Argument(
             metavar="PATH...", help="Results folders from `lastword eval`, at any level."
         ),
     ],
     out: Annotated[
-        str | None,
+        Path | None,
         typer.Option(
             metavar="PATH", help="Root of the joined records. By default each shard joins its cell."
         ),
@@ -28,10 +29,9 @@ def merge(
 ) -> None:
     """Join the records of shards into their cells."""
     with waiting("joining records"):
-        from lastword.files.folder import locate
         from lastword.records.merge import merge as join
 
-        joined = join([locate(r) for r in runs], None if out is None else locate(out))
+        joined = join(runs, out)
     if json:
         typer.echo(to_json([asdict(cell) | {"folder": str(cell.folder)} for cell in joined]))
         return

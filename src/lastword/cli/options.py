@@ -200,7 +200,7 @@ Format = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Runs = Annotated[
-    str, typer.Argument(metavar="PATH", help="Results folder from `lastword eval`, at any level.")
+    Path, typer.Argument(metavar="PATH", help="Results folder from `lastword eval`, at any level.")
 ]
 
 

@@ -21,7 +21,6 @@ from lastword.files.strict_json import strict
 from lastword.rule.theta import Theta
 
 if TYPE_CHECKING:
-    from lastword.files.folder import Folder
     from lastword.lab.evaluation.work import Work
     from lastword.lab.paper import GridModel
 
@@ -108,7 +107,7 @@ def _show_plan(grid: "Sequence[GridModel]", works: "Sequence[Work]", device: str
 
 def _invariants(grid: "Sequence[GridModel]", path: Path) -> list[str]:
     """Compute I(M) of every model missing in `path`, and store it; return the errors."""
-    from lastword.files.folder import write_whole
+    from lastword.files.writing import write_whole
 
     try:
         invariants: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -135,7 +134,7 @@ def _invariants(grid: "Sequence[GridModel]", path: Path) -> list[str]:
 
 
 def _cells(
-    grid: "Sequence[GridModel]", works: "Sequence[Work]", runs: "Folder", device: str
+    grid: "Sequence[GridModel]", works: "Sequence[Work]", runs: Path, device: str
 ) -> list[str]:
     """Run every cell that lacks records; return the failed cells, each with the reason."""
     from lastword.lab.evaluation.work import Extent

@@ -1,16 +1,13 @@
 """`lastword report`: makes tables, figures and one offline page from records."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from lastword.cli import options as opt
 from lastword.cli.output import printable, say
 from lastword.cli.progress import waiting
-
-if TYPE_CHECKING:
-    from lastword.files.folder import Folder
 
 
 def report(
@@ -36,17 +33,15 @@ def report(
         typer.echo(path)
 
 
-def write_report(runs: "str | Folder", out: Path, **options: Any) -> tuple[Path, ...]:
+def write_report(runs: Path, out: Path, **options: Any) -> tuple[Path, ...]:
     """Write the report of records, print its warnings and verdicts, and return its files."""
     with waiting("writing the report"):
-        from lastword.files.folder import locate
         from lastword.lab.report.build import report as build
         from lastword.records.info import read_runs, uncertain_branches
         from lastword.records.parts import unfinished
 
-        root = locate(runs)
-        output = build(root, out, **options)
-        warnings = [*unfinished(root), *uncertain_branches(read_runs(root).values())]
+        output = build(runs, out, **options)
+        warnings = [*unfinished(runs), *uncertain_branches(read_runs(runs).values())]
     for warning in warnings:
         say(f"lastword: {warning}")
     for line in output.verdicts:

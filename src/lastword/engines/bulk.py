@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.fs
 import ray
 from ray.data.exceptions import ExecutionTimeoutError
 from ray.data.expressions import col
@@ -22,7 +23,6 @@ from lastword.decide.options import DecideOptions
 from lastword.decide.questionnaire import prepare
 from lastword.engines.ray import Cluster, connected, hide_gpus, last_line
 from lastword.errors import InputError, RecordError, TraceError, reason
-from lastword.files.folder import locate
 from lastword.files.rows import id_column
 from lastword.files.strict_json import to_json
 from lastword.probes import Probe
@@ -142,8 +142,9 @@ def decide_files(
         RecordError: Ray failed: a worker cannot load the model, or nothing progresses.
     """
     beside = f"{output.rstrip('/')}.checkpoint"
-    folder = locate(beside)
-    if folder.exists() and [path.name for path in folder.iterdir()] != [bulk.digest]:
+    storage, folder = pyarrow.fs.FileSystem.from_uri(beside)
+    done = storage.get_file_info(pyarrow.fs.FileSelector(folder, allow_not_found=True))
+    if done and [entry.base_name for entry in done] != [bulk.digest]:
         raise InputError(
             f"{output} has answers to other questions, or of another model: give another --output, "
             f"or remove it with {beside}"

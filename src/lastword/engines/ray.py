@@ -19,6 +19,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -28,7 +29,6 @@ from lastword.decide.pace import Pace
 from lastword.decide.recording import plan_groups
 from lastword.engines import Assignment, Engine
 from lastword.errors import InputError, ModelError, RecordError, TraceError
-from lastword.files.folder import Folder
 from lastword.lab.evaluation import runner
 from lastword.lab.evaluation.ahead import window_from
 from lastword.lab.evaluation.work import Work
@@ -186,7 +186,7 @@ class Dispatch:
         self._idle: deque[Handle] = deque([task.worker])
         self._todo: deque[int] = deque()
 
-    def execute(self, out: Folder, *how: Any, **more: Any) -> runner.RunResult:
+    def execute(self, out: Path, *how: Any, **more: Any) -> runner.RunResult:
         """Compute the missing items of the cell with all workers; see `runner.collect`.
 
         Raises:

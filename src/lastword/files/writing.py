@@ -32,11 +32,16 @@ def open_whole(path: Path) -> Iterator[BinaryIO]:
     sync_folder(path.parent)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a UTF-8 file completely or not at all.
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file completely or not at all.
 
     Raises:
         OSError: The disk is full or refuses.
     """
     with open_whole(path) as file:
-        file.write(text.encode())
+        file.write(content)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a UTF-8 file, as `write_whole`."""
+    write_whole(path, text.encode())

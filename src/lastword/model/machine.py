@@ -31,7 +31,6 @@ EXTRAS = {
     "mcp": "mcp, questions as tools of an agent",
     "otel": "traces of a service",
     "ray": "--engine ray",
-    "s3": "records on object storage",
     "sentencepiece": "tokenizers that exist only as a sentencepiece file",
 }
 

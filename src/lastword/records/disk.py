@@ -2,40 +2,40 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-from filelock import Timeout
+from filelock import FileLock, Timeout
 
 from lastword.errors import RecordError, RunLockedError
-from lastword.files import locking
-from lastword.files.folder import Folder, failures, reason, write_whole
+from lastword.files.writing import write_whole
 
 
 @contextmanager
-def reported(path: Folder) -> Iterator[None]:
+def reported(path: Path) -> Iterator[None]:
     """Convert file system errors in the block to a `RecordError` with one line."""
     try:
         yield
-    except failures() as error:
+    except OSError as error:
         raise RecordError(
-            f"cannot write {path}: {reason(error)}; the records that are there are "
+            f"cannot write {path}: {error.strerror or error}; the records that are there are "
             "whole: make room or choose another --out, and start again"
         ) from error
 
 
-def write_durably(path: Folder, content: bytes) -> None:
+def write_durably(path: Path, content: bytes) -> None:
     """Write a file so that after a crash it is complete or does not exist."""
     with reported(path):
         write_whole(path, content)
 
 
 @contextmanager
-def locked(folder: Folder) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Hold the folder's lock during the block, so that no other process writes there.
 
     Raises:
         RunLockedError: Another process holds it.
     """
-    file_lock = locking.lock(folder / ".lock")
+    file_lock = FileLock(folder / ".lock")
     try:
         file_lock.acquire(timeout=0)
     except Timeout as error:

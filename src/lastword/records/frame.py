@@ -1,12 +1,12 @@
 """Reads records as pandas data frames, with arrays instead of Parquet's lists."""
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from lastword.files.folder import Folder, locate
 from lastword.records.columns import COLUMNS
 from lastword.records.info import RunInfo, read_runs, run_name
 from lastword.records.parts import part_files, read_part
@@ -71,7 +71,7 @@ def _matrices(column: pa.ListArray) -> list[np.ndarray | None]:
     ]
 
 
-def load_records(path: str | Folder) -> "pd.DataFrame":
+def load_records(path: str | Path) -> "pd.DataFrame":
     """Return every record at or under a path, in the benchmark's order, one row per item.
 
     The columns are `run`, `model` and `template`, then `lastword.records.columns.COLUMNS`. `run` is
@@ -82,14 +82,14 @@ def load_records(path: str | Folder) -> "pd.DataFrame":
     other than the default (`truthfulqa@own6`). Shards need not be merged.
 
     Args:
-        path: A cell's folder, or any folder above (`runs/`, `s3://bucket/runs`).
+        path: A cell's folder, or any folder above.
 
     Raises:
         RecordError: There are no records, a part is damaged, or one run has two cells of one name.
     """
     import pandas as pd
 
-    root = locate(path)
+    root = Path(path)
     frames = []
     for cell, info in read_runs(root, apart=True).items():
         parts = [read_part(path) for path in part_files(cell)]

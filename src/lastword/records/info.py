@@ -13,11 +13,12 @@ import time
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from lastword.errors import RecordError
-from lastword.files import locking
-from lastword.files.folder import Folder, failures
 from lastword.records.disk import reported, write_durably
 from lastword.rule.theta import Theta
 
@@ -47,7 +48,7 @@ def machine() -> dict[str, str]:
     return {"system": platform.platform(), "python": platform.python_version()}
 
 
-def cell_folder(out: Folder, model: str, benchmark: str) -> Folder:
+def cell_folder(out: Path, model: str, benchmark: str) -> Path:
     """Return the folder of a cell, `OUT/<model>/<benchmark>`, with safe names."""
     return out / folder_name(model) / folder_name(benchmark)
 
@@ -58,7 +59,7 @@ def folder_name(name: str) -> str:
     return safe if safe.strip(".") else f"-{safe}"
 
 
-def find_cells(path: Folder) -> list[Folder]:
+def find_cells(path: Path) -> list[Path]:
     """Return every cell at or under a path, sorted: the folders with a `run.json`."""
     cells = sorted(file.parent for file in path.rglob(RUN_FILE)) if path.is_dir() else []
     if not cells:
@@ -66,12 +67,12 @@ def find_cells(path: Folder) -> list[Folder]:
     return cells
 
 
-def read_run(folder: Folder) -> RunInfo:
+def read_run(folder: Path) -> RunInfo:
     """Return the content of a folder's `run.json`."""
     path = folder / RUN_FILE
     try:
         info = json.loads(path.read_text(encoding="utf-8"))
-    except failures(ValueError) as error:
+    except (OSError, ValueError) as error:
         raise RecordError(f"cannot read {path}: {error}; choose another --out") from error
     if not isinstance(info, dict) or info.get("schema") != SCHEMA:
         schema = info.get("schema") if isinstance(info, dict) else None
@@ -79,12 +80,12 @@ def read_run(folder: Folder) -> RunInfo:
     return info
 
 
-def run_name(root: Folder, cell: Folder) -> str:
+def run_name(root: Path, cell: Path) -> str:
     """Return the folder of a cell's run, relative to a root."""
     return "/".join(cell.parts[len(root.parts) : -2])
 
 
-def read_runs(path: Folder, *, apart: bool = False) -> dict[Folder, RunInfo]:
+def read_runs(path: Path, *, apart: bool = False) -> dict[Path, RunInfo]:
     """Return the run of every cell at or under a path.
 
     Args:
@@ -93,7 +94,7 @@ def read_runs(path: Folder, *, apart: bool = False) -> dict[Folder, RunInfo]:
             them.
     """
     runs = {cell: read_run(cell) for cell in find_cells(path)}
-    cells: dict[tuple[str, str, str], Folder] = {}
+    cells: dict[tuple[str, str, str], Path] = {}
     for cell, info in runs.items():
         name = (run_name(path, cell) if apart else "", info["model"], info["benchmark"])
         other = cells.setdefault(name, cell)
@@ -126,14 +127,14 @@ def differences(old: RunInfo, new: RunInfo) -> list[str]:
     ]
 
 
-def agree(cell: Folder, info: RunInfo) -> RunInfo:
+def agree(cell: Path, info: RunInfo) -> RunInfo:
     """Return the run of a cell's folder, which later runs must equal, except for the plan.
 
     A plan may depend on the memory that was free. The first plan is used by all later starts and
     shards, so that they group the items the same way.
     """
     # Shards may start at the same time; the lock lets one of them write the file.
-    with reported(cell), locking.lock(cell / ".run-lock"):
+    with reported(cell), FileLock(cell / ".run-lock"):
         if not (cell / RUN_FILE).exists():
             created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             write_run(cell, {"created": created, **info})
@@ -147,13 +148,13 @@ def agree(cell: Folder, info: RunInfo) -> RunInfo:
     return first
 
 
-def write_run(cell: Folder, info: RunInfo) -> None:
+def write_run(cell: Path, info: RunInfo) -> None:
     """Write a cell's `run.json`."""
     text = json.dumps(info, indent=1, allow_nan=False)
     write_durably(cell / RUN_FILE, text.encode())
 
 
-def require_same(cells: Sequence[Folder]) -> None:
+def require_same(cells: Sequence[Path]) -> None:
     """Raise RecordError if a cell is of another run than the first; plans may be prefixes."""
     first, plan = read_run(cells[0]), list[str]()
     for other in cells:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from lastword.files.folder import Folder
 from lastword.records.disk import locked
 from lastword.records.info import RUN_FILE, cell_folder, find_cells, plan_of, read_run, require_same
 from lastword.records.parts import part_folders, part_paths, read_sound
@@ -18,12 +17,12 @@ from lastword.records.run import Run
 class Merged:
     """The result of merging one cell; `missing` items have no record in any source."""
 
-    folder: Folder
+    folder: Path
     items: int
     missing: int
 
 
-def merge(sources: Sequence[Folder], out: Folder | None = None) -> list[Merged]:
+def merge(sources: Sequence[Path], out: Path | None = None) -> list[Merged]:
     """Join the parts of shards, and of one cell from several places, into their cells.
 
     The sources are not changed. Nothing is written if two runs of a cell differ.
@@ -32,7 +31,7 @@ def merge(sources: Sequence[Folder], out: Folder | None = None) -> list[Merged]:
         sources: Results folders of `lastword eval`, at any level.
         out: Root of the joined cells; None joins shards into the cells that contain them.
     """
-    targets: dict[Folder, list[Folder]] = {}
+    targets: dict[Path, list[Path]] = {}
     for cell in dict.fromkeys(chain.from_iterable(find_cells(s) for s in sources)):
         info = read_run(cell)
         target = cell if out is None else cell_folder(out, info["model"], info["benchmark"])
@@ -42,7 +41,7 @@ def merge(sources: Sequence[Folder], out: Folder | None = None) -> list[Merged]:
     return [_merge_cell(target, cells) for target, cells in targets.items()]
 
 
-def _merge_cell(target: Folder, cells: Sequence[Folder]) -> Merged:
+def _merge_cell(target: Path, cells: Sequence[Path]) -> Merged:
     infos = [read_run(cell) for cell in cells]
     longest = max((info["plan"] for info in infos), key=len)
     info = {k: v for k, v in infos[0].items() if k != "created"} | {"plan": longest}
@@ -54,7 +53,7 @@ def _merge_cell(target: Folder, cells: Sequence[Folder]) -> Merged:
             if folder == target:
                 continue
             # A source that we cannot lock, such as a read-only archive, has no writer either.
-            archive = isinstance(folder, Path) and not os.access(folder, os.W_OK)
+            archive = not os.access(folder, os.W_OK)
             with nullcontext() if archive else locked(folder):
                 for group, path in part_paths(folder).items():
                     if group in run.gaps and read_sound(path, plan, group) is not None:

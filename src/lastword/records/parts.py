@@ -9,16 +9,15 @@ A damaged part, and a file with other content, raise `RecordError`.
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from upath import UPath
 
 from lastword.errors import RecordError
-from lastword.files.folder import Folder, failures, locate, reason
 from lastword.records.columns import ALL_COLUMNS, COLUMNS, STATES, to_table
 from lastword.records.info import read_run, read_runs
 from lastword.records.record import Row
@@ -32,24 +31,24 @@ def part_name(group: int) -> str:
     return f"part-{group:05d}.parquet"
 
 
-def part_paths(folder: Folder) -> dict[int, Folder]:
+def part_paths(folder: Path) -> dict[int, Path]:
     """Return the part files of a folder by group number, ascending."""
     files = {path.name: path for path in folder.iterdir()}
     matches = filter(None, map(_PART.fullmatch, sorted(files)))
     return {int(match[1]): files[match[0]] for match in matches}
 
 
-def part_folders(cell: Folder) -> list[Folder]:
+def part_folders(cell: Path) -> list[Path]:
     """Return the folders of a cell with parts: the cell's, then its shards'."""
     return [cell, *sorted(path for path in cell.iterdir() if _SHARD.fullmatch(path.name))]
 
 
-def part_files(cell: Folder) -> list[Folder]:
+def part_files(cell: Path) -> list[Path]:
     """Return every part of a cell, from its folder and then its shards."""
     return [path for folder in part_folders(cell) for path in part_paths(folder).values()]
 
 
-def missing_places(cell: Folder) -> list[int]:
+def missing_places(cell: Path) -> list[int]:
     """Return the places of a cell without a record, in the cell or in its shards."""
     stored = np.zeros(read_run(cell)["items"], dtype=bool)
     for path in part_files(cell):
@@ -58,10 +57,10 @@ def missing_places(cell: Folder) -> list[int]:
     return places
 
 
-def unfinished(path: str | Folder) -> list[str]:
+def unfinished(path: Path) -> list[str]:
     """Return one sentence per incomplete cell at or under a path."""
     sentences = []
-    for cell, run in read_runs(locate(path)).items():
+    for cell, run in read_runs(path).items():
         if gaps := missing_places(cell):
             sentences.append(
                 f"{run['model']} on {run['benchmark']} is not finished: {len(gaps)} of "
@@ -81,7 +80,7 @@ def _to_bytes(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def read_sound(path: Folder, plan: Sequence[Sequence[int]], group: int) -> pa.Table | None:
+def read_sound(path: Path, plan: Sequence[Sequence[int]], group: int) -> pa.Table | None:
     """Return the records of a part; None if it is damaged or has places of another group."""
     try:
         table = read_part(path)
@@ -92,25 +91,24 @@ def read_sound(path: Folder, plan: Sequence[Sequence[int]], group: int) -> pa.Ta
     return table if len({*places}) == len(places) and members.issuperset(places) else None
 
 
-def read_part(path: Folder, columns: Sequence[str] | None = None) -> pa.Table:
+def read_part(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     """Return the records of one part."""
     names = COLUMNS.names if columns is None else list(columns)
     return _conform(_table(path, path, names), path, pa.schema(map(ALL_COLUMNS.field, names)))
 
 
-def _table(source: Any, path: Folder, columns: list[str] | None = None) -> pa.Table:
+def _table(source: Any, path: Path, columns: list[str] | None = None) -> pa.Table:
     try:
-        if isinstance(source, UPath):
-            source = pa.BufferReader(source.read_bytes())
         with pq.ParquetFile(source, page_checksum_verification=True) as file:
             return file.read(columns)
-    except failures(ValueError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
+        why = " ".join(str(getattr(error, "strerror", None) or error).split())[:160]
         raise RecordError(
-            f"{path} cannot be read ({reason(error)[:160]}); start the run again and it is redone"
+            f"{path} cannot be read ({why}); start the run again and it is redone"
         ) from error
 
 
-def join(path: Folder, content: bytes) -> tuple[bytes, pa.Table]:
+def join(path: Path, content: bytes) -> tuple[bytes, pa.Table]:
     """Return a part with new records added, as bytes and table; new ones replace old ones."""
     table = _table(pa.BufferReader(content), path)
     schema = ALL_COLUMNS if STATES in table.column_names else COLUMNS
@@ -125,7 +123,7 @@ def join(path: Folder, content: bytes) -> tuple[bytes, pa.Table]:
     return _to_bytes(table), table
 
 
-def _conform(table: pa.Table, path: Folder, schema: pa.Schema = COLUMNS) -> pa.Table:
+def _conform(table: pa.Table, path: Path, schema: pa.Schema = COLUMNS) -> pa.Table:
     """Return the table with this version's columns; missing columns are null."""
     columns = []
     for column in schema:
@@ -141,7 +139,7 @@ def _conform(table: pa.Table, path: Folder, schema: pa.Schema = COLUMNS) -> pa.T
     return pa.table(columns, schema=schema)
 
 
-def set_aside(path: Folder) -> Folder:
+def set_aside(path: Path) -> Path:
     """Rename a damaged part so that it is not read, and return its new path."""
     for attempt in range(1, 1000):
         torn = path.with_name(f"{path.name}.torn-{attempt}")

@@ -1,7 +1,7 @@
 """Run: one folder of a cell, locked and open for writing, which survives kills and full disks.
 
 `--shard i/n` writes to `shard-i-of-n/` in the cell; `merge` joins the shards. A folder has one
-writer at a time. It may be on object storage (`files.folder`), which never stores partial objects.
+writer at a time.
 
 A folder of another run and a failing disk raise `RecordError`; a folder that another process writes
 to raises `RunLockedError`.
@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
+from filelock import FileLock
 
 from lastword.errors import RecordError
-from lastword.files import locking
-from lastword.files.folder import Folder
 from lastword.records.disk import locked, reported, write_durably
 from lastword.records.info import RunInfo, agree, plan_lines, plan_of, read_run, write_run
 from lastword.records.parts import join, part_name, part_paths, read_sound, set_aside
@@ -61,16 +60,16 @@ class Run:
         set_aside: Damaged parts, which are renamed and computed again.
     """
 
-    cell: Folder
+    cell: Path
     info: RunInfo
     shard: Shard | None = None
     gaps: dict[int, list[int]] = field(default_factory=dict)
     counts: dict[int, tuple[int, int]] = field(default_factory=dict)
-    set_aside: list[Folder] = field(default_factory=list)
+    set_aside: list[Path] = field(default_factory=list)
     _lock: ExitStack = field(default_factory=ExitStack, repr=False)
 
     @property
-    def folder(self) -> Folder:
+    def folder(self) -> Path:
         """The folder of the parts."""
         return self.cell if self.shard is None else self.cell / self.shard.folder
 
@@ -103,8 +102,7 @@ class Run:
         """Lock the folder, compare or write `run.json`, and read the parts."""
         with ExitStack() as stack:
             with reported(self.folder):
-                if isinstance(self.folder, Path):  # object storage has no folders to make
-                    self.folder.mkdir(parents=True, exist_ok=True)
+                self.folder.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(locked(self.folder))
             for stray in self.folder.glob(".part-*.tmp"):
                 stray.unlink()
@@ -117,7 +115,7 @@ class Run:
         """Unlock the folder."""
         self._lock.close()
 
-    def look(self) -> list[Folder]:
+    def look(self) -> list[Path]:
         """Count the records and gaps of the parts, and return the damaged parts."""
         plan, torn = self.plan, []
         self._expect()
@@ -132,7 +130,7 @@ class Run:
         """Add groups to the plan, unless another process has extended it in the meantime."""
         # The file is read again under the lock, because another shard may have extended the plan.
         before = len(self.info["plan"])
-        with reported(self.cell), locking.lock(self.cell / ".run-lock"):
+        with reported(self.cell), FileLock(self.cell / ".run-lock"):
             info = read_run(self.cell)
             if len(info["plan"]) == before:
                 info["plan"] += plan_lines(groups)

@@ -7,13 +7,13 @@ shown.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from jaxtyping import Int
 
-from lastword.files.folder import Folder
 from lastword.records.cells import COUNT_COLUMNS, SLICE, Cell
 from lastword.records.columns import ALL_COLUMNS, COLUMNS, STATES, to_table
 from lastword.records.frame import to_columns, to_frame
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-Part: TypeAlias = Folder | pa.Table  # a file, or records in memory
+Part: TypeAlias = Path | pa.Table  # a file, or records in memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +90,7 @@ def cell_of(rows: Sequence[Row], info: RunInfo) -> Cell:
     return _cell(info, (to_table(list(rows)),))
 
 
-def read_cells(path: Folder) -> list[Cell]:
+def read_cells(path: Path) -> list[Cell]:
     """Return every cell at or under a path, with only `COUNT_COLUMNS` in memory."""
     return [_cell(info, tuple(part_files(folder))) for folder, info in read_runs(path).items()]
 

@@ -9,7 +9,6 @@ import numpy as np
 from jaxtyping import Int
 
 from lastword.errors import InputError, RecordError
-from lastword.files.folder import Folder
 from lastword.files.rows import read_objects
 from lastword.records.cells import Cell, confidence
 from lastword.records.info import RunInfo, find_cells, read_run
@@ -79,7 +78,7 @@ class Sample:
 
 
 def read_sample(
-    path: Folder, benchmarks: Sequence[str] = (), methods: Sequence[str] | None = (TRACE,)
+    path: Path, benchmarks: Sequence[str] = (), methods: Sequence[str] | None = (TRACE,)
 ) -> Sample:
     """Read the labelled items at or under a path.
 
@@ -308,9 +307,7 @@ def outcome(sample: Sample, terms: Terms, questions: tuple[str, ...] = ()) -> Ou
     return Outcome(sample, finding, controls, questions)
 
 
-def _chosen(
-    runs: Mapping[Folder, Any], path: Folder, benchmarks: Sequence[str]
-) -> dict[Folder, Any]:
+def _chosen(runs: Mapping[Path, Any], path: Path, benchmarks: Sequence[str]) -> dict[Path, Any]:
     """Return the complete runs of one model, on the named benchmarks."""
     models = list(dict.fromkeys(run["model"] for run in runs.values()))
     if len(models) > 1:
@@ -332,7 +329,7 @@ def _chosen(
     return cells
 
 
-def _require_whole(folder: Folder, run: Any) -> None:
+def _require_whole(folder: Path, run: Any) -> None:
     if run.get("certificate") is not None:
         raise RecordError(
             f"{_name(run)} was run under a certificate, which hides what TRACE wanted; "

@@ -1,11 +1,11 @@
 """Makes the records of a model's answers to labelled items, in memory and in a folder."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lastword.decide.pace import Pace
 from lastword.decide.recording import paced, plan_groups, record_group
-from lastword.files.folder import Folder
 from lastword.files.strict_json import strict
 from lastword.model.weights.identity import model_name
 from lastword.records.cells import Cell
@@ -54,7 +54,7 @@ def answer(
     labels: "Labels",
     template: Template,
     methods: "Mapping[str, Method]",
-    root: Folder | None = None,
+    root: Path | None = None,
     advance: Callable[[int], None] = lambda done: None,
 ) -> tuple[Cell, RunInfo]:
     """Return the records of every labelled row, and their run.

@@ -11,13 +11,12 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 
-from filelock import Timeout
+from filelock import FileLock, Timeout
 
 from lastword.decide.batch import Scope
 from lastword.decide.tracer import Tracer
 from lastword.errors import InputError
 from lastword.files.cells import cell_text
-from lastword.files.locking import Lock, lock
 from lastword.methods import resolve
 from lastword.model.encoder import Encoder
 from lastword.text.question import Choice, question_digest
@@ -111,7 +110,7 @@ class LabelJob:
     load_readers: Callable[[], Sequence[Encoder]]
     order: tuple[str, ...]
     labelling: Labelling
-    holder: Lock
+    holder: FileLock
     progress: Progress = field(default_factory=Progress)
     _stop: Event = field(default_factory=Event)
     _go_on: Event = field(default_factory=Event)
@@ -326,7 +325,7 @@ def label_job(
     if new and (out / STATE).exists():
         raise InputError(f"{out} has the results of a try. Choose another folder with --out")
     out.mkdir(parents=True, exist_ok=True)
-    holder = lock(out / f".{FILE}.lock")
+    holder = FileLock(out / f".{FILE}.lock")
     try:
         holder.acquire(timeout=0)
     except Timeout as error:

@@ -17,7 +17,6 @@ from lastword.decide.templates import CHAT, DEFAULT, TEMPLATES, template_of
 from lastword.errors import InputError, ItemError
 from lastword.files.annotated import Format
 from lastword.files.cells import csv_line
-from lastword.files.folder import locate
 from lastword.files.strict_json import to_json
 from lastword.files.wording import counted
 from lastword.files.writing import write_text
@@ -161,9 +160,8 @@ class TryJob:
             RecordError: The folder has another run.
         """
         stage(f"asking the model about {self.items} rows")
-        root = None if out is None else locate(str(out))
         task = Decider(self.tracer), self.labels, self.template, self.methods
-        cell, info = answer(*task, root, advance)
+        cell, info = answer(*task, out, advance)
         notes, errors = self.labels.notes, cell.records["error"].dropna()
         if not len(cell.items):
             raise InputError(f"no example can be read; the first one: {errors.iloc[0]}")

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lastword.decide.pace import Pace
 from lastword.decide.recording import paced, plan_groups, record_group
 from lastword.errors import ItemError
-from lastword.files.folder import Folder
 from lastword.files.strict_json import strict
 from lastword.lab.evaluation.ahead import Ahead
 from lastword.lab.evaluation.work import Extent, Work
@@ -63,7 +63,7 @@ class EvalJob:
     info: RunInfo
     inputs: tuple[str, ...] | None
 
-    def cell(self, out: Folder) -> Folder:
+    def cell(self, out: Path) -> Path:
         """Return the folder of the cell under a root."""
         return cell_folder(out, self.info["model"], self.work.name)
 
@@ -89,11 +89,11 @@ class RunResult:
         set_aside: Damaged parts that were renamed and computed again.
     """
 
-    cell: Folder
+    cell: Path
     items: int
     resumed: int
     failed: int
-    set_aside: tuple[Folder, ...]
+    set_aside: tuple[Path, ...]
 
 
 def prepare(decider: "Decider", work: Work) -> EvalJob:
@@ -133,7 +133,7 @@ def prepare(decider: "Decider", work: Work) -> EvalJob:
 def finished(
     options: LoadOptions,
     work: Work,
-    out: Folder,
+    out: Path,
     extent: Extent,
     engine: dict[str, Any] | None = None,
 ) -> RunResult | None:
@@ -205,7 +205,7 @@ def part(decider: "Decider", job: EvalJob, group: int, batch: "Batch", pace: Pac
 def execute(
     decider: "Decider",
     job: EvalJob,
-    out: Folder,
+    out: Path,
     extent: Extent = Extent(),  # noqa: B008 - frozen
     advance: Callable[[int], None] | None = None,
 ) -> RunResult:
@@ -233,7 +233,7 @@ def execute(
 
 def collect(
     info: RunInfo,
-    out: Folder,
+    out: Path,
     parts: Callable[[Run], Iterable[RecordPart]],
     extent: Extent = Extent(),  # noqa: B008 - frozen
     advance: Callable[[int], None] | None = None,

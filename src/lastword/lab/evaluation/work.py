@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lastword.errors import RecordError
-from lastword.files.folder import Folder
 from lastword.lab.benchmarks import Dataset, Template
 from lastword.records.info import SCHEMA, RunInfo
 from lastword.records.run import Shard
@@ -71,7 +71,7 @@ class Extent:
     shard: Shard | None = None
     max_failures: int | None = None
 
-    def require_few(self, failed: int, folder: Folder) -> None:
+    def require_few(self, failed: int, folder: Path) -> None:
         """Raise RecordError if too many items failed."""
         if self.max_failures is not None and failed > self.max_failures:
             raise RecordError(

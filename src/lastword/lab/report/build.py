@@ -6,7 +6,6 @@ from itertools import chain
 from pathlib import Path
 
 from lastword.errors import RecordError
-from lastword.files.folder import Folder
 from lastword.files.writing import write_text
 from lastword.lab.evaluation.statistics import judge, verdict_lines
 from lastword.lab.report import (
@@ -61,7 +60,7 @@ class Output:
 
 
 def report(
-    runs: Folder,
+    runs: Path,
     out: Path,
     *,
     bench: Path | None = None,

@@ -10,12 +10,12 @@ Records without a method's scores raise `RecordError`.
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lastword.errors import RecordError
-from lastword.files.folder import Folder
 from lastword.lab.evaluation.probed import FOLDS, LAST, MOST, PROBE, PROBES, WORDS, probed
 from lastword.lab.report.table import Table, Value, columns, points
 from lastword.probes.controls import controls
@@ -183,7 +183,7 @@ def _against(
     return {name: Against(won, lost, p, p_holm) for (name, (won, lost, _)), p, p_holm in rows}
 
 
-def read_comparisons(runs: Folder, parted: Sequence[Cell]) -> list[Comparison]:
+def read_comparisons(runs: Path, parted: Sequence[Cell]) -> list[Comparison]:
     """Return comparisons of the cells whose runs included methods."""
     methods: dict[tuple[str, str], tuple[Any, ...]] = {}
     for folder in find_cells(runs):
