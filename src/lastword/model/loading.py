@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from huggingface_hub import constants, hf_hub_download
+from huggingface_hub import constants
 from huggingface_hub.errors import (
-    RemoteEntryNotFoundError,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
@@ -54,13 +53,10 @@ from lastword.model.weights.gguf import GgufCheckpoint, open_file
 from lastword.model.weights.invariant import Factors, model_invariant, read_invariant
 from lastword.rule.theta import Theta
 from lastword.text.chat_template import require_bounded
-from lastword.text.normaliser import require_steady, require_whole_maps, require_whole_model
 from lastword.text.tokens import Tokenizer, as_errors
 
 _log = logging.getLogger("lastword")
 
-# Names of sentencepiece files in the tokenizers of transformers.
-_SENTENCEPIECE = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
 _ABSENT = re.compile("module 'torch' has no attribute '(\\w+)'")
 _HEADS = ("num_attention_heads", "num_key_value_heads")
 _EPSILON = re.compile(r"norm_?eps(ilon)?$")
@@ -450,8 +446,6 @@ def _merge(model: PreTrainedModel, adapter: Path, plan: _Plan) -> PreTrainedMode
 
     size = memory.weights_of(adapters.open_weights(adapter), memory.Storage(plan.dtype)) or 0
     memory.refuse_too_large(str(adapter), memory.Footprint(size, 0, 0), plan.device)
-    names = [name for name, _ in model.named_modules()]
-    adapters.require_bounded_patterns(adapters.read_config(adapter), names, str(adapter))
     try:
         # `safe_merge` refuses NaN and infinity in the adapter and in the merged weights.
         merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload(safe_merge=True)
@@ -470,7 +464,6 @@ def _load_tokenizer(base: LoadOptions, adapter: Path | None) -> Tokenizer:
     if adapter is not None and (adapter / "tokenizer_config.json").is_file():
         base = replace(base, model=str(adapter), revision=None)
     with in_one_line(base, "the tokenizer of "):
-        _require_whole_maps(base)
         # Without `trust_remote_code`, transformers would ask the user on the terminal.
         tokenizer: Tokenizer = AutoTokenizer.from_pretrained(
             base.name, revision=base.revision, trust_remote_code=base.trust_remote_code
@@ -478,32 +471,8 @@ def _load_tokenizer(base: LoadOptions, adapter: Path | None) -> Tokenizer:
         return _bounded(tokenizer, base.name)
 
 
-def _require_whole_maps(base: LoadOptions) -> None:
-    """Check tokenizer.json, or the sentencepiece file it is made from, before it is loaded."""
-    offline = False
-    for file in ("tokenizer.json", *_SENTENCEPIECE):
-        path = Path(base.name) / file
-        if not Path(base.name).is_dir():
-            try:
-                path = Path(
-                    hf_hub_download(
-                        base.name, file, revision=base.revision, local_files_only=offline
-                    )
-                )
-            except RemoteEntryNotFoundError:
-                continue
-            except Exception:  # the load below reports it; files in the cache are checked still
-                offline = True
-                continue
-        if path.is_file():
-            require_whole = require_whole_model if file in _SENTENCEPIECE else require_whole_maps
-            require_whole(path.read_bytes(), base.label)
-            return
-
-
 def _bounded(tokenizer: Tokenizer, name: str) -> Tokenizer:
     require_bounded(tokenizer.chat_template, name)
-    require_steady(tokenizer, name)
     return tokenizer
 
 

@@ -3,11 +3,6 @@
 It has `adapter_config.json` and `adapter_model.safetensors`.
 """
 
-import json
-import re
-import subprocess
-import sys
-from collections.abc import Collection
 from pathlib import Path
 
 from lastword.errors import CheckpointError
@@ -16,21 +11,6 @@ from lastword.model.weights.checkpoint import Config, LocalFiles, SafetensorsChe
 CONFIG = "adapter_config.json"
 BASE = "base_model_name_or_path"  # in the config, beside `revision`
 WEIGHTS = "adapter_model.safetensors"
-_CHOICE = re.compile(r"[*+?{|]")  # patterns without any of these match quickly
-_SECONDS = 10.0  # for all patterns and names
-# Matches the patterns to the names in each way that PEFT does.
-_TRIAL = r"""
-import contextlib, json, re, sys
-patterns, names = json.load(sys.stdin)
-ways = ("{}", r"(.*\.)?({})$", r".*\.{}$", r"(^|.*\.){}($|\..*)", r"(?:^|.*?\.){}\.(?P<idx>\d+)\.")
-for place, pattern in enumerate(patterns):
-    print(place, flush=True)
-    for way in ways:
-        with contextlib.suppress(Exception):  # PEFT says what is wrong with it
-            whole = re.compile(way.replace("{}", pattern))
-            for name in names:
-                whole.fullmatch(name) if way == "{}" else whole.match(name)
-"""
 
 
 def is_adapter(folder: Path) -> bool:
@@ -55,49 +35,12 @@ def open_weights(folder: Path) -> SafetensorsCheckpoint:
     """Return the adapter's tensors, without pickles.
 
     Raises:
-        CheckpointError: There is no safetensors file, or its config does not fit the tensors.
+        CheckpointError: There is no safetensors file.
     """
-    files, options = LocalFiles(folder), read_config(folder)
+    files = LocalFiles(folder)
     if files.read(WEIGHTS, 0, 8) is None:
         raise _incomplete(folder)
-    adapter = SafetensorsCheckpoint(files, {}, WEIGHTS)
-    # PEFT allocates the sizes in the config before it reads the tensors.
-    if options.get("num_virtual_tokens") is not None:
-        kind = str(options.get("peft_type"))[:40]
-        raise CheckpointError(f"{adapter.label} is a {kind} adapter, which no weights can take in")
-    limit = max((size for _, info in adapter.tensors() for size in info.shape), default=0)
-    pattern = options.get("rank_pattern") or {}
-    ranks = [options.get("r", 0), *(pattern.values() if isinstance(pattern, dict) else [pattern])]
-    if strange := [rank for rank in ranks if not isinstance(rank, int) or not 0 <= rank <= limit]:
-        raise CheckpointError(
-            f"{adapter.label} has the rank {strange[0]!r:.40} in {CONFIG}, and no tensor with more "
-            f"than {limit} rows: get it again"
-        )
-    return adapter
-
-
-def require_bounded_patterns(options: Config, names: Collection[str], label: str) -> None:
-    """Refuse regular expressions that take very long to match to names of modules.
-
-    Raises:
-        CheckpointError: One does.
-    """
-    fields = [value for field, value in options.items() if "pattern" in field or "modules" in field]
-    lists = [value if isinstance(value, list | dict) else [value] for value in fields]
-    patterns = [str(text) for texts in lists for text in texts if _CHOICE.search(str(text))]
-    if not patterns:
-        return
-    # A match in this process could not be stopped.
-    command, stdin = [sys.executable, "-I", "-c", _TRIAL], json.dumps([patterns, [*names]])
-    try:
-        subprocess.run(command, input=stdin.encode(), capture_output=True, timeout=_SECONDS)
-    except subprocess.TimeoutExpired as error:
-        endless = patterns[int((error.stdout or b"0").split()[-1])]
-        raise CheckpointError(
-            f"{label} has the pattern {endless!r:.80} in {CONFIG}, which takes more than "
-            f"{_SECONDS:g} s to match: expected one without repeats of what repeats; name "
-            "the modules there"
-        ) from error
+    return SafetensorsCheckpoint(files, {}, WEIGHTS)
 
 
 def _incomplete(folder: Path) -> CheckpointError:
