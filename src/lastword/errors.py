@@ -50,7 +50,6 @@ EXTRAS = {
     "torch": "model",
     "tqdm": "lab",
     "transformers": "model",
-    "upath": "try",
     "yaml": "model",
 }
 
