@@ -368,10 +368,6 @@ def test_a_running_mean_says_nothing_before_twenty_and_how_many_it_saw(log):
     answers, name = drawn(40), "batch-calibrated-log" if log else "batch-calibrated"
     running: Any = correction_of(name, FACTS)
     for i, own in enumerate(answers):
-        if i == 30:  # a restart in between
-            state = json.loads(json.dumps(running.changes()))
-            running = correction_of(name, FACTS)
-            running.restore(state)
         correction = running.next(own).correction
         gate = correction.gates["seen"]
         assert (gate.value, gate.threshold, gate.holds) == (i + 1, 20, i >= 19)
@@ -384,37 +380,11 @@ def test_a_running_mean_says_nothing_before_twenty_and_how_many_it_saw(log):
     small = Running(name, FACTS, most=2)
     for labels in (["a", "b"], ["c", "d"], ["a", "b"], ["e", "f"]):
         small.next(calls([0.5, 0.5], labels))
-    told = small.changes()
-    kept = [label_set(["a", "b"]), label_set(["e", "f"])]
-    assert [name for name, own in told.items() if own is not None] == kept
-    assert told[label_set(["c", "d"])] is None and not small.changes()
-
-
-def test_a_service_goes_on_from_what_it_had_learned(tmp_path):
-    """As if it had never stopped; another model's file is refused, and so is a file without use."""
-    from fastapi.testclient import TestClient
-
-    from lastword.service.app import create_app
-    from lastword.service.settings import Settings
-
-    settings = Settings(state=tmp_path / "state.db")
-    bodies = [{"prompt": f"What is {i}", "candidates": ["a", "bc"]} for i in range(23)]
-
-    def answers(asked: list[Any], kept: Settings) -> list[Any]:
-        app = create_app(Decider.demo(correction="batch-calibrated"), kept)
-        with TestClient(app, base_url="http://127.0.0.1") as client:
-            return [client.post("/v1/correct", json=body).json() for body in asked]
-
-    whole = answers(bodies, Settings())
-    parts = [*answers(bodies[:12], settings), *answers(bodies[12:], settings)]
-    for i, (one, two) in enumerate(zip(whole, parts, strict=True)):
-        assert two["gates"]["seen"]["value"] == i + 1
-        assert two["operator"] == ("base" if i < 19 else "batch-calibrated")
-        assert two["scores"] == pytest.approx(one["scores"], abs=1e-9)
-    with pytest.raises(InputError, match="keeps what others have learned"):
-        create_app(Decider.demo("control", correction="batch-calibrated"), settings)
-    with pytest.raises(InputError, match="--state keeps what --correction batch-calibrated"):
-        create_app(Decider.demo(), settings)
+    counts = []
+    for labels in (["a", "b"], ["c", "d"]):  # the second was forgotten
+        verdict: Any = small.next(calls([0.5, 0.5], labels))
+        counts.append(verdict.correction.gates["seen"].value)
+    assert counts == [3, 1]
 
 
 def test_content_free_prompts_are_read_only_for_who_asks():

@@ -182,10 +182,10 @@ def test_a_database_of_another_certificate_is_refused(model, certificate, databa
     assert "secret" not in str(refused.value)
 
 
-@pytest.mark.parametrize("correction", [None, "batch-calibrated"])
-def test_a_state_that_cannot_be_used_is_refused_in_one_line(model, correction):
-    """No server is there; what is learned of all requests is no value that services share."""
-    own = model if correction is None else Decider.demo(correction=correction)
-    with pytest.raises(InputError, match="refused" if correction is None else "FILE") as refused:
-        create_app(own, Settings(state="postgresql://me:secret@127.0.0.1:9/x"), Log(io.StringIO()))
+def test_a_state_that_cannot_be_used_is_refused_in_one_line(model):
+    """No server is there."""
+    with pytest.raises(InputError, match="refused") as refused:
+        create_app(
+            model, Settings(state="postgresql://me:secret@127.0.0.1:9/x"), Log(io.StringIO())
+        )
     assert "\n" not in str(refused.value) and "secret" not in str(refused.value)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from threading import Lock
-from typing import Any
+from typing import Literal
 
 import numpy as np
 from scipy.special import log_softmax, softmax
@@ -97,10 +97,11 @@ class Running:
         most: Maximum number of label sets with a stored mean.
     """
 
+    learns: Literal[True] = True
+
     def __init__(self, name: str, facts: Facts, *, log: bool = False, most: int = MOST) -> None:
         self.name, self.facts, self.log, self.most = name, facts, log, most
         self._sums: OrderedDict[str, tuple[int, Scores]] = OrderedDict()
-        self._changed: dict[str, None] = {}
         self._lock = Lock()
 
     @property
@@ -123,34 +124,14 @@ class Running:
         scores = calibrated(base, mean, log=self.log)
         return Ruling("scalar", np.nan, operators.OperatorScores(self.name, scores, gates))
 
-    def changes(self) -> dict[str, Any]:
-        """Return the count and summed probabilities of each label set changed since the last call.
-
-        The value is None for a label set that was dropped.
-        """
-        with self._lock:
-            names, self._changed = self._changed, {}
-            sums = {name: self._sums.get(name) for name in names}
-        return {n: None if s is None else [s[0], s[1].tolist()] for n, s in sums.items()}
-
-    def restore(self, learned: Mapping[str, Any]) -> None:
-        """Restore the merged results of `changes`, the least recently used first."""
-        with self._lock:
-            self._sums = OrderedDict((k, (int(n), np.asarray(s))) for k, (n, s) in learned.items())
-
     def _count(self, name: str, p: Scores) -> tuple[int, Scores]:
         with self._lock:
             # Removed and added again at the end, so that the first is the least recently used.
             count, before = self._sums.pop(name, (0, np.zeros(len(p))))
             self._sums[name] = after = count + 1, before + p
-            self._touch(name)
             while len(self._sums) > self.most:
-                self._touch(self._sums.popitem(last=False)[0])
+                self._sums.popitem(last=False)
             return after
-
-    def _touch(self, name: str) -> None:
-        self._changed.pop(name, None)  # moves the name to the end
-        self._changed[name] = None
 
 
 def _order(candidates: Sequence[str]) -> list[int]:

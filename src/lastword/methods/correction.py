@@ -4,9 +4,8 @@ TRACE (`trace.Trace`) reads only as much as its rule needs. `Scored` turns a met
 into a correction. Each correction is in a separate file in this folder, or in a user's package.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -41,14 +40,7 @@ class Correction(Protocol):
 class Learning(Correction, Protocol):
     """A correction that changes with the items it answers, so that their order matters."""
 
-    def changes(self) -> dict[str, Any]:
-        """Return the changes of its state since the last call, by name, as JSON values.
-
-        The value is None for a name that was dropped.
-        """
-
-    def restore(self, learned: Mapping[str, Any]) -> None:
-        """Restore a state from the results of `changes`, the oldest first."""
+    learns: Literal[True]
 
 
 @dataclass(frozen=True)

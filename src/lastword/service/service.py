@@ -16,9 +16,9 @@ from lastword.decide.templates import template_of
 from lastword.decide.tracer import Tracer
 from lastword.errors import InputError, ItemError, TraceError
 from lastword.files.strict_json import strict
+from lastword.methods.correction import Learning
 from lastword.model.weights.identity import model_name
 from lastword.records.decision import Decision
-from lastword.service.learned import learned
 from lastword.service.log import Log
 from lastword.service.oversight import oversee
 from lastword.service.passes import ModelOrder, Passes
@@ -66,9 +66,7 @@ class Service(Running):
         self.decider = decider
         self.name = model_name(str(tracer.source["model"]))
         self._longest_text = settings.characters or _most_characters(tracer)
-        self._learned = learned(decider, settings, self.log)
-        watched = settings if self._learned is None else replace(settings, state=None)
-        self.oversight = oversee(decider.certificate, watched, self.metrics, self.log)
+        self.oversight = oversee(decider.certificate, settings, self.metrics, self.log)
         self.reader = Worker[ReadJob]("lastword-text", work_off, self.log)
         passes = Passes(decider, self.metrics, self.log)
         model = self.model = Worker[ModelOrder](
@@ -81,6 +79,9 @@ class Service(Running):
 
     def announce(self, address: str) -> None:
         """Log the certificate, or that there is none."""
+        if isinstance(self.decider.correction, Learning):
+            what = "answers depend on the requests before them; a certificate freezes the mean"
+            self.log.event("learning", correction=self.decider.correction.name, told=what)
         certificate = self.decider.certificate
         if certificate is None:
             method = self.decider.method
@@ -120,8 +121,6 @@ class Service(Running):
             self.log.event("abandoned", waiting=self.model.waiting)
         if self.oversight is not None:
             self.oversight.close()
-        if self._learned is not None:
-            self._learned.close()
 
     async def read(self, client: Hashable, size: int, work: Callable[[], Result]) -> Result:
         """Call a function in the reader's thread and return its result.
@@ -311,8 +310,6 @@ class Service(Running):
             request: The request's id, for the log.
             value: The input as text, if the item's prompt was made from one.
         """
-        if self._learned is not None:
-            self._learned.keep()
         label, content = {}, decision.to_dict(full=full)
         if self.oversight is not None:
             label["feedback_id"] = self.oversight.answered(decision, item, content, value)

@@ -50,8 +50,7 @@ class Settings:
         feedback_items: Maximum number of answers that are remembered for their labels.
         feedback_seconds: Time for which an answer is remembered; a week by default.
         state: File that keeps the monitor, drift and remembered answers over a restart, or the
-            postgresql:// address of a database that several services share. A file may also keep
-            the running means of the correction `batch-calibrated`.
+            postgresql:// address of a database that several services share.
         keep_texts: Keep the texts and options of answers in the state, for `lastword labels`.
         explorer: Show the explorer at /.
         log_prompts: Log prompts and candidates.
