@@ -31,7 +31,6 @@ from lastword.text.prompt_template import template_name
 from lastword.trust.certificate import Certificate
 from lastword.tryout.labels import read_labels
 from lastword.tryout.run import try_labels
-from lastword.tryout.sets import Sets
 from lastword.tryout.table_options import TableOptions
 from lastword.tryout.verdict import (
     Class,
@@ -493,11 +492,9 @@ def test_the_words_of_verdicts(golden: Callable[[str, str], None]) -> None:
 
 def test_options_that_differ_by_row_have_a_probe_of_all_depths(tmp_path: Path) -> None:
     rows, out = table(120), tmp_path / "out"
-    verdict = try_labels(rows, Tracer.demo(), out=out, sets=0.8, budget=0.0)
+    verdict = try_labels(rows, Tracer.demo(), out=out, budget=0.0)
     probe = Probe.read(out / "answer.probe.safetensors")
-    sets, contest = verdict.certificate.sets, verdict.contest
-    assert sets is not None and sets.method == probe.name
-    assert 0 < (sets.threshold or 0) < 1 and (sets.size or 0) >= 0.8
+    contest = verdict.contest
     assert contest.probe == probe.name == "probe@trajectory" and contest.cost is not None
     assert contest.cost > 2  # every depth is read, with the text and without
     unread = verdict.contest.line("fitted without the text")
@@ -583,30 +580,3 @@ def test_without_a_certificate_a_probe_of_all_labels_is_served_at_ones_risk(
     figures = json.loads(run_try(path, "--budget", "0s", "--json").stdout)
     del figures["advice"]["commands"], stored["advice"]["commands"]
     assert figures == stored
-
-
-def test_the_command_says_what_prediction_sets_are_like(tmp_path: Path) -> None:
-    rows = topics(60)
-    for row, other in zip(rows[::9], rows[1::9], strict=False):
-        row["label"], other["label"] = other["label"], row["label"]
-    path, out = write_csv(tmp_path / "topics.csv", rows), tmp_path / "out"
-    options = ["--budget", "0s", "--sets"]
-    done = run_try(path, *options, "0.8", "--out", out)
-    verdict = json.loads((out / "verdict.json").read_text())
-    sets = Sets(**verdict["certificate"]["sets"])
-    assert sets.words() in done.stdout and sets.words() in verdict["advice"]["guarantee"]
-    assert sets.threshold is not None and sets.size is not None and 20 < sets.labels < 40
-    assert 0 <= sets.size <= 2 and 0 <= (sets.single or 0) <= 1
-    # The threshold is on the probabilities by which the probe that runs answers.
-    probe = Probe.read(out / "answer.probe.safetensors")
-    assert probe.name == sets.method
-    ours = Decider.demo(probes=[replace(probe, threshold=None)])
-    answers = [ours.decide(row["text"], {"q": probe.question})["q"] for row in rows]
-    of_truth = [
-        a.probabilities[a.values.index(row["label"])] for a, row in zip(answers, rows, strict=True)
-    ]
-    assert np.abs(np.array(of_truth) - sets.threshold).min() < 1e-5
-    without = run_try(path, *options, "0.99").stdout
-    assert "No prediction sets: 99% needs 99 labels held out from a probe" in without
-    with pytest.raises(InputError, match="sets is a share between 0 and 1, such as 0.9, not 90"):
-        try_labels(path, Tracer.demo(), sets=90)

@@ -64,10 +64,6 @@ def try_(
             "cost=FILE (CSV or TOML with the cost of each answer by truth)."
         ),
     ] = "accuracy",
-    sets: Annotated[
-        float | None,
-        typer.Option(help="Prediction sets that contain the right option in this share: 0.9."),
-    ] = None,
     next: Annotated[
         Path | None,
         typer.Option("--next", help="Labelled rows that an earlier run wrote to --out."),
@@ -127,7 +123,6 @@ def try_(
             terms,
             template=template,
             budget=seconds,
-            sets=sets,
             readers=readers,
             objective=objective,
             next_format=next_format,

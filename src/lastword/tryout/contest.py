@@ -86,7 +86,6 @@ class Entrant:
         cost: Mean multiplications per answer, relative to the model's answer. It includes the
             model where the probe is uncertain.
         likeness: Conformal p-values of the texts that test it; empty if it reads no state.
-        likely: Per text that tests it, the options' probabilities and the place of the right one.
         answers: Its answers [texts]; None if options differ by text.
         auc: Area under the ROC curve of the model and of the probe, on the texts that test it; None
             unless there are two options.
@@ -97,7 +96,6 @@ class Entrant:
     right: Right
     cost: float
     likeness: tuple[float, ...] = ()
-    likely: tuple[tuple[np.ndarray, int], ...] = ()
     answers: np.ndarray | None = None
     auc: tuple[float, float] | None = None
 
@@ -460,19 +458,17 @@ class _Labelled:
         assert probe.state is not None
         like = tuple(probe.state.likeness_p(self.rows(probe.state, tested)).tolist())
         scores, names = self.scored(fit, tested)
-        p = np.zeros((len(scores), len(self.options)))  # stays 0 for options without a class
-        places = [self.options.index(name) for name in names]
-        p[:, places] = softmax(scores / fit.temperature, axis=1)
-        truths = map(self.options.index, self.truths[tested].tolist())
-        likely = tuple(zip(p, truths, strict=True))
         answers = self.answers(fit, self.material.every, threshold)
         cost = _costs(self.tracer, self.material, probe)
         # A stacked probe always runs the model, and `_costs` counts that. A state probe runs it
         # for the share of texts on which its lead is too small.
         if not isinstance(fit, StackedProbe):
             cost += 1 - float(needs_no_model(self.table(fit, tested), threshold).mean())
-        auc = self.auc(p[:, 1], tested) if len(self.options) == 2 else None
-        return Entrant(probe, tested, answers == self.truths, cost, like, likely, answers, auc)
+        auc = None
+        if len(self.options) == 2:
+            p = softmax(scores / fit.temperature, axis=1)
+            auc = self.auc(p[:, list(names).index(self.options[1])], tested)
+        return Entrant(probe, tested, answers == self.truths, cost, like, answers, auc)
 
     def auc(self, probe: np.ndarray, tested: Right) -> tuple[float, float] | None:
         """Return the AUC of the model and of a probe for the second option; None for one class."""
@@ -531,16 +527,13 @@ def _by_trajectory(tracer: "Tracer", material: Material) -> Contest | None:
         for name, indices in cross_fit(contestants, material.folds).items()
     }
     probe = _probe(tracer, material, fit, int(half.sum()))
-    likely = tuple(
-        (softmax(fit.scores(items[i]) / fit.temperature), int(truths[i])) for i in places[~half]
-    )
     right, cost = answers(items, fit, every) == truths, _costs(tracer, material, probe)
 
     @cache
     def refit() -> Probe:
         return _probe(tracer, material, fitted(items, every), len(every))
 
-    return Contest(Entrant(probe, ~half, right, cost, likely=likely), crossed, refit)
+    return Contest(Entrant(probe, ~half, right, cost), crossed, refit)
 
 
 def _probe(tracer: "Tracer", material: Material, fit: Fit, labels: int) -> Probe:

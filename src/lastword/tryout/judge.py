@@ -26,7 +26,6 @@ from lastword.trust.terms import Terms
 from lastword.trust.testing import clopper_pearson
 from lastword.tryout.contest import CONSTANTS, SIMPLE, Contest
 from lastword.tryout.prompts import Race, Raced
-from lastword.tryout.sets import Sets
 from lastword.tryout.verdict import (
     Class,
     DepthAccuracy,
@@ -51,7 +50,6 @@ def judge(
     race: Race,
     *,
     notes: Sequence[str] = (),
-    sets: Sets | None = None,
     objective: Objective | None = None,
 ) -> Verdict:
     """Return the figures of a verdict.
@@ -63,7 +61,6 @@ def judge(
         contest: Probes and their controls; None if there are too few labels for a probe.
         race: Results of other prompts.
         notes: Guesses and warnings about the table.
-        sets: Prediction sets, or None.
         objective: The objective that contestants are ranked by, with the classes' shares among
             all labels; None for accuracy.
     """
@@ -95,7 +92,7 @@ def judge(
         constant=results.constant,
         auc=None if entrant is None else entrant.auc,
     )
-    guarantee = Guarantee(terms.promise, terms.alpha, terms.delta, terms.least, sets=sets)
+    guarantee = Guarantee(terms.promise, terms.alpha, terms.delta, terms.least)
     if outcome is not None:
         guarantee = replace(guarantee, **_certified(results, outcome, best, corrected))
     return Verdict(

@@ -42,7 +42,6 @@ from lastword.tryout.labels import Labels, read_labels
 from lastword.tryout.page import write_page
 from lastword.tryout.prompts import BUDGET, Race, file_of, race
 from lastword.tryout.second_round import begin
-from lastword.tryout.sets import Sets, check_level, prediction_sets
 from lastword.tryout.table_options import TableOptions
 from lastword.tryout.verdict import FILE, Verdict
 from lastword.tryout.words import advise
@@ -65,7 +64,6 @@ class TryJob:
 
     Attributes:
         template: The prompt template.
-        sets: Level of prediction sets, in (0, 1); None for no sets.
         template_name: The template's name as the user gave it; None if lastword chose it.
         readers: Sentence encoders that take part.
         proves: False leaves certificate and second round to the caller.
@@ -78,7 +76,6 @@ class TryJob:
     template: Template
     terms: Terms
     budget: float = BUDGET
-    sets: float | None = None
     template_name: str | None = None
     readers: tuple[Encoder, ...] = ()
     proves: bool = True
@@ -184,11 +181,8 @@ class TryJob:
         certified = self._certify(sample, terms, contest, material) if self.proves else None
         stage("trying other prompts")
         raced = race(self.tracer, self.labels, self.template, self.budget)
-        sets = None if self.sets is None else _sets(sample, contest, self.sets)
         every = None if self.objective is None else self.objective(material.truths)
-        verdict = judge(
-            sample, certified, terms, contest, raced, notes=notes, sets=sets, objective=every
-        )
+        verdict = judge(sample, certified, terms, contest, raced, notes=notes, objective=every)
         commands = self._commands(verdict, out, _unlike(contest))
         if self.proves and self.objective is None and out is not None and contest is not None:
             stage("drawing rows for a second round")
@@ -360,14 +354,6 @@ def _unlike(contest: Contest | None) -> str:
     return "" if state is None else f" --unlike {state.likeness.level():g}"
 
 
-def _sets(sample: Sample, contest: Contest | None, level: float) -> Sets:
-    """Return the prediction sets of the entrant, whether it is certified or not."""
-    if contest is None:
-        return Sets(level)
-    one = contest.entrant
-    return prediction_sets(one.probe.name, one.likely, sample.items.groups[one.tested], level)
-
-
 def template_for(tracer: "Tracer", name: str | None) -> Template:
     """Return the prompt template of this name; None chooses the model's default.
 
@@ -384,7 +370,6 @@ def ready(
     *,
     template: str | None = None,
     budget: float = BUDGET,
-    sets: float | None = None,
     readers: Sequence[Encoder] = (),
     objective: str = ACCURACY,
     next_format: Format | None = None,
@@ -395,7 +380,6 @@ def ready(
         InputError: No such template, level or objective, or every labelled row is an example in
             the template.
     """
-    check_level(sets)
     written_by = template_for(tracer, template)
     if written_by.name not in TEMPLATES:
         labels = labels.without_examples(written_by)
@@ -406,7 +390,6 @@ def ready(
         written_by,
         terms,
         budget,
-        sets,
         template,
         tuple(readers),
         objective=objective_from(objective, options),
@@ -429,7 +412,6 @@ def try_labels(
     encoding: str | None = None,
     template: str | None = None,
     budget: float = BUDGET,
-    sets: float | None = None,
     out: str | Path | None = None,
     promise: Promise = "gain",
     alpha: float = 0.05,
@@ -454,7 +436,6 @@ def try_labels(
         encoding: Encoding of the file's text, such as cp1252; default UTF-8.
         template: `decide/plain`, `decide/listed`, `decide/chat`, or a Jinja file.
         budget: Seconds for trying other prompts.
-        sets: Level of prediction sets, between 0 and 1; None for no sets.
         out: Folder for records, certificate, probes, question, verdict and its page.
         promise: `gain`: accuracy is higher than the model's. `breaks`: in addition, at most a
             share `alpha` of all answers is broken.
@@ -479,7 +460,6 @@ def try_labels(
         terms,
         template=template,
         budget=budget,
-        sets=sets,
         readers=encoders,
         objective=objective,
     )

@@ -9,7 +9,6 @@ import numpy as np
 from lastword.probes.controls import Addition
 from lastword.trust.objective import ACCURACY
 from lastword.tryout.prompts import WITH_PROBE
-from lastword.tryout.sets import Sets
 
 FILE, SCHEMA = "verdict.json", 1
 
@@ -197,7 +196,6 @@ class Guarantee:
         baselines: The model and the baselines on the labels that tested the method. `fixed` and
             `broken` count the method's changes to their answers.
         rivals: Controls that never read the text and would get the same certificate, in words.
-        sets: Prediction sets, or None.
     """
 
     promise: str
@@ -213,7 +211,6 @@ class Guarantee:
     over_baselines: float | None = None
     baselines: tuple[Standing, ...] = ()
     rivals: tuple[str, ...] = ()
-    sets: Sets | None = None
 
 
 @dataclass(frozen=True)

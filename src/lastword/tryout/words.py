@@ -321,11 +321,6 @@ def _table(verdict: Verdict) -> Iterator[str]:
         yield f"About the table: {'; '.join(notes)}."
 
 
-def _sets(verdict: Verdict) -> Iterator[str]:
-    if (sets := verdict.certificate.sets) is not None:
-        yield sets.words()
-
-
 def _forecast(verdict: Verdict) -> Iterator[str]:
     if len(curve := verdict.depths.curve) < 2:
         return
@@ -466,7 +461,6 @@ _GUARANTEE: tuple[_Part, ...] = (
     _proof,
     _weakest,
     _other_probe,
-    _sets,
 )
 _DETAILS: dict[str, tuple[_Part, ...]] = {
     "table": (_table,),
