@@ -402,13 +402,10 @@ def test_a_model_near_chance_is_told_to_be_no_use_and_classes_are_named(tmp_path
     assert sum(one.items for one in contest.classes) == 45
     right = sum(one.items * one.model for one in contest.classes)
     assert right == pytest.approx(45 * contest.model.right)
-    wrong = sum(count for *_, count in contest.confusions)
-    assert wrong == 45 - round(right)
     largest = max(sum(row["label"] == kind for row in rows) for kind in kinds)
     assert contest.line("largest class").right == pytest.approx(largest / 45)
     assert advice.by_class[0].split()[-1] == contest.best
     assert {line.split()[0] for line in advice.by_class[1:4]} == {"`sunny`", "`rainy`", "`windy`"}
-    assert any("most frequent mistakes" in line for line in advice.details["errors"])
     assert (out / "verdict.json").is_file() and not (out / "certificate.toml").exists()
     question = read_questions(out / "questions.yaml")["answer"]
     assert [option.text for option in question.options] == sorted(kinds)

@@ -1,6 +1,5 @@
 """Computes the figures of a verdict from records, a certificate and a contest."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -39,7 +38,6 @@ from lastword.tryout.verdict import (
 
 MODEL = "the model"
 _TAIL = (1 - 0.95) / 2  # probability below, and above, a 95% interval
-_NAMED = 5  # number of confusions in the verdict
 
 
 def judge(
@@ -85,7 +83,6 @@ def judge(
         simple=_simple(results, best),
         classes=_classes(results, corrected, promised) if fixed_options else (),
         answers=_answers(results, best, stands),
-        confusions=_confusions(results),
         prompts=tuple(_raced(results, one, best) for one in race.prompts),
         prompts_left_out=race.left_out,
         objective=ACCURACY if objective is None else objective.name,
@@ -330,17 +327,6 @@ def _promised(
     # The policy has a share of the certificate's level; all classes together get that share.
     level = finding.terms.level * trial.share
     return found_at_least(results.labels[tested], right[tested], items.groups[tested], level)
-
-
-def _confusions(results: _Results) -> tuple[tuple[str, str, int], ...]:
-    """Return the model's most frequent mistakes: truth, answer and count."""
-    rows = zip(results.options, results.truths, results.cell.items["base_scores"], strict=True)
-    pairs = Counter(
-        (names[int(t.argmax())], names[int(np.argmax(u))])
-        for names, t, u in rows
-        if not t[int(np.argmax(u))]
-    )
-    return tuple((*pair, count) for pair, count in pairs.most_common(_NAMED))
 
 
 def _certified(

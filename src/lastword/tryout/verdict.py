@@ -102,7 +102,6 @@ class Standings:
         classes: Recall per label; empty if options differ by row.
         answers: The answers to each row by `best`, limited by the certificate; those of a probe
             are cross-validated.
-        confusions: The model's most frequent mistakes: truth, answer, count.
         prompts: The model with other prompts, and a cross-validated probe with the best of them,
             on rows that are not examples. `fixed` and `broken` compare on the same rows: the
             model with its current prompt, a probe with `best`.
@@ -121,7 +120,6 @@ class Standings:
     simple: str | None = None
     classes: tuple[Class, ...] = ()
     answers: tuple[RowAnswer, ...] = ()
-    confusions: tuple[tuple[str, str, int], ...] = ()
     prompts: tuple[Standing, ...] = ()
     prompts_left_out: tuple[str, ...] = ()
     objective: str = ACCURACY

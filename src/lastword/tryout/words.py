@@ -418,12 +418,6 @@ def _classes(verdict: Verdict) -> Iterator[str]:
         yield f"{contest.best} lowers the recall of {names}."
 
 
-def _confusions(verdict: Verdict) -> Iterator[str]:
-    if confusions := verdict.contest.confusions:
-        named = [f"`{answer}` for `{truth}` ({n})" for truth, answer, n in confusions]
-        yield f"The model's most frequent mistakes: {', '.join(named)}."
-
-
 def _changes(verdict: Verdict) -> Iterator[str]:
     changes, method = verdict.contest.changes, verdict.certificate.method
     if not changes:
@@ -465,7 +459,7 @@ _GUARANTEE: tuple[_Part, ...] = (
 _DETAILS: dict[str, tuple[_Part, ...]] = {
     "table": (_table,),
     "contest": (_correction, _prompts),
-    "errors": (_classes, _auc, _confusions, _changes),
+    "errors": (_classes, _auc, _changes),
     "learning": (_forecast, _layers, _middle),
 }
 
