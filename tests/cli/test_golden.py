@@ -68,7 +68,6 @@ USAGE = {
     f"bench {MODEL} --against vllm": "plain base",
     f"eval {MODEL} --benchmark demo --seed 1": "--limit",
     "eval --model /no --benchmark jsonl:good.jsonl --limit 0": "--limit",
-    "eval --model /no --benchmark jsonl:good.jsonl --max-failures -1": "--max-failures",
     "eval --model /no --benchmark demo --engine-options workers=2": "--engine ray",
     f"{DECIDE} questions.yaml --text x --input y.csv": "not both",
     f"{DECIDE} questions.yaml --output y.jsonl": "go with --input",

@@ -16,7 +16,7 @@ import lastword.cli
 from lastword.cli import progress
 from lastword.lab.benchmarks.jsonl import jsonl
 from lastword.lab.evaluation.runner import finished
-from lastword.lab.evaluation.work import Extent, Work
+from lastword.lab.evaluation.work import Work
 from lastword.model.options import LoadOptions
 from lastword.records.run import Shard
 from lastword.rule.theta import Theta
@@ -103,13 +103,13 @@ def test_a_finished_run_is_known_by_what_was_asked(run, models, items, tmp_path,
     def known(out: str = "runs", **asked: Any) -> Any:
         kept = asked.pop("record", "all")
         work = Work(data, template, asked.pop("blind", "base"), record=kept)
-        extent = Extent(asked.pop("shard", None), asked.pop("max_failures", None))
-        return finished(LoadOptions(str(folder), **asked), work, tmp_path / out, extent)
+        shard = asked.pop("shard", None)
+        return finished(LoadOptions(str(folder), **asked), work, tmp_path / out, shard)
 
     assert known() is None
     assert run(*eval_(str(folder), items, tmp_path / "runs"))[0] == 0
     assert run(*eval_(str(folder), items, tmp_path / "parts", "--shard", "0/2"))[0] == 0
-    assert known(device="cpu", batch_tokens=7, max_failures=0).items == 12
+    assert known(device="cpu", batch_tokens=7).items == 12
     assert known("parts", shard=Shard(0, 2)).items == known("parts", shard=Shard(0, 2)).resumed > 0
     assert known("parts") is None and known("parts", shard=Shard(1, 2)) is None
     others = {"dtype": "bfloat16", "theta": Theta(tau_dim=1.01), "chat": Chat("Be brief.")}
@@ -183,8 +183,6 @@ def test_a_failed_item_is_said_on_stderr(run, models, items, tmp_path):
     titles, numbers = (line.split() for line in out.splitlines()[:2])
     assert titles[2:4] == ["items", "failed"] and numbers[2:4] == ["12", "1"]
     assert "On these 12 items" in out
-    code, out, err = run(*eval_(models[0], long, tmp_path / "runs", "--max-failures", "0"))
-    assert (code, out) == (1, "") and "--max-failures" in err
     code, _, err = run(*eval_(models[0], long, tmp_path / "cut", "--load", "overflow=truncate"))
     assert code == 0 and "failed" not in err
     assert lastword.load_records(tmp_path / "cut")["truncated"].max() > 0

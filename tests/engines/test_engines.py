@@ -19,7 +19,6 @@ from lastword.engines.local import LocalEngine
 from lastword.errors import InputError, ModelError, RecordError, RunLockedError
 from lastword.lab.benchmarks.benchmark import Dataset
 from lastword.lab.evaluation.runner import RunResult
-from lastword.lab.evaluation.work import Extent
 from lastword.records.info import differences, find_cells, plan_of, read_run
 from lastword.records.merge import merge
 from lastword.records.parts import missing_places, part_paths, read_part
@@ -83,14 +82,14 @@ def run(
     out: Path,
     data: Dataset | None = None,
     advance: Callable[[int], None] | None = None,
-    extent: Extent = Extent(),  # noqa: B008 - frozen
+    shard: Shard | None = None,
 ) -> RunResult:
     from lastword.engines.ray import Pool
 
     made = data or dataset(load.folder, ITEMS)
     with Pool(load, cluster) as pool:
         cell = pool.cell(made, made.benchmark.template())
-        return cell.execute(out, extent, advance)
+        return cell.execute(out, shard, advance)
 
 
 @over_ray
@@ -148,10 +147,10 @@ def test_a_group_that_ends_its_workers_stops_the_run_after_the_others(tmp_path, 
 @over_ray
 def test_workers_go_on_where_another_engine_stopped(tmp_path, cluster, whole):
     data = dataset(tmp_path, ITEMS)
-    run(Load(tmp_path), cluster, tmp_path, data, extent=Extent(Shard(0, 2)))
+    run(Load(tmp_path), cluster, tmp_path, data, shard=Shard(0, 2))
     first = notes(tmp_path / "begun")
     with LocalEngine(double) as engine:
-        engine.cell(data, data.benchmark.template()).execute(tmp_path, Extent(Shard(1, 2)))
+        engine.cell(data, data.benchmark.template()).execute(tmp_path, Shard(1, 2))
     (merged,) = merge([tmp_path])
     assert merged.missing == 0 and 0 < len(first) < ITEMS // 3
     for torn in list(part_paths(merged.folder).values())[:4]:
@@ -173,10 +172,6 @@ def test_a_pool_loads_its_models_once(tmp_path, cluster):
             data = dataset(folder, 20)
             cell = pool.cell(data, data.benchmark.template())
             assert cell.execute(folder).failed == 2
-        with pytest.raises(RecordError, match="more than the 1 of --max-failures"):
-            pool.cell(data, data.benchmark.template()).execute(
-                tmp_path / "b", Extent(max_failures=1)
-            )
         again = pool.cell(data, data.benchmark.template())
         with Run(find_cells(tmp_path / "b")[0], again.info), pytest.raises(RunLockedError):
             again.execute(tmp_path / "b")

@@ -17,7 +17,7 @@ from lastword.errors import InputError, RecordError
 from lastword.lab.benchmarks.jsonl import jsonl
 from lastword.lab.evaluation import runner
 from lastword.lab.evaluation.probed import LAST, PROBE, WORDS, obstacle, probed
-from lastword.lab.evaluation.work import Extent, Work
+from lastword.lab.evaluation.work import Work
 from lastword.lab.report.comparison import comparison_tables, read_comparisons
 from lastword.lab.report.depths import Depths, depths, depths_figure, depths_table
 from lastword.methods import resolve
@@ -109,7 +109,7 @@ def test_shards_with_states_are_merged_whole(cell, tracer, tmp_path):
     tracer.batch_tokens, before = 200, tracer.batch_tokens
     try:
         for index in range(2):
-            runner.execute(Decider(tracer), job, tmp_path, Extent(Shard(index, 2)))
+            runner.execute(Decider(tracer), job, tmp_path, Shard(index, 2))
     finally:
         tracer.batch_tokens = before
     merge([tmp_path])

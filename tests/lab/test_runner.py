@@ -14,7 +14,7 @@ from lastword.errors import RecordError
 from lastword.lab.benchmarks import Template
 from lastword.lab.benchmarks.benchmark import Dataset
 from lastword.lab.evaluation import runner
-from lastword.lab.evaluation.work import Extent, Work
+from lastword.lab.evaluation.work import Work
 from lastword.model.weights.identity import folder_digest
 from lastword.records.columns import COLUMNS
 from lastword.rule.geometry import effective_dimension
@@ -98,19 +98,6 @@ def test_failed_items_are_recorded_and_the_rest_goes_on(tmp_path):
     clean = records(tmp_path / "clean", dataset(tmp_path, 20)).set_index("id")
     for name in table.index.difference(failed.index):
         np.testing.assert_array_equal(table.loc[name, "trajectory"], clean.loc[name, "trajectory"])
-
-
-def test_too_many_failures_stop_the_run_and_are_remembered(tmp_path):
-    data = dataset(tmp_path, 20)
-    refuse = [f"q{i}" for i in range(4)]
-    double: Any = TracerDouble(refuse=refuse)
-    work = runner.prepare(double, Work(data, data.benchmark.template()))
-    for _ in range(2):
-        with pytest.raises(RecordError, match="4 items failed, more than the 3 of --max-failures"):
-            runner.execute(double, work, tmp_path, Extent(max_failures=3))
-        assert double.groups == []  # what has no tokens is known before the model runs
-    outcome = runner.execute(double, work, tmp_path, Extent(max_failures=4))
-    assert (outcome.failed, outcome.resumed, outcome.items) == (4, 4, 20)
 
 
 def test_progress_counts_every_item_once(tmp_path):

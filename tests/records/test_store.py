@@ -23,8 +23,7 @@ from lastword.decide.pace import Pace
 from lastword.decide.recording import plan_groups
 from lastword.errors import RecordError, RunLockedError
 from lastword.files import writing
-from lastword.lab.evaluation import ahead, runner
-from lastword.lab.evaluation.work import Extent
+from lastword.lab.evaluation import runner
 from lastword.records.frame import load_records
 from lastword.records.info import find_cells, folder_name, plan_of, read_run, read_runs
 from lastword.records.merge import merge
@@ -35,7 +34,7 @@ from lastword.records.stored import read_cells
 
 def run(folder: Path, count: int = 20, shard: Shard | None = None, **options: Any) -> Path:
     double, work = job(folder, count, **options)
-    cell = runner.execute(double, work, folder, Extent(shard)).cell
+    cell = runner.execute(double, work, folder, shard).cell
     assert isinstance(cell, Path)
     return cell
 
@@ -241,7 +240,7 @@ def interrupted(folder: Path, after: int, shard: Shard | None = None) -> Any:
             raise Tired
 
     with pytest.raises(Tired):
-        runner.execute(double, work, folder, Extent(shard), advance=advance)
+        runner.execute(double, work, folder, shard, advance=advance)
     return double
 
 
@@ -294,7 +293,7 @@ def test_pieces_in_a_cell_and_its_shards_are_read_once(tmp_path):
 @pytest.fixture
 def windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Items are planned six at a time."""
-    monkeypatch.setattr(ahead, "WINDOW", 6)
+    monkeypatch.setattr(runner, "WINDOW", 6)
 
 
 @pytest.mark.usefixtures("windows")
@@ -342,7 +341,7 @@ def test_two_writers_refuse_each_other_and_shards_do_not(tmp_path):
     with Run(cell, work.info), Run(cell, work.info, Shard(0, 2)), Run(cell, work.info, Shard(1, 2)):
         for shard in (None, Shard(0, 2)):
             with pytest.raises(RunLockedError, match="another process writes"):
-                runner.execute(double, work, tmp_path, Extent(shard))
+                runner.execute(double, work, tmp_path, shard)
     assert double.groups == []
     runner.execute(double, work, tmp_path)
 

@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     from lastword.engines.vllm.settings import VllmSettings
     from lastword.lab.evaluation.runner import RunResult
     from lastword.lab.evaluation.statistics import Judgement
-    from lastword.lab.evaluation.work import Extent, Work
+    from lastword.lab.evaluation.work import Work
     from lastword.probes.controls import Controls
     from lastword.records.cells import Cell
     from lastword.records.info import RunInfo
+    from lastword.records.run import Shard
     from lastword.text.items import Item
     from lastword.text.tokens import EncodedItem, Tokenizer
 
@@ -123,9 +124,6 @@ def eval_(
     shard: Annotated[
         str | None, typer.Option(metavar="I/N", help="Do part I of N, counted from 0.")
     ] = None,
-    max_failures: Annotated[
-        int | None, typer.Option(min=0, help="Stop a cell if more items fail.")
-    ] = None,
     show_prompt: Annotated[
         bool, typer.Option("--show-prompt", help="Print the first item as the model reads it.")
     ] = False,
@@ -148,17 +146,17 @@ def eval_(
         for options in models:
             require_there(options)
     with waiting("reading the data"):
-        from lastword.lab.evaluation.work import Extent, Work
+        from lastword.lab.evaluation.work import Work
         from lastword.records.run import Shard
 
-        extent = Extent(None if shard is None else Shard.parse(shard), max_failures)
+        part = None if shard is None else Shard.parse(shard)
         pairs = read_benchmarks(benchmark, template or [], data, limit, seed, columns, id or ())
         works = [Work(*pair, blind, record=record, states=states) for pair in pairs]
     if show_prompt:
         for work in works:
             _show_prompt(models[0], work)
         return
-    results = [r for options in models for r in evaluate(options, runtime, works, out, extent)]
+    results = [r for options in models for r in evaluate(options, runtime, works, out, part)]
     _summary([result.cell for result in results], json)
     if any(result.items and result.failed == result.items for result in results):
         raise typer.Exit(1)
@@ -169,7 +167,7 @@ def evaluate(
     runtime: Runtime,
     works: "Sequence[Work]",
     out: Path,
-    extent: "Extent",
+    shard: "Shard | None" = None,
     on_error: "Callable[[Work, Exception], None] | None" = None,
 ) -> "list[RunResult]":
     """Run one model on benchmarks, and return the result of each cell.
@@ -192,7 +190,7 @@ def evaluate(
 
     for work in works:
         with attempt(work):
-            if (result := _finished(model, runtime, work, out, extent)) is None:
+            if (result := _finished(model, runtime, work, out, shard)) is None:
                 incomplete.append(work)
             else:
                 results[work.name] = result
@@ -201,7 +199,7 @@ def evaluate(
         with attempt(*incomplete), redirect_stdout(sys.stderr), runtime.engine(model) as engine:
             for work in incomplete:
                 with attempt(work):
-                    results[work.name] = _execute(engine, work, out, extent)
+                    results[work.name] = _execute(engine, work, out, shard)
     done = [results[work.name] for work in works if work.name in results]
     warn_of_branches([result.cell for result in done if result.items > result.resumed])
     return done
@@ -216,23 +214,23 @@ def warn_of_branches(cells: Sequence[Path]) -> None:
 
 
 def _finished(
-    model: DecideOptions, runtime: Runtime, work: "Work", out: Path, extent: "Extent"
+    model: DecideOptions, runtime: Runtime, work: "Work", out: Path, shard: "Shard | None"
 ) -> "RunResult | None":
     """Return the result of a complete cell without importing torch; None if it is incomplete."""
     with waiting("reading records"):
         from lastword.lab.evaluation.runner import finished
 
-        result = finished(model, work, out, extent, runtime.description)
+        result = finished(model, work, out, shard, runtime.description)
     if result is not None:
         _warn_of(result)
     return result
 
 
-def _execute(engine: "Engine", work: "Work", out: Path, extent: "Extent") -> "RunResult":
+def _execute(engine: "Engine", work: "Work", out: Path, shard: "Shard | None") -> "RunResult":
     with waiting("preparing the items"):
         cell = engine.assign(work)
-    parts = 1 if extent.shard is None else extent.shard.count
-    return counted_down(cell.info, parts, lambda advance: cell.execute(out, extent, advance))
+    parts = 1 if shard is None else shard.count
+    return counted_down(cell.info, parts, lambda advance: cell.execute(out, shard, advance))
 
 
 def counted_down(

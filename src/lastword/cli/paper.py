@@ -137,7 +137,6 @@ def _cells(
     grid: "Sequence[GridModel]", works: "Sequence[Work]", runs: Path, device: str
 ) -> list[str]:
     """Run every cell that lacks records; return the failed cells, each with the reason."""
-    from lastword.lab.evaluation.work import Extent
     from lastword.records.frame import load_records
     from lastword.records.info import read_run
 
@@ -150,7 +149,7 @@ def _cells(
     for model in grid:
         runtime = Runtime(*read_engine(model.engine, None))
         for result in evaluate(
-            model.options(device), runtime, works, runs, Extent(), partial(failed, model.name)
+            model.options(device), runtime, works, runs, on_error=partial(failed, model.name)
         ):
             if result.items and result.failed == result.items:
                 name = read_run(result.cell)["benchmark"]

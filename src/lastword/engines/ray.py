@@ -30,7 +30,6 @@ from lastword.decide.recording import plan_groups
 from lastword.engines import Assignment, Engine
 from lastword.errors import InputError, ModelError, RecordError, TraceError
 from lastword.lab.evaluation import runner
-from lastword.lab.evaluation.ahead import window_from
 from lastword.lab.evaluation.work import Work
 from lastword.records.info import RunInfo, differences
 from lastword.records.run import Run
@@ -217,7 +216,10 @@ class Dispatch:
         planning = any(task.window is not None for task in self._tasks.values())
         nearly_done = len(self._todo) <= len(self._pool.workers)
         if self._idle and nearly_done and not planning and run.plan_size < self.info["items"]:
-            worker, window = self._idle.popleft(), window_from(run.plan_size, self.info["items"])
+            worker, window = (
+                self._idle.popleft(),
+                runner.window_from(run.plan_size, self.info["items"]),
+            )
             self._tasks[worker.plan.remote(window)] = Task(worker, window=window)
         while self._todo and self._idle:
             worker, group = self._idle.popleft(), self._todo.popleft()

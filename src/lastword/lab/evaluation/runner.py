@@ -1,7 +1,7 @@
 """Runner: runs a model on a benchmark, group by group, and stores the records.
 
 `prepare` determines the missing work. Items are encoded and planned one window at a time (`encode`,
-`plan_groups`), so that at most two windows are in memory. `part` computes one group, or a piece of
+`plan_groups`), so that one window is in memory. `part` computes one group, or a piece of
 a slow one, without using the disk. `collect` stores the parts as they are computed. `execute` does
 everything in one process. A distributed engine calls the others in its workers, and `collect` on
 the machine that stores the records.
@@ -19,8 +19,7 @@ from lastword.decide.pace import Pace
 from lastword.decide.recording import paced, plan_groups, record_group
 from lastword.errors import ItemError
 from lastword.files.strict_json import strict
-from lastword.lab.evaluation.ahead import Ahead
-from lastword.lab.evaluation.work import Extent, Work
+from lastword.lab.evaluation.work import Work
 from lastword.model.digest import load_digest
 from lastword.model.options import LoadOptions
 from lastword.model.weights.identity import model_name
@@ -36,7 +35,7 @@ from lastword.records.info import (
 )
 from lastword.records.parts import serialise
 from lastword.records.record import Place, Row, failure
-from lastword.records.run import Run
+from lastword.records.run import Run, Shard
 from lastword.text.items import Item
 from lastword.text.prompt_template import template_name
 
@@ -45,6 +44,8 @@ if TYPE_CHECKING:
     from lastword.text.tokens import EncodedItem
 
     Batch = dict[int, EncodedItem | ItemError]
+
+WINDOW = 2048  # number of items that are encoded and planned together
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,6 @@ class RecordPart:
     group: int
     content: bytes
     items: int
-    failed: int
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def finished(
     options: LoadOptions,
     work: Work,
     out: Path,
-    extent: Extent,
+    shard: Shard | None = None,
     engine: dict[str, Any] | None = None,
 ) -> RunResult | None:
     """Return the result of a start that has nothing to do, without loading the model.
@@ -143,10 +143,10 @@ def finished(
     the description of an engine other than transformers.
 
     Raises:
-        RecordError: The cell is of another schema, or too many of its items failed.
+        RecordError: The cell is of another schema.
     """
     cell = cell_folder(out, model_name(options.alias or options.label), work.name)
-    folder = cell if extent.shard is None else cell / extent.shard.folder
+    folder = cell if shard is None else cell / shard.folder
     if not ((cell / RUN_FILE).is_file() and folder.is_dir()):
         return None
     info = read_run(cell)
@@ -156,10 +156,9 @@ def finished(
     same = not differences({name: info.get(name) for name in settings}, settings)
     if not same or info.get("asked") is None or info["asked"] != load_digest(options):
         return None
-    run = Run(cell, info, extent.shard)
+    run = Run(cell, info, shard)
     if run.look() or not run.whole:
         return None
-    extent.require_few(run.failed, folder)
     return RunResult(cell, run.records, run.records, run.failed, ())
 
 
@@ -170,6 +169,11 @@ def _conversation(decider: "Decider", items: Sequence[Item]) -> dict[str, Any]:
     if all(item.messages is None for item in items):
         return {}
     return {"chat": describe_chat(decider.tracer.tokenizer, decider.tracer.chat or Chat())}
+
+
+def window_from(start: int, items: int) -> range:
+    """Return the places of the items that are encoded and planned together from `start` on."""
+    return range(start, min(start + WINDOW, items))
 
 
 def encode(decider: "Decider", job: EvalJob, places: Sequence[int]) -> "Batch":
@@ -198,15 +202,14 @@ def compute(decider: "Decider", job: EvalJob, group: int, batch: "Batch") -> lis
 def part(decider: "Decider", job: EvalJob, group: int, batch: "Batch", pace: Pace) -> RecordPart:
     """Return the records of a group's first missing items, as many as the pace allows."""
     rows = paced(batch, partial(compute, decider, job, group), pace)
-    failed = sum(row["error"] is not None for row in rows)
-    return RecordPart(group, serialise(rows), len(rows), failed)
+    return RecordPart(group, serialise(rows), len(rows))
 
 
 def execute(
     decider: "Decider",
     job: EvalJob,
     out: Path,
-    extent: Extent = Extent(),  # noqa: B008 - frozen
+    shard: Shard | None = None,
     advance: Callable[[int], None] | None = None,
 ) -> RunResult:
     """Compute and store the missing records of a cell, part by part; a restart continues.
@@ -214,28 +217,31 @@ def execute(
     `advance` is called with the number of items done, at the start and after every part.
 
     Raises:
-        RecordError: The cell has another run, the disk fails, or too many items failed.
+        RecordError: The cell has another run, or the disk fails.
         RunLockedError: Another process runs the same cell.
     """
 
     def parts(run: Run) -> Iterator[RecordPart]:
         pace = Pace()
-        with Ahead(partial(encode, decider, job), len(job.items)) as ahead:
-            while not run.whole:
-                if not run.gaps:
-                    run.extend(plan_groups(decider, ahead.window(run.plan_size)))
-                    continue
-                group, places = next(iter(run.gaps.items()))  # stored items are removed from it
-                yield part(decider, job, group, ahead.take(places), pace)
+        window: Batch = {}
+        while not run.whole:
+            if not run.gaps:
+                window = encode(decider, job, window_from(run.plan_size, len(job.items)))
+                run.extend(plan_groups(decider, window))
+                continue
+            group, places = next(iter(run.gaps.items()))  # stored items are removed from it
+            if not window.keys() >= {*places}:  # an earlier start has planned them
+                window = encode(decider, job, places)
+            yield part(decider, job, group, {p: window[p] for p in places}, pace)
 
-    return collect(job.info, out, parts, extent, advance)
+    return collect(job.info, out, parts, shard, advance)
 
 
 def collect(
     info: RunInfo,
     out: Path,
     parts: Callable[[Run], Iterable[RecordPart]],
-    extent: Extent = Extent(),  # noqa: B008 - frozen
+    shard: Shard | None = None,
     advance: Callable[[int], None] | None = None,
 ) -> RunResult:
     """Store the missing parts of a cell, in any order.
@@ -244,17 +250,14 @@ def collect(
     are those of `execute`.
     """
     cell = cell_folder(out, info["model"], info["benchmark"])
-    with Run(cell, info, extent.shard) as run:
-        resumed, failed = run.records, run.failed
+    with Run(cell, info, shard) as run:
+        resumed = run.records
         if advance is not None:
             advance(resumed)
-        extent.require_few(failed, run.folder)
         for part in parts(run):
             run.keep(part.group, part.content)
-            failed += part.failed
             if advance is not None:
                 advance(part.items)
-            extent.require_few(failed, run.folder)
         return RunResult(run.cell, run.records, resumed, run.failed, tuple(run.set_aside))
 
 

@@ -1,14 +1,11 @@
-"""Work and extent: the settings of an evaluation, which are sent to every engine's workers."""
+"""Work: the settings of an evaluation, which are sent to every engine's workers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lastword.errors import RecordError
 from lastword.lab.benchmarks import Dataset, Template
 from lastword.records.info import SCHEMA, RunInfo
-from lastword.records.run import Shard
 from lastword.text.items import Blind, Recorded
 
 if TYPE_CHECKING:
@@ -57,24 +54,3 @@ class Work:
             "methods": {name: method.aggregation for name, method in self.methods.items()},
             "items": len(self.dataset.examples),
         }
-
-
-@dataclass(frozen=True)
-class Extent:
-    """The part of a cell that one start computes.
-
-    Attributes:
-        shard: The part of the plan; None for all.
-        max_failures: Stop if more items than this have failed; None for no limit.
-    """
-
-    shard: Shard | None = None
-    max_failures: int | None = None
-
-    def require_few(self, failed: int, folder: Path) -> None:
-        """Raise RecordError if too many items failed."""
-        if self.max_failures is not None and failed > self.max_failures:
-            raise RecordError(
-                f"stopped: {failed} items failed, more than the {self.max_failures} of "
-                f"--max-failures; {folder} keeps what was done, their `error` says why"
-            )
