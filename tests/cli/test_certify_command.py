@@ -81,28 +81,8 @@ def test_slices_are_told_and_counted(runs):
     assert (whole["name"], whole["items"]) == ("halueval-qa", 300)
     with pytest.raises(TraceError, match="names no group"):
         run(runs, "--alpha", 0.4, "--by", "group")
-
-
-def test_slices_go_by_a_field_of_the_items_file(runs, tmp_path):
-    path, by = tmp_path / "items.jsonl", ["--by", "language", "--items", tmp_path / "items.jsonl"]
-    rows = [{"id": str(n), "language": ["de", "fr", 3][n % 3]} for n in reversed(range(300))]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    told = json.loads(run(runs, "--alpha", 0.4, *by, "--json").stdout)
-    sizes = [(part["name"], part["items"]) for part in told["slices"]]
-    assert sizes == [("3", 100), ("de", 100), ("fr", 100)]
-    chosen = next(t for t in told["trials"] if t["policy"] == told["policy"])
-    assert sum(part["broken"] for part in told["slices"]) == chosen["broken"]
-    assert "By language (3 slices): " in run(runs, "--alpha", 0.4, *by).stdout
-    with pytest.raises(TraceError, match="--by takes"):
-        run(runs, "--alpha", 0.4, *by[:2])
-    with pytest.raises(TraceError, match="--items goes with"):
-        run(runs, "--alpha", 0.4, *by[2:])
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows[1:]))
-    with pytest.raises(TraceError, match="no language of item 299"):
-        run(runs, "--alpha", 0.4, *by)
-    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, rows[5]]))
-    with pytest.raises(TraceError, match="the id 294"):
-        run(runs, "--alpha", 0.4, *by)
+    with pytest.raises(TraceError, match="--by takes truth"):
+        run(runs, "--alpha", 0.4, "--by", "language")
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,6 @@ import pytest
 from populations import Kind, at, in_groups, labelled
 from scipy.stats import beta, binom
 
-from lastword.errors import InputError
-from lastword.trust.certification import slice_names
 from lastword.trust.claims import certify
 from lastword.trust.slices import found_at_least, slices
 from lastword.trust.summary import sliced
@@ -77,12 +75,3 @@ def test_what_is_found_of_each_large_class_has_bounds_that_hold_at_once():
     # Rows that come in pairs are half as many draws.
     paired = found_at_least(truths, shown, np.arange(219) // 2, 0.05)
     assert all(paired[name] < bounds[name] for name in "ab")
-
-
-def test_rows_of_a_file_that_share_an_id_are_refused(tmp_path):
-    path = tmp_path / "items.jsonl"
-    path.write_text('{"id": 1, "team": "a"}\n{"id": 2, "team": "b"}\n')
-    assert slice_names([], "team", path) == []
-    path.write_text('{"id": 1, "team": "a"}\n{"id": 1, "team": "b"}\n')
-    with pytest.raises(InputError, match="two rows of .* have the id 1"):
-        slice_names([], "team", path)

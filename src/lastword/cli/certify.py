@@ -11,7 +11,6 @@ import typer
 from lastword.cli import options as opt
 from lastword.cli.output import check_writable, printable, say, write_lines
 from lastword.cli.progress import waiting
-from lastword.errors import InputError
 from lastword.files.strict_json import to_json
 from lastword.trust.policy import Promise
 
@@ -79,12 +78,9 @@ def certify(
     by: Annotated[
         str | None,
         typer.Option(
-            help="Report slices by truth, answer, group, benchmark or a field of --items; for a "
-            "table of predictions, by one of its columns."
+            help="Report slices by truth, answer, group or benchmark; for a table of predictions, "
+            "by one of its columns."
         ),
-    ] = None,
-    items: Annotated[
-        Path | None, typer.Option(help="File that the items came from, for --by FIELD.")
     ] = None,
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Fit a temperature to the probabilities.")
@@ -134,8 +130,6 @@ def certify(
         promise=usual.promise,
     )
     family = None if methods == "all" else tuple(methods.split(","))
-    if items is not None and by is None:
-        raise InputError("--items goes with --by FIELD, a field of its rows")
     if out is not None:
         check_writable(out)
     with waiting("reading records"):
@@ -145,7 +139,7 @@ def certify(
         sample = read_sample(runs, benchmark or (), family)
         certified = outcome(sample, terms)
         certificate, policy = certified.certificate, certified.finding.policy
-        names = None if by is None else slice_names(sample.cells, by, items)
+        names = None if by is None else slice_names(sample.cells, by)
         parts = [] if names is None else slices(sample.items, names, certified.finding)
         shown = sample.shown(policy) if calibrate else None
         if shown is not None:

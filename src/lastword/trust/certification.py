@@ -9,7 +9,6 @@ import numpy as np
 from jaxtyping import Int
 
 from lastword.errors import InputError, RecordError
-from lastword.files.rows import read_objects
 from lastword.records.cells import Cell, confidence
 from lastword.records.info import RunInfo, find_cells, read_run
 from lastword.records.parts import missing_places
@@ -40,7 +39,7 @@ from lastword.trust.terms import Terms
 if TYPE_CHECKING:
     import pandas as pd
 
-OF_RECORDS = ("truth", "answer", "group", "benchmark")  # kinds of slices that need no file
+_SLICES = ("truth", "answer", "group", "benchmark")
 _REFERENCE = 1000  # maximum number of values per statistic in a certificate; drawn at random
 
 
@@ -142,51 +141,21 @@ def sample_of(
     )
 
 
-def slice_names(cells: Sequence[Cell], by: str, items: Path | None = None) -> list[str]:
+def slice_names(cells: Sequence[Cell], by: str) -> list[str]:
     """Return the slice of each item that counts for MC1.
 
     Args:
         cells: The cells of the items.
         by: `truth`, the text of the first true candidate; `answer`, that of the model's answer;
-            `group`; `benchmark`; or a field of the items' file.
-        items: The items' file, if `by` is one of its fields; rows are found by id.
+            `group`; or `benchmark`.
 
     Raises:
-        InputError: The file is missing, cannot be read, or has two rows with one id.
-        RecordError: An item has no group, or no such field in the file.
+        InputError: There are no such slices.
+        RecordError: An item has no group.
     """
-    if by in OF_RECORDS and items is None:
-        return [name for cell in cells for name in _slice_names(cell, by)]
-    if items is None:
-        raise InputError(
-            f"--by takes {', '.join(OF_RECORDS)}, or a field of the items: give their file by "
-            f"--items to look at each {by}"
-        )
-    values = _values(items, by)
-    names = [str(name) for cell in cells for name in cell.mc1_items["id"]]
-    if len(set(names)) < len(names):
-        raise RecordError("items of several benchmarks share their ids; name one by --benchmark")
-    unnamed = [name for name in names if name not in values]
-    if unnamed:
-        raise RecordError(
-            f"{items} says no {by} of item {unnamed[0]}: give it one, or name another field"
-        )
-    return [values[name] for name in names]
-
-
-def _values(items: Path, name: str) -> dict[str, str]:
-    """Return a field of a file's rows by id; by place for rows without one."""
-    values: dict[str, str] = {}
-    ids: set[str] = set()
-    for place, row in enumerate(read_objects(items)):
-        id = row.get("id")
-        value = str(place if id is None else id)
-        if value in ids:
-            raise InputError(f"two rows of {items} have the id {value}; give each its own")
-        ids.add(value)
-        if row.get(name) is not None:
-            values[value] = str(row[name])
-    return values
+    if by not in _SLICES:
+        raise InputError(f"--by takes {', '.join(_SLICES)}, not {by!r:.80}")
+    return [name for cell in cells for name in _slice_names(cell, by)]
 
 
 def _slice_names(cell: Cell, by: str) -> list[str]:
