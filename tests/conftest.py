@@ -127,6 +127,13 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def few_strengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the bag of words of a try choose among two fits in place of twelve, half of its time."""
+    monkeypatch.setattr("lastword.probes.words.STRENGTHS", (10.0,))
+    monkeypatch.setattr("lastword.probes.words.FOLDS", 2)
+
+
+@pytest.fixture
 def golden() -> Callable[[str, str], None]:
     """Hold what a command prints to the file of this name; GOLDEN=new writes it anew."""
 
