@@ -167,9 +167,9 @@ def test_mean_states_of_other_beginnings_are_others_and_the_oldest_go_first():
 
 
 def test_many_short_states_take_no_more_memory_than_the_budget():
-    process, prefixes = psutil.Process(), Prefixes(2**23)
+    process, prefixes = psutil.Process(), Prefixes(2**21)
     before = process.memory_info().rss
-    for first in range(0, 60_000, 500):
+    for first in range(0, 15_000, 500):
         texts = [Branch((place, 1), 1) for place in range(first, first + 500)]
         prefixes.keep_means(texts, [2], torch.zeros(500, 1, 8))
     assert prefixes.bytes <= prefixes.budget
