@@ -10,7 +10,8 @@ from object_storage import storage
 from synthetic import synthetic_cell, write_cells
 from tracer_double import assert_same, job, started
 
-from lastword.errors import RunLockedError
+import lastword
+from lastword.errors import RecordError, RunLockedError
 from lastword.files import locking
 from lastword.files.folder import Folder, locate
 from lastword.lab.evaluation import runner
@@ -56,6 +57,17 @@ def test_a_run_leaves_there_what_it_leaves_on_a_disk(tmp_path, url):
     assert_same(url, tmp_path / "local")
     again, work = job(tmp_path)
     assert runner.execute(again, work, locate(url)).resumed == 20 and again.groups == []
+
+
+def test_a_torn_part_is_set_aside_and_done_again(tmp_path, url):
+    cell = run(tmp_path, locate(url))
+    victim = cell / "part-00002.parquet"
+    victim.write_bytes(victim.read_bytes()[:-9])
+    with pytest.raises(RecordError, match=f"{victim} cannot be read .* it is redone"):
+        lastword.load_records(url)
+    outcome = runner.execute(*job(tmp_path), locate(url))
+    assert [str(p) for p in outcome.set_aside] == [f"{victim}.torn-1"] and outcome.resumed == 17
+    assert_same(url, run(tmp_path, tmp_path / "local"))
 
 
 def test_shards_are_joined_there_and_from_there(tmp_path, url):

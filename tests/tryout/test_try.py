@@ -589,7 +589,8 @@ def test_the_command_says_what_prediction_sets_are_like(tmp_path: Path) -> None:
     for row, other in zip(rows[::9], rows[1::9], strict=False):
         row["label"], other["label"] = other["label"], row["label"]
     path, out = write_csv(tmp_path / "topics.csv", rows), tmp_path / "out"
-    done = run_try(path, "--budget", "0s", "--sets", "0.8", "--out", out)
+    options = ["--budget", "0s", "--sets"]
+    done = run_try(path, *options, "0.8", "--out", out)
     verdict = json.loads((out / "verdict.json").read_text())
     sets = Sets(**verdict["certificate"]["sets"])
     assert sets.words() in done.stdout and sets.words() in verdict["advice"]["guarantee"]
@@ -604,5 +605,7 @@ def test_the_command_says_what_prediction_sets_are_like(tmp_path: Path) -> None:
         a.probabilities[a.values.index(row["label"])] for a, row in zip(answers, rows, strict=True)
     ]
     assert np.abs(np.array(of_truth) - sets.threshold).min() < 1e-5
+    without = run_try(path, *options, "0.99").stdout
+    assert "No prediction sets: 99% needs 99 labels held out from a probe" in without
     with pytest.raises(InputError, match="sets is a share between 0 and 1, such as 0.9, not 90"):
         try_labels(path, Tracer.demo(), sets=90)
