@@ -160,6 +160,7 @@ def at_work(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     undrawn: None,
+    few_strengths: None,
 ) -> Path:
     """A page's own folder, in which the stage's files lie."""
     import datasets
