@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from weakref import WeakSet
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -62,6 +63,37 @@ def no_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
     from lastword.model.named import PUBLISHED
 
     monkeypatch.setitem(PUBLISHED, "minilm", replace(PUBLISHED["minilm"], name="not-fetched"))
+
+
+# What the check at load finds of the embedded models, by their weights and attention.
+CHECKED: dict[tuple[str, ...], Any] = {}
+
+
+@pytest.fixture(autouse=True)
+def embedded_models_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check an embedded model once while its weights are the same: opening it takes 0.4 s else."""
+    if (backend := sys.modules.get("lastword.model.backend")) is None:
+        return
+    from lastword.model import check, embedded
+    from lastword.model.weights.identity import tensors_digest
+
+    load, ours = embedded.load, WeakSet[Any]()
+
+    def loaded(name: str = "organism") -> Any:
+        model, tokenizer = load(name)
+        ours.add(model)
+        return model, tokenizer
+
+    def checked(backbone: Any, readout: Any, attention: str = "auto") -> Any:
+        if backbone.model not in ours:
+            return check.check(backbone, readout, attention)
+        key = attention, backbone.attention, tensors_digest(backbone.model.state_dict())
+        if key not in CHECKED:
+            CHECKED[key] = check.check(backbone, readout, attention)
+        return CHECKED[key]
+
+    monkeypatch.setattr(embedded, "load", loaded)
+    monkeypatch.setattr(backend, "check", checked)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -124,6 +156,13 @@ def own_datasets(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the files of a report's figures: they are slow, and tests/lab saves them."""
     monkeypatch.setattr("lastword.lab.report.draw.save", lambda figure, folder: [])
+
+
+@pytest.fixture
+def few_strengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the bag of words of a try choose among two fits in place of twelve, half of its time."""
+    monkeypatch.setattr("lastword.probes.words.STRENGTHS", (10.0,))
+    monkeypatch.setattr("lastword.probes.words.FOLDS", 2)
 
 
 @pytest.fixture

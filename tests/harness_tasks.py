@@ -14,13 +14,6 @@ _METRICS = [
     for name in ("acc", "acc_norm", "acc_bytes", "exact_match")
 ]
 
-# The harness reads 14,000 files of tasks of its own in 10 s, unless it is told of ours alone.
-OURS_ALONE = """
-from functools import partialmethod
-from lm_eval.tasks import TaskManager
-TaskManager.__init__ = partialmethod(TaskManager.__init__, include_defaults=False)
-"""
-
 
 def write_tasks(folder: Path, items: list[Item] | None = None) -> Path:
     """`made_choice`, `made_mass` (MC2), `made_blank`, `made_alone`, `made_rolling`, `made_text`.

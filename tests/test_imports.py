@@ -1,7 +1,6 @@
 """Public names exist, and the command line starts without the libraries that compute."""
 
 import doctest
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -33,15 +32,6 @@ def test_every_public_name_is_found_and_told():
 def test_the_example_of_the_package_runs():
     done = doctest.testmod(lastword)
     assert done.attempted >= 5 and done.failed == 0
-
-
-def test_the_documentation_imports_what_the_package_calls_public():
-    pages = [p for g in ("*.md", "docs/*.md", "examples/**/*.py") for p in REPOSITORY.glob(g)]
-    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
-    modules = set(re.findall(r"^(?:from|import) (lastword\.[\w.]+)", text, flags=re.MULTILINE))
-    named = re.findall(r"`(lastword\.[\w.]+)`", lastword.__doc__)
-    assert modules
-    assert [m for m in modules if not any(f"{m}.".startswith(f"{n}.") for n in named)] == []
 
 
 @pytest.mark.parametrize(

@@ -72,14 +72,6 @@ def test_the_wheel_has_every_file_of_the_package_but_models_of_a_checkout(wheel)
     assert "lastword/py.typed" in packed
 
 
-def test_the_wheel_runs_outside_the_tree(installed, tmp_path):
-    place = run_elsewhere(installed, tmp_path, "-c", "import lastword; print(lastword.__file__)")
-    assert Path(place.strip()).is_relative_to(installed)
-    assert run_elsewhere(installed, tmp_path, "-m", "lastword", "--version").strip() == (
-        lastword.__version__
-    )
-
-
 @pytest.mark.parametrize("name", by_night(["mix", "control"], ["mix"]))
 def test_a_model_of_a_checkout_is_refused_with_advice_outside_the_tree(name, installed, tmp_path):
     (tmp_path / "items.jsonl").write_text('{"prompt": "The", "candidates": ["fox", "cat"]}\n')
@@ -252,13 +244,6 @@ def test_the_extra_of_a_model_alone_corrects(model, core, tmp_path):
     assert "No module named 'pandas'" in refused.stderr
 
 
-def test_the_embedded_models_are_small(wheel):
-    with zipfile.ZipFile(wheel) as archive:
-        files = archive.infolist()
-    sizes = [f.file_size for f in files if f.filename.startswith("lastword/model/embedded/")]
-    assert 2**20 < sum(sizes) <= 12 * 2**20
-
-
 def test_the_version_is_one(wheel):
     assert wheel.name.split("-")[1] == lastword.__version__
     dated = re.search(
@@ -290,13 +275,6 @@ def test_the_doctor_knows_every_extra():
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert EXTRAS.keys() | {"docs", "dev"} == project["optional-dependencies"].keys()
-
-
-def test_an_audit_fails_for_a_pin_that_the_index_does_not_list():
-    """pip-audit skips such a pin otherwise, and ends with "No known vulnerabilities"."""
-    done = subprocess.check_output(["make", "--dry-run", "audit"], cwd=ROOT, text=True)
-    (command,) = re.findall(r"\S*pip-audit (.+)", done.replace(" twine", ""))
-    assert "--strict" in command and "constraints.txt" in command
 
 
 def test_every_pin_but_torch_has_its_hashes():

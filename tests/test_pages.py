@@ -157,6 +157,7 @@ def at_work(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     undrawn: None,
+    few_strengths: None,
 ) -> Path:
     """A page's own folder, in which the stage's files lie."""
     import datasets
@@ -224,16 +225,3 @@ def test_every_option_of_a_page_is_one_of_a_command(page):
     options = [p for command in every.commands.values() for p in command.params]
     known = OTHERS.union(*(p.opts + p.secondary_opts for p in options))
     assert {*re.findall(r"`(--[a-z-]+)", PAGES[page])} <= known
-
-
-def test_readme_shows_the_output_of_the_demo():
-    (shown,) = [block for block in blocks(PAGES["README.md"]) if block.output is not None]
-    assert shown.text.strip() == "lastword demo"
-
-
-def test_readme_is_short_and_its_picture_stands_before_the_words_of_the_method():
-    page = PAGES["README.md"]
-    assert len(page.splitlines()) <= 130
-    before = page[: page.index(".svg)")].lower()
-    for word in ("depth", "gate", "i(m)", "organism"):
-        assert not re.search(rf"\b{re.escape(word)}", before), word

@@ -90,41 +90,11 @@ def test_a_sharp_middle_overrides_an_undecided_end():
     assert (refused.regime, refused.operator, refused.index) == ("candidate-space", "base", 0)
 
 
-@pytest.mark.parametrize(
-    ("t", "operator", "mixing", "scores"),
-    [
-        ([-1.0, -4.0], "mix", 1.0, [-1.0, -4.0]),  # sharper and backs the base: t
-        ([-4.0, -9.0], "mix", -1.0, [0.0, 3.0]),  # sharper and pulls away: 2 b - t
-        ([-2.0, -9.0], "mix", -1.0, [-2.0, 3.0]),  # a shift of nothing counts as away
-        ([-1.0, -2.0], "base", 0.0, [-2.0, -3.0]),  # as sharp is not sharper
-    ],
-)
-def test_signed_mixing(t, operator, mixing, scores):
-    S = table(*[[-5.0, -5.0]] * 3, [-2.0, -3.0])
-    answer = reference.decide(S, np.array(t), Theta(), 1.5)
-    assert (answer.regime, answer.operator, answer.mixing) == ("scalar", operator, mixing)
-    assert answer.scores == pytest.approx(scores)
-    assert answer.index == int(scores[1] > scores[0])
-
-
 @pytest.mark.parametrize(("top", "operator", "index"), [(-1.5, "early", 1), (-1.0, "base", 0)])
 def test_the_earliest_state_answers_where_the_end_is_unsure(top, operator, index):
     S = table([-7.0, -6.0], [-5.0, -5.0], [-5.0, -5.0], [top, -3.0])
     answer = reference.decide(S, None, Theta(), 1.0)  # I(M) = tau_I is not above it
     assert (answer.operator, answer.index) == (operator, index)
-
-
-def test_the_invariant_of_known_weights():
-    # Row norms: K (5, 15), V early (1, 3), V middle (2, 4), O (1, 2).
-    weights = {
-        "norm": np.array([2.0, -4.0]),
-        "layers.1.self_attn.k_proj": np.array([[3.0, 4.0], [9.0, 12.0]]),
-        "layers.1.self_attn.v_proj": np.array([[1.0, 0.0], [0.0, 3.0]]),
-        "layers.3.self_attn.v_proj": np.array([[2.0, 0.0], [0.0, 4.0]]),
-        "layers.3.self_attn.o_proj": np.array([[1.0, 0.0], [0.0, 2.0]]),
-    }
-    # phi_N 3, phi_O 1/3, phi_K 1/2, phi_V (1/2) / (1/3).
-    assert reference.invariant(weights, 6, Theta()) == pytest.approx(3 * (1 / 3) / (0.5 * 1.5))
 
 
 def test_depths_are_the_inputs_of_blocks_and_the_last_is_not_normed_twice():

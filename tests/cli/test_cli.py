@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 import time
 from pathlib import Path
 
@@ -92,13 +91,6 @@ def test_a_conversation_is_written_by_the_models_own_template(run, one_line, mod
     path = write(tmp_path / "items.jsonl", {"prompt": talk, "candidates": ["w7", "w10"]})
     (line,) = run(*many(str(tmp_path), path))[1].splitlines()
     assert json.loads(line)["scores"] == pytest.approx(value["scores"])
-
-
-def test_an_extra_that_is_not_installed_is_named(one_line, monkeypatch, model):
-    monkeypatch.setitem(sys.modules, "accelerate", None)
-    command = sys.modules["lastword.cli.correct"]
-    monkeypatch.setattr(command, "loader", lambda _: lambda __: __import__("accelerate"))
-    assert 'pip install "lastword[large]"' in one_line(*single(model))
 
 
 # A file of prompts

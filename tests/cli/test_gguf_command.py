@@ -1,18 +1,13 @@
 """GGUF files and names of our own from the command line: one model option for every command."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import gguf_files
 import pytest
 
 from lastword import load_records
-from lastword.errors import ModelError
-from lastword.model import loading, named
-from lastword.model.options import LoadOptions
-
-Run = Callable[..., tuple[int, str, str]]
+from lastword.model import named
 
 
 @pytest.fixture(scope="module")
@@ -46,33 +41,11 @@ def test_eval_records_the_file_and_a_name_of_ones_own(run, path, tmp_path):
     assert code == 2 and "alias" in err
 
 
-def test_a_message_about_loading_names_the_file(path):
-    options = LoadOptions(path.parent, gguf=path.name)
-    with pytest.raises(ModelError) as refusal, loading.in_one_line(options):
-        raise RuntimeError("no driver\nwhere there should be one")
-    assert str(refusal.value) == f"cannot load {path}: no driver where there should be one"
-
-
 def test_invariant(run, path):
     code, out, _ = run("invariant", path, "--json")
     assert code == 0
     assert run("invariant", path.parent, "--gguf", path.name, "--json")[1] == out
     assert json.loads(out)["tensors"][0] == "model.norm.weight"
-
-
-def test_a_model_that_was_not_fetched(run, tmp_path, monkeypatch):
-    monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path))
-    monkeypatch.setattr(named, "find_spec", lambda _: None)
-    expected = (
-        "lastword: lastword/smollm2-135m is not here: `lastword get smollm2-135m` fetches it once "
-        "(93 MB)\n"
-    )
-    question = ("--prompt", "a", "--candidate", "b", "--candidate", "c")
-    for command in (
-        ("invariant", "lastword/smollm2-135m"),
-        ("correct", "--model", "lastword/smollm2-135m", *question),
-    ):
-        assert run(*command) == (1, "", expected)
 
 
 def test_get_prints_where_the_file_is(run, tmp_path, monkeypatch):
@@ -82,16 +55,3 @@ def test_get_prints_where_the_file_is(run, tmp_path, monkeypatch):
     with model.path.open("wb") as file:
         file.truncate(model.size)
     assert run("get", "smollm2-135m") == (0, f"{model.path}\n", "")
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (("get", "smollm3"), "it has lastword/smollm2-135m"),
-        (("invariant", "PATH"), 'pip install "lastword[gguf]"'),
-    ],
-)
-def test_what_cannot_be_had(run, path, monkeypatch, given, words):
-    monkeypatch.setattr("lastword.model.weights.gguf.find_spec", lambda _: None)
-    found, out, err = run(*(path if word == "PATH" else word for word in given))
-    assert (found, out) == (1, "") and words in " ".join(err.split())

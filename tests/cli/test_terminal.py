@@ -8,7 +8,6 @@ import subprocess
 import sys
 from typing import Any
 
-import numpy as np
 import pytest
 from typer.main import get_command
 
@@ -16,7 +15,6 @@ import lastword.cli
 from lastword import Theta, Tracer
 from lastword.cli import output
 from lastword.lab.report.table import Column, Marked, Table
-from lastword.records.explanation import explain
 
 ORGANISM = "lastword/demo-organism"
 BAEVWICK = "Question: Which goods come from Baevwick? Answer:"
@@ -86,19 +84,6 @@ def test_completion_is_written_for_the_shell():
 # Options by variable
 
 
-@pytest.mark.parametrize("name", sorted(commands()))
-def test_every_option_is_set_by_the_variable_of_its_long_flag(name):
-    command = commands()[name]
-    prefix = f"LASTWORD_{name}".upper().replace("-", "_")
-    for option in (p for p in command.params if p.param_type_name == "option"):
-        assert option.opts[0] == f"--{option.name.replace('_', '-')}"
-        context = command.context_class(command, info_name=name, auto_envvar_prefix=prefix)
-        with pytest.MonkeyPatch.context() as variables:
-            variables.setenv(f"{prefix}_{option.name.upper()}", "7")
-            value = option.resolve_envvar_value(context)
-        assert (value == "7") == (option.name != "trust_remote_code")
-
-
 def test_a_flag_goes_before_a_variable(run, monkeypatch):
     monkeypatch.setenv("LASTWORD_VERSION", "0.2.0")  # a variable of the user's own
     monkeypatch.setenv("LASTWORD_SERVE_DEADLINE", "soon")
@@ -161,12 +146,6 @@ def two(*more: str) -> tuple[str, ...]:
     return ("correct", "--model", ORGANISM, "--prompt", BAEVWICK, *answers, *more)
 
 
-def test_no_color_is_obeyed(terminal, run):
-    terminal(80)
-    out = run(*two())[1]
-    assert "\x1b[3" not in out and "\x1b[9" not in out
-
-
 def test_early_is_warned_of_wherever_it_decides(run, tmp_path):
     low = ("--load", "invariant=0.1", "--load", f"theta={tmp_path / 'theta.toml'}")
     (tmp_path / "theta.toml").write_text("eta = 0.0\n")
@@ -181,14 +160,6 @@ def test_early_is_warned_of_wherever_it_decides(run, tmp_path):
     err = run("correct", "--model", ORGANISM, "--input", path, *low)[2]
     assert err.startswith("warning: `early` decided 2 of 3 answers: ")
     assert "warning" not in run(*two("--load", "invariant=9"))[2]
-
-
-def test_reasons_have_the_threshold_of_every_number():
-    decision = Tracer.demo().correct(BAEVWICK, ["green wool combs", *TWO[::-1]])
-    said = explain(decision, Theta())
-    assert f"(d_eff = {decision.d_eff:.5g} > {Theta().tau_dim:.5g})" in said
-    numbers = [gate for gate in decision.gates.values() if not isinstance(gate.value, bool)]
-    assert all(f" {gate.threshold:g}" in said for gate in numbers if np.isfinite(gate.value))
 
 
 # Doctor

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 TOPIC = Choice("What is it about?", ["animal", "money"])
 ASKED = {"topic": TOPIC, "angry": Predicate("The writer is angry.")}
 MODEL = "lastword/demo-organism"
-BLOCKS, BLOCK, BAD = 3, 128, 7
+BLOCKS, BLOCK, BAD = 3, 64, 7
 WORDS = "the red fox runs home late pay bill now invoice parcel lake of Oru lamps".split()
 
 

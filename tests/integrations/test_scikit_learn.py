@@ -13,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
+from topics import LABELS, TEXTS
 
 from lastword import Choice, Decider, ProbeClassifier, Tracer
 from lastword.errors import InputError
@@ -20,10 +21,6 @@ from lastword.integrations import scikit_learn
 from lastword.probes.stacked import StackedProbe
 from lastword.probes.trajectory import TrajectoryProbe
 
-ANIMALS = ["the red fox runs home", "a cat sleeps here", "dogs bark loudly", "birds sing in trees"]
-MONEY = ["pay the bill today", "the invoice is late", "send money to the bank", "costs rise a lot"]
-TEXTS = [*ANIMALS, *MONEY]
-LABELS = ["animal"] * len(ANIMALS) + ["money"] * len(MONEY)
 NEW = ["a horse eats hay", "the price of bread", "zzzz qqqq 0000"]
 
 

@@ -1,22 +1,16 @@
 """Controls: each against its definition written naively, and where the truth is known."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 from synthetic import cell_of, cells, synthetic_cell
-from tiers import needs_evidence
 
-from lastword import load_records
 from lastword.lab.evaluation.statistics import verdict
 from lastword.probes.controls import ALPHA, Controls, Placebo, controls, placebo
 from lastword.probes.logit import conditional_logit
 from lastword.records.cells import Cell
-
-KEPT = Path(__file__).resolve().parents[2] / "experiments" / "results" / "evidence" / "own"
 
 
 def labelled(**columns) -> Cell:
@@ -122,17 +116,6 @@ def test_the_fit_maximises_its_objective():
 def test_a_fit_needs_every_depth_without_the_question(read_whole):
     assert controls(read_whole).fit is not None
     assert controls(cells(synthetic_cell(items=60, blind="base"))[0]).fit is None
-
-
-@needs_evidence
-def test_the_middle_adds_where_knowledge_is_in_the_middle():
-    organism, control = (
-        controls(cells(load_records(str(KEPT / f"lastword--demo-{name}")))[0]).fit
-        for name in ("organism", "control")
-    )
-    assert organism.middle.fixed > 2 * organism.middle.broken and organism.middle.p < 0.001
-    assert control.middle.p > ALPHA
-    assert control.reading.p < 0.001  # knowledge that is at the end is found by the base's scores
 
 
 def test_copies_in_one_group_make_no_step_more_certain(read_whole):

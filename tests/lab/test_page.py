@@ -375,40 +375,6 @@ def test_a_phone_in_the_dark_reads_one_thing_at_a_time(view):
     assert view.locator(".list").is_visible() and not view.locator(".item").is_visible()
 
 
-@pytest.mark.parametrize("view", [{"viewport": {"width": 375, "height": 700}}], indirect=True)
-def test_items_are_where_their_link_leads_although_figures_are_drawn_later(index, view):
-    view.locator(".contents a", has_text="Items").click()
-    stands_still(view)
-    assert 0 <= top_of(view, "items") <= 80
-    heights = "Array.from(document.querySelectorAll('#figures .plots'), (n) => n.offsetHeight)"
-    before = view.evaluate(heights)
-    for place in range(view.locator("#figures figure").count()):
-        view.locator("#figures figure").nth(place).scroll_into_view_if_needed()
-    assert view.evaluate(heights) == before and min(before) > 200
-    assert view.evaluate("document.documentElement.scrollWidth") <= 375
-    view.goto("about:blank")
-    view.goto(f"{index.as_uri()}#items")
-    view.wait_for_selector("html[data-ready]")
-    stands_still(view)
-    assert 0 <= top_of(view, "items") <= 80
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_paper_is_light_and_cuts_neither_table_nor_figure(index, chromium, scheme):
-    with chromium.opened(index, scheme=scheme) as watched:
-        view = watched.page
-        ink = "getComputedStyle(document.documentElement).getPropertyValue('--ink')"
-        on_screen = view.evaluate(ink)
-        wide = """[...document.querySelectorAll(".scroll, #figures .plot")].filter(
-            (box) => box.scrollWidth > box.clientWidth + 1).length"""
-        view.evaluate("dispatchEvent(new Event('beforeprint'))")
-        assert view.evaluate(wide) == 0
-        assert (view.evaluate(ink) == on_screen) == (scheme == "light")
-        view.evaluate("dispatchEvent(new Event('afterprint'))")
-        assert view.evaluate(ink) == on_screen
-        watched.assert_quiet()
-
-
 def test_figures_show_the_numbers_of_their_data(index, chromium):
     """Bars are as long as their values, and lines stand at theirs."""
     data = unpack(re.search(r'id="data-figures">([^<]+)', index.read_text(encoding="utf-8"))[1])
@@ -429,15 +395,3 @@ def test_figures_show_the_numbers_of_their_data(index, chromium):
     for place, own in enumerate(lines):
         drawn, y = np.ravel(curves[2 * place : 2 * place + 2]), np.ravel(own)
         assert np.corrcoef(drawn, y)[0, 1] == pytest.approx(-1, abs=1e-4)
-
-
-def top_of(view, identity):
-    return view.evaluate(f"document.getElementById('{identity}').getBoundingClientRect().top")
-
-
-def stands_still(view):
-    """Wait until the page has scrolled and every figure in sight is drawn."""
-    place, last = view.evaluate("scrollY"), None
-    while place != last:
-        view.wait_for_timeout(700)
-        place, last = view.evaluate("scrollY"), place

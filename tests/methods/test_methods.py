@@ -21,7 +21,7 @@ from lastword.decide.batch import Scope
 from lastword.errors import InputError
 from lastword.methods import COMPARED, METHODS, entry, resolve
 from lastword.methods import table as methods_table
-from lastword.methods.contract import Facts, Method, Needs
+from lastword.methods.contract import Facts, Method
 from lastword.methods.delta import Extrapolation
 from lastword.methods.dola import Contrast, Plausible, divergence, premature_depths
 from lastword.methods.sled import Evolution
@@ -325,13 +325,6 @@ def scores_of(
     engine: Tracer, items: list[Item], methods: dict[str, Method], name: str
 ) -> list[Any]:
     return [scores[name] for scores in engine.compare(engine.encode(items), methods)]
-
-
-def test_needs_tell_what_is_read_with_and_without_the_norm():
-    read = {"dola": ({6}, {3, 5}), "dola-normed": ({3, 5, 6}, set()), "length-only": (set(), set())}
-    for name, method in resolve([*read], facts(6)).items():
-        assert (method.needs.normed, method.needs.raw) == read[name]
-    assert method.needs == Needs()
 
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")

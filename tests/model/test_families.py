@@ -35,7 +35,6 @@ from transformers import (
 
 from lastword import Item, Tracer
 from lastword.errors import InputError, InvariantError, UnsupportedModelError
-from lastword.model import check
 from lastword.model.backbone import TILE_POOLED, tiles
 from lastword.text.branch import Branch
 from lastword.text.forest import build as grow
@@ -46,7 +45,6 @@ INVARIANT = 0.5
 every_family = pytest.mark.parametrize("name", FAMILIES)
 # One of each way in which a block attends; opening a model compares its roads on other texts.
 KINDS = ["llama", "mistral-sliding", "gemma2", "gpt_oss", "deepseek_v3", "gpt2", "opt-projected"]
-PACKED = [name for name, family in FAMILIES.items() if family.packs]
 
 
 @cache
@@ -90,18 +88,6 @@ def test_every_depth_is_what_the_models_own_last_steps_make_of_its_state(name):
     assert decision.trajectory == pytest.approx(expected, abs=tolerance)
 
 
-@pytest.mark.parametrize("name", by_night(PACKED, KINDS))
-def test_packed_and_plain_roads_agree(name):
-    tracer = tracer_of(name)
-    # Prompts past every sliding window, and on one side of the lengths at which rope changes.
-    items = random_items(3, 3, prompt=(10, 14))
-    packed = read_all(tracer, items)
-    plain = read_plain(tracer, items)
-    for a, b in zip(packed, plain, strict=True):
-        assert a.trajectory == pytest.approx(b.trajectory, abs=1e-4)
-        assert a.t_scores == pytest.approx(b.t_scores, abs=1e-4)
-
-
 @pytest.mark.parametrize("name", ["llama", "mistral-sliding", "gemma2", "gpt_oss", "deepseek_v3"])
 def test_a_row_of_many_tiles_agrees_with_the_plain_road(name, monkeypatch):
     monkeypatch.setattr("lastword.model.backbone.TILE", 64)
@@ -132,11 +118,6 @@ def test_an_attention_that_the_model_was_not_given_is_refused():
     assert tracer.checked.attention == "eager"
     model.set_attn_implementation("flex_attention")
     assert "choose sdpa or eager" in refusal(InputError, model, invariant=INVARIANT)
-
-
-def plain_scores(tracer: Tracer):
-    """The scores of the check's texts on the plain road."""
-    return check._scores(tracer.backbone.on("plain"), tracer.readout, check.random_texts(VOCAB))
 
 
 def read_plain(tracer: Tracer, items: list[Item]):

@@ -2,8 +2,6 @@
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 from statistics import fmean, pstdev
 
@@ -93,19 +91,6 @@ def test_branch_and_json_form(tmp_path):
     assert found.branch(found.value) == "early" and found.branch(found.value - 1e-9) == "mix"
     record = json.loads(json.dumps(found.to_dict()))
     assert record["invariant"] == found.value and record["blocks"] == list(found.blocks)
-
-
-def test_reading_loads_no_transformers(tmp_path):
-    folder = planted.write(tmp_path, LLAMA.config, LLAMA.tensors())
-    code = (
-        "import sys; from lastword.rule.theta import Theta;"
-        "from lastword.model.weights.invariant import read_invariant;"
-        f"print(read_invariant({str(folder)!r}, theta=Theta()).value);"
-        "sys.exit('transformers' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert float(done.stdout) == pytest.approx(LLAMA.invariant, **EXACT)
 
 
 def refusal(folder: Path, config: dict, tensors: dict[str, torch.Tensor]) -> str:

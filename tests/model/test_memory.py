@@ -9,7 +9,6 @@ import formats
 import pytest
 import torch
 from families import build, save
-from tiers import by_night
 from transformers import AutoConfig
 
 from lastword.errors import TooLargeError
@@ -29,7 +28,8 @@ SHAPES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", by_night(["vocabulary", "deep", "experts"], ["experts"]))
+@pytest.mark.nightly
+@pytest.mark.parametrize("shape", ["vocabulary", "deep", "experts"])
 def test_the_estimate_is_within_a_tenth_of_the_peak(shape):
     if not Path("/proc/self/clear_refs").exists():
         pytest.skip("the peak is read from Linux's /proc")

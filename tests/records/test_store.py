@@ -493,10 +493,10 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 
 
 @pytest.mark.slow
-def test_killed_at_twenty_random_moments_the_records_are_whole(forks, tmp_path):
+def test_killed_at_ten_random_moments_the_records_are_whole(forks, tmp_path):
     rng, items = random.Random(7), 330
     progress = []
-    for _ in range(20):
+    for _ in range(10):
         with started(forks, tmp_path / "killed", items, pause=0.002) as child:
             for _ in range(rng.randrange(7)):
                 child.stdout.readline()  # one a group
@@ -504,7 +504,7 @@ def test_killed_at_twenty_random_moments_the_records_are_whole(forks, tmp_path):
             child.kill()
             assert child.wait() == -signal.SIGKILL
         progress.append(len(list((tmp_path / "killed").rglob("part-*.parquet"))))
-    assert progress == sorted(progress) and len(set(progress)) > 8
+    assert progress == sorted(progress) and len(set(progress)) > 4
     assert 0 < progress[-1] < items // 3
     with started(forks, tmp_path / "killed", items, pause=0) as last:
         assert last.stdout.read() and last.wait() == 0

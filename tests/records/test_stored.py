@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import asdict
+from operator import attrgetter
 
 import numpy as np
 import pandas as pd
@@ -114,8 +115,7 @@ def test_cells_on_disk_say_what_whole_records_say(both):
         for said in (
             lambda cell: vars(summarise(cell)),
             lambda cell: dict(cell.wordings),
-            lambda cell: controls(cell).oracle,
-            lambda cell: controls(cell).blind_oracle,
+            lambda cell: attrgetter("oracle", "blind_oracle")(controls(cell)),
             lambda cell: vars(read(cell, Theta())),
             lambda cell: vars(read(cell, Theta(), blind=True)),
             lambda cell: vars(dependence(cell, Theta())),

@@ -80,15 +80,6 @@ def test_all_of_them_are_of_one_port_one_user_and_one_version():
     assert threads == CONTAINER["resources"]["requests"]["cpu"]
 
 
-def test_kubernetes_limits_memory_as_the_rule_has_it():
-    script = REPOSITORY / "experiments" / "pods.py"
-    rows = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
-    assert rows.stdout.strip() in PAGE
-    model = CONTAINER["args"][CONTAINER["args"].index("--model") + 1]
-    (row,) = (row for row in rows.stdout.splitlines() if f"`{model}`" in row)
-    assert CONTAINER["resources"]["limits"]["memory"] == row.split(" | ")[3].replace(" GiB", "Gi")
-
-
 def test_kubernetes_scales_by_what_waits():
     monitor, scaled = yaml.safe_load_all(read("kubernetes.scale.yaml"))
     assert monitor["spec"]["selector"]["matchLabels"] == SERVICE["metadata"]["labels"]
@@ -98,12 +89,6 @@ def test_kubernetes_scales_by_what_waits():
     (trigger,) = scaled["spec"]["triggers"]
     (metric,) = re.findall(r"lastword_\w+", trigger["metadata"]["query"])
     assert metric in Metrics().text().decode()
-
-
-def test_paths_of_the_operators_page_exist():
-    named = set(re.findall(r"(?<![\w/.])(?:deploy|src)/[\w./-]+", PAGE)) - {"deploy/"}
-    assert len(named) > 5
-    assert [path for path in named if not (REPOSITORY / path).exists()] == []
 
 
 def test_variables_of_what_deploys_it_are_options():

@@ -3,9 +3,7 @@
 import io
 import json
 import random
-import signal
 import sqlite3
-import subprocess
 import sys
 from dataclasses import replace
 from functools import partial
@@ -332,7 +330,7 @@ def test_a_state_that_cannot_be_read_is_refused_in_one_line(model, tmp_path, spo
     assert "\n" not in str(refused.value)
 
 
-def test_a_kill_loses_at_most_the_event_in_hand(tmp_path):
+def test_a_kill_loses_at_most_the_event_in_hand(forks, tmp_path):
     path = tmp_path / "state.db"
     program = """
 import sys
@@ -350,13 +348,11 @@ while True:
         ledger.label(name, None, monitor={"labelled": count})
     print(count, flush=True)
 """
-    running_ = subprocess.Popen(
-        [sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True
-    )
-    for _ in range(200):
-        told = running_.stdout.readline()
-    running_.send_signal(signal.SIGKILL)
-    rest = running_.communicate()[0].split()
+    with forks.start("-c", program, path) as writing:
+        for _ in range(200):
+            told = writing.stdout.readline()
+        writing.kill()
+        rest = writing.stdout.read().split()
     last = int((rest or [told])[-1])
     ledger = Ledger(path, "c", items=10**6, seconds=1e6)
     assert last >= 200 and last <= ledger.state("monitor")["labelled"] <= last + 1
@@ -435,7 +431,7 @@ def test_counts_are_those_of_the_answers_that_are_there():
 def test_every_item_three_times_is_no_drift(certificate, free):
     alone = together = 0
     made = [(decision, statistics(decision.to_dict())) for decision in free]
-    for seed in range(6):
+    for seed in range(4):
         draw = random.Random(seed)
         labelled = [values for _, values in draw.choices(made, k=100)]
         reference = {n: tuple(v[n] for v in labelled if n in v) for n in certificate.reference}
@@ -451,4 +447,4 @@ def test_every_item_three_times_is_no_drift(certificate, free):
         together += bool(oversight.drift.warned)
         alone += bool(by_answer.warned)
         oversight.close()
-    assert together <= 1 and alone >= 3
+    assert together <= 1 and alone >= 2

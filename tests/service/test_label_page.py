@@ -14,6 +14,7 @@ import httpx
 import pytest
 from browser import PHONE, assert_accessible
 from served import PATIENCE_SECONDS
+from topics import ANIMALS, MONEY
 
 from lastword import Tracer
 from lastword.probes import Probe
@@ -24,8 +25,6 @@ from lastword.trust.terms import Terms
 from lastword.tryout.label_job import label_job
 from lastword.tryout.table_options import TableOptions
 
-ANIMALS = "the red fox runs home,a cat sleeps here,dogs bark loudly,birds sing in trees".split(",")
-MONEY = "pay the bill today,the invoice is late,send money to the bank,costs rise a lot".split(",")
 HOSTILE = "<img src=x onerror=document.title=1><b>the red fox runs home</b></script>"
 RIGHT_TO_LEFT = "שלום, the red fox runs home"
 LONG = "the red fox runs home " * 60

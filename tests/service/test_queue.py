@@ -32,13 +32,6 @@ def filled(*entries: Entry) -> Queue[Entry]:
     return queue
 
 
-def test_clients_take_turns_and_each_is_served_in_order():
-    queue = filled(*(Entry(f"a{i}", "a") for i in range(4)), Entry("b0", "b"), Entry("b1", "b"))
-    assert passes(queue, 1) == [["a0"], ["b0"], ["a1"], ["b1"], ["a2"], ["a3"]]
-    queue = filled(*(Entry(f"a{i}", "a") for i in range(4)), Entry("b0", "b"), Entry("b1", "b"))
-    assert passes(queue, 3) == [["a0", "b0", "a1"], ["b1", "a2", "a3"]]
-
-
 def test_a_batch_gives_way_after_each_pass_and_is_not_starved():
     own = [Entry(f"b{i}", "b", batch=True) for i in range(4)]
     queue = filled(*own, *(Entry(f"s{i}", f"s{i}") for i in range(4)))

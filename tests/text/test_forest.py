@@ -3,7 +3,6 @@
 from os.path import commonprefix
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -115,12 +114,6 @@ def test_whole_sequences_lie_once_each_and_are_read_at_the_same_prefixes(shape):
     assert place == len(reads.row)
 
 
-@pytest.mark.parametrize("boundary", [0, 3])
-def test_a_branch_without_prompt_or_candidate_is_a_bug(boundary):
-    with pytest.raises(AssertionError):
-        build([Branch((1, 2, 3), boundary)])
-
-
 @PROPERTY
 @given(shapes, st.integers(1, 6))
 def test_tiles_cover_the_row_in_order(shape, size):
@@ -128,17 +121,6 @@ def test_tiles_cover_the_row_in_order(shape, size):
     spans = tiles(forest.positions, size)
     assert [node for a, b in spans for node in range(a, b)] == list(range(len(forest)))
     assert all(0 < b - a <= size for a, b in spans)
-
-
-@PROPERTY
-@given(st.lists(shapes, min_size=1, max_size=6), st.integers(1, 30))
-def test_a_plan_holds_every_item_once_and_no_group_outgrows_the_budget(drawn, budget):
-    items = [[grown(shape)] for shape in drawn]
-    groups = plan(items, budget)
-    assert sorted(i for group in groups for i in group) == list(range(len(items)))
-    for group in groups:
-        together = prefixes([b for i in group for b in items[i][0]])
-        assert len(group) == 1 or len(together) <= budget
 
 
 def planned(items: list[list[list[Branch]]], budget: int) -> list[list[int]]:

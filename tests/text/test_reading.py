@@ -2,7 +2,6 @@
 
 import io
 import json
-import random
 import sys
 import tracemalloc
 from typing import Any
@@ -114,22 +113,6 @@ def test_a_line_of_a_hundred_megabytes_is_an_error_of_its_own_in_little_memory(t
         tracemalloc.stop()
     assert [first, last] == [ITEMS[0]] * 2 and peak < 4.5 * LINE_BYTES
     assert str(bad) == "item line 2: longer than 16 MiB; shorten it"
-
-
-def test_parquet_that_is_torn_is_one_line_whatever_is_torn_of_it(tmp_path):
-    path, draw = write(tmp_path / "items.parquet", "parquet"), random.Random(5)
-    whole, refused = path.read_bytes(), 0
-    for _ in range(100):
-        torn = bytearray(whole)
-        for _ in range(draw.randrange(1, 4)):
-            torn[draw.randrange(len(torn) - 900, len(torn))] = draw.randrange(256)
-        path.write_bytes(torn[: draw.choice([len(torn), draw.randrange(len(torn))])])
-        try:
-            read_items(path)
-        except InputError as error:
-            refused += 1
-            assert str(error).startswith(f"cannot read {path}: ") and "\n" not in str(error)
-    assert refused > 60
 
 
 def test_errors_of_a_kind_are_told_once_with_their_count_and_first_places(tmp_path):

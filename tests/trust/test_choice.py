@@ -117,8 +117,8 @@ def test_the_choice_is_what_runs_under_the_certificate(by_pmi, asked):
 
 
 def test_a_mean_is_frozen_so_that_no_answer_depends_on_the_others(tracer, asked, tmp_path):
-    mean = np.mean([softmax(d.base_scores) for d in tracer.correct_many(asked)], axis=0)
     bases = [d.base_scores for d in tracer.correct_many(asked)]
+    mean = np.mean([softmax(b) for b in bases], axis=0)
     answers = [int(np.argmax(softmax(b) - mean)) for b in bases]
     runs = recorded(tracer, asked, answers, tmp_path)
     sample = read_sample(runs, methods=("batch-calibrated",))

@@ -16,6 +16,8 @@ from lastword.tryout.label_job import LabelJob, label_job
 from lastword.tryout.labelling import Repeated
 from lastword.tryout.table_options import TableOptions
 
+pytestmark = pytest.mark.usefixtures("few_strengths")
+
 NAMED = TableOptions(choices="animal,money", instructions="Topic?")
 
 

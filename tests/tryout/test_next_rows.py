@@ -27,6 +27,8 @@ from lastword.tryout.second_round import (
 )
 from lastword.tryout.table_options import TableOptions
 
+pytestmark = pytest.mark.usefixtures("few_strengths")
+
 
 def table(count: int) -> list[dict[str, str]]:
     """Texts of two topics, alternately; no two are near copies."""

@@ -14,6 +14,8 @@ from lastword.errors import InputError
 from lastword.trust.certificate import Certificate
 from lastword.tryout.run import try_labels
 
+pytestmark = pytest.mark.usefixtures("few_strengths")
+
 ANIMALS, MONEY = "fox cat dog bird horse".split(), "bill bank cost price debt".split()
 
 
@@ -30,7 +32,7 @@ def table(path: Path, count: int, told: float) -> Path:
 
 
 def test_probes_are_ranked_by_mean_recall(tmp_path: Path) -> None:
-    path, out = table(tmp_path / "rare.csv", 240, 0.82), tmp_path / "out"
+    path, out = table(tmp_path / "rare.csv", 120, 0.82), tmp_path / "out"
     recalls = {}
     for objective in ("accuracy", "balanced"):
         done = run_try(path, "--budget", "0s", "--out", out, "--objective", objective)
@@ -76,7 +78,7 @@ def test_what_is_certified_for_mean_recall_says_so_and_is_served(tmp_path: Path)
 
 
 def test_a_cost_table_moves_answers_to_the_cheap_mistake(tmp_path: Path) -> None:
-    path = table(tmp_path / "rare.csv", 240, 0.82)
+    path = table(tmp_path / "rare.csv", 100, 0.82)
     (costs := tmp_path / "costs.csv").write_text("truth,animal,money\nanimal,0,20\nmoney,1,0\n")
     verdict = try_labels(path, Tracer.demo(), objective=f"cost={costs}", budget=0.0)
     contest = verdict.contest

@@ -21,6 +21,8 @@ from lastword.trust.terms import Terms
 from lastword.tryout.label_job import label_job
 from lastword.tryout.table_options import TableOptions
 
+pytestmark = pytest.mark.usefixtures("few_strengths")
+
 MODEL = ["--model", "lastword/demo-organism"]
 
 
@@ -91,11 +93,3 @@ def test_a_reader_takes_part_while_texts_are_labelled(tmp_path: Path) -> None:
     assert probe.reader is not None and probe.reader.model == "letters"
     served = [line for line in job.progress.commands if line.startswith("lastword serve")]
     assert served and all(f"--reader {tmp_path / 'letters'}" in line for line in served)
-
-
-def test_without_an_encoder_one_line_says_how_to_get_it(tmp_path: Path) -> None:
-    rows = [f"{'the red fox' if i % 2 else 'pay the bill'} {i},{i % 2}" for i in range(24)]
-    (table := tmp_path / "t.csv").write_text("\n".join(["text,label", *rows]))
-    done = run_try(table, "--budget", "0s", "--json")
-    assert done.stderr.count("`lastword get minilm`") == 1
-    assert "minilm" not in done.stdout
