@@ -211,7 +211,7 @@ class Payload:
         ({"rank_pattern": {"k_proj": 10**7}}, "has the rank 10000000"),
         ({"r": "four"}, "has the rank 'four'"),
         ({"peft_type": "EVIL"}, "does not fit"),
-        ({"peft_type": "PROMPT_TUNING", "num_virtual_tokens": 10**9}, "which no weights can take"),
+        ({"peft_type": "PROMPT_TUNING", "num_virtual_tokens": 10**9}, "which cannot be merged"),
         ({"target_modules": ["nothing"]}, "does not fit"),
         ({"lora_alpha": []}, "does not fit"),
         ({"lora_alpha": 1e308}, "NaN"),

@@ -63,7 +63,7 @@ def test_a_torn_part_is_set_aside_and_done_again(tmp_path, url):
     cell = run(tmp_path, locate(url))
     victim = cell / "part-00002.parquet"
     victim.write_bytes(victim.read_bytes()[:-9])
-    with pytest.raises(RecordError, match=f"{victim} cannot be read .* it is redone"):
+    with pytest.raises(RecordError, match=f"{victim} cannot be read .* to repeat it"):
         lastword.load_records(url)
     outcome = runner.execute(*job(tmp_path), locate(url))
     assert [str(p) for p in outcome.set_aside] == [f"{victim}.torn-1"] and outcome.resumed == 17

@@ -115,7 +115,7 @@ class Decider:
         if (certified_probe := certificate.probe) is not None:
             if certified_probe.digest not in [probe.digest for probe in self.probes]:
                 raise CertificateError(
-                    f"the certificate is for {method}, a probe: name its file among the probes too"
+                    f"the certificate is for {method}, a probe: give its file too"
                 )
         # TRACE exists already; other methods may need the frozen means of the certificate.
         elif not method == self.correction.name == "trace":
@@ -643,7 +643,9 @@ def _readers_of(
             if not installed(name):
                 model = published(name)
                 how = "name it among the readers" if model is None else model.advice
-                raise InputError(f"the probe reads the encoder {name!r}, which is not here: {how}")
+                raise InputError(
+                    f"the probe reads the encoder {name!r}, which was not found: {how}"
+                )
             by_name[name] = Encoder(name)
         probe.check_reader(subject_of(by_name[name]))
     return by_name
@@ -744,7 +746,7 @@ def _read_probes(probes: Sequence[Probe | str | Path]) -> list[tuple[str, Probe]
             if answers and other != probe.digest:
                 raise InputError(
                     f"two probes answer the question {probe.question.instructions!r:.80}: {place} "
-                    f"and {where}. Give one; a questions file names one as `probe`"
+                    f"and {where}. Give one; `probe` in a questions file selects one"
                 )
         by_digest.setdefault(probe.digest, (name, where, probe))
     return [(name, probe) for name, _, probe in by_digest.values()]

@@ -512,7 +512,7 @@ def _invariant_of(
     factors = given if isinstance(given, Factors) else None
     value = given.value if isinstance(given, Factors) else float(given)
     if not 0 <= value < np.inf:
-        raise InvariantError(f"I(M) is a finite number from 0, not {value:g}")
+        raise InvariantError(f"I(M) must be a finite number of at least 0, not {value:g}")
     return factors, value
 
 

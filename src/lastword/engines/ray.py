@@ -331,8 +331,8 @@ def _require_room(cluster: Cluster) -> None:
 def _require_same(info: RunInfo, other: RunInfo) -> None:
     if differing := differences(info, other | {"plan": info["plan"]}):
         raise ModelError(
-            f"two workers do not run the same: {'; '.join(differing)}; give every machine the same "
-            "model and packages"
+            f"two workers have different models or packages: {'; '.join(differing)}; give every "
+            "machine the same model and packages"
         )
 
 

@@ -71,7 +71,7 @@ def text_fault(text: str) -> str | None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        return "contains a lone surrogate, which is no text; remove it"
+        return "contains a lone surrogate, which is not valid text; remove it"
     return None
 
 

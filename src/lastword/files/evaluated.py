@@ -31,7 +31,7 @@ def promptfoo_rows(path: Path) -> list[Row] | None:
             tests.setdefault(result.get("testIdx", place), []).append(run)
     except (TypeError, LookupError, AttributeError, ValueError) as error:
         raise InputError(
-            f"{path}: result {place + 1} is no test of promptfoo; expected an object with vars "
+            f"{path}: result {place + 1} is not a test of promptfoo; expected an object with vars "
             "and response"
         ) from error
     rows = []

@@ -252,7 +252,7 @@ def classes_of(labels: Sequence[str]) -> tuple[str, ...]:
     """
     classes = tuple(sorted(set(labels)))
     if len(classes) < 2:
-        raise InputError(f"a probe tells classes apart, and the labels name {len(classes)}")
+        raise InputError(f"a probe needs at least two classes, and the labels have {len(classes)}")
     if not can_fit(labels):
         raise InputError("a probe needs a class with two labels; label more texts")
     return classes

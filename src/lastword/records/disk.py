@@ -17,8 +17,8 @@ def reported(path: Folder) -> Iterator[None]:
         yield
     except failures() as error:
         raise RecordError(
-            f"cannot write {path}: {reason(error)}; the records that are there are "
-            "whole: make room or choose another --out, and start again"
+            f"cannot write {path}: {reason(error)}; the existing records are "
+            "complete: free some space or choose another --out, and start again"
         ) from error
 
 

@@ -141,7 +141,7 @@ def agree(cell: Folder, info: RunInfo) -> RunInfo:
     phrases = differences(first, info | {"plan": first.get("plan")})
     if phrases:
         raise RecordError(
-            f"{cell} holds another run: {'; '.join(phrases)}; "
+            f"{cell} has another run: {'; '.join(phrases)}; "
             "choose another --out, or run with the same settings"
         )
     return first
@@ -163,7 +163,7 @@ def require_same(cells: Sequence[Folder]) -> None:
             # The plans agree as far as both go, so they are made equal for the comparison.
             plan, run["plan"] = long, first["plan"]
         if phrases := differences(first, run):
-            raise RecordError(f"{cells[0]} and {other} hold different runs: {'; '.join(phrases)}")
+            raise RecordError(f"{cells[0]} and {other} have different runs: {'; '.join(phrases)}")
 
 
 def one_theta(runs: Iterable[RunInfo]) -> Theta:
@@ -174,7 +174,7 @@ def one_theta(runs: Iterable[RunInfo]) -> Theta:
     ]
     for name, other in rest:
         if other != theta:
-            raise RecordError(f"{first} and {name} have different Thetas; ablate them apart")
+            raise RecordError(f"{first} and {name} have different Thetas; ablate them separately")
     return theta
 
 

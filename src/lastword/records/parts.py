@@ -106,7 +106,7 @@ def _table(source: Any, path: Folder, columns: list[str] | None = None) -> pa.Ta
             return file.read(columns)
     except failures(ValueError, pa.ArrowException) as error:
         raise RecordError(
-            f"{path} cannot be read ({reason(error)[:160]}); start the run again and it is redone"
+            f"{path} cannot be read ({reason(error)[:160]}); start the run again to repeat it"
         ) from error
 
 
@@ -148,4 +148,4 @@ def set_aside(path: Folder) -> Folder:
         if not torn.exists():
             path.rename(str(torn))  # works even on a full disk
             return torn
-    raise RecordError(f"{path} was torn a thousand times; look at the disk under it")
+    raise RecordError(f"{path} was damaged a thousand times; check the disk")

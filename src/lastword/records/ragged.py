@@ -117,7 +117,7 @@ class Lists:
         values, lengths = np.full(len(self.values), np.nan), np.zeros_like(self.lengths)
         for items, lists in pieces:
             if (lists.lengths != self.lengths[items])[lists.lengths > 0].any():
-                raise InputError("an item has another number of scores than of candidates")
+                raise InputError("an item has different numbers of scores and candidates")
             target = replace(self, starts=self.starts[items], lengths=lists.lengths)
             values[target.places] = lists.values[lists.places]
             lengths[items] = lists.lengths

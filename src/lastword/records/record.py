@@ -135,7 +135,7 @@ class Record:
                 values["answer"] = Answer(**answer, **same, method=method)
             return cls(**values)
         except TypeError as error:
-            raise RecordError(f"a record is not whole: {error}") from error
+            raise RecordError(f"a record is not complete: {error}") from error
 
 
 _ITEM_FIELDS = ("candidates", "truthful")  # of an item, its answer and its record

@@ -31,10 +31,10 @@ class Learned:
                 self._database.execute(_TABLE)
                 values = dict(self._database.execute("SELECT * FROM learned ORDER BY rowid"))
                 if values.pop(_OWNER, owner) != owner:
-                    raise InputError(f"{path} keeps what others have learned; name another file")
+                    raise InputError(f"{path} has the means of another model; use another file")
                 self._database.execute(_SAVE, (_OWNER, owner))
         except DatabaseError as error:
-            raise InputError(f"cannot keep what is learned in {path}: {error}") from error
+            raise InputError(f"cannot store the means in {path}: {error}") from error
         correction.restore({name: json.loads(value) for name, value in values.items()})
 
     def keep(self) -> None:

@@ -219,8 +219,8 @@ def oversee(
             raise InputError(f"cannot read the state: {error}") from error
     if settings.state is not None or settings.on_alarm != "log":
         raise InputError(
-            "--state and --on-alarm oversee a certificate, and --state keeps what "
-            "--correction batch-calibrated has learned: give --certificate or that correction"
+            "--state and --on-alarm need a certificate, or --state "
+            "--correction batch-calibrated: give one of them, or leave these options out"
         )
     return None
 

@@ -187,8 +187,8 @@ def _labels(value: Any, count: int, item: str | None) -> tuple[bool, ...]:
         value = (value,)
     elif isinstance(value, bool | str) or not isinstance(value, Sequence):
         raise ItemError(
-            "truthful is a list of booleans, of the true candidates' places, or one place, not "
-            + _kind(value),
+            "truthful is a list of booleans, a list of the true candidates' positions, or one "
+            f"position, not {_kind(value)}",
             item,
         )
     if {type(entry) for entry in value} != {int}:
@@ -198,7 +198,7 @@ def _labels(value: Any, count: int, item: str | None) -> tuple[bool, ...]:
         return labels
     if (len(value) == count and set(value) <= {0, 1}) or len(set(value)) < len(value):
         raise ItemError(
-            f"truthful {list(value)} looks like labels, and integers are places of true "
+            f"truthful {list(value)} looks like labels, and integers are positions of true "
             "candidates: write true and false",
             item,
         )

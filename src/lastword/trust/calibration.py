@@ -70,7 +70,7 @@ def calibrate(scores: Sequence[Scores], truths: Sequence[int]) -> Calibration:
     if len(scores) < LEAST:
         raise InputError(f"a calibration needs {LEAST} labelled items, and there are {len(scores)}")
     if any(not 0 <= truth < len(u) for u, truth in zip(scores, truths, strict=True)):
-        raise InputError("a truth is the place of a candidate, counted from 0")
+        raise InputError("a truth is the index of a candidate, counted from 0")
     plain, after = _before_and_after(scores, truths)
     return Calibration(
         temperature=fit_temperature(scores, truths),

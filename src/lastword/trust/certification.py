@@ -99,7 +99,7 @@ def read_sample(
         if Subject.of(run) != subject:
             raise RecordError(
                 f"{_name(run)} has another Theta, chat template or weights than the others of "
-                f"{path}; certify each by itself"
+                f"{path}; certify each separately"
             )
     parted = [cell for folder in runs for cell in read_cells(folder)]
     return sample_of(parted, list(runs.values()), methods)
@@ -335,12 +335,12 @@ def _chosen(
 def _require_whole(folder: Folder, run: Any) -> None:
     if run.get("certificate") is not None:
         raise RecordError(
-            f"{_name(run)} was run under a certificate, which hides what TRACE wanted; "
+            f"{_name(run)} was run under a certificate, which hides TRACE's overrides; "
             "run `lastword eval` without one"
         )
     if (name := run.get("correction")) is not None:
         raise RecordError(
-            f"{_name(run)} was decided by {name}, which hides what TRACE wanted; run "
+            f"{_name(run)} was decided by {name}, which hides TRACE's overrides; run "
             f"`lastword eval` without --correction, and certify with --methods {name}"
         )
     if missing := missing_places(folder):

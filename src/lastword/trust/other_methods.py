@@ -67,8 +67,8 @@ def resolved(
     """
     if unread := [name for name in names if name not in allowed(cells, names)]:
         raise RecordError(
-            f"these records hold nothing that {unread[0]} reads; run `lastword eval` with "
-            "--blind all, or leave it out of --methods"
+            f"these records do not have the scores that {unread[0]} needs; run `lastword eval` "
+            "with --blind all, or leave it out of --methods"
         )
     others = [name for name in names if name != TRACE]
     if not others:  # the import needs torch, which is not always installed

@@ -149,7 +149,7 @@ def _place(text: str, candidates: list[Any], labels: Sequence[Any] | None) -> in
     if len(places) != 1:
         what = "two candidates" if places else "no candidate"
         raise InputError(
-            f"the right answer {text!r} names {what}: expected a place, a letter or a candidate's "
-            "text; labels=COLUMN says what the set calls its candidates"
+            f"the right answer {text!r} names {what}: expected an index, a letter or a candidate's "
+            "text; labels=COLUMN has the names of the candidates"
         )
     return places.pop()

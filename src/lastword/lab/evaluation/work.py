@@ -76,5 +76,5 @@ class Extent:
         if self.max_failures is not None and failed > self.max_failures:
             raise RecordError(
                 f"stopped: {failed} items failed, more than the {self.max_failures} of "
-                f"--max-failures; {folder} keeps what was done, their `error` says why"
+                f"--max-failures; the finished items are in {folder}, with each `error`"
             )

@@ -64,7 +64,7 @@ def open_weights(folder: Path) -> SafetensorsCheckpoint:
     # PEFT allocates the sizes in the config before it reads the tensors.
     if options.get("num_virtual_tokens") is not None:
         kind = str(options.get("peft_type"))[:40]
-        raise CheckpointError(f"{adapter.label} is a {kind} adapter, which no weights can take in")
+        raise CheckpointError(f"{adapter.label} is a {kind} adapter, which cannot be merged")
     limit = max((size for _, info in adapter.tensors() for size in info.shape), default=0)
     pattern = options.get("rank_pattern") or {}
     ranks = [options.get("r", 0), *(pattern.values() if isinstance(pattern, dict) else [pattern])]
@@ -95,7 +95,7 @@ def require_bounded_patterns(options: Config, names: Collection[str], label: str
         endless = patterns[int((error.stdout or b"0").split()[-1])]
         raise CheckpointError(
             f"{label} has the pattern {endless!r:.80} in {CONFIG}, which takes more than "
-            f"{_SECONDS:g} s to match: expected one without repeats of what repeats; name "
+            f"{_SECONDS:g} s to match: expected one without nested repeats; name "
             "the modules there"
         ) from error
 
