@@ -62,7 +62,7 @@ def decide(
     id: Annotated[
         str | None,
         typer.Option(
-            help="Column or key of --input with the row's name. Default: `id`, or one such as "
+            help="Column or key of --input with the row's id. Default: `id`, or one such as "
             "`Ticket-ID`."
         ),
     ] = None,

@@ -66,7 +66,7 @@ def try_(
     ] = "accuracy",
     sets: Annotated[
         float | None,
-        typer.Option(help="Prediction sets that contain the right option in this share: 0.9."),
+        typer.Option(help="Make prediction sets with the right option for this share of texts."),
     ] = None,
     next: Annotated[
         Path | None,
@@ -74,9 +74,7 @@ def try_(
     ] = None,
     next_format: Annotated[
         Literal["label-studio", "argilla"] | None,
-        typer.Option(
-            help="Write the rows to label for this tool too, and read them back by --next."
-        ),
+        typer.Option(help="Write the rows to label for this tool too; --next reads its export."),
     ] = None,
     reader: opt.Contestants = None,
     out: Annotated[

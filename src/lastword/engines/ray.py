@@ -148,7 +148,7 @@ class RayWorker:
         return self._job.info
 
     def plan(self, places: Sequence[int]) -> list[list[int]]:
-        """Return the groups of places to compute together, for a window of the current cell."""
+        """Return the groups of indices to compute together, for a window of the current cell."""
         assert self._decider is not None and self._job is not None
         return plan_groups(self._decider, runner.encode(self._decider, self._job, places))
 

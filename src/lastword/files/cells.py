@@ -96,7 +96,7 @@ def inert_cell(cell: Any) -> Any:
 
 
 def unique_names(names: Sequence[Any]) -> list[str]:
-    """Return the names of a table's columns as text; a blank name becomes `column 3`, by place.
+    """Return the names of a table's columns as text; a blank name becomes `column 3`, by position.
 
     Raises:
         ValueError: Two columns have one name.

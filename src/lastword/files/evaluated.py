@@ -48,7 +48,7 @@ def promptfoo_rows(path: Path) -> list[Row] | None:
 def harness_rows(rows: Sequence[Row]) -> list[Row]:
     """Return samples of lm-evaluation-harness as predictions; other rows as they are.
 
-    For choices, the prediction is the place of the highest log-likelihood, and the confidence is
+    For choices, the prediction is the index of the highest log-likelihood, and the confidence is
     its distance from the second.
     """
     return [_sample(row) for row in rows]

@@ -290,7 +290,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
 
 @dataclass(frozen=True)
 class _Choices:
-    """Choices to score together, with the places of each choice's requests."""
+    """Choices to score together, with the indices of each choice's requests."""
 
     encoded: EncodedItem
     places: tuple[tuple[int, ...], ...]

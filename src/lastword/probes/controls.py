@@ -310,8 +310,8 @@ def _best_of_depths(
     Args:
         S: Trajectories of some items.
         truthful: Labels of all items of the cell.
-        items: The places of the items of `S`.
-        counting: Places of the items that count for MC1.
+        items: The indices of the items of `S`.
+        counting: Indices of the items that count for MC1.
     """
     best = np.full(len(items), np.nan)
     for some in S.alike(np.flatnonzero(np.isin(items, counting))):

@@ -259,7 +259,7 @@ def classes_of(labels: Sequence[str]) -> tuple[str, ...]:
 
 
 def _order(states: States, labels: Sequence[str]) -> Int[np.ndarray, " texts"]:
-    """Return the places of the texts in an order that depends only on their labels and states."""
+    """Return the indices of the texts in an order that depends only on their labels and states."""
     digests = [blake2b(np.ascontiguousarray(state).tobytes()).digest() for state in states]
     return np.array(sorted(range(len(labels)), key=lambda i: (labels[i], digests[i])))
 

@@ -105,12 +105,12 @@ def read_runs(path: Folder, *, apart: bool = False) -> dict[Folder, RunInfo]:
 
 
 def plan_of(info: RunInfo) -> list[list[int]]:
-    """Return the plan of a run: the places of each group."""
+    """Return the plan of a run: the indices of each group."""
     return [[int(place) for place in line.split()] for line in info["plan"]]
 
 
 def plan_lines(groups: Iterable[Sequence[int]]) -> list[str]:
-    """Return a plan in the form of `run.json`: one line of places per group."""
+    """Return a plan in the form of `run.json`: one line of indices per group."""
     return [" ".join(map(str, group)) for group in groups]
 
 

@@ -1,6 +1,6 @@
 """Parts: Parquet files, each with the records of one group of a cell's plan.
 
-A part has all records of its group, or those that exist so far; the places of its records show the
+A part has all records of its group, or those that exist so far; the indices of its records show the
 work that is done. A part is written to a temporary file, synced and renamed, and then its folder is
 synced, so that it is complete or does not exist. A longer part replaces it in the same way.
 
@@ -50,7 +50,7 @@ def part_files(cell: Folder) -> list[Folder]:
 
 
 def missing_places(cell: Folder) -> list[int]:
-    """Return the places of a cell without a record, in the cell or in its shards."""
+    """Return the indices of a cell without a record, in the cell or in its shards."""
     stored = np.zeros(read_run(cell)["items"], dtype=bool)
     for path in part_files(cell):
         stored[_table(path, path, ["place"])["place"].to_numpy()] = True
@@ -82,7 +82,7 @@ def _to_bytes(table: pa.Table) -> bytes:
 
 
 def read_sound(path: Folder, plan: Sequence[Sequence[int]], group: int) -> pa.Table | None:
-    """Return the records of a part; None if it is damaged or has places of another group."""
+    """Return the records of a part; None if it is damaged or has indices of another group."""
     try:
         table = read_part(path)
     except RecordError:

@@ -65,8 +65,8 @@ class Entry:
 
     Attributes:
         candidates: Number of candidates.
-        base: Places of the candidates with the model's top score; empty for a probe's answer.
-        shown: Places of the candidates with the top score of the given answer.
+        base: Indices of the candidates with the model's top score; empty for a probe's answer.
+        shown: Indices of the candidates with the top score of the given answer.
         overridden: True if correction changed the answer.
     """
 

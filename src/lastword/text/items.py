@@ -25,7 +25,7 @@ class Item:
             made from `messages` and only shown.
         candidates: The answers to choose from, at least one, none blank.
         id: The caller's name for the item.
-        truthful: One boolean per candidate, for metrics. The places of the true candidates, or of
+        truthful: One boolean per candidate, for metrics. The indices of the true candidates, or of
             the only one, are accepted too, counted from 0.
         separator: Text between prompt and candidate, unless the prompt ends in whitespace.
         question: The question alone; it is shown, but never scored.
@@ -182,7 +182,7 @@ def rows_of(items: Any) -> Iterator[Any]:
 
 
 def _labels(value: Any, count: int, item: str | None) -> tuple[bool, ...]:
-    """Return one boolean per candidate, from booleans or from places."""
+    """Return one boolean per candidate, from booleans or from indices."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = (value,)
     elif isinstance(value, bool | str) or not isinstance(value, Sequence):

@@ -86,7 +86,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _varint(message: bytes, place: int) -> tuple[int, int]:
-    """Return a number with seven bits per byte, the lowest first, and the place after it."""
+    """Return a number with seven bits per byte, the lowest first, and the offset after it."""
     value = 0
     for index in range(10):  # the maximum in protobuf
         byte = message[place + index]
@@ -132,5 +132,5 @@ def growth(rules: Mapping[str, Any]) -> float:
 
 
 def _trie_end(charsmap: bytes) -> int:
-    """Return the place after the size and the trie, where the replacements begin."""
+    """Return the offset after the size and the trie, where the replacements begin."""
     return 4 + int.from_bytes(charsmap[:4], "little")

@@ -27,7 +27,7 @@ def read_items(
 ) -> list[Item | ItemError]:
     """Return each row of a file as an item, or as an error with its place.
 
-    An item without an id gets its place as id, counted from 1. In CSV and TSV, `candidates` is a
+    An item without an id gets its index as id, counted from 1. In CSV and TSV, `candidates` is a
     JSON list, or each candidate has a column (`candidate_1`, `candidate_2`, ...). Empty cells are
     ignored.
 

@@ -60,10 +60,10 @@ def calibrate(scores: Sequence[Scores], truths: Sequence[int]) -> Calibration:
 
     Args:
         scores: The scores that decide each item [candidates].
-        truths: Place of each item's true candidate.
+        truths: Index of each item's true candidate.
 
     Raises:
-        InputError: There are fewer than 20 items, the lengths differ, or a place is invalid.
+        InputError: There are fewer than 20 items, the lengths differ, or an index is invalid.
     """
     if len(scores) != len(truths):
         raise InputError(f"{len(scores)} items and {len(truths)} truths; give one an item")

@@ -337,7 +337,7 @@ class Certificate:
 
         Args:
             scores: Scores of each item under this certificate [candidates].
-            truths: Place of each item's true candidate.
+            truths: Index of each item's true candidate.
 
         Raises:
             InputError: As `calibration.calibrate`.

@@ -73,7 +73,7 @@ class Sample:
     run: Mapping[str, Any]
 
     def shown(self, policy: Policy) -> tuple[list[Scores], list[int]]:
-        """Return the scores under a policy of items with one truth, and the truths' places."""
+        """Return the scores under a policy of items with one truth, and the truths' indices."""
         methods = resolved(self.cells, self.run, (policy.method,), self.means)
         return shown(self.items, self.cells, methods, policy)
 
@@ -176,7 +176,7 @@ def slice_names(cells: Sequence[Cell], by: str, items: Path | None = None) -> li
 
 
 def _values(items: Path, name: str) -> dict[str, str]:
-    """Return a field of a file's rows by id; by place for rows without one."""
+    """Return a field of a file's rows by id; by index for rows without one."""
     values: dict[str, str] = {}
     ids: set[str] = set()
     for place, row in enumerate(read_objects(items)):

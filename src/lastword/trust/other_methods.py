@@ -110,7 +110,7 @@ def answers(items: Labelled, cells: Sequence[Cell], methods: Methods) -> dict[st
 def shown(
     items: Labelled, cells: Sequence[Cell], methods: Methods, policy: Policy
 ) -> tuple[list[Scores], list[int]]:
-    """Return the scores under a policy of items with one truth, and the truths' places."""
+    """Return the scores under a policy of items with one truth, and the truths' indices."""
     base, truth = _filled(cells, "base_scores"), _truth(cells)
     corrected = _scored(cells, methods)[policy.method] if methods else _filled(cells, "scores")
     withheld = items.by(policy.method).overrides & ~items.stands(policy)

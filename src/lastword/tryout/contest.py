@@ -86,7 +86,7 @@ class Entrant:
         cost: Mean multiplications per answer, relative to the model's answer. It includes the
             model where the probe is uncertain.
         likeness: Conformal p-values of the texts that test it; empty if it reads no state.
-        likely: Per text that tests it, the options' probabilities and the place of the right one.
+        likely: Per text that tests it, the options' probabilities and the index of the right one.
         answers: Its answers [texts]; None if options differ by text.
         auc: Area under the ROC curve of the model and of the probe, on the texts that test it; None
             unless there are two options.

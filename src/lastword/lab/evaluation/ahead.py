@@ -17,7 +17,7 @@ WINDOW = 2048  # number of items that are planned together
 
 
 def window_from(start: int, items: int) -> range:
-    """Return the places of the window that begins at `start`."""
+    """Return the indices of the window that begins at `start`."""
     return range(start, min(start + WINDOW, items))
 
 
@@ -25,7 +25,7 @@ class Ahead:
     """Encodes windows, one ahead of the current one; use as a context manager.
 
     Args:
-        encode: Function that encodes items by place. Calls never overlap.
+        encode: Function that encodes items by index. Calls never overlap.
         items: Number of items.
     """
 
@@ -54,7 +54,7 @@ class Ahead:
         return self._held
 
     def take(self, places: Sequence[int]) -> "Batch":
-        """Return encoded items by place, from the current window if they are in it."""
+        """Return encoded items by index, from the current window if they are in it."""
         if all(place in self._held for place in places):
             return {place: self._held[place] for place in places}
         return self._thread.submit(self._encode, places).result()

@@ -43,7 +43,7 @@ class ProbedCell:
     """Cross-fitted answers to the texts of a cell.
 
     Attributes:
-        places: Places of the texts among the cell's items [texts].
+        places: Indices of the texts among the cell's items [texts].
         scores: Log-probabilities of every item's candidates by `probe` and `probe-last`; None for
             an item that was not drawn.
         right: True where `probe`, `probe-last` and `words` are right, by name [texts].
