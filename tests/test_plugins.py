@@ -94,11 +94,11 @@ def test_a_method_outside_the_tree_scores(install):
 @pytest.mark.parametrize(
     ("group", "line", "what"),
     [
-        ("benchmarks", "other = lastword_sums:SUMS", "other no Benchmark"),
-        ("benchmarks", "demo = lastword_sums:SUMS", "demo, which is taken"),
+        ("benchmarks", "other = lastword_sums:SUMS", "not a Benchmark with that name"),
+        ("benchmarks", "demo = lastword_sums:SUMS", "demo, but this name is taken"),
         ("benchmarks", "sums = lastword_sums:NONE", "benchmark sums of"),
         ("methods", "bad = broken_module:make", "method bad of"),
-        ("methods", "dola = broken_module:make", "dola, which is taken"),
+        ("methods", "dola = broken_module:make", "dola, but this name is taken"),
     ],
 )
 def test_what_is_none_of_its_name_is_refused(install, tmp_path, group, line, what):

@@ -75,7 +75,7 @@ class ItemError(InputError):
 
     Args:
         message: What is wrong and what to do.
-        item: The item's id, or its place in the input, where known.
+        item: The item's id, or its index in the input, where known.
     """
 
     def __init__(self, message: str, item: str | None = None) -> None:

@@ -127,7 +127,7 @@ def test_items_that_only_the_tokenizer_refuses_are_all_named_and_nothing_is_writ
     path = write(tmp_path / "items.jsonl", same, items(1)[0], long)
     output = write(tmp_path / "decisions.jsonl", "as it was")
     error = one_line(*many(model, path, "--output", str(output)))
-    assert "2 bad" in error and "item twice" in error and "item line 3" in error
+    assert "2 invalid rows" in error and "item twice" in error and "item line 3" in error
     assert output.read_text() == "as it was\n"
 
 

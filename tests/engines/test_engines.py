@@ -187,7 +187,7 @@ def test_a_pool_loads_its_models_once(tmp_path, cluster):
     [
         ("refuses", "there is no such model; name another", (1, 2)),
         ("dies", "3 workers were lost while loading the model", (3, 4)),
-        ("differs", "two workers do not run the same: dtype was", (2,)),
+        ("differs", "two workers have different models or packages: dtype was", (2,)),
     ],
 )
 def test_a_model_that_cannot_be_loaded_is_one_line(tmp_path, cluster, how, said, loads):

@@ -109,13 +109,13 @@ def test_an_interpreter_without_vllm_is_refused_before_anything_starts(tmp_path)
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: VllmSettings(HERE, options={"worker_cls": "x"}), "says worker_cls"),
+        (lambda: VllmSettings(HERE, options={"worker_cls": "x"}), "sets worker_cls"),
         (
             lambda: VllmSettings(HERE, options={"pipeline_parallel_size": 2}),
-            "no pipeline parallelism",
+            "not pipeline parallelism",
         ),
-        (lambda: find(LoadOptions("some/model", attention="eager")), "how transformers runs"),
-        (lambda: find(LoadOptions("some/model", device_map="auto")), "how transformers runs"),
+        (lambda: find(LoadOptions("some/model", attention="eager")), "an option of transformers"),
+        (lambda: find(LoadOptions("some/model", device_map="auto")), "an option of transformers"),
     ],
 )
 def test_options_that_the_hooks_stand_on_and_those_of_transformers_are_refused(call, said):

@@ -58,7 +58,7 @@ def test_what_is_no_prediction_is_named(tmp_path, runs, reason):
 )
 def test_a_result_that_is_no_test_of_promptfoo_is_named(tmp_path, result):
     (tmp_path / "out.json").write_text(json.dumps({"results": {"results": [result]}}))
-    with pytest.raises(InputError, match="result 1 is no test of promptfoo"):
+    with pytest.raises(InputError, match="result 1 is not a test of promptfoo"):
         read_plain(tmp_path / "out.json")
 
 

@@ -339,7 +339,7 @@ def test_what_needs_more_than_a_task_has_is_refused(name):
     """As a method, and as the tracer's own correction."""
     correcting = Decider(Tracer(build("llama"), tokenizer(), invariant=0.5), correction=name)
     for given in ((tracer(), name), (correcting,)):
-        with pytest.raises(InputError, match=f"{name} reads more than a task has"):
+        with pytest.raises(InputError, match=f"{name} needs more than a task has"):
             CorrectedLM(*given)
     with pytest.raises(InputError, match=f"corrects by {name}: .*method=dola"):
         CorrectedLM(correcting, "dola")

@@ -245,7 +245,7 @@ def test_limit_and_seed_choose_whole_questions(data):
     everything = whole(data, "truthfulqa")
     assert benchmark.load(data, limit=5).fingerprint == everything.fingerprint
     assert benchmark.load(data, limit=10_000).examples == everything.examples
-    with pytest.raises(InputError, match="say how many"):
+    with pytest.raises(InputError, match="give its size with limit"):
         benchmark.load(data, seed=1)
     with pytest.raises(InputError, match="at least 1"):
         benchmark.load(data, limit=0)

@@ -119,9 +119,9 @@ def test_the_oracle_is_the_best_depth_of_every_item():
 
 def test_records_without_methods_are_refused_by_name():
     (cell,) = cells(synthetic_cell(benchmark="halueval-qa", items=6))
-    with pytest.raises(RecordError, match="holds no scores of other methods; write them with"):
+    with pytest.raises(RecordError, match="has no scores of other methods; write them with"):
         compare(cell, {"dola": "sum"})
-    with pytest.raises(RecordError, match="a record holds no scores of dola"):
+    with pytest.raises(RecordError, match="a record has no scores of dola"):
         compare(answered(sled=best), {"dola": "sum"})
 
 

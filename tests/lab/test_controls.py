@@ -139,7 +139,7 @@ def test_copies_in_one_group_make_no_step_more_certain(read_whole):
         (-0.1, 0.01, 0.9, 0.9, "hurts", "and so does longest, which never reads the question"),
         (0.1, 0.01, 0.3, 0.01, "helps", ""),
         (0.1, 0.01, 0.4, 0.01, "gains", "and so does longest, which never reads the question"),
-        (0.1, 0.01, 0.3, 0.2, "gains", "and so do as many flips at random"),
+        (0.1, 0.01, 0.3, 0.2, "gains", "and so do as many random flips"),
     ],
 )
 def test_a_verdict_asks_what_never_reads_the_question(gain, p, rival, flips, finding, objection):

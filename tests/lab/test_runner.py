@@ -142,6 +142,6 @@ def test_a_local_model_trained_further_is_another(tmp_path):
     (folder / "trainer_state.json").write_text("{}")
     records(tmp_path / "runs", data, model=str(folder))
     (folder / "model.safetensors").write_bytes(bytes(b ^ 1 for b in weights))
-    with pytest.raises(RecordError, match='holds another run: weights.weights was "'):
+    with pytest.raises(RecordError, match='has another run: weights.weights was "'):
         records(tmp_path / "runs", data, model=str(folder))
     assert folder_digest(tmp_path / "none") is None

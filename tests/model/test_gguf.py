@@ -50,10 +50,10 @@ LIES = {
     "two values named 'general.name'": header(values=[NAME, NAME]),
     "the bytes of t and u overlap": header(tensor("u", 8, 16), tensor("t", 8, 0)),
     "a row of 33 values cannot": header(tensor("t", 33, 0, kind=2)),
-    "tells of": header(tensor("t", 8, 2**63)),
-    "an alignment of 0": header(values=[value(ALIGNMENT, 4, struct.pack("<I", 0))]),
-    "an alignment of -32": header(values=[value(ALIGNMENT, 5, struct.pack("<i", -32))]),
-    "an alignment of 32.0": header(values=[value(ALIGNMENT, 6, struct.pack("<f", 32))]),
+    "its header expects": header(tensor("t", 8, 2**63)),
+    "the alignment 0": header(values=[value(ALIGNMENT, 4, struct.pack("<I", 0))]),
+    "the alignment -32": header(values=[value(ALIGNMENT, 5, struct.pack("<i", -32))]),
+    "the alignment 32.0": header(values=[value(ALIGNMENT, 6, struct.pack("<f", 32))]),
     "in its header": header(values=[value("a", 9, struct.pack("<IQ", 8, 2**60))]),
 }
 
@@ -119,7 +119,7 @@ class TestRefused:
             ),
             ("cut.gguf", lambda whole: whole[:500], "in its header"),
             ("lfs.gguf", lambda whole: b"version https://git-lfs.github.com", "git lfs pull"),
-            ("zip.gguf", lambda whole: b"PK\x03\x04" * 40, "no GGUF file"),
+            ("zip.gguf", lambda whole: b"PK\x03\x04" * 40, "not a GGUF file"),
             ("old.gguf", lambda whole: b"GGUF" + struct.pack("<I", 1) + whole[8:], "version 1"),
             ("large.gguf", lambda w: w[:24] + struct.pack("<Q", 2**62) + w[32:], "header"),
         ],

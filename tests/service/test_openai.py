@@ -221,7 +221,7 @@ def of(value: Any, **more: Any) -> dict[str, Any]:
         ({}, "schema has no enum and no const"),
         (of({"type": "string"}), "schema.properties.team has no enum and no const"),
         (of({"enum": []}), "schema.properties.team.enum is empty"),
-        (of({"enum": "ab"}), "schema.properties.team enum is no list"),
+        (of({"enum": "ab"}), "schema.properties.team enum is not a list"),
         ({"enum": ["b", {"x": 1}]}, "schema.enum[1] is {'x': 1}; expected text"),
         ({"enum": [float("nan"), 1]}, "schema.enum[0] is nan; expected"),
         ({"enum": ["\ud800"]}, "schema.enum[0] is '\\ud800'; expected text in UTF-8"),

@@ -48,7 +48,7 @@ def read(tmp_path, *lines: str, **options):
         (line(truthful=[-1]), "truthful names candidate -1"),
         (line(truthful=[True, 1]), r"truthful\[1\] is int"),
         (line(truthful="yes"), "booleans.*, not str"),
-        (line(truthful=True), "place, not bool"),
+        (line(truthful=True), "position, not bool"),
         (line(separator=1), "separator .*, not int"),
         (line(id=[1]), "id .*, not list"),
         (line(id=True), "id .*, not bool"),
@@ -68,7 +68,7 @@ def test_bad_line_is_named_by_its_number(tmp_path, text, message):
 
 def test_all_bad_lines_are_named_at_once_and_one_with_an_id_by_both(tmp_path):
     parsed = read(tmp_path, "{", line(), line(id="q7", candidates=[]))
-    with pytest.raises(InputError, match=r"x\.jsonl: 2 bad: .*line 1.*; .*line 3"):
+    with pytest.raises(InputError, match=r"x\.jsonl: 2 invalid rows: .*line 1.*; .*line 3"):
         require_items(parsed, "x.jsonl")
     assert str(parsed[2]).startswith("item line 3: item q7: no candidates")
     assert parsed[2].item == "q7"

@@ -121,8 +121,8 @@ def test_errors_of_a_kind_are_told_once_with_their_count_and_first_places(tmp_pa
     with pytest.raises(InputError) as raised:
         require_items(read_items(tmp_path / "items.jsonl"), "items.jsonl")
     assert str(raised.value) == (
-        "items.jsonl: 236 bad: no candidates; give at least one (230 items: line 1, line 2, "
-        'line 3, ...); missing key "prompt" (6 items: line 231, line 232, line 233, ...)'
+        "items.jsonl: 236 invalid rows: no candidates; give at least one (230 items: line 1, "
+        'line 2, line 3, ...); missing key "prompt" (6 items: line 231, line 232, line 233, ...)'
     )
 
 

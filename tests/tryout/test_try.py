@@ -551,7 +551,7 @@ def test_a_probe_is_fitted_tested_on_other_labels_and_left_beside_the_certificat
     assert certificate.counts.items == len(rows) - probe.labels == tested["items"]
     assert tested["fixed"] == certificate.counts.fixed
     assert all(0.8 < own["at_least"] < own["corrected"] for own in contest["classes"])
-    with pytest.raises(CertificateError, match="name its file among the probes"):
+    with pytest.raises(CertificateError, match="give its file too"):
         Decider.demo(certificate=certificate)
     asked = ["decide", "--model", "lastword/demo-organism", "--certificate"]
     asked += [str(out / "certificate.toml"), "--questions", str(out / "questions.yaml"), "--json"]

@@ -40,7 +40,7 @@ def certify(
         typer.Option(help="Maximum probability that the guarantee does not hold. Default: 0.05."),
     ] = None,
     gain: Annotated[
-        bool, typer.Option(help="Guarantee too that corrected answers outweigh broken ones.")
+        bool, typer.Option(help="Also guarantee that corrected answers outweigh broken ones.")
     ] = True,
     error: Annotated[
         float | None,
@@ -57,13 +57,13 @@ def certify(
         float, typer.Option(help="Cost of a broken answer, in corrected answers.")
     ] = 1.0,
     looks: Annotated[
-        int, typer.Option(help="Maximum number of looks at the labels; they share delta.")
+        int, typer.Option(help="Planned number of times that you certify; they share delta.")
     ] = 1,
-    look: Annotated[int, typer.Option(help="The number of this look, from 1 on.")] = 1,
+    look: Annotated[int, typer.Option(help="Number of this time, counted from 1.")] = 1,
     promise: Annotated[
         Promise | None,
         typer.Option(
-            help="gain: accuracy higher than the model's. breaks: that, and at most alpha of all "
+            help="gain: accuracy higher than the model's. breaks: also, at most alpha of all "
             "answers broken. Default: that of RUNS/certificate.toml, with its alpha and delta; "
             "else breaks."
         ),
@@ -106,7 +106,7 @@ def certify(
         str | None, _table(help="Encoding of the table, such as cp1252. Default: UTF-8.")
     ] = None,
 ) -> None:
-    """Find which overrides may be applied, or what predictions prove, with a guarantee."""
+    """Determine which overrides may be applied, or how good predictions are, with a guarantee."""
     if runs.is_file() or (runs.suffix and not runs.exists()):
         from lastword.cli.certify_table import certify_table
         from lastword.trust.predictions import PlainColumns

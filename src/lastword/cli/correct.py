@@ -103,7 +103,7 @@ def _conversation(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"--messages is no JSON: {error}") from error
+        raise InputError(f"--messages is not valid JSON: {error}") from error
 
 
 def _one(

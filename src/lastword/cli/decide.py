@@ -62,7 +62,7 @@ def decide(
     id: Annotated[
         str | None,
         typer.Option(
-            help="Column or key of --input with the row's name. Default: `id`, or one such as "
+            help="Column or key of --input with the row's id. Default: `id`, or one such as "
             "`Ticket-ID`."
         ),
     ] = None,
@@ -142,7 +142,7 @@ def _texts(
     if errors and len(errors) == len(texts):
         raise InputError(f"{path}: {errors[0]}")
     if not texts:
-        raise InputError(f"{path} has no texts; expected a row a text")
+        raise InputError(f"{path} has no texts; expected one text per row")
     return texts
 
 
@@ -282,7 +282,7 @@ def _resume(path: Path, work: str, names: Sequence[str], *, table: bool) -> tupl
             values = map(from_json, text.splitlines())
             rows = [(value["id"], value["work"], "error" in value) for value in values]
     except (ValueError, KeyError, TypeError, csv.Error) as error:
-        raise InputError(f"{path} is no file of answers: give another --output") from error
+        raise InputError(f"{path} is not a file of answers: choose another --output") from error
     expected = [(name, work) for name in names[: len(rows)]]
     if [(name, digest) for name, digest, _ in rows] != expected:
         raise InputError(

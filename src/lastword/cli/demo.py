@@ -17,7 +17,7 @@ _BATCH_TOKENS = 512  # small, so that the progress bar moves every few seconds
 
 
 def demo(
-    page: Annotated[Path, typer.Option(help="File for the page with the worked items.")] = Path(
+    page: Annotated[Path, typer.Option(help="File for the page with the example items.")] = Path(
         "demo.html"
     ),
     all: Annotated[bool, typer.Option("--all", help="Include a real model.")] = False,

@@ -104,8 +104,9 @@ def eval_(
     blind: Annotated[
         Blind,
         typer.Option(
-            help="What is read without the question: base, the question-blind baseline; all, also "
-            "every depth and T, so that reports show what needs the question; none."
+            help="Read items without the question too. base: for the question-blind baseline. all: "
+            "also every depth and T, so that reports show which gain needs the question. none: do "
+            "not read them."
         ),
     ] = "base",
     record: Annotated[
@@ -134,7 +135,7 @@ def eval_(
     engine: opt.EngineOrRay = "local",
     engine_options: opt.EngineOptions = None,
 ) -> None:
-    """Run models on benchmarks and record every item; a second start continues the first."""
+    """Run models on benchmarks and record every item; a restart continues."""
     models = [
         replace(load_options(name, loading), certificate=certificate, correction=correction)
         for name in model

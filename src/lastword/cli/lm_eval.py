@@ -34,8 +34,8 @@ def lm_eval(arguments: Annotated[list[str] | None, typer.Argument()] = None) -> 
         harness.execute(options)
     except ConnectionError as error:
         raise InputError(
-            f"the harness fetches what its tasks are made of from the hub: {error}; check the "
-            "network, or give local tasks by --include_path"
+            f"the harness cannot download the data of its tasks: {error}; check the "
+            "network, or give local tasks with --include_path"
         ) from error
 
 

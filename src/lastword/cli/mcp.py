@@ -14,7 +14,7 @@ def mcp(
     model: opt.Model,
     questions: Annotated[
         list[Path],
-        typer.Option(help="Questions file, which becomes a tool of its name. Repeatable."),
+        typer.Option(help="Questions file; it becomes a tool with the file's name. Repeatable."),
     ],
     port: Annotated[
         int | None,
@@ -27,7 +27,7 @@ def mcp(
     answers: opt.Answers,
     loading: opt.Loading,
 ) -> None:
-    """Give an agent your questions as tools, by the Model Context Protocol."""
+    """Give an agent your questions as tools, with the Model Context Protocol."""
     from lastword.decide.questions_file import read_questions
     from lastword.integrations.mcp import mcp_server
 

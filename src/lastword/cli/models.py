@@ -10,14 +10,13 @@ from lastword.files.strict_json import to_json
 from lastword.model.families import FAMILIES
 
 _AFTER = """\
-quantised: what was loaded here and held to dense weights, on random small checkpoints and the CPU;
-fp8 and mxfp4 as stored (plain weights on the CPU), int8 and nf4 by --load quantize. Kernels that
-only a GPU has, GPTQ, AWQ and checkpoints of full size were not tried.
-readout: the class of transformers whose forward turns states into logits, and what it does
-beside norm and head; every model that is loaded is compared with its logits.
-Other decoder-only models of transformers are tried too: the check at load compares the packed road
-with the plain one and the readout with the model's logits, and refuses by name what does not
-agree."""
+code path: packed computes all texts of a batch as one prefix tree, plain as full sequences.
+quantised: formats that were compared with dense weights, on small random checkpoints on the CPU.
+fp8 and mxfp4 are stored in the checkpoint; int8 and nf4 are made by --load quantize. GPU kernels,
+GPTQ, AWQ and full-size checkpoints were not tested.
+readout: the class of transformers that computes logits, and its steps besides norm and head.
+Other decoder-only models of transformers may work. At load, lastword compares both code paths with
+each other, and the readout with the model's logits. It refuses a model that does not agree."""
 
 
 def models(json: opt.Json = False) -> None:
@@ -30,5 +29,5 @@ def models(json: opt.Json = False) -> None:
         readout = family.head + (f": {family.rule}" if family.rule else "")
         names = (family.model_type, family.road, family.wrapper or "")
         rows.append((*names, ", ".join(family.tried) or "none", readout, family.note))
-    show(grid(("family", "road", "wrapper", "quantised", "readout", "note"), rows))
+    show(grid(("family", "code path", "wrapper", "quantised", "readout", "note"), rows))
     typer.echo(_AFTER)

@@ -30,7 +30,7 @@ def monitor(
     ] = Path("-"),
     json: opt.Json = False,
 ) -> None:
-    """Monitor a guarantee about predictions; exit with 3 at an alarm."""
+    """Monitor a guarantee about predictions; exit with status 3 on an alarm."""
     from lastword.trust.plain_certificate import PlainCertificate
 
     watch = PlainCertificate.read(certificate).monitor()

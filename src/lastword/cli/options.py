@@ -126,8 +126,8 @@ Contestants = Annotated[
     list[str] | None,
     typer.Option(
         metavar="MODEL",
-        help="Sentence encoder that takes part: hub name, folder, minilm or mpnet. Repeatable. "
-        "Default: minilm, if `lastword get minilm` has fetched it.",
+        help="Sentence encoder to compare too: hub name, folder, minilm or mpnet. Repeatable. "
+        "Default: minilm, if `lastword get minilm` has downloaded it.",
     ),
 ]
 Encoding = Annotated[
@@ -139,10 +139,10 @@ Describe = Annotated[
     Path | None, typer.Option(help="TOML file that describes each label, for the prompt.")
 ]
 Instructions = Annotated[str | None, typer.Option(help="The question about each text.")]
-RowId = Annotated[str | None, typer.Option(help="Column of the row's name; guessed if left out.")]
+RowId = Annotated[str | None, typer.Option(help="Column of the row's id; guessed if left out.")]
 Group = Annotated[
     str | None,
-    typer.Option(help="Column of what texts share: an author, a thread. Default: `group`."),
+    typer.Option(help="Column that dependent texts share, such as an author. Default: `group`."),
 ]
 Alpha = Annotated[
     float, typer.Option(help="Maximum share of answers broken, for --promise breaks.")
@@ -151,7 +151,7 @@ Delta = Annotated[float, typer.Option(help="Maximum probability that the guarant
 Promise = Annotated[
     Literal["gain", "breaks"],
     typer.Option(
-        help="gain: accuracy higher than the model's. breaks: that, and at most alpha of all "
+        help="gain: accuracy higher than the model's. breaks: also, at most alpha of all "
         "answers broken."
     ),
 ]

@@ -39,7 +39,7 @@ def paper(
         "paper"
     ),
     only: Annotated[
-        list[str] | None, typer.Option(help="Model of the grid to run alone. Repeatable.")
+        list[str] | None, typer.Option(help="Run only this model of the grid. Repeatable.")
     ] = None,
     benchmark: Annotated[
         list[str] | None,
@@ -55,7 +55,7 @@ def paper(
     ] = False,
     device: opt.Device = "auto",
 ) -> None:
-    """Run the paper's grid and lay it beside the published numbers; a second start continues."""
+    """Run the paper's grid and compare it with the published numbers; a restart continues."""
     from lastword.lab.paper import BENCHMARKS, read_grid
 
     grid = read_grid(models, only or ())

@@ -83,7 +83,7 @@ def serve(
         str | None,
         _labels(
             envvar="LASTWORD_LABEL_TOKEN",
-            help="Token for /v1/feedback alone, so that those who ask cannot label.",
+            help="Separate token for /v1/feedback, so that clients who ask cannot label.",
         ),
     ] = None,
     on_alarm: Annotated[
@@ -94,7 +94,7 @@ def serve(
         str | None,
         _labels(
             metavar="FILE|ADDRESS",
-            help="File that keeps the monitor and remembered answers over a restart, or the "
+            help="File that stores the monitor and the answers across restarts, or the "
             "postgresql:// address of a database that several services share.",
         ),
     ] = None,

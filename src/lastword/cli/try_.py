@@ -70,9 +70,7 @@ def try_(
     ] = None,
     next_format: Annotated[
         Literal["label-studio", "argilla"] | None,
-        typer.Option(
-            help="Write the rows to label for this tool too, and read them back by --next."
-        ),
+        typer.Option(help="Write the rows to label for this tool too; --next reads its export."),
     ] = None,
     reader: opt.Contestants = None,
     out: Annotated[

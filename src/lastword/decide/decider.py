@@ -115,7 +115,7 @@ class Decider:
         if (certified_probe := certificate.probe) is not None:
             if certified_probe.digest not in [probe.digest for probe in self.probes]:
                 raise CertificateError(
-                    f"the certificate is for {method}, a probe: name its file among the probes too"
+                    f"the certificate is for {method}, a probe: give its file too"
                 )
         # TRACE exists already; other methods may need the frozen means of the certificate.
         elif not method == self.correction.name == "trace":
@@ -317,7 +317,7 @@ class Decider:
         """Yield the answers to each input, in order; see `decide`.
 
         The inputs are read as answers are consumed, and may be endless. They may be a column of
-        a frame. An error names the input by its place; with `on_error="return"` it is yielded
+        a frame. An error names the input by its index; with `on_error="return"` it is yielded
         instead of the answers.
         """
         ready = self.prepare(questions, template=template)
@@ -571,7 +571,7 @@ class Decider:
     def _decisions(
         self, parts: Sequence[Part], sure: Collection[int]
     ) -> dict[int, Decision | NonFiniteError]:
-        """Return the model's decisions on all parts with an item, by place, except `sure` ones."""
+        """Return the model's decisions on all parts with an item, by index, except `sure` ones."""
         # Parts with equal scopes are decided together, whichever plan they belong to.
         places = set(range(len(parts))).difference(sure)
         waiting = [place for place in sorted(places) if parts[place].item is not None]
@@ -588,7 +588,7 @@ class Decider:
         return decisions
 
     def _states(self, parts: Sequence[Part], every: bool) -> dict[int, PooledStates]:
-        """Return the states that probes need, by place: the model's, then the encoder's."""
+        """Return the states that probes need, by index: the model's, then the encoder's."""
         passages = {
             i: (part.passage, state_of(part).depth)
             for i, part in enumerate(parts)
@@ -643,7 +643,9 @@ def _readers_of(
             if not installed(name):
                 model = published(name)
                 how = "name it among the readers" if model is None else model.advice
-                raise InputError(f"the probe reads the encoder {name!r}, which is not here: {how}")
+                raise InputError(
+                    f"the probe reads the encoder {name!r}, which was not found: {how}"
+                )
             by_name[name] = Encoder(name)
         probe.check_reader(subject_of(by_name[name]))
     return by_name
@@ -652,7 +654,7 @@ def _readers_of(
 def _read_shared(
     source: Tracer | Encoder, wanted: Mapping[int, tuple[Passage, int]], every: bool
 ) -> dict[int, PooledStates]:
-    """Return the states of passages by place; with `every`, at all depths up to the probe's."""
+    """Return the states of passages by index; with `every`, at all depths up to the probe's."""
     # Probes that pool the same tokens share one forward pass, up to the deepest of their depths:
     # running further blocks does not change the states at lower depths.
     shared: dict[Passage, list[int]] = {}
@@ -680,7 +682,7 @@ def read_passages(
 ) -> list[Passage | ItemError]:
     """Return the tokens of each text's prompt that a probe pools, or the text's error.
 
-    Texts come with their names. An error gives the name, or the place if that is None.
+    Texts come with their names. An error gives the name, or the index if that is None.
     """
     prompts = [render(text, question, template) for text, _ in texts]
     read = tracer.passages(prompts, [text for text, _ in texts] if pooling == "mean" else None)
@@ -744,7 +746,7 @@ def _read_probes(probes: Sequence[Probe | str | Path]) -> list[tuple[str, Probe]
             if answers and other != probe.digest:
                 raise InputError(
                     f"two probes answer the question {probe.question.instructions!r:.80}: {place} "
-                    f"and {where}. Give one; a questions file names one as `probe`"
+                    f"and {where}. Give one; `probe` in a questions file selects one"
                 )
         by_digest.setdefault(probe.digest, (name, where, probe))
     return [(name, probe) for name, _, probe in by_digest.values()]

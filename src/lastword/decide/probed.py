@@ -74,7 +74,7 @@ def from_states(
     every_depth: Sequence[bool],
     unlike: float,
 ) -> dict[int, SingleAnswer | NonFiniteError]:
-    """Return the answers of a state probe or a stacked probe, by place.
+    """Return the answers of a state probe or a stacked probe, by index.
 
     `places` are those of its parts. `decisions` lacks the parts that need no model. `every_depth`
     is True for parts whose answer includes the scores at every depth.
@@ -118,7 +118,7 @@ def from_depths(
     decisions: Mapping[int, Decision | NonFiniteError],
     every_depth: Sequence[bool],
 ) -> dict[int, SingleAnswer | NonFiniteError]:
-    """Return the answers of a trajectory probe, by place; arguments as in `from_states`."""
+    """Return the answers of a trajectory probe, by index; arguments as in `from_states`."""
     answers: dict[int, SingleAnswer | NonFiniteError] = {}
     fit = probe.fit
     assert isinstance(fit, TrajectoryProbe)

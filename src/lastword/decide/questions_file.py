@@ -59,7 +59,7 @@ def _read(path: Path) -> Any:
         try:
             return yaml.load(text, Loader=_loader())  # noqa: S506 - a subclass of SafeLoader
         except yaml.YAMLError as error:
-            raise ValueError(f"no YAML: {error}") from error
+            raise ValueError(f"not valid YAML: {error}") from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: {' '.join(str(error).split())}") from error
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def plan_groups(decider: "Decider", batch: "Batch") -> list[list[int]]:
-    """Return the groups of a batch as places; failed items form the first group."""
+    """Return the groups of a batch as indices; failed items form the first group."""
     failed = [p for p, e in batch.items() if isinstance(e, ItemError)]
     encoded = {p: e for p, e in batch.items() if not isinstance(e, ItemError)}
     places = list(encoded)
@@ -40,12 +40,12 @@ def record_group(
     batch: "Batch",
     scope: "Scope",
 ) -> dict[int, Row]:
-    """Return the records of one batch, by place.
+    """Return the records of one batch, by index.
 
     Args:
         decider: The model.
         items: All items of the run.
-        where: The place in the run of each item of the batch.
+        where: The index in the run of each item of the batch.
         batch: The encoded items, or their errors.
         scope: How much is read.
     """

@@ -312,7 +312,7 @@ class Tracer:
 
         Args:
             items: The items.
-            first: Place of the first one in the whole input; it names items without an id.
+            first: Index of the first one in the whole input; it names items without an id.
         """
         return encode(
             items,
@@ -326,7 +326,7 @@ class Tracer:
         )
 
     def plan(self, encoded: Sequence[EncodedItem]) -> list[list[int]]:
-        """Return groups of items that are computed together, as places.
+        """Return groups of items that are computed together, as indices.
 
         Items with a common prefix stay together. A group has at most `batch_tokens` distinct
         tokens, or consists of one larger item.
@@ -454,7 +454,7 @@ class Tracer:
         return BlindScores(self._blind_budget)
 
     def _cached(self, encoded: Sequence[EncodedItem]) -> dict[int, float]:
-        """Return the cached scores at depth L of branches without the input, by place."""
+        """Return the cached scores at depth L of branches without the input, by index."""
         cached: dict[int, float] = {}
         row = 0
         for e in encoded:
@@ -512,7 +512,7 @@ def _invariant_of(
     factors = given if isinstance(given, Factors) else None
     value = given.value if isinstance(given, Factors) else float(given)
     if not 0 <= value < np.inf:
-        raise InvariantError(f"I(M) is a finite number from 0, not {value:g}")
+        raise InvariantError(f"I(M) must be a finite number of at least 0, not {value:g}")
     return factors, value
 
 

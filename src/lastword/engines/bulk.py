@@ -175,8 +175,7 @@ def decide_files(
             ).write_parquet(output)
         except (RayError, ExecutionTimeoutError) as error:
             raise RecordError(
-                f"Ray stopped: {last_line(error)}; what is written stays, and the same command "
-                "goes on from there"
+                f"Ray stopped: {last_line(error)}; run the same command again to continue"
             ) from error
         finally:
             context.checkpoint_config = None

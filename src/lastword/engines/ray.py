@@ -147,7 +147,7 @@ class RayWorker:
         return self._job.info
 
     def plan(self, places: Sequence[int]) -> list[list[int]]:
-        """Return the groups of places to compute together, for a window of the current cell."""
+        """Return the groups of indices to compute together, for a window of the current cell."""
         assert self._decider is not None and self._job is not None
         return plan_groups(self._decider, runner.encode(self._decider, self._job, places))
 
@@ -333,8 +333,8 @@ def _require_room(cluster: Cluster) -> None:
 def _require_same(info: RunInfo, other: RunInfo) -> None:
     if differing := differences(info, other | {"plan": info["plan"]}):
         raise ModelError(
-            f"two workers do not run the same: {'; '.join(differing)}; give every machine the same "
-            "model and packages"
+            f"two workers have different models or packages: {'; '.join(differing)}; give every "
+            "machine the same model and packages"
         )
 
 

@@ -71,7 +71,7 @@ def text_fault(text: str) -> str | None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        return "contains a lone surrogate, which is no text; remove it"
+        return "contains a lone surrogate, which is not valid text; remove it"
     return None
 
 
@@ -96,7 +96,7 @@ def inert_cell(cell: Any) -> Any:
 
 
 def unique_names(names: Sequence[Any]) -> list[str]:
-    """Return the names of a table's columns as text; a blank name becomes `column 3`, by place.
+    """Return the names of a table's columns as text; a blank name becomes `column 3`, by position.
 
     Raises:
         ValueError: Two columns have one name.

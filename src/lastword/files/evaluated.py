@@ -31,7 +31,7 @@ def promptfoo_rows(path: Path) -> list[Row] | None:
             tests.setdefault(result.get("testIdx", place), []).append(run)
     except (TypeError, LookupError, AttributeError, ValueError) as error:
         raise InputError(
-            f"{path}: result {place + 1} is no test of promptfoo; expected an object with vars "
+            f"{path}: result {place + 1} is not a test of promptfoo; expected an object with vars "
             "and response"
         ) from error
     rows = []
@@ -48,7 +48,7 @@ def promptfoo_rows(path: Path) -> list[Row] | None:
 def harness_rows(rows: Sequence[Row]) -> list[Row]:
     """Return samples of lm-evaluation-harness as predictions; other rows as they are.
 
-    For choices, the prediction is the place of the highest log-likelihood, and the confidence is
+    For choices, the prediction is the index of the highest log-likelihood, and the confidence is
     its distance from the second.
     """
     return [_sample(row) for row in rows]

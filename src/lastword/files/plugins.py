@@ -23,7 +23,7 @@ def _entries(group: str, noun: str, taken: frozenset[str]) -> dict[str, tuple[An
     for point in entry_points(group=group):
         origin = point.dist.name if point.dist is not None else point.value
         if point.name in taken | entries.keys() or set("@:") & set(point.name):
-            raise InputError(f"{origin} adds a {noun} under the name {point.name}, which is taken")
+            raise InputError(f"{origin} adds a {noun} named {point.name}, but this name is taken")
         try:
             entries[point.name] = point.load(), origin
         except Exception as error:  # importing a user's module may raise any error

@@ -39,7 +39,7 @@ def from_json(text: str | bytes) -> Any:
             keys = [key for key, _ in pairs]
             duplicate = next(key for key in keys if keys.count(key) > 1)
             raise json.JSONDecodeError(
-                f"the key {duplicate!r:.40} stands twice in an object", "", 0
+                f"the key {duplicate!r:.40} occurs twice in an object", "", 0
             )
         return value
 

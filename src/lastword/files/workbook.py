@@ -30,11 +30,11 @@ def workbook(path: Path, say: Callable[[str], None]) -> Iterator[tuple[int, dict
     except (ValueError, OSError, MemoryError):
         raise
     except BadZipFile as error:
-        raise ValueError(f"it is no Excel workbook: {error}") from error
+        raise ValueError(f"it is not an Excel workbook: {error}") from error
     except Exception as error:  # openpyxl may raise any error for malformed XML
         raise ValueError(
-            f"it is no Excel workbook, or a damaged one ({type(error).__name__}: {error}): save it "
-            "anew, or as CSV"
+            f"it is not an Excel workbook, or a damaged one ({type(error).__name__}: {error}): "
+            "save it again, or as CSV"
         ) from error
 
 
@@ -111,7 +111,7 @@ def _check_order(sheet: IO[bytes], name: str) -> None:
             cells.add(cell)
         if fault is not None:
             raise ValueError(
-                f"in {name}, {fault}: save it anew in a spreadsheet program, or as CSV"
+                f"in {name}, {fault}: save it again in a spreadsheet program, or as CSV"
             )
 
     parser = expat.ParserCreate()

@@ -58,7 +58,9 @@ def export_decision_model(
         if isinstance(item, ItemError):
             raise item
         if prompt.encode(_SAMPLE, question)[0].prompt.sequences != item.prompt.sequences:
-            raise InputError(f"the template {ready.template.name} reads otherwise in transformers")
+            raise InputError(
+                f"the template {ready.template.name} gives another prompt in transformers"
+            )
     tracer.backbone.model.save_pretrained(folder)
     prompt.tokenizer.save_pretrained(folder)
     config.save_pretrained(folder)
@@ -71,7 +73,9 @@ def _by_kind(questions: Mapping[str, Question]) -> dict[str, Single]:
             raise InputError(f"question {name!r} has several answers: ask a predicate per option")
         kind = request_of(question)["type"]
         if kind in kinds:
-            raise InputError(f"question {name!r} is the second {_KINDS[kind]}: export it apart")
+            raise InputError(
+                f"question {name!r} is the second {_KINDS[kind]}: export it separately"
+            )
         kinds[kind] = question
     return kinds
 

@@ -93,7 +93,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
             raise InputError("no model is named: give --model_args pretrained=NAME")
         entry(method)  # raises for an unknown method, before the model is loaded
         if method != "trace" and options.get("certificate") is not None:
-            raise InputError("a certificate is obeyed by method=trace alone: leave one out")
+            raise InputError("a certificate needs method=trace: leave one of them out")
         self.decider = _decider(pretrained, theta, options)
         self.method = _method(method, self.decider.correction)
         self.scorers = {} if method == "trace" else resolve([method], self.decider.tracer.facts)
@@ -131,7 +131,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
     def _tokens(self, request: Instance) -> tuple[Ids, Ids]:
         context, continuation, *more = request.args
         if more:
-            raise InputError(f"{request.task_name} has more than text; lastword reads text alone")
+            raise InputError(f"{request.task_name} has more than text; lastword reads only text")
         return self._pair(context, continuation, f"{request.task_name}/{request.doc_id}")
 
     def _pair(self, context: str, continuation: str, name: str) -> tuple[Ids, Ids]:
@@ -195,7 +195,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
             excess = [max(excess)] * len(pairs)
             bos = int(all(head[0] == self.harness.prefix_token_id for head, _ in pairs))
         if any(n > len(head) - max(bos, 1) for n, (head, _) in zip(excess, pairs, strict=True)):
-            raise ItemError(f"a choice fills the context of {limit - 1} tokens alone", name)
+            raise ItemError(f"a choice alone fills the context of {limit - 1} tokens", name)
         heads = [head[:bos] + head[bos + n :] for n, (head, _) in zip(excess, pairs, strict=True)]
         joined = zip(heads, pairs, strict=True)
         return tuple(Branch(head + tail, len(head)) for head, (_, tail) in joined), max(excess)
@@ -276,7 +276,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         """
         if self.method != BASE:
             raise InputError(
-                f"use_cache keeps answers by choice and {self.method} scores choices together: "
+                f"use_cache stores choices one by one, and {self.method} scores them together: "
                 f"leave it out, or use method={BASE}"
             )
         super().set_cache_hook(cache_hook)
@@ -290,7 +290,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
 
 @dataclass(frozen=True)
 class _Choices:
-    """Choices to score together, with the places of each choice's requests."""
+    """Choices to score together, with the indices of each choice's requests."""
 
     encoded: EncodedItem
     places: tuple[tuple[int, ...], ...]
@@ -323,7 +323,7 @@ def _method(method: str, correction: Correction) -> str:
 def _require_plain(name: str, method: Method | Correction) -> None:
     if isinstance(method, Learning | Fitted) or method.needs.blind or method.needs.content_free:
         raise InputError(
-            f"{name} reads more than a task has: prompts without the question, or many documents. "
+            f"{name} needs more than a task has: prompts without the question, or many documents. "
             "Write its items with blind_prompt, and ask `lastword compare --benchmark jsonl:FILE`"
         )
 

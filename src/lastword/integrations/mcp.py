@@ -32,7 +32,7 @@ def mcp_server(decider: Decider, sets: Iterable[tuple[str, Questionnaire]]) -> M
     for name, questionnaire in sets:
         tool = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
         if tool in names:
-            raise InputError(f"two files of questions would be the tool {tool!r}: rename one")
+            raise InputError(f"two questions files would become the tool {tool!r}: rename one")
         names.add(tool)
         work = _tool(decider, questionnaire, turns)
         server.add_tool(work, tool, description=described(questionnaire), annotations=_HINTS)

@@ -119,7 +119,7 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ready, subject = self._prepare(question), subject_of(source)
         encoder = isinstance(source, Encoder)
         if encoder and self.promise is not None:
-            raise InputError("a promise is about a model's answers, and an encoder gives none")
+            raise InputError("a promise needs a model's answers, and an encoder gives none")
         poolings: Sequence[Pooling] = (OWN,) if encoder else self.poolings
         states = [_read(source, self._passages(read, question, pooling)) for pooling in poolings]
         probe = fit_state(np.stack(states, axis=2)[fitting], fitted, poolings=poolings).probe

@@ -84,7 +84,7 @@ def read_grid(path: Path | None, only: Sequence[str] = ()) -> list[GridModel]:
         m for m in models if not only or {m.name.casefold(), m.model.casefold()} & requested
     ]
     if not selection:
-        raise InputError(f"{label} has no rows; give a model a line")
+        raise InputError(f"{label} has no rows; add one row per model")
     return selection
 
 

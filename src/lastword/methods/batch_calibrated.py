@@ -135,5 +135,5 @@ class Running:
 
 
 def _order(candidates: Sequence[str]) -> list[int]:
-    """Return the places of the candidates in the order of their texts."""
+    """Return the indices of the candidates in the order of their texts."""
     return sorted(range(len(candidates)), key=candidates.__getitem__)

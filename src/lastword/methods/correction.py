@@ -90,8 +90,8 @@ def require_pure(correction: Correction) -> None:
     if isinstance(correction, Learning):
         name = correction.name
         raise InputError(
-            f"{name} goes by the items that came before, which nothing here may depend on: "
-            f"`lastword compare --method {name}` takes the mean of all, a certificate freezes one"
+            f"{name} depends on earlier items, which is not possible here: "
+            f"`lastword compare --method {name}` uses the mean of all, a certificate a fixed one"
         )
 
 

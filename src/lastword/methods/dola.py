@@ -68,7 +68,7 @@ class Contrast:
         return late - early.gather(0, picks[None])[0]
 
     def chosen(self, tile: Tile) -> Int[Tensor, " rows"]:
-        """Return the place of l* among the premature layers, for each row."""
+        """Return the index of l* among the premature layers, for each row."""
         if len(self.premature) == 1:
             return torch.zeros(
                 len(tile.log_z[self.last]), dtype=torch.int64, device=tile.row.device

@@ -285,7 +285,7 @@ def correction_of(name: str, facts: Facts) -> Correction:
         return method
     if method.needs.token_scorer is not None:
         raise InputError(
-            f"{name} scores by whole vocabularies and is no correction: name it as a method"
+            f"{name} needs the whole vocabulary, so it is not a correction: use --method"
         )
     return Scored(name, facts, method)
 
@@ -311,7 +311,7 @@ def certified(name: str, means: Means, requested: Correction, facts: Facts) -> C
         return requested if requested.name == name else correction_of(name, facts)
     method = _make(name, facts)
     if not isinstance(method, BatchCalibrated):
-        raise CertificateError(f"the certificate carries means, and {name} has none")
+        raise CertificateError(f"the certificate has means, and {name} uses none")
     return Scored(name, facts, replace(method, means=means))
 
 
@@ -330,7 +330,7 @@ def _make(name: str, facts: Facts) -> Method:
         raise InputError(f"method {name} needs {row.number}: {name}@0.75")
     method = row.make(facts, *numbers)
     if not isinstance(method, Method):
-        raise InputError(f"{name} gives no method: it lacks aggregation, needs or scores")
+        raise InputError(f"{name} is not a method: it lacks aggregation, needs or scores")
     return method if aggregation is None else replace(method, aggregation=aggregation)  # type: ignore[type-var]
 
 

@@ -289,7 +289,7 @@ class ForestAttention:
     In depth-first order, the nodes from a to b attend only to each other and to the ancestors of a.
     So a tile needs no keys of other branches: the tile of g5 and h6 above has the keys a g h. If
     the keys of prefixes are cached, the queries are only the nodes computed now, while the keys are
-    those of all nodes; `places` has the place of each node's key.
+    those of all nodes; `places` has the index of each node's key.
 
     Args:
         attention: Name of the attention implementation to call.
@@ -442,7 +442,7 @@ def _fresh_rope(trunk: nn.Module) -> Iterator[None]:
 
 
 def _padded_batches(branches: Sequence[Branch], places: list[int], tokens: int) -> list[list[int]]:
-    """Split places into batches of at most `tokens` with padding, longest branches first."""
+    """Split indices into batches of at most `tokens` with padding, longest branches first."""
     ordered = sorted(places, key=lambda i: (-len(branches[i].tokens), branches[i].fed))
     batches: list[list[int]] = []
     for i in ordered:
@@ -454,7 +454,7 @@ def _padded_batches(branches: Sequence[Branch], places: list[int], tokens: int) 
 
 
 def _join(pieces: list[tuple[list[int], States]]) -> States:
-    """Join the states of batches, whose branches have the given places."""
+    """Join the states of batches, whose branches have the given indices."""
     if len(pieces) == 1 and pieces[0][0] == list(range(len(pieces[0][0]))):
         return pieces[0][1]  # one batch in the caller's order
     rows, row, token, branch = [], [], [], []

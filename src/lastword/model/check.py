@@ -65,7 +65,7 @@ def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Chec
     """
     if attention not in ("auto", backbone.attention):
         raise InputError(
-            f"the model attends by {backbone.attention}, not by {attention}: give it that by "
+            f"the model uses the attention {backbone.attention}, not {attention}: call "
             f"model.set_attn_implementation({attention!r}) first"
         )
     if backbone.attention == "flex_attention":  # its kernel takes no mask

@@ -45,7 +45,7 @@ def limit() -> int:
     with contextlib.suppress(ValueError):
         if (size := float(LIMIT_GB if value is None else value)) >= 0:
             return int(size * 1e9)
-    raise InputError(f"{LIMIT_VARIABLE} is {value!r}: expected a number of GB, 0 to keep nothing")
+    raise InputError(f"{LIMIT_VARIABLE} is {value!r}: expected GB, or 0 for no cache")
 
 
 def place(path: Path, header: "Header", dtype: "torch.dtype") -> Path | None:

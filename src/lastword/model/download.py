@@ -119,7 +119,7 @@ def _require_digest(model: Published, path: Path, digest: str, noun: str) -> Non
     with path.open("rb") as content:
         actual = hashlib.file_digest(content, "sha256").hexdigest()
     if actual != digest:
-        raise _failure(model, f"the {noun} that came is another: SHA-256 {actual}")
+        raise _failure(model, f"the downloaded {noun} is not the expected one: SHA-256 {actual}")
 
 
 def _store(model: Published, whole: Path) -> None:

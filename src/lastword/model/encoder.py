@@ -176,7 +176,7 @@ def installed(name: str) -> bool:
 
 
 def batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Yield batches of texts of similar length, as places, so that there is little padding."""
+    """Yield batches of texts of similar length, as indices, so that there is little padding."""
     batch: list[int] = []
     for place in sorted(range(len(lengths)), key=lengths.__getitem__):
         if batch and (

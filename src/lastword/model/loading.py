@@ -282,7 +282,7 @@ def _require_decoder(name: str, config: Any, theta: Theta) -> None:
     causal = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or hasattr(config, "text_config")
     if not (causal or remote):
         raise UnsupportedModelError(
-            f"{name} is no language model with a head ({kind}): lastword reads decoder-only ones"
+            f"{name} is not a language model with a head ({kind}): lastword reads decoder-only ones"
         )
     for key, value in vars(text_config(config)).items():
         no_heads = key in _HEADS and isinstance(value, int) and value < 1
@@ -359,13 +359,13 @@ def _load_model(plan: _Plan) -> PreTrainedModel:
     if absent := sorted(info["missing_keys"]):
         raise ModelError(
             f"{base.label} lacks {counted(len(absent), 'tensor')} of {type(model).__name__} "
-            f"({', '.join(absent[:3])}): it is no whole language model"
+            f"({', '.join(absent[:3])}): it is not a complete language model"
         )
     if unused := sorted(name for name in info["unexpected_keys"] if not _HARMLESS.search(name)):
         raise ModelError(
             f"{base.label} stores {counted(len(unused), 'tensor')} that {type(model).__name__} "
             f"does not use ({', '.join(unused[:3])}{', ...' if len(unused) > 3 else ''}): its "
-            "config is not that of these weights, or it is no plain language model. Correct the "
+            "config is not that of these weights, or it is not a plain language model. Correct the "
             "config, or remove the tensors"
         )
     if base.quantize is not None and not quantisation.took_hold(model):
@@ -528,7 +528,7 @@ def device_of(name: str) -> torch.device:
     if device.type == "cpu":
         return device
     if here is None or device.type != here.type:
-        raise ModelError(f"there is no {device.type} device here: leave the device out, or say cpu")
+        raise ModelError(f"there is no {device.type} device here: leave the device out, or use cpu")
     if (count := torch.accelerator.device_count()) <= (device.index or 0):
         raise ModelError(f"there is no {device} here: the last one is {here.type}:{count - 1}")
     return device

@@ -220,5 +220,5 @@ def entry(name: str) -> Published:
         InputError: The name is unknown.
     """
     if (model := published(name)) is None:
-        raise InputError(f"lastword knows no model {name!r}; it has {', '.join(names())}")
+        raise InputError(f"lastword has no model {name!r}; it has {', '.join(names())}")
     return model

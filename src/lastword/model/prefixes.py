@@ -70,7 +70,7 @@ class PackedRow:
     Attributes:
         nodes: The nodes to compute, ascending.
         keys: All nodes in the order of their keys in the attention.
-        places: Place of each node among `keys`.
+        places: Index of each node among `keys`.
         cached_names: Names of the cached blocks.
     """
 
@@ -100,7 +100,7 @@ class PackedRow:
 
     @property
     def rows(self) -> Ragged:
-        """Places of the read rows among the computed nodes."""
+        """Indices of the read rows among the computed nodes."""
         return np.searchsorted(self.nodes, self.forest.reads.rows)
 
     def extend(self, key: Keys, value: Keys) -> tuple[Keys, Keys]:

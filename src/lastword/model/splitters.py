@@ -47,7 +47,7 @@ def require_merges(header: Header) -> None:
     if header.values.get("tokenizer.ggml.model") == "gpt2" and _MERGES not in header.values:
         raise CheckpointError(
             f"{header.label} has no {_MERGES}, without which its text cannot be split into tokens: "
-            "convert the model anew"
+            "convert the model again"
         )
 
 

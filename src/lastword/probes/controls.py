@@ -128,7 +128,7 @@ class Controls:
         if rivals:
             best = max(rivals, key=lambda name: rivals[name])
             return f"and so does {best}, which never reads the question"
-        return "" if self.placebo.p < ALPHA else "and so do as many flips at random"
+        return "" if self.placebo.p < ALPHA else "and so do as many random flips"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form; `fit` is null if it was not computed."""
@@ -142,12 +142,12 @@ class Controls:
             return ""
         parts = [", ".join(f"{name} {100 * share:.2f}" for name, share in read.items())]
         if self.placebo.overrides:
-            flips = f"as many flips at random {100 * self.placebo.gain:+.2f}"
+            flips = f"as many random flips {100 * self.placebo.gain:+.2f}"
             parts.append(f"{flips} points (P {self.placebo.p:.2g})")
         if self.fit is not None:
             parts.append(f"reading adds {self.fit.reading.sentence}")
             parts.append(f"the middle adds {self.fit.middle.sentence}")
-        return f"Beside it, the question unread: {'; '.join(parts)}."
+        return f"For comparison, without the question: {'; '.join(parts)}."
 
 
 def controls(cell: Cell) -> Controls:
@@ -257,7 +257,9 @@ def features_of_cell(cell: Cell) -> list[Options]:
     """
     features, _ = _survey(cell, cell.mc1_places)
     if features is None:
-        raise InputError("an item was not read at every depth and by T, both ways")
+        raise InputError(
+            "an item was not read at every depth and by T, with and without the question"
+        )
     return features
 
 
@@ -308,8 +310,8 @@ def _best_of_depths(
     Args:
         S: Trajectories of some items.
         truthful: Labels of all items of the cell.
-        items: The places of the items of `S`.
-        counting: Places of the items that count for MC1.
+        items: The indices of the items of `S`.
+        counting: Indices of the items that count for MC1.
     """
     best = np.full(len(items), np.nan)
     for some in S.alike(np.flatnonzero(np.isin(items, counting))):

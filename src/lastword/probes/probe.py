@@ -287,11 +287,11 @@ class Probe:
             facts = from_json(header["__metadata__"]["lastword"])
             if "digest" in facts and facts.pop("digest") != _digest(facts, arrays):
                 raise InputError(
-                    "its contents are not those of its digest: get it anew, or fit one"
+                    "its contents are not those of its digest: copy it again, or fit a new one"
                 )
             return _probe(facts, arrays)
         except _NONSENSE as error:
-            raise InputError(f"this is no probe's file: {' '.join(str(error).split())}") from error
+            raise InputError(f"this is not a probe file: {' '.join(str(error).split())}") from error
 
 
 def _save(facts: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> bytes:
@@ -308,7 +308,7 @@ def _digest(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
 def _probe(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Probe:
     """Build a probe from the content of a file."""
     if facts["schema"] != SCHEMA:
-        raise InputError(f"its schema is {facts['schema']!r}, expected {SCHEMA}: fit one anew")
+        raise InputError(f"its schema is {facts['schema']!r}, expected {SCHEMA}: fit a new one")
     for name, array in arrays.items():
         most = _FAR if name in ("gains", "distances") else _MOST
         if array.dtype.kind != "f" or not (np.abs(array) <= most).all():
@@ -324,9 +324,9 @@ def _probe(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Probe:
         raise InputError(f"its threshold is {threshold!r}, expected one from 0")
     figures = facts["figures"]
     if not isinstance(facts["left_out"], list):
-        raise InputError("its options without a label are no list")
+        raise InputError("its options without a label are not a list")
     if not isinstance(figures, Mapping) or not all(map(_is_number, figures.values())):
-        raise InputError("its figures are no numbers by name")
+        raise InputError("its figures are not numbers by name")
     return Probe(
         question=question_from(facts["question"], "answer"),
         template=str(facts["template"]),
@@ -372,15 +372,15 @@ def _state(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> StateP
     )
     texts_only = all(isinstance(name, str) for name in classes)
     if not texts_only or count < 2 or len(set(classes)) < count or pooling not in get_args(Pooling):
-        raise InputError("its classes or its pooling are none")
+        raise InputError("its classes or its pooling are invalid")
     reader = reader_name(_subject(facts["reader"]).model) if "reader" in facts else ""
     beside = facts.get("beside")
     depths = [depth] if beside is None else [depth, beside]
     valid = all(type(d) is int and d >= 0 for d in depths)
     if not valid or not (arrays["scale"] >= _LEAST).all():
-        raise InputError("its depth or its scale is none")
+        raise InputError("its depth or its scale is invalid")
     if bool(reader) != (pooling == OWN or beside is not None):
-        raise InputError("its encoder is none")
+        raise InputError("its encoder is invalid")
     if not _is_number(facts["floor"]) or not _LEAST <= facts["floor"] <= _MOST:
         raise InputError(f"its floor is {facts['floor']!r:.40}, expected a number above 0")
     if not texts or (np.diff(arrays["distances"]) < 0).any():
@@ -405,7 +405,7 @@ def _state(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> StateP
 def _over_from(facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> TrajectoryProbe:
     scale, weights = (arrays[f"over.{name}"] for name in _OVER)
     if scale.shape != (weights.size,) or not (scale >= _LEAST).all():
-        raise InputError("its scale is none")
+        raise InputError("its scale is invalid")
     return TrajectoryProbe(scale, weights, _temperature(facts["over_temperature"]))
 
 

@@ -252,14 +252,14 @@ def classes_of(labels: Sequence[str]) -> tuple[str, ...]:
     """
     classes = tuple(sorted(set(labels)))
     if len(classes) < 2:
-        raise InputError(f"a probe tells classes apart, and the labels name {len(classes)}")
+        raise InputError(f"a probe needs at least two classes, and the labels have {len(classes)}")
     if not can_fit(labels):
         raise InputError("a probe needs a class with two labels; label more texts")
     return classes
 
 
 def _order(states: States, labels: Sequence[str]) -> Int[np.ndarray, " texts"]:
-    """Return the places of the texts in an order that depends only on their labels and states."""
+    """Return the indices of the texts in an order that depends only on their labels and states."""
     digests = [blake2b(np.ascontiguousarray(state).tobytes()).digest() for state in states]
     return np.array(sorted(range(len(labels)), key=lambda i: (labels[i], digests[i])))
 

@@ -59,8 +59,8 @@ def choose_threshold(
 
     Args:
         scores: Scores of texts by a fit without them.
-        base: Place of the model's answer.
-        truths: Place of the right option.
+        base: Index of the model's answer.
+        truths: Index of the right option.
         worth: Worth of an answer by truth and answer; by default 1 if right, else 0.
     """
     table = np.eye(scores.shape[1]) if worth is None else worth

@@ -108,7 +108,7 @@ def without_input(features: Options) -> Float[np.ndarray, "_options unread"]:
 
 
 class Places(NamedTuple):
-    """Places of the features of `features_from`: those without the input, S by depth, and t."""
+    """Indices of the features of `features_from`: those without the input, S by depth, and t."""
 
     unread: range
     depths: range
@@ -116,7 +116,7 @@ class Places(NamedTuple):
 
 
 def feature_places(count: int) -> Places:
-    """Return the places of an item's features."""
+    """Return the indices of an item's features."""
     depths = (count - _OTHERS) // 2
     first = depths + _UNREAD
     return Places(range(first), range(first, first + depths), first + depths)
@@ -132,7 +132,7 @@ def fit_trajectory(
 
     Args:
         items: Features of each item's options.
-        truths: Place of each item's right option.
+        truths: Index of each item's right option.
         groups: Group of each item; a group is never split over folds. By default each item is one.
         weights: Weight of each item; by default equal.
 
@@ -174,6 +174,6 @@ def padded(items: Sequence[Options]) -> tuple[Features, Present]:
 
 
 def _order(items: Sequence[Options], truths: Sequence[int]) -> Int[np.ndarray, " items"]:
-    """Return the places of the items in an order that depends only on truths and features."""
+    """Return the indices of the items in an order that depends only on truths and features."""
     keys = [(truth, features.tobytes()) for features, truth in zip(items, truths, strict=True)]
     return np.array(sorted(range(len(items)), key=keys.__getitem__))

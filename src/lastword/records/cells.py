@@ -75,13 +75,13 @@ class RecordSource(Protocol):
         """The cell's `run.json`."""
 
     def slices(self, names: Sequence[str]) -> "Iterator[tuple[Places, pd.DataFrame]]":
-        """Yield slices of the records: their places in the cell, and a frame of the columns.
+        """Yield slices of the records: their indices in the cell, and a frame of the columns.
 
         Every record comes once, in any order. A column that no record has is left out.
         """
 
     def whole(self, places: Places) -> "pd.DataFrame":
-        """Return whole records, as `load_records` does, in the order of the places."""
+        """Return whole records, as `load_records` does, in the order of the indices."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +100,7 @@ class Cell:
 
     @cached_property
     def answer_places(self) -> Places:
-        """Places of the records whose items were answered."""
+        """Indices of the records whose items were answered."""
         return np.flatnonzero(self.records["error"].isna())
 
     @property
@@ -122,12 +122,12 @@ class Cell:
 
     @cached_property
     def mc1_places(self) -> Places:
-        """Places, among the answered items, of those that count for MC1."""
+        """Indices, among the answered items, of those that count for MC1."""
         return _number_places(self.items, "mc1_base")
 
     @cached_property
     def mc2_places(self) -> Places:
-        """Places, among the answered items, of those that count for MC2 and MC3."""
+        """Indices, among the answered items, of those that count for MC2 and MC3."""
         return _number_places(self.items, "mc2_base")
 
     @property
@@ -192,7 +192,7 @@ class Cell:
         return MappingProxyType(shares)
 
     def slices(self, *names: str) -> "Iterator[tuple[Places, pd.DataFrame]]":
-        """Yield slices of the answered items: their places, and a frame of the columns.
+        """Yield slices of the answered items: their indices, and a frame of the columns.
 
         Args:
             names: Columns of records; one that no record has holds nulls.

@@ -77,7 +77,7 @@ def derive(cell: Cell, methods: "Mapping[str, Method]") -> "dict[str, list[Score
 
 
 def evidence(cell: Cell, methods: "Mapping[str, Method]") -> "Iterator[tuple[int, Evidence]]":
-    """Yield the place of each answered item, and the readings of it that these methods need."""
+    """Yield the index of each answered item, and the readings of it that these methods need."""
     needs = [method.needs for method in methods.values()]
     depths = frozenset[int]().union(*(n.depths | n.blind for n in needs))
     whole = len(depths) > 1 or any(n.t for n in needs)

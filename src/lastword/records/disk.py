@@ -17,8 +17,8 @@ def reported(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RecordError(
-            f"cannot write {path}: {error.strerror or error}; the records that are there are "
-            "whole: make room or choose another --out, and start again"
+            f"cannot write {path}: {error.strerror or error}; the existing records are "
+            "complete: free some space or choose another --out, and start again"
         ) from error
 
 

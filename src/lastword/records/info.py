@@ -106,12 +106,12 @@ def read_runs(path: Path, *, apart: bool = False) -> dict[Path, RunInfo]:
 
 
 def plan_of(info: RunInfo) -> list[list[int]]:
-    """Return the plan of a run: the places of each group."""
+    """Return the plan of a run: the indices of each group."""
     return [[int(place) for place in line.split()] for line in info["plan"]]
 
 
 def plan_lines(groups: Iterable[Sequence[int]]) -> list[str]:
-    """Return a plan in the form of `run.json`: one line of places per group."""
+    """Return a plan in the form of `run.json`: one line of indices per group."""
     return [" ".join(map(str, group)) for group in groups]
 
 
@@ -142,7 +142,7 @@ def agree(cell: Path, info: RunInfo) -> RunInfo:
     phrases = differences(first, info | {"plan": first.get("plan")})
     if phrases:
         raise RecordError(
-            f"{cell} holds another run: {'; '.join(phrases)}; "
+            f"{cell} has another run: {'; '.join(phrases)}; "
             "choose another --out, or run with the same settings"
         )
     return first
@@ -164,7 +164,7 @@ def require_same(cells: Sequence[Path]) -> None:
             # The plans agree as far as both go, so they are made equal for the comparison.
             plan, run["plan"] = long, first["plan"]
         if phrases := differences(first, run):
-            raise RecordError(f"{cells[0]} and {other} hold different runs: {'; '.join(phrases)}")
+            raise RecordError(f"{cells[0]} and {other} have different runs: {'; '.join(phrases)}")
 
 
 def one_theta(runs: Iterable[RunInfo]) -> Theta:
@@ -175,7 +175,7 @@ def one_theta(runs: Iterable[RunInfo]) -> Theta:
     ]
     for name, other in rest:
         if other != theta:
-            raise RecordError(f"{first} and {name} have different Thetas; ablate them apart")
+            raise RecordError(f"{first} and {name} have different Thetas; ablate them separately")
     return theta
 
 

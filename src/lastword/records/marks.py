@@ -131,7 +131,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Key:
-    """An entry of the key: a letter, its candidate, and True or False if it is labelled."""
+    """An entry of the legend: a letter, its candidate, and True or False if it is labelled."""
 
     letter: str
     text: str

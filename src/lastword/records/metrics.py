@@ -67,7 +67,7 @@ def of_items(
     """
     mask = (scores.lengths > 0) & (truthful.lengths > 0)
     if (scores.lengths != truthful.lengths)[mask].any():
-        raise InputError("an item has another number of scores than of truth labels")
+        raise InputError("an item has different numbers of scores and truth labels")
 
     def value(u: Rows, truth: np.ndarray) -> PerItem:
         rows, truthful = np.asarray(u, dtype=float), truth.astype(bool)

@@ -1,6 +1,6 @@
 """Parts: Parquet files, each with the records of one group of a cell's plan.
 
-A part has all records of its group, or those that exist so far; the places of its records show the
+A part has all records of its group, or those that exist so far; the indices of its records show the
 work that is done. A part is written to a temporary file, synced and renamed, and then its folder is
 synced, so that it is complete or does not exist. A longer part replaces it in the same way.
 
@@ -49,7 +49,7 @@ def part_files(cell: Path) -> list[Path]:
 
 
 def missing_places(cell: Path) -> list[int]:
-    """Return the places of a cell without a record, in the cell or in its shards."""
+    """Return the indices of a cell without a record, in the cell or in its shards."""
     stored = np.zeros(read_run(cell)["items"], dtype=bool)
     for path in part_files(cell):
         stored[_table(path, path, ["place"])["place"].to_numpy()] = True
@@ -81,7 +81,7 @@ def _to_bytes(table: pa.Table) -> bytes:
 
 
 def read_sound(path: Path, plan: Sequence[Sequence[int]], group: int) -> pa.Table | None:
-    """Return the records of a part; None if it is damaged or has places of another group."""
+    """Return the records of a part; None if it is damaged or has indices of another group."""
     try:
         table = read_part(path)
     except RecordError:
@@ -104,7 +104,7 @@ def _table(source: Any, path: Path, columns: list[str] | None = None) -> pa.Tabl
     except (OSError, ValueError, pa.ArrowException) as error:
         why = " ".join(str(getattr(error, "strerror", None) or error).split())[:160]
         raise RecordError(
-            f"{path} cannot be read ({why}); start the run again and it is redone"
+            f"{path} cannot be read ({why}); start the run again to repeat it"
         ) from error
 
 
@@ -146,4 +146,4 @@ def set_aside(path: Path) -> Path:
         if not torn.exists():
             path.rename(str(torn))  # works even on a full disk
             return torn
-    raise RecordError(f"{path} was torn a thousand times; look at the disk under it")
+    raise RecordError(f"{path} was damaged a thousand times; check the disk")

@@ -94,7 +94,7 @@ class Lists:
         return len(self.starts)
 
     def at(self, items: Places) -> "Lists":
-        """Return the lists of the items at these places."""
+        """Return the lists of the items at these indices."""
         return replace(self, starts=self.starts[items], lengths=self.lengths[items])
 
     def stack(self, items: Places) -> np.ndarray:
@@ -117,7 +117,7 @@ class Lists:
         values, lengths = np.full(len(self.values), np.nan), np.zeros_like(self.lengths)
         for items, lists in pieces:
             if (lists.lengths != self.lengths[items])[lists.lengths > 0].any():
-                raise InputError("an item has another number of scores than of candidates")
+                raise InputError("an item has different numbers of scores and candidates")
             target = replace(self, starts=self.starts[items], lengths=lists.lengths)
             values[target.places] = lists.values[lists.places]
             lengths[items] = lists.lengths
@@ -139,7 +139,7 @@ class Lists:
         return filled
 
     def alike(self, items: Places | None = None) -> Iterator[Places]:
-        """Yield the places of items with equally long lists; items without a list are skipped."""
+        """Yield the indices of items with equally long lists; items without a list are skipped."""
         yield from _alike(self.lengths, self.lengths, items)
 
     def each(
@@ -150,7 +150,7 @@ class Lists:
         Args:
             value: Function of these and the other lists, each stacked [items, candidates].
             others: Further lists of the same items.
-            items: Places of the items to compute; None for all.
+            items: Indices of the items to compute; None for all.
         """
         among = np.arange(len(self)) if items is None else items
         complete = among[np.all([other.lengths[among] > 0 for other in (self, *others)], axis=0)]
@@ -194,14 +194,14 @@ class Matrices:
         return self.numbers.stack(items).reshape(len(items), int(self.rows[items[0]]), -1)
 
     def alike(self, items: Places | None = None) -> Iterator[Places]:
-        """Yield the places of items with equal shapes; items without a matrix are skipped."""
+        """Yield the indices of items with equal shapes; items without a matrix are skipped."""
         # One number for the pair (rows, size): matrices of one size may differ in shape.
         sizes = self.numbers.lengths
         yield from _alike(self.rows * (sizes.max(initial=0) + 1) + sizes, sizes, items)
 
 
 def _alike(keys: np.ndarray, sizes: np.ndarray, items: Places | None) -> Iterator[Places]:
-    """Yield the places of equal keys, in steps small enough to stack; skip items of size 0."""
+    """Yield the indices of equal keys, in steps small enough to stack; skip items of size 0."""
     among = np.arange(len(keys)) if items is None else items
     among = among[sizes[among] > 0]
     # The sort is stable, so that items with equal keys stay in their order.

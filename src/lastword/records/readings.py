@@ -92,7 +92,7 @@ class Readings:
         return replace(self, t=t, sharper=sharper, shift=shift)
 
     def scores(self, operator: int, eta: float, items: Places | slice = slice(None)) -> Padded:
-        """Return u of items by one operator, given by its place; the padding is not masked."""
+        """Return u of items by one operator, given by its index; the padding is not masked."""
         if operator != MIX:
             vector: Padded = getattr(self, NAMES[operator])[items]
             return vector

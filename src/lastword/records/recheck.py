@@ -51,8 +51,8 @@ def _require(cell: Cell, holds: np.ndarray, what: str, items: np.ndarray | None 
     place = int(np.flatnonzero(~holds)[0])
     name = cell.items["id"].iloc[place if items is None else items[place]]
     raise RecordError(
-        f"{cell.model} on {cell.benchmark}, item {name}: {what}; records that were edited certify "
-        "nothing: run `lastword eval` anew"
+        f"{cell.model} on {cell.benchmark}, item {name}: {what}; edited records certify "
+        "nothing: run `lastword eval` again"
     )
 
 

@@ -40,7 +40,7 @@ class Record:
     Attributes:
         benchmark: The cell's benchmark, with its template if that is not the default.
         kind: The metric that the item is for; None for all.
-        place: Place in the benchmark's item list.
+        place: Index in the benchmark's item list.
         group: Number of its group in the plan; items of one group shared a batch.
         question: The question, for readers of reports.
         truthful: True for each candidate that is right.
@@ -135,7 +135,7 @@ class Record:
                 values["answer"] = Answer(**answer, **same, method=method)
             return cls(**values)
         except TypeError as error:
-            raise RecordError(f"a record is not whole: {error}") from error
+            raise RecordError(f"a record is not complete: {error}") from error
 
 
 _ITEM_FIELDS = ("candidates", "truthful")  # of an item, its answer and its record
@@ -223,7 +223,7 @@ def _read(columns: Mapping[str, Callable[[Any], Any]], row: Mapping[str, Any]) -
 
 @dataclass(frozen=True)
 class Place:
-    """The place of a record in its run; the fields are those of `Record`."""
+    """The index of a record in its run; the fields are those of `Record`."""
 
     benchmark: str
     kind: str | None

@@ -55,7 +55,7 @@ class Run:
         info: The run; once entered, the content of the cell's `run.json`, with its plan, so that
             restarts and shards group items the same way.
         shard: The part of the plan that is written here; None for all.
-        gaps: Places without a record, by unfinished group of this folder.
+        gaps: Indices without a record, by unfinished group of this folder.
         counts: Number of records by group, and number of failed items among them.
         set_aside: Damaged parts, which are renamed and computed again.
     """
@@ -75,7 +75,7 @@ class Run:
 
     @property
     def plan(self) -> list[list[int]]:
-        """The groups of items, as places in the item list."""
+        """The groups of items, as indices in the item list."""
         return plan_of(self.info)
 
     @property

@@ -35,7 +35,7 @@ class Stored:
 
     Attributes:
         ends: Cumulative number of records up to the end of each part [parts].
-        places: Place in the cell of each record of the parts; -1 for a record that an earlier part
+        places: Index in the cell of each record of the parts; -1 for a record that an earlier part
             has too [records of all parts].
     """
 

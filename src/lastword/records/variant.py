@@ -39,7 +39,7 @@ class VariantAnswers:
     """The answers of a variant on one cell.
 
     Attributes:
-        operators: The operator of each item, as a place in the table of operators [items].
+        operators: The operator of each item, as an index in the table of operators [items].
         scores: u in nats; -inf in the padding [items, candidates].
     """
 
@@ -48,7 +48,7 @@ class VariantAnswers:
 
     @property
     def index(self) -> Int[np.ndarray, " items"]:
-        """The corrected choice of every item; the lowest place on ties."""
+        """The corrected choice of every item; the lowest index on ties."""
         choice: Int[np.ndarray, " items"] = self.scores.argmax(axis=1)
         return choice
 
@@ -66,7 +66,7 @@ def decide(readings: Readings, variant: Variant) -> VariantAnswers:
 
 
 def operators_of(r: Readings, variant: Variant) -> Int[np.ndarray, " items"]:
-    """Return the operator of each item, as a place in the table of operators."""
+    """Return the operator of each item, as an index in the table of operators."""
     theta = variant.theta
     invariant = (
         r.invariant if variant.invariant is None else np.full_like(r.d_eff, variant.invariant)

@@ -45,7 +45,7 @@ class Withheld:
 
     Attributes:
         rule: The rule that it fails, in words.
-        index: Place of TRACE's answer among the candidates.
+        index: Index of TRACE's answer among the candidates.
         answer: Text of that answer.
         operator: The operator that chose it.
         scores: u, the scores that rank it first, in nats [candidates].
@@ -73,8 +73,8 @@ class Answer:
         id: Name of the item.
         candidates: The candidates, as given.
         truthful: True for each candidate that is right; None without labels.
-        index: Place of the corrected answer.
-        base_index: Place of the model's answer.
+        index: Index of the corrected answer.
+        base_index: Index of the model's answer.
         tied: True if several candidates share the top score.
         regime: `candidate-space` if d_eff > tau_dim, else `scalar` (method, section 3).
         method: `trace`; `base` under --shadow; the name of another correction.

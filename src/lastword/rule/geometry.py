@@ -144,5 +144,5 @@ def normalised_entropies(last: Rows) -> PerItem:
 
 
 def tied_first(scores: Scores) -> Int[np.ndarray, " tied"]:
-    """Return the places of all candidates that share the top score."""
+    """Return the indices of all candidates that share the top score."""
     return np.flatnonzero(scores == scores.max())

@@ -99,7 +99,7 @@ def next_step(trajectory: Trajectory, invariant: float, theta: Theta) -> Step | 
 def answers_by_reading(
     S: Columns, readings: Mapping[str, Scores], invariants: Iterable[float], theta: Theta
 ) -> dict[str, int]:
-    """Return the candidate that each reading of the paper chooses, as a place.
+    """Return the candidate that each reading of the paper chooses, as an index.
 
     The paper leaves details of T and of I(M) open; a reading settles them one way.
 
@@ -110,7 +110,7 @@ def answers_by_reading(
         theta: Constants of the rule; its switches of the readings are ignored.
 
     Returns:
-        Place by name: `floor-anchor` and so on if a value of I(M) chooses `mix`, and `early` if
+        Index by name: `floor-anchor` and so on if a value of I(M) chooses `mix`, and `early` if
         one chooses that. All are equal for an item in the candidate-space regime.
     """
     # Only the side of tau_I matters to the rule, so one value of I(M) stands for each side.

@@ -65,8 +65,8 @@ class Entry:
 
     Attributes:
         candidates: Number of candidates.
-        base: Places of the candidates with the model's top score; empty for a probe's answer.
-        shown: Places of the candidates with the top score of the given answer.
+        base: Indices of the candidates with the model's top score; empty for a probe's answer.
+        shown: Indices of the candidates with the top score of the given answer.
         overridden: True if correction changed the answer.
     """
 
@@ -249,7 +249,9 @@ class Ledger:
         try:
             return json.loads(rows[0][0]) if rows else None
         except ValueError as error:
-            raise InputError(f"the state has no JSON as {name}: name another --state") from error
+            raise InputError(
+                f"the state has no valid JSON as {name}: name another --state"
+            ) from error
 
     def seen(self, *, anew: bool = True) -> dict[str, list[float]]:
         """Return each statistic's values: all, or those stored since the last call."""
@@ -271,7 +273,7 @@ def labelled_rows(state: str) -> tuple[list[dict[str, str]], int]:
     """
     database = Database(state)
     if not database.shared and not Path(state).is_file():
-        raise InputError(f"no state in {state}: expected what `lastword serve --state` names")
+        raise InputError(f"no state in {state}: expected that of `lastword serve --state`")
     try:
         with database.event(alone=False):
             read = dict(database.execute("SELECT id, content FROM labels ORDER BY rowid"))

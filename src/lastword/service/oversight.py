@@ -219,7 +219,7 @@ def oversee(
             raise InputError(f"cannot read the state: {error}") from error
     if settings.state is not None or settings.on_alarm != "log":
         raise InputError(
-            "--state and --on-alarm oversee a certificate: give --certificate, or leave them out"
+            "--state and --on-alarm need a certificate: give --certificate, or leave them out"
         )
     return None
 

@@ -71,7 +71,7 @@ class Passes:
         return [alike[i] for i in sorted(group)]
 
     def run(self, orders: Sequence[ModelOrder]) -> None:
-        """Answer orders together, or each alone if that fails, so that one fails no other."""
+        """Answer orders together, or one by one if that fails, so that errors stay separate."""
         if len(orders) > 1:
             try:
                 self._answer(orders)

@@ -28,7 +28,7 @@ def _encodable(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ValueError("contains a lone surrogate, which is no text; remove it") from error
+        raise ValueError("contains a lone surrogate, which is not valid text; remove it") from error
     return text
 
 

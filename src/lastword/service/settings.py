@@ -25,7 +25,7 @@ class Settings:
         host: Address to listen on; other than loopback needs a token.
         port: Port; 0 takes a free one, which the log names.
         token: Bearer token that clients send.
-        label_token: Token for /v1/feedback alone, so that those who ask cannot label.
+        label_token: Separate token for /v1/feedback, so that clients who ask cannot label.
         shadow: Return the model's answers, and log what correction would change.
         batch_items: Maximum number of waiting items that are computed together.
         requests: Maximum number of requests in progress. Further requests get status 429.

@@ -9,7 +9,7 @@ class Branch:
 
     Attributes:
         tokens: The ids of the whole text. The last one is predicted, and never fed.
-        boundary: The place at which the candidate begins.
+        boundary: The index at which the candidate begins.
     """
 
     tokens: tuple[int, ...]

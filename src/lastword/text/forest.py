@@ -20,10 +20,10 @@ Ragged = Int[np.ndarray, " _length"]  # of a list whose arrays differ in length
 
 @dataclass(frozen=True)
 class Reads:
-    """The places where log-probabilities are read: distinct rows, and the tokens each row predicts.
+    """The positions of the scores: distinct rows, and the tokens that each row predicts.
 
     Attributes:
-        rows: Place of each distinct row in the flattened input [rows].
+        rows: Index of each distinct row in the flattened input [rows].
         row: The index in `rows` of each predicted token; candidates may share a row [targets].
         token: The predicted token ids [targets].
         branch: The branch of each predicted token, ascending [targets].
@@ -118,7 +118,7 @@ def lay_out(branches: Sequence[Branch]) -> tuple[Int[np.ndarray, "sequences leng
 
 
 def plan(items: Sequence[Sequence[Sequence[Branch]]], budget: int) -> list[list[int]]:
-    """Return groups of items, as places: consecutive items in lexicographic order, in a budget.
+    """Return groups of items, as indices: consecutive items in lexicographic order, in a budget.
 
     Args:
         items: Each item's branches by prompt. The first prompt determines the order. Each prompt
@@ -162,7 +162,7 @@ def _ids(key: bytes) -> Ragged:
 
 
 def lexicographic_order(sequences: Sequence[Ragged]) -> list[int]:
-    """Return the places of the sequences in lexicographic order, with prefixes first."""
+    """Return the indices of the sequences in lexicographic order, with prefixes first."""
     keys = [_key(s) for s in sequences]
     return sorted(range(len(keys)), key=keys.__getitem__)
 

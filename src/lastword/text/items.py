@@ -25,7 +25,7 @@ class Item:
             made from `messages` and only shown.
         candidates: The answers to choose from, at least one, none blank.
         id: The caller's name for the item.
-        truthful: One boolean per candidate, for metrics. The places of the true candidates, or of
+        truthful: One boolean per candidate, for metrics. The indices of the true candidates, or of
             the only one, are accepted too, counted from 0.
         separator: Text between prompt and candidate, unless the prompt ends in whitespace.
         question: The question alone; it is shown, but never scored.
@@ -182,13 +182,13 @@ def rows_of(items: Any) -> Iterator[Any]:
 
 
 def _labels(value: Any, count: int, item: str | None) -> tuple[bool, ...]:
-    """Return one boolean per candidate, from booleans or from places."""
+    """Return one boolean per candidate, from booleans or from indices."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = (value,)
     elif isinstance(value, bool | str) or not isinstance(value, Sequence):
         raise ItemError(
-            "truthful is a list of booleans, of the true candidates' places, or one place, not "
-            + _kind(value),
+            "truthful is a list of booleans, a list of the true candidates' positions, or one "
+            f"position, not {_kind(value)}",
             item,
         )
     if {type(entry) for entry in value} != {int}:
@@ -198,7 +198,7 @@ def _labels(value: Any, count: int, item: str | None) -> tuple[bool, ...]:
         return labels
     if (len(value) == count and set(value) <= {0, 1}) or len(set(value)) < len(value):
         raise ItemError(
-            f"truthful {list(value)} looks like labels, and integers are places of true "
+            f"truthful {list(value)} looks like labels, and integers are positions of true "
             "candidates: write true and false",
             item,
         )

@@ -277,7 +277,7 @@ def _options(values: Any, name: str) -> tuple[Option, ...]:
     keys: set[tuple[type, Value]] = set()
     for option in options:
         if (key := (type(option.value), option.value)) in keys:
-            raise InputError(f"{option.value!r:.80} is twice in {name}; drop one of them")
+            raise InputError(f"{option.value!r:.80} occurs twice in {name}; remove one")
         keys.add(key)
     return options
 

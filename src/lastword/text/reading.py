@@ -10,6 +10,7 @@ from typing import Any
 
 from lastword.errors import InputError, ItemError
 from lastword.files.rows import Row, is_table, read_rows
+from lastword.files.wording import counted
 from lastword.text.items import Item
 
 _CANDIDATE = re.compile(r"candidate([ _]\w+|\d+)")  # a column of a table
@@ -26,7 +27,7 @@ def read_items(
 ) -> list[Item | ItemError]:
     """Return each row of a file as an item, or as an error with its place.
 
-    An item without an id gets its place as id, counted from 1. In CSV and TSV, `candidates` is a
+    An item without an id gets its index as id, counted from 1. In CSV and TSV, `candidates` is a
     JSON list, or each candidate has a column (`candidate_1`, `candidate_2`, ...). Empty cells are
     ignored.
 
@@ -54,9 +55,9 @@ def require_items(parsed: Iterable[Item | ItemError], path: str | Path) -> list[
     parsed = list(parsed)
     errors = [p for p in parsed if isinstance(p, ItemError)]
     if errors:
-        raise InputError(f"{path}: {len(errors)} bad: {summarise(errors)}")
+        raise InputError(f"{path}: {counted(len(errors), 'invalid row')}: {summarise(errors)}")
     if not parsed:
-        raise InputError(f"{path} has no items; expected one JSON object a line, or rows")
+        raise InputError(f"{path} has no items; expected one JSON object per line, or rows")
     return [p for p in parsed if isinstance(p, Item)]
 
 
@@ -113,4 +114,4 @@ def _list(name: str, cell: str) -> Any:
     try:
         return ast.literal_eval(cell)  # pandas writes lists like this
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
-        raise ItemError(f'{name} is no JSON; write a list such as ["a", "b"]') from error
+        raise ItemError(f'{name} is not valid JSON; write a list such as ["a", "b"]') from error

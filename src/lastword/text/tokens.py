@@ -117,7 +117,7 @@ class Encoded:
 
     @property
     def boundaries(self) -> tuple[int, ...]:
-        """The place at which each candidate begins."""
+        """The index at which each candidate begins."""
         return tuple(branch.boundary for branch in self.branches)
 
     @property
@@ -181,7 +181,7 @@ def encode(
         overflow: `error` fails an item that does not fit; `truncate` drops the left end of its
             prompt.
         chat: Apply the tokenizer's chat template.
-        first: Place of the first item, which is the name of an item without an id.
+        first: Index of the first item, which is the name of an item without an id.
         vocabulary: Size of the model's vocabulary; None for no check.
 
     Raises:

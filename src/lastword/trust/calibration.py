@@ -60,17 +60,17 @@ def calibrate(scores: Sequence[Scores], truths: Sequence[int]) -> Calibration:
 
     Args:
         scores: The scores that decide each item [candidates].
-        truths: Place of each item's true candidate.
+        truths: Index of each item's true candidate.
 
     Raises:
-        InputError: There are fewer than 20 items, the lengths differ, or a place is invalid.
+        InputError: There are fewer than 20 items, the lengths differ, or an index is invalid.
     """
     if len(scores) != len(truths):
         raise InputError(f"{len(scores)} items and {len(truths)} truths; give one an item")
     if len(scores) < LEAST:
         raise InputError(f"a calibration needs {LEAST} labelled items, and there are {len(scores)}")
     if any(not 0 <= truth < len(u) for u, truth in zip(scores, truths, strict=True)):
-        raise InputError("a truth is the place of a candidate, counted from 0")
+        raise InputError("a truth is the index of a candidate, counted from 0")
     plain, after = _before_and_after(scores, truths)
     return Calibration(
         temperature=fit_temperature(scores, truths),

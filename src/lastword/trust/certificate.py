@@ -240,7 +240,7 @@ class Certificate:
             raise InputError(f"threshold is a probability, not {self.threshold:g}")
         self._check_family()
         if self.policy.operators and self.policy not in [one.policy for one in self.tried]:
-            raise InputError("its policy is none of those that were tested; certify again")
+            raise InputError("its policy was not tested; certify again")
         if self.policy.operators and not self._keeps_promise():
             counts = self.counts
             said = f"{counts.broken} broken and {counts.fixed} fixed of {counts.items}"
@@ -248,7 +248,7 @@ class Certificate:
         if self.policy.method.startswith(BATCH) and not self.means:
             raise InputError(f"{self.policy.method} needs its means, which are missing")
         if is_probe(self.policy.method) != (self.probe is not None):
-            raise InputError(f"it names a probe where it allows {self.policy.method}")
+            raise InputError(f"it names a probe, but allows {self.policy.method}")
         if self.threshold is not None and not self._keeps_error():
             raise InputError("its counts do not give its threshold; certify again")
 
@@ -337,7 +337,7 @@ class Certificate:
 
         Args:
             scores: Scores of each item under this certificate [candidates].
-            truths: Place of each item's true candidate.
+            truths: Index of each item's true candidate.
 
         Raises:
             InputError: As `calibration.calibrate`.
@@ -409,16 +409,16 @@ class Certificate:
         """
         if values.get("schema") != SCHEMA:
             raise CertificateError(
-                f"no certificate of this version: schema = {SCHEMA} is missing; certify again, by "
-                "`lastword certify`"
+                f"not a certificate of this version: schema = {SCHEMA} is missing; certify again "
+                "with `lastword certify`"
             )
         derived = ("schema", "worth", "digest")
         try:
             certificate = from_table(cls, {n: v for n, v in values.items() if n not in derived})
         except InputError as error:
-            raise CertificateError(f"no certificate: {error}") from error
+            raise CertificateError(f"not a valid certificate: {error}") from error
         if _text(certificate.to_dict()) != _text(values):
-            raise CertificateError("it was edited by hand: its digest is another; certify again")
+            raise CertificateError("it was edited by hand: its digest differs; certify again")
         return certificate
 
     @classmethod
@@ -465,7 +465,7 @@ def from_table(kind: type[T], table: Any) -> T:
         InputError: A value is missing, unknown, or of another type.
     """
     if not isinstance(table, Mapping):
-        raise InputError(f"{table!r:.80} stands where a table is expected")
+        raise InputError(f"{table!r:.80} is not a table, as expected")
     hints = get_type_hints(kind)
     declared: tuple[Field[Any], ...] = fields(kind)  # type: ignore[arg-type]
     required = [f.name for f in declared if f.default is MISSING and f.default_factory is MISSING]

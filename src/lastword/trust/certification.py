@@ -71,7 +71,7 @@ class Sample:
     run: Mapping[str, Any]
 
     def shown(self, policy: Policy) -> tuple[list[Scores], list[int]]:
-        """Return the scores under a policy of items with one truth, and the truths' places."""
+        """Return the scores under a policy of items with one truth, and the truths' indices."""
         methods = resolved(self.cells, self.run, (policy.method,), self.means)
         return shown(self.items, self.cells, methods, policy)
 
@@ -97,7 +97,7 @@ def read_sample(
         if Subject.of(run) != subject:
             raise RecordError(
                 f"{_name(run)} has another Theta, chat template or weights than the others of "
-                f"{path}; certify each by itself"
+                f"{path}; certify each separately"
             )
     parted = [cell for folder in runs for cell in read_cells(folder)]
     return sample_of(parted, list(runs.values()), methods)
@@ -301,12 +301,12 @@ def _chosen(runs: Mapping[Path, Any], path: Path, benchmarks: Sequence[str]) -> 
 def _require_whole(folder: Path, run: Any) -> None:
     if run.get("certificate") is not None:
         raise RecordError(
-            f"{_name(run)} was run under a certificate, which hides what TRACE wanted; "
+            f"{_name(run)} was run under a certificate, which hides TRACE's overrides; "
             "run `lastword eval` without one"
         )
     if (name := run.get("correction")) is not None:
         raise RecordError(
-            f"{_name(run)} was decided by {name}, which hides what TRACE wanted; run "
+            f"{_name(run)} was decided by {name}, which hides TRACE's overrides; run "
             f"`lastword eval` without --correction, and certify with --methods {name}"
         )
     if missing := missing_places(folder):

@@ -50,7 +50,7 @@ class Labelled:
         return self.others.get(method, self)
 
     def take(self, places: Int[np.ndarray, " some"]) -> "Labelled":
-        """Return some of the items, by their places."""
+        """Return some of the items, by their indices."""
         plain = [field.name for field in fields(self) if field.name not in ("groups", "others")]
         return Labelled(
             **{name: getattr(self, name)[places] for name in plain},

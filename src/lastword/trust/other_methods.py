@@ -67,8 +67,8 @@ def resolved(
     """
     if unread := [name for name in names if name not in allowed(cells, names)]:
         raise RecordError(
-            f"these records hold nothing that {unread[0]} reads; run `lastword eval` with "
-            "--blind all, or leave it out of --methods"
+            f"these records do not have the scores that {unread[0]} needs; run `lastword eval` "
+            "with --blind all, or leave it out of --methods"
         )
     others = [name for name in names if name != TRACE]
     if not others:  # the import needs torch, which is not always installed
@@ -110,7 +110,7 @@ def answers(items: Labelled, cells: Sequence[Cell], methods: Methods) -> dict[st
 def shown(
     items: Labelled, cells: Sequence[Cell], methods: Methods, policy: Policy
 ) -> tuple[list[Scores], list[int]]:
-    """Return the scores under a policy of items with one truth, and the truths' places."""
+    """Return the scores under a policy of items with one truth, and the truths' indices."""
     base, truth = _filled(cells, "base_scores"), _truth(cells)
     corrected = _scored(cells, methods)[policy.method] if methods else _filled(cells, "scores")
     withheld = items.by(policy.method).overrides & ~items.stands(policy)

@@ -95,7 +95,7 @@ class DrawnRows:
 
 
 def deal(groups: Sequence[int], seed: int) -> Int[np.ndarray, " drawn"]:
-    """Return the places of texts in random order, one text per group."""
+    """Return the indices of texts in random order, one text per group."""
     order = np.random.default_rng(seed).permutation(len(groups))
     _, first = np.unique(np.asarray(groups)[order], return_index=True)
     return np.asarray(order[np.sort(first)])

@@ -52,7 +52,9 @@ class Terms:
             if value is not None and not 0 < value < 1:
                 raise InputError(f"{name} is a share between 0 and 1, not {value}")
         if not 0 < self.break_costs < math.inf:
-            raise InputError(f"break_costs is a number of repairs, not {self.break_costs}")
+            raise InputError(
+                f"break_costs is a number of corrected answers, not {self.break_costs}"
+            )
         if not 1 <= self.look <= self.looks:
             raise InputError(f"look is one of the looks, 1 to {self.looks}, not {self.look}")
         if not self.methods or len(set(self.methods)) < len(self.methods):

@@ -51,7 +51,7 @@ def near_copies(texts: Sequence[str]) -> Numbers:
 
 
 def _grouped(triples: csr_array) -> Numbers:
-    """Return for each text the place of one member of its group."""
+    """Return for each text the index of one member of its group."""
     count = triples.shape[0]
     size, groups = np.diff(triples.indptr), np.arange(count)
     for minima in _bands(triples):

@@ -559,7 +559,7 @@ def _listed(value: Any) -> list[Option]:
         try:
             value = json.loads(value) if value.lstrip().startswith("[") else value.split("|")
         except ValueError as error:
-            raise InputError(f"choices are no JSON list: {error}") from error
+            raise InputError(f"choices are not a JSON list: {error}") from error
     if not isinstance(value, Sequence) and not hasattr(value, "tolist"):
         raise InputError(f"choices are a list, not {type(value).__name__}")
     entries = [o.strip() if isinstance(o, str) else o for o in value]
@@ -581,5 +581,7 @@ def _descriptions(path: Path | None) -> dict[str, str]:
         raise InputError(f"cannot read the descriptions {path}: {error}") from error
     for name, text in table.items():
         if not isinstance(text, str):
-            raise InputError(f"{path}: {name} is {type(text).__name__}, expected a text a label")
+            raise InputError(
+                f"{path}: {name} is {type(text).__name__}, expected one text per label"
+            )
     return table

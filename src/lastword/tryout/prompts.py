@@ -151,7 +151,7 @@ def file_of(name: str) -> str:
 
 
 def examples(labels: Labels, count: int) -> list[int]:
-    """Return the places of rows to use as examples, as evenly spread over classes as possible."""
+    """Return the indices of rows to use as examples, as evenly spread over classes as possible."""
     order = np.random.default_rng(SEED).permutation(len(labels.rows)).tolist()
     seen = Counter[str]()
     rounds = []

@@ -285,7 +285,7 @@ class SecondRound:
             values["reference"] = tuple(values["reference"])
             return cls(probe=probe, rows=tuple(DifferingRow(**row) for row in rows), **values)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise InputError(f"this is no second round: {error}") from error
+            raise InputError(f"this is not a second round: {error}") from error
 
 
 def _difference(id: str, text: str, answer: Any) -> tuple[DifferingRow | None, float]:

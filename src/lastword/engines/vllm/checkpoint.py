@@ -73,7 +73,7 @@ def find(options: LoadOptions) -> VllmCheckpoint:
     for name, default in _LOCAL.items():
         if getattr(options, name) != default:
             raise InputError(
-                f"{name} says how transformers runs a model, and here vLLM does: leave it out; "
+                f"{name} is an option of transformers, and vLLM runs the model: leave it out; "
                 "arguments of vLLM go into --engine-options"
             )
     if options.embedded is None and gguf.find(options) is None:

@@ -44,10 +44,10 @@ class VllmSettings:
         """Refuse arguments that lastword sets, or that do not work."""
         for name in self.options:
             if name in _OURS:
-                raise InputError(f"lastword itself says {name}: leave it out of vLLM's options")
+                raise InputError(f"lastword sets {name} itself: leave it out of vLLM's options")
         if self.options.get("pipeline_parallel_size", 1) != 1:
             raise InputError(
-                "lastword reads all layers in one place: tensor parallelism, no pipeline "
+                "lastword needs all layers in each rank: use tensor parallelism, not pipeline "
                 "parallelism"
             )
 

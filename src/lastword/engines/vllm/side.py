@@ -93,7 +93,7 @@ class Side:
         again = [r for r in requests if gaps & {*r["rows"]}]
         self._run(again, None)
         if rest := self._gaps():
-            raise RuntimeError(f"vLLM computed {len(rest)} of {rows} rows at no time")
+            raise RuntimeError(f"vLLM did not compute {len(rest)} of {rows} rows")
         return len(again)
 
     def _gaps(self) -> set[int]:

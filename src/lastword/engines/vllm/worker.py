@@ -175,7 +175,7 @@ class Watch:
             self._hidden[depth].index_copy_(0, rows, states)
 
     def _lay_out(self) -> tuple[Tensor, Tensor]:
-        """Return the places in a step where rows of the batch are computed, and these rows."""
+        """Return the indices in a step where rows of the batch are computed, and these rows."""
         parts = [np.zeros((2, 0), dtype=np.int64), *self._row_places()]
         places, rows = np.concatenate(parts, axis=1)
         self._coverage[rows] = True

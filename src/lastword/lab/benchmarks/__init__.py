@@ -56,7 +56,9 @@ def catalogue() -> dict[str, Benchmark]:
     added = plugins("lastword.benchmarks", "benchmark", BENCHMARKS)
     for name, (value, origin) in added.items():
         if not isinstance(value, Benchmark) or value.name != name:
-            raise InputError(f"{origin} adds under the name {name} no Benchmark that is called so")
+            raise InputError(
+                f"{origin} registers {name}, but this is not a Benchmark with that name"
+            )
     return {**BENCHMARKS, **{name: value for name, (value, _) in added.items()}}
 
 
@@ -83,7 +85,7 @@ def templates_for(benchmarks: list[Benchmark], names: list[str]) -> dict[str, li
             )
     files = {Path(name) for name in names if Path(name).is_file()}
     if len({path.stem for path in files}) < len(files):
-        raise InputError("two template files have one name, and a cell is named by it; rename one")
+        raise InputError("two template files have the same name, which names the cell; rename one")
     for benchmark in benchmarks:
         by_benchmark[benchmark.name] = by_benchmark[benchmark.name] or [benchmark.template()]
     return by_benchmark

@@ -169,7 +169,7 @@ class Benchmark:
             seed: Seed to draw the questions at random, in the data's order; None for the first.
         """
         if seed is not None and limit is None:
-            raise InputError("seed draws a random subset: say how many questions with limit")
+            raise InputError("seed draws a random subset: give its size with limit")
         if limit is not None and limit < 1:
             raise InputError(f"limit is at least 1, not {limit}")
         table = self.read(data)
@@ -241,7 +241,7 @@ class Dataset:
     def inputs(self) -> tuple[str, ...]:
         """Return each chosen example's question, input or prompt; empty if it has none."""
         if any(example.messages is not None for example in self.examples):
-            raise InputError("states are read of prompts of text, and here are conversations")
+            raise InputError("states need prompts of text, and these are conversations")
         names = ("question", "input", "prompt")
         each = [[e.fields[n] for n in names if e.fields.get(n)] for e in self.examples]
         return tuple(str(values[0]) if values else "" for values in each)

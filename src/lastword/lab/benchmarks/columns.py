@@ -3,7 +3,7 @@
 `hf:cais/mmlu:all@test` is configuration `all`, split `test`; both are optional if there is only
 one. `--columns prompt=question,candidates=choices,truthful=answer` names the columns.
 `choices.text` is a field inside a column, and `opa+opb+opc` are columns with one candidate each.
-The right answer is a place counted from 0, a letter, the candidate's text, or one of `labels`.
+The right answer is an index counted from 0, a letter, the candidate's text, or one of `labels`.
 """
 
 import string
@@ -29,7 +29,7 @@ class Columns:
         candidates: A column of lists, or columns joined by `+`.
         truthful: The right answer.
         labels: Column with the names of the candidates in `truthful`; by default letters.
-        id: Name of the row; by default its place.
+        id: Name of the row; by default its index.
         group: Column whose equal values mark dependent rows.
     """
 
@@ -135,7 +135,7 @@ def _at(row: Row, name: str) -> Any:
 
 
 def _truth(value: Any, candidates: Any, labels: Sequence[Any] | None) -> Any:
-    """Convert right answers given as text to places; other forms, which items take, stay."""
+    """Convert right answers given as text to indices; other forms, which items take, stay."""
     texts = [value] if isinstance(value, str) else value
     if not (isinstance(texts, list) and texts and isinstance(texts[0], str)):
         return value
@@ -149,7 +149,7 @@ def _place(text: str, candidates: list[Any], labels: Sequence[Any] | None) -> in
     if len(places) != 1:
         what = "two candidates" if places else "no candidate"
         raise InputError(
-            f"the right answer {text!r} names {what}: expected a place, a letter or a candidate's "
-            "text; labels=COLUMN says what the set calls its candidates"
+            f"the right answer {text!r} names {what}: expected an index, a letter or a candidate's "
+            "text; labels=COLUMN has the names of the candidates"
         )
     return places.pop()

@@ -43,7 +43,7 @@ class ProbedCell:
     """Cross-fitted answers to the texts of a cell.
 
     Attributes:
-        places: Places of the texts among the cell's items [texts].
+        places: Indices of the texts among the cell's items [texts].
         scores: Log-probabilities of every item's candidates by `probe` and `probe-last`; None for
             an item that was not drawn.
         right: True where `probe`, `probe-last` and `words` are right, by name [texts].
@@ -125,7 +125,7 @@ def _read(cell: Cell, places: Places) -> _LabelledTexts:
     if why := obstacle(candidates, truthful):
         raise RecordError(why)
     if not info.get("states"):
-        raise RecordError("the records keep no states, as `lastword eval --states` keeps them")
+        raise RecordError("the records have no states; `lastword eval --states` stores them")
     shape = (info["depth"] + 1, len(POOLINGS), -1)
     raw = (rows[place][2] for place in places.tolist())
     states = np.stack([np.frombuffer(blob, "<f4").reshape(shape) for blob in raw])

@@ -177,7 +177,7 @@ def window_from(start: int, items: int) -> range:
 
 
 def encode(decider: "Decider", job: EvalJob, places: Sequence[int]) -> "Batch":
-    """Return encoded items, or their errors, by place."""
+    """Return encoded items, or their errors, by index."""
     return dict(zip(places, decider.encode([job.items[p] for p in places]), strict=True))
 
 
@@ -269,7 +269,7 @@ def _settings(work: Work) -> RunInfo:
 def _states(
     decider: "Decider", job: EvalJob, places: Sequence[int]
 ) -> "dict[int, bytes | ItemError]":
-    """Return pooled states or an error by place; empty if the run stores no states."""
+    """Return pooled states or an error by index; empty if the run stores no states."""
     if job.inputs is None or not places:
         return {}
     from lastword.probes.state import POOLINGS

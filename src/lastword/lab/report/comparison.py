@@ -202,7 +202,7 @@ class _Scores:
         for items, frame in cell.slices("methods", "candidates", "candidate_tokens"):
             if "methods" not in frame or frame["methods"].isna().any():
                 raise RecordError(
-                    f"{cell.model} on {cell.benchmark} holds no scores of other methods; write "
+                    f"{cell.model} on {cell.benchmark} has no scores of other methods; write "
                     "them with `lastword compare`"
                 )
             if len(items):
@@ -210,7 +210,7 @@ class _Scores:
                 read.append((items, *counts, Lists.by_name(frame["methods"])))
         for name in names:
             if not all(name in by for *_, by in read):
-                raise RecordError(f"a record holds no scores of {name}; compare again")
+                raise RecordError(f"a record has no scores of {name}; compare again")
         self._cell = cell
         self._base, self._trace, self._truthful = (
             Lists.of(cell.items[name]) for name in ("base_scores", "scores", "truthful")

@@ -104,7 +104,7 @@ def read_timings(path: Path) -> list[Timing]:
     """
     paths = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not paths:
-        raise RecordError(f"no *.json in {path}; expected what `lastword bench --out` leaves")
+        raise RecordError(f"no *.json in {path}; expected files of `lastword bench --out`")
     return [_timing(file) for file in paths]
 
 
@@ -116,11 +116,11 @@ def _timing(path: Path) -> Timing:
         model, benchmark = str(line["model"]), str(line["benchmark"])
     except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError) as error:
         raise RecordError(
-            f"cannot read {path} ({type(error).__name__}: {error}); expected what "
-            f"`lastword bench --out` leaves, with the contender {PLAIN}"
+            f"cannot read {path} ({type(error).__name__}: {error}); expected a file of "
+            f"`lastword bench --out` with the contender {PLAIN}"
         ) from error
     if (name := line.get("correction")) is not None:
-        raise RecordError(f"{path} times {name}, and the table is of what TRACE costs")
+        raise RecordError(f"{path} has the times of {name}, and this table is for TRACE")
     if not all(seconds > 0 for seconds in each.values()):
         raise RecordError(f"{path} has a time that is not above 0; measure again")
     if not same:

@@ -75,7 +75,7 @@ def data_blocks(cells: Sequence[Cell], theta: Theta) -> dict[str, str]:
 
 
 def sampled(cells: Sequence[Cell]) -> list[Places]:
-    """Return the places of the records on the page: all, or a sample per cell if there are many.
+    """Return the indices of the records on the page: all, or a sample per cell if there are many.
 
     A sample prefers records whose answer changed.
     """

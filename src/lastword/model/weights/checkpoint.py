@@ -152,14 +152,14 @@ class SafetensorsCheckpoint(Checkpoint):
         label = f"{self.label}/{file}"
         length = int.from_bytes(self._bytes(file, 0, 8), "little")
         if length > _HEADER_LIMIT:
-            raise CheckpointError(f"{label} is no safetensors file: its header lies")
+            raise CheckpointError(f"{label} is not a safetensors file: its header is too long")
         header = _parse_header(self._bytes(file, 8, 8 + length), label)
         # If a tensor is in two shards, transformers and the index may disagree on which counts.
         for name in header if self._shards else ():
             if (other := self._shards.get(name)) != file:
                 where = "is not in the index" if other is None else f"is stored in {other} too"
                 raise CheckpointError(
-                    f"{label} has {name}, which {where}: get the whole checkpoint anew"
+                    f"{label} has {name}, which {where}: get the whole checkpoint again"
                 )
         self._headers[file] = header
         return header
@@ -174,13 +174,15 @@ class SafetensorsCheckpoint(Checkpoint):
         """Return the tensor of a name."""
         file = self._shards[name]
         if name not in self.header(file):
-            raise CheckpointError(f"{self.label}/{file} lacks {name}, which the index promises")
+            raise CheckpointError(f"{self.label}/{file} lacks {name}, which is in the index")
         info = self.header(file)[name]
         if info.dtype not in _DTYPES:
             raise CheckpointError(f"{name} of {self.label} has dtype {info.dtype}, not known here")
         dtype = _DTYPES[info.dtype]
         if info.stop - info.start != math.prod(info.shape) * dtype.itemsize:
-            raise CheckpointError(f"{self.label}/{file} gives {name} a range that is not its shape")
+            raise CheckpointError(
+                f"{self.label}/{file} gives {name} a range that does not fit its shape"
+            )
         data = self._bytes(file, info.start, info.stop)
         return torch.frombuffer(data, dtype=dtype).reshape(info.shape)
 
@@ -215,7 +217,7 @@ class TorchCheckpoint(Checkpoint):
         """Return the tensor, memory-mapped if the format allows it."""
         tensors = self._load(self._shards[name])
         if name not in tensors:
-            raise CheckpointError(f"{self.label} lacks {name}, which the index promises")
+            raise CheckpointError(f"{self.label} lacks {name}, which is in the index")
         return tensors[name]
 
     def _load(self, file: str) -> dict[str, Tensor]:
@@ -340,7 +342,7 @@ def _weight_map(index: Config, files: Files, file: str) -> dict[str, str]:
     for shard in shards.values():
         # The index is not trusted: a path must not lead out of its folder.
         if not isinstance(shard, str) or Path(shard).name != shard or shard == "..":
-            raise CheckpointError(f"{files.label}/{file} names {shard!r}, no file beside itself")
+            raise CheckpointError(f"{files.label}/{file} names {shard!r}, which is not beside it")
     return shards
 
 
@@ -352,7 +354,7 @@ def _parse_header(text: bytearray, label: str) -> dict[str, TensorInfo]:
             if name == "__metadata__":
                 continue
             if len(entry["shape"]) > _AXES:
-                raise ValueError(f"no tensor has {len(entry['shape'])} axes")
+                raise ValueError(f"a tensor cannot have {len(entry['shape'])} axes")
             shape = tuple(map(_count, entry["shape"]))
             start, stop = (origin + _count(offset) for offset in entry["data_offsets"])
             infos[name] = TensorInfo(str(entry["dtype"]), shape, start, stop)

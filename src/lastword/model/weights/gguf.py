@@ -107,7 +107,7 @@ def read_header(files: Files, file: str) -> Header:
         raise _split(label, parts)
     if header.tensors and not end:
         raise CheckpointError(
-            f"{label} is cut short: its header tells of {header.stop} bytes; get the file again"
+            f"{label} is cut short: its header expects {header.stop} bytes; get the file again"
         )
     if end and len(end) > alignment:  # the last tensor may be padded
         raise CheckpointError(
@@ -176,7 +176,7 @@ class _Cursor:
 
 def _parse(cursor: _Cursor, label: str) -> Header:
     if cursor.take(4) != _MAGIC:
-        raise CheckpointError(f"{label} is no GGUF file: its first bytes are another format's")
+        raise CheckpointError(f"{label} is not a GGUF file: its first bytes are of another format")
     (version,) = cursor.unpack("I")
     if version not in _VERSIONS:
         raise CheckpointError(f"{label} is GGUF of version {version}; versions 2 and 3 are read")
@@ -186,7 +186,7 @@ def _parse(cursor: _Cursor, label: str) -> Header:
     table = [_entry(cursor) for _ in range(tensors)]
     alignment = values.get("general.alignment", 32)
     if not isinstance(alignment, int) or alignment < 1:
-        raise CheckpointError(f"{label} has an alignment of {alignment!r}, expected 32 or the like")
+        raise CheckpointError(f"{label} has the alignment {alignment!r}, expected one such as 32")
     origin = -(-cursor.place // alignment) * alignment
     stored = _unique([(n, _tensor(rest, origin, label)) for n, *rest in table], "tensors", label)
     by_place = sorted(stored, key=lambda name: stored[name].start)

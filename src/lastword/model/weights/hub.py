@@ -163,7 +163,7 @@ class HubFiles(Files):
             or not response.headers.get("Content-Range", "").startswith(f"bytes {first}-")
         ):
             raise CheckpointError(
-                f"{self._shown} does not serve byte ranges, so {file} would come whole: "
+                f"{self._shown} does not serve byte ranges, so all of {file} would be downloaded: "
                 f"download {self.label} and name the folder"
             )
         for answer in (*response.history, response):
@@ -240,7 +240,7 @@ def open_model(name: str, revision: str | None = None) -> Checkpoint:
     if checkpoint is None:
         raise CheckpointError(
             f"{files.label} has no safetensors on the hub: download it and name the folder "
-            "(pytorch_model.bin is read from disk alone)"
+            "(pytorch_model.bin is read only from disk)"
         )
     return checkpoint
 

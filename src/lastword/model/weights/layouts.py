@@ -1,4 +1,4 @@
-"""Places of K, V, O and the final norm in a checkpoint, found by name or by a table.
+"""Indices of K, V, O and the final norm in a checkpoint, found by name or by a table.
 
 Separate projections (`k_proj`, `v_proj`, and one of four names for the output) and MLA's factors
 are found by their names. The name of a fused projection does not show the order of its rows, so
@@ -62,7 +62,7 @@ class Split:
     Attributes:
         groups: Number of groups of rows.
         sizes: Rows of each part within a group, in order.
-        part: Place of the part in `sizes`.
+        part: Index of the part in `sizes`.
     """
 
     groups: int

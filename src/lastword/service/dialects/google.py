@@ -75,7 +75,9 @@ class GoogleQuestion(BaseModel, strict=True, extra="ignore"):
             return Predicate(instructions, yes, no)
         if self.type == "choice" and isinstance(criteria, dict):
             if crooked := [id for id in criteria if id != id.strip() or _has_control(id)]:
-                raise InputError(f"option {crooked[0]!r:.80} has blanks around or controls")
+                raise InputError(
+                    f"option {crooked[0]!r:.80} has spaces around it or control characters"
+                )
             return Choice(
                 instructions,
                 [Option(id, description or None) for id, description in criteria.items()],

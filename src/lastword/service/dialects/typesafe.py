@@ -71,7 +71,7 @@ async def system_one(body: SystemOneBody, call: ThisCall) -> Response:
     ]
     if deferred and body.on_deferred == "refusal":
         what = f"{', '.join(deferred[:8])} is deferred by the certificate"
-        raise Refusal("item", f"{what}, and this form has no refusal: ask without on_deferred")
+        raise Refusal("item", f"{what}, and this form has no refusal: leave on_deferred out")
     answers = {
         name: _answer(answer, body.questions[name].get("criteria"))
         | {"x_lastword": answered.reasons[name]}

@@ -164,7 +164,7 @@ def read_choices(
     if form is not None and form.json_schema is not None:
         lists.append(_of_schema(form.json_schema.schema_, most))
     if len(lists) > 1:
-        raise Refusal("invalid_body", f"{len(lists)} choice lists came; give one")
+        raise Refusal("invalid_body", f"{len(lists)} choice lists are given; give one")
     if not lists:
         raise Refusal("no_choices", NO_CHOICES)
     _require_few(lists[0].values, "the list", most)
@@ -302,7 +302,7 @@ def _pairs(part: Mapping[str, Any], where: str) -> list[tuple[Any, str | None]]:
         part = {**part, "const": None}
     values = part.get("enum")
     if "enum" in part and not isinstance(values, list):
-        raise _no_choice(where, "enum is no list")
+        raise _no_choice(where, "enum is not a list")
     if "const" in part:
         constant = part["const"]
         if values is not None and repr(constant) not in map(repr, values):

@@ -245,7 +245,7 @@ def _entry_text(entry: Mapping[str, Any], place: int, calls: set[Any]) -> tuple[
         calls.add(entry.get("call_id"))
         what = entry.get("arguments" if kind == "function_call" else "input")
         if not isinstance(what, str) or not isinstance(entry.get("name"), str):
-            raise _bad(f"{where} is a call without its name or what it was called with")
+            raise _bad(f"{where} is a call without a name or without arguments")
         return "assistant", f"calls {entry['name']}({what})"
     if kind in ("function_call_output", "custom_tool_call_output"):
         if entry.get("call_id") not in calls:
