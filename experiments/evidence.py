@@ -230,7 +230,7 @@ def keep(runs: Path) -> None:
         table = pa.concat_tables([read_part(path) for path in part_paths(cell).values()])
         rows = [without_text(row) for row in table.sort_by("place").to_pylist()]
         info = read_run(cell) | {"plan": [" ".join(str(row["place"]) for row in rows)]}
-        made = RecordPart(0, serialise(rows), len(rows), failed=0)
+        made = RecordPart(0, serialise(rows), len(rows))
         collect(info, KEPT / cell.relative_to(runs).parts[0], partial(only, made))
 
 
