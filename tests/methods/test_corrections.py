@@ -411,7 +411,7 @@ def test_a_service_goes_on_from_what_it_had_learned(tmp_path):
         assert two["gates"]["seen"]["value"] == i + 1
         assert two["operator"] == ("base" if i < 19 else "batch-calibrated")
         assert two["scores"] == pytest.approx(one["scores"], abs=1e-9)
-    with pytest.raises(InputError, match="keeps what others have learned"):
+    with pytest.raises(InputError, match="with another correction, model.* a new file"):
         create_app(Decider.demo("control", correction="batch-calibrated"), settings)
     with pytest.raises(InputError, match="--state keeps what --correction batch-calibrated"):
         create_app(Decider.demo(), settings)

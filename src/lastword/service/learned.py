@@ -31,7 +31,11 @@ class Learned:
                 self._database.execute(_TABLE)
                 values = dict(self._database.execute("SELECT * FROM learned ORDER BY rowid"))
                 if values.pop(_OWNER, owner) != owner:
-                    raise InputError(f"{path} keeps what others have learned; name another file")
+                    raise InputError(
+                        f"{path} keeps what was learned with another correction, model, Theta or "
+                        "chat template: start with those, or name a new file (--state FILE), in "
+                        "which it learns from the beginning"
+                    )
                 self._database.execute(_SAVE, (_OWNER, owner))
         except DatabaseError as error:
             raise InputError(f"cannot keep what is learned in {path}: {error}") from error
