@@ -8,6 +8,8 @@ from itertools import permutations
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 from decided import decided
 from scipy.special import softmax
@@ -275,3 +277,18 @@ def test_an_answer_that_is_deferred_is_none_of_these_where_the_question_abstains
 def test_a_list_of_texts_is_refused_with_the_method_for_it(plain):
     with pytest.raises(InputError, match="2 texts: use decide_many"):
         plain.decide(["x", "y"], {"goods": QUESTIONS["goods"]})
+
+
+def test_many_inputs_are_a_column_of_any_library_and_never_the_names_of_columns(plain):
+    texts, asked = [TEXT, "clay"], {"goods": QUESTIONS["goods"]}
+    expected = to_frame(plain.decide_many(texts, asked))
+    column, arrow = pd.Series(texts, index=[7, 7]), pa.array(texts)
+    columns = [column, column.astype("category"), np.array(texts), np.array(texts, dtype=object)]
+    columns += [arrow, pa.chunked_array([arrow]), arrow.dictionary_encode(), (t for t in texts)]
+    for one in columns:
+        pd.testing.assert_frame_equal(to_frame(plain.decide_many(one, asked)), expected)
+    table = pa.table({"text": texts})
+    tables = [pd.DataFrame({"text": texts}), table, table.to_batches()[0], np.array([texts])]
+    for one in [*tables, {"text": texts}, TEXT, TEXT.encode()]:
+        with pytest.raises(InputError, match="^expected many inputs.*: pass (the|a) "):
+            next(plain.decide_many(one, asked))

@@ -74,6 +74,8 @@ def test_one_dictionary_is_not_many_nor_one_text_candidates():
         next(tracer().correct_many(ROWS[0]))
     with pytest.raises(ItemError, match="candidates is a list, not str"):
         tracer().correct("w4 w9", "lamps")
+    with pytest.raises(ItemError, match="content_free is a list, not str"):
+        tracer().correct("w4 w9", ["w5", "w6"], content_free="N/A")
 
 
 def test_a_tracer_is_one_line_for_people():

@@ -209,6 +209,9 @@ def test_a_stray_cell_and_a_bomb_take_no_memory_and_formulas_without_values_are_
         ('<row r="-5"/>', "row -5 follows row 1"),
         ('<row r="2"><c r="A2"/><c r="A2"/></row>', "row 2 .* a cell twice"),
         ("<row>" + "<c><v>1</v></c>" * 2**20 + "</row>", "row 2 .* more than 16,384 cells"),
+        ('<row r="x"/>', "in Sheet, row x follows row 1: save it anew"),
+        ('<row r="2.5"/>', "in Sheet, row 2.5 follows row 1"),
+        ('<row r="2"><c r="x"/></row>', "in Sheet, row 2 has a cell with the name 'x'"),
         (None, "it has no sheet"),
     ],
 )
@@ -316,3 +319,13 @@ def test_what_cannot_be_read_names_the_separator(tmp_path: Path) -> None:
 )
 def test_the_column_of_ids_is_known_by_its_name(columns: list[str], column: str | None) -> None:
     assert id_column(columns) == column
+
+
+def test_a_workbook_of_charts_alone_has_no_table(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.create_chartsheet("Chart")
+    book.remove(book["Sheet"])
+    book.save(path := tmp_path / "t.xlsx")
+    with pytest.raises(InputError, match="it has no sheet with cells"):
+        read_rows(path)

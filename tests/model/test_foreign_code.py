@@ -82,8 +82,20 @@ def refusal(folder: Path, **options: Any) -> str:
 
 
 def test_a_config_with_nothing_to_divide_by_is_refused_in_a_line(foreign):
-    folder = foreign({"num_attention_heads": 0, "num_key_value_heads": 0, "head_dim": None})
-    assert f"cannot load {folder}" in refusal(folder)
+    folder = foreign({"head_dim": None})
+    for name in ("num_attention_heads", "num_key_value_heads"):
+        rewrite(folder / "config.json", {"num_attention_heads": 4, name: 0})
+        assert refusal(folder) == f"the config of {folder} says {name} = 0: correct it"
+
+
+def test_a_pointer_of_git_lfs_is_refused_in_any_file_that_is_read(foreign):
+    folder = foreign({})
+    for file in ("config.json", "tokenizer.json", "tokenizer.model"):
+        path = folder / file
+        whole = path.read_bytes() if path.exists() else None
+        path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 9\n")
+        assert refusal(folder) == f"{path} is a pointer of Git LFS: run `git lfs pull`"
+        path.unlink() if whole is None else path.write_bytes(whole)
 
 
 # Code

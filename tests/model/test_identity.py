@@ -56,6 +56,16 @@ def test_any_byte_of_any_part_is_another_model(model):
     assert folder_digests(model / "absent") is None
 
 
+def test_weights_that_are_not_read_make_no_other_model(model):
+    was = folder_digests(model)
+    (model / "pytorch_model.bin").write_bytes(b"other")
+    (model / "tokenizer").mkdir()
+    assert folder_digests(model) == was
+    (model / "model.safetensors").unlink()
+    now = folder_digests(model)
+    assert {part for part in was if was[part] != now[part]} == {"weights"}
+
+
 def test_a_folder_that_cannot_be_written_keeps_nothing(model, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path / "file"))

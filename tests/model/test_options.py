@@ -135,6 +135,12 @@ def test_options_of_a_command_are_fields(monkeypatch, run, tmp_path):
     )
 
 
+def test_an_unknown_attention_is_refused_with_those_there_are(untouched):
+    for name in ("model", "flex_attention", "EAGER", ""):
+        with pytest.raises(InputError, match=f"attention '{name}': expected auto, sdpa, eager or"):
+            Tracer.from_pretrained("org/name", attention=name)
+
+
 @pytest.mark.parametrize(
     "pair", ["dtyp=float32", "batch_tokens", "batch_tokens=0", "quantize=int3"]
 )

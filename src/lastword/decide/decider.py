@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from lastword.decide.answer import Answers, MultiAnswer, PredicateAnswer, SingleAnswer, answer_of
 from lastword.decide.batch import Read, Scope
-from lastword.decide.item import Input, item_of, render, text_of
+from lastword.decide.item import Input, inputs_of, item_of, render, text_of
 from lastword.decide.options import DecideOptions
 from lastword.decide.plan import Part, Plan
 from lastword.decide.probed import PooledStates, from_depths, from_states, is_sure, state_of
@@ -70,8 +70,8 @@ class Decider:
 
     Raises:
         CertificateError: The certificate cannot be read, or is for another model, Theta or chat.
-        InputError: A probe cannot be read, is for another model, or has too few labels for any
-            text to be below `unlike`; or two probes answer one question.
+        InputError: `unlike` is not in [0, 1]. A probe cannot be read, is for another model, or has
+            too few labels for any text to be below `unlike`; or two probes answer one question.
     """
 
     def __init__(
@@ -85,6 +85,8 @@ class Decider:
         unlike: float = 0.0,
         template: str | None = None,
     ) -> None:
+        if not 0 <= unlike <= 1:
+            raise InputError(f"unlike is a p-value, a number from 0 to 1, not {unlike:g}")
         self.tracer, self.unlike, self.template = tracer, unlike, template
         self.named = correction is not None
         self.correction = _correction_of(correction or "trace", tracer)
@@ -319,9 +321,12 @@ class Decider:
         The inputs are read as answers are consumed, and may be endless. They may be a column of
         a frame. An error names the input by its index; with `on_error="return"` it is yielded
         instead of the answers.
+
+        Raises:
+            InputError: As in `decide`, or the inputs are one text, a dictionary or a whole table.
         """
         ready = self.prepare(questions, template=template)
-        rest = ((value, str(place)) for place, value in enumerate(inputs))
+        rest = ((value, str(place)) for place, value in enumerate(inputs_of(inputs)))
         while piece := list(islice(rest, TOGETHER)):
             plans = self.plan_many(piece, ready)
             if on_error == "raise":

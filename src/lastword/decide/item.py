@@ -1,7 +1,7 @@
 """Makes an item, with prompt and candidates, of a text and a question."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lastword.errors import InputError
@@ -12,6 +12,29 @@ from lastword.text.question import Question
 
 # A text, messages with role and content, or any other JSON value.
 Input = str | Mapping[str, Any] | Sequence[Any]
+
+
+def inputs_of(source: Iterable[Any]) -> Iterator[Any]:
+    """Return an iterator over many inputs: a list, a column of any library, or a generator.
+
+    Raises:
+        InputError: The source is one text, a dictionary, or a table, whose elements are the names
+            of its columns.
+    """
+    kind = type(source).__name__
+    if isinstance(source, str | bytes):
+        raise InputError(f"expected many inputs and got one text ({kind}): pass a list of texts")
+    if isinstance(source, Mapping):
+        raise InputError("expected many inputs and got a dictionary: pass a list of texts")
+    table = hasattr(source, "columns") or hasattr(source, "column_names")
+    if table or getattr(source, "ndim", 1) != 1:
+        raise InputError(
+            f"expected many inputs, in a list or one column, and got a table ({kind}): pass the "
+            'column of texts, such as table["text"]'
+        )
+    if hasattr(source, "to_pylist"):  # the elements of an Arrow column are not Python's
+        source = source.to_pylist()
+    return iter(source)
 
 
 def text_of(value: Input) -> str:

@@ -223,7 +223,7 @@ class Tracer:
             NonFiniteError: Logits are not finite.
         """
         fields = {"prompt": prompt, "candidates": candidates, "separator": separator}
-        blind_fields = {"blind_prompt": blind_prompt, "content_free": list(content_free)}
+        blind_fields = {"blind_prompt": blind_prompt, "content_free": content_free}
         item = Item.from_dict(fields | blind_fields)
         decision: Decision = next(self.correct_many([item], read=read))
         return decision

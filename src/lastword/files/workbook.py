@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 from xml.parsers import expat
@@ -13,6 +14,7 @@ from lastword.files.wording import counted
 _BYTES = 2**28  # maximum size unpacked; a million rows of short texts take half of that
 _COLUMNS, _LINES, _CELLS = 1024, 2**20, 2**14  # cells of a row: the limit of Excel
 _SHOWN = 3
+_CELL = re.compile("([A-Za-z]{1,3})[0-9]+")  # a cell's name, with the letters of its column
 _ESCAPED = re.compile("_x(00[01][0-9A-Fa-f])_")  # Excel's form of control characters
 
 
@@ -48,7 +50,9 @@ def _sheet(file: IO[bytes], say: Callable[[str], None]) -> Iterator[tuple[int, d
                 f"it unpacks to {size >> 20:,} MiB, and at most {_BYTES >> 20} are read: save it "
                 "as CSV"
             )
-    sheets = load_workbook(file, read_only=True, data_only=True).worksheets
+        # Without worksheets, openpyxl may fail at a sheet that is only a chart.
+        some = b"worksheet+xml" in archive.read("[Content_Types].xml")
+    sheets = load_workbook(file, read_only=True, data_only=True).worksheets if some else []
     if not sheets:
         raise ValueError("it has no sheet with cells: put the table into one")
     with ZipFile(file) as archive, archive.open(sheets[0]._worksheet_path) as sheet:
@@ -95,18 +99,28 @@ def _rows(
 
 
 def _check_order(sheet: IO[bytes], name: str) -> None:
-    """Refuse rows out of order and repeated cells, which openpyxl drops, and rows of any length."""
+    """Refuse rows out of order and repeated cells, which openpyxl drops, and rows of any length.
+
+    Refuse numbers of rows and names of cells that are none, too.
+    """
     last, cells = 0, set[str | int]()
 
     def begin(tag: str, attributes: dict[str, str]) -> None:
         nonlocal last
         fault = None
         if (kind := tag.rpartition(":")[2]) == "row":
-            before, last = last, int(float(attributes.get("r", last + 1)))
-            fault = f"row {last} follows row {before}" if last <= before else None
+            before, number = last, attributes.get("r", str(last + 1))
+            with suppress(ValueError, OverflowError):  # programs also write 7.0 or 7E0
+                last = int(float(number)) if float(number) % 1 == 0 else before
+            fault = f"row {number:.40} follows row {before}" if last <= before else None
             cells.clear()
         elif kind == "c":
-            if (cell := attributes.get("r", len(cells))) in cells or len(cells) == _CELLS:
+            place = attributes.get("r")
+            match = _CELL.fullmatch(place or "A1")
+            cell = match[1] if match and place else len(cells)
+            if match is None:
+                fault = f"row {last} has a cell with the name {place!r:.40}"
+            elif cell in cells or len(cells) == _CELLS:
                 fault = f"row {last} has a cell twice, or more than {_CELLS:,} cells"
             cells.add(cell)
         if fault is not None:

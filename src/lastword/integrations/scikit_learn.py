@@ -16,7 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from lastword.decide.decider import read_passages, subject_of
-from lastword.decide.item import item_of, text_of
+from lastword.decide.item import inputs_of, item_of, text_of
 from lastword.decide.questionnaire import Questionnaire, prepare
 from lastword.decide.tracer import Tracer, not_finite
 from lastword.errors import InputError, ItemError
@@ -286,9 +286,7 @@ def _source(model: Tracer | Encoder | LoadOptions | str) -> Tracer | Encoder:
 
 
 def _texts(texts: Texts) -> list[str]:
-    if isinstance(texts, str) or getattr(texts, "ndim", 1) != 1:
-        raise InputError("expected texts, a list or one column; this is a text or a table")
-    return [text_of(value) for value in texts]
+    return [text_of(value) for value in inputs_of(texts)]
 
 
 def _options(values: np.ndarray) -> list[Option]:

@@ -9,9 +9,10 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,6 +28,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
     AutoTokenizer,
+    PreTrainedConfig,
     PreTrainedModel,
 )
 from transformers.models.auto.modeling_auto import (
@@ -45,12 +47,15 @@ from lastword.model.weights import adapter as adapters
 from lastword.model.weights import hub
 from lastword.model.weights.checkpoint import (
     Checkpoint,
+    LocalFiles,
     SafetensorsCheckpoint,
     TorchCheckpoint,
     open_local,
 )
 from lastword.model.weights.gguf import GgufCheckpoint, open_file
+from lastword.model.weights.identity import model_files
 from lastword.model.weights.invariant import Factors, model_invariant, read_invariant
+from lastword.model.weights.layouts import HEADS, KV_HEADS
 from lastword.rule.theta import Theta
 from lastword.text.chat_template import require_bounded
 from lastword.text.tokens import Tokenizer, as_errors
@@ -58,7 +63,6 @@ from lastword.text.tokens import Tokenizer, as_errors
 _log = logging.getLogger("lastword")
 
 _ABSENT = re.compile("module 'torch' has no attribute '(\\w+)'")
-_HEADS = ("num_attention_heads", "num_key_value_heads")
 _EPSILON = re.compile(r"norm_?eps(ilon)?$")
 _MESSAGE_LENGTH = 500  # characters; a tokenizer's error may quote its whole regular expression
 # Errors of the libraries whose message is clear without the name of the class.
@@ -240,6 +244,10 @@ def parts_of(options: LoadOptions) -> tuple[LoadOptions, Path | None]:
             raise ModelError(f"no model at {folder}: expected a folder with config.json")
     if not Path(base.name).is_dir():
         hub.require_name(base.name, base.revision)
+    for folder in (Path(base.name), adapter):
+        files = {} if folder is None else model_files(folder)
+        for path in sorted(chain.from_iterable(files.values())):
+            LocalFiles(path.parent).read(path.name, 0, 8)  # refuses a pointer of Git LFS
     return base, adapter
 
 
@@ -252,6 +260,10 @@ def pinned(base: LoadOptions) -> LoadOptions:
 
 def _look_into(base: LoadOptions, device: torch.device) -> _Plan:
     """Plan from config and header, and refuse a checkpoint that cannot be used."""
+    # Transformers divides by some values of a config when it makes the object.
+    values, _ = PreTrainedConfig.get_config_dict(base.name, revision=base.revision)
+    for part in (values, values.get("text_config")):
+        _require_counts(base.label, part if isinstance(part, dict) else {})
     config = AutoConfig.from_pretrained(
         base.name, revision=base.revision, trust_remote_code=base.trust_remote_code
     )
@@ -284,14 +296,19 @@ def _require_decoder(name: str, config: Any, theta: Theta) -> None:
         raise UnsupportedModelError(
             f"{name} is not a language model with a head ({kind}): lastword reads decoder-only ones"
         )
-    for key, value in vars(text_config(config)).items():
-        no_heads = key in _HEADS and isinstance(value, int) and value < 1
-        # With a large epsilon, every text has the same states.
-        if no_heads or isinstance(value, float) and _EPSILON.search(key) and not 0 <= value < 1:
-            raise ModelError(f"the config of {name} says {key} = {value:g}: correct it")
+    _require_counts(name, vars(text_config(config)))
     depth = getattr(text_config(config), "num_hidden_layers", None)
     if depth is not None:
         theta.window(depth)
+
+
+def _require_counts(name: str, values: Mapping[str, Any]) -> None:
+    """Refuse a config without attention heads, or with a large epsilon."""
+    for key, value in values.items():
+        no_heads = key in (*HEADS, *KV_HEADS) and isinstance(value, int) and value < 1
+        # With a large epsilon, every text has the same states.
+        if no_heads or isinstance(value, float) and _EPSILON.search(key) and not 0 <= value < 1:
+            raise ModelError(f"the config of {name} says {key} = {value:g}: correct it")
 
 
 def _refuse_kernels(base: LoadOptions, config: Any) -> None:

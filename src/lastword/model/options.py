@@ -105,7 +105,13 @@ class LoadOptions:
     trust_remote_code: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse options that would have no effect."""
+        """Refuse options that would have no effect, and an unknown attention."""
+        flash = self.attention.startswith("flash_attention_") or "/" in self.attention
+        if self.attention not in ("auto", "sdpa", "eager") and not flash:
+            raise InputError(
+                f"unknown attention {self.attention!r:.40}: expected auto, sdpa, eager or, where "
+                "it is installed, flash_attention_2"
+            )
         for name, values in _EMBEDDED_AS.items() if self.embedded else ():
             if getattr(self, name) not in values:
                 raise InputError(f"the embedded models run in float32 on the CPU: leave {name} out")

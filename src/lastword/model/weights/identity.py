@@ -19,9 +19,10 @@ from lastword.files.writing import open_whole
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Patterns of a local model's files, by the part's name in messages.
+# Patterns of a local model's files, by the part's name in messages. Weights in *.bin are read only
+# if there are no safetensors.
 _PARTS = {
-    "weights": ("*.safetensors", "*.bin"),
+    "weights": ("*.safetensors",),
     "config": ("config.json", "adapter_config.json", "*.py"),
     "tokenizer": (
         *("tokenizer*", "vocab*", "merges.txt", "*.model"),
@@ -43,8 +44,15 @@ def folder_digests(folder: Path) -> dict[str, str] | None:
     """Return a folder's digests by part (`weights`, `config`, `tokenizer`); None if it is none."""
     if not folder.is_dir():
         return None
-    files = {part: {p for n in names for p in folder.glob(n)} for part, names in _PARTS.items()}
+    files = model_files(folder)
     return {part: files_digest(sorted(paths)) for part, paths in files.items() if paths}
+
+
+def model_files(folder: Path) -> dict[str, set[Path]]:
+    """Return the files of a local model that are read, by part."""
+    files = {part: {p for n in names for p in folder.glob(n)} for part, names in _PARTS.items()}
+    files["weights"] = files["weights"] or {*folder.glob("*.bin")}
+    return {part: {p for p in paths if p.is_file()} for part, paths in files.items()}
 
 
 def tensors_digest(tensors: Mapping[str, "Tensor"]) -> str:

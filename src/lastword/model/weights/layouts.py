@@ -42,8 +42,8 @@ OFFSET_NORMS = frozenset(
     "gemma gemma2 gemma3 gemma3_text minimax_m3_vl_text nemotron qwen3_5_moe_text qwen3_5_text "
     "qwen3_next recurrent_gemma step3p5 vaultgemma".split()
 )
-_HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
-_KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
+HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
+KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
 _WIDTH = ("hidden_size", "n_embd", "d_model")
 _HEAD_SIZE = ("head_dim",)
 _DEPTH = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
@@ -242,7 +242,7 @@ def _latent(prefix: str, output: Projection, config: Config) -> Projections:
     rope = _need(config, ("qk_rope_head_dim",))
     sizes = (_need(config, ("qk_nope_head_dim",)), _need(config, ("v_head_dim",)))
     k = Projection(f"{prefix}kv_a_proj_with_mqa", Split(1, (rank, rope), 0))
-    v = Projection(f"{prefix}kv_b_proj", Split(_need(config, _HEADS), sizes, 1))
+    v = Projection(f"{prefix}kv_b_proj", Split(_need(config, HEADS), sizes, 1))
     return Projections("latent", k, v, output)
 
 
@@ -297,27 +297,27 @@ def _need(config: Config, keys: tuple[str, ...]) -> int:
 
 
 def _head_size(config: Config) -> int:
-    return _number(config, _HEAD_SIZE) or _need(config, _WIDTH) // _need(config, _HEADS)
+    return _number(config, _HEAD_SIZE) or _need(config, _WIDTH) // _need(config, HEADS)
 
 
 def _rowwise(config: Config, kv_heads: int | None = None) -> tuple[int, tuple[int, int, int]]:
     """Return one group: all q rows, then all k, then all v."""
-    heads, size = _need(config, _HEADS), _head_size(config)
-    kv = size * (kv_heads or _number(config, _KV_HEADS) or heads)
+    heads, size = _need(config, HEADS), _head_size(config)
+    kv = size * (kv_heads or _number(config, KV_HEADS) or heads)
     return 1, (heads * size, kv, kv)
 
 
 def _per_head(config: Config) -> tuple[int, tuple[int, int, int]]:
     """Return a group per head: its q, k and v rows."""
     size = _head_size(config)
-    return _need(config, _HEADS), (size, size, size)
+    return _need(config, HEADS), (size, size, size)
 
 
 def _multi_query(config: Config) -> tuple[int, tuple[int, int, int]]:
     """Return the groups of Falcon or GPT-BigCode: by k/v heads, with one k and v, or by head."""
-    heads, size = _need(config, _HEADS), _head_size(config)
+    heads, size = _need(config, HEADS), _head_size(config)
     if config.get("new_decoder_architecture", False):
-        groups = _number(config, _KV_HEADS) or heads
+        groups = _number(config, KV_HEADS) or heads
         return groups, (heads // groups * size, size, size)
     return _rowwise(config, 1) if config.get("multi_query", True) else _per_head(config)
 

@@ -131,6 +131,8 @@ def read_batch(body: bytes, kind: str, limit: int) -> list[Entry]:
         raise Refusal("batch_too_large", what)
     if kind != JSON:
         values = [_loads(line) for line in values]
+        if all(isinstance(value, ItemError) for value in values):
+            raise Refusal("invalid_body", f"{_NO_BATCH}: line 1: {values[0]}")
     entries = [parse_item(value, place) for place, value in enumerate(values, start=1)]
     if all(isinstance(entry, ItemError) for entry in entries):
         raise Refusal("item", f"none of {len(entries)} items can be answered; {entries[0]}")

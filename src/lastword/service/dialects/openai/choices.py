@@ -2,6 +2,7 @@
 
 import math
 import operator
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,6 +16,7 @@ from lastword.service.refusal import Refusal
 from lastword.service.schema import Text
 from lastword.text.question import MOST_CHOICES, Choice, Multi, Option
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_PARTS = 16  # of a schema, joined by references and allOf
 _ASSERTIONS = frozenset(  # keywords that may exclude an answer; JSON Schema ignores unknown ones
     "type enum const properties required additionalProperties patternProperties propertyNames"
@@ -187,7 +189,7 @@ def _of_schema(schema: Mapping[str, Any], most: int) -> Choices:
             raise _no_choice(f"{where}.properties", f"has {names:.200}; expected one property")
         ((key, value_schema),) = properties.items()
         _require_keywords(choice_schema, "properties", where)
-        _require_type(choice_schema, ("object",), "an object", where)
+        _require_type(choice_schema, {}, where)
         if choice_schema.get("required", []) not in ([], [key]):
             raise _no_choice(f"{where}.required", f"asks for more than {key!a:.80}")
         _require_bounds(choice_schema, [{key: None}], where)
@@ -202,19 +204,25 @@ def _of_schema(schema: Mapping[str, Any], most: int) -> Choices:
         part = followed(part.get("items"), where=where)
     word = "anyOf" if "anyOf" in part else "oneOf"
     forms = part.get(word)
-    parts = {where: part}
+    parts = iter([(where, part)])
     if isinstance(forms, list):
         _require_keywords(part, word, where)
-        places = {f"{where}.{word}[{i}]": one for i, one in enumerate(forms)}
-        parts = {place: followed(one, where=place) for place, one in places.items()}
-    pairs = [pair for place, one in parts.items() for pair in _pairs(one, place)]
+        places = ((f"{where}.{word}[{i}]", one) for i, one in enumerate(forms))
+        parts = ((place, followed(one, where=place)) for place, one in places)
+    pairs: list[tuple[Any, str | None]] = []
+    for one_place, one in parts:
+        pairs += _pairs(one, one_place)
+        # Checked part by part, so that a long text that many parts refer to is read twice at most.
+        _require_few(pairs, where, most + 1)
+        _require_distinct([value for value, _ in pairs if value is not None], where)
     for value, _ in pairs:
-        _require_type(part, _types(value), to_json(value), where)
+        _require_type(part, value, where)
     _require_bounds(part, [value for value, _ in pairs], where)
     choices = [pair for pair in pairs if pair[0] is not None]
+    if not choices:
+        raise _no_choice(where, "has null as its only enum value")
     if "oneOf" in part and len(pairs) > len(choices) + 1:
         raise _no_choice(f"{where}.oneOf", "has null twice")
-    _require_distinct([value for value, _ in choices], where)
     values = tuple(value for value, _ in choices)
     if several:  # its answers are from none of the options to all
         _require_bounds(whole, [[], [*values]], place)
@@ -230,8 +238,9 @@ def _no_choice(where: str, what: str) -> Refusal:
 
 def _require_keywords(part: Mapping[str, Any], shape: str, where: str) -> None:
     """Refuse a keyword that may exclude an answer and that nothing here applies."""
+    others = _ASSERTIONS - _KEYWORDS[shape] - _BOUNDS.keys()
     for keyword in part:
-        if keyword in _ASSERTIONS - _KEYWORDS[shape] - _BOUNDS.keys():
+        if keyword in others:
             raise _no_choice(where, f"has {keyword!a:.80}, which this server cannot apply here")
 
 
@@ -245,9 +254,11 @@ def _require_bounds(part: Mapping[str, Any], answers: Sequence[Any], where: str)
             raise _no_choice(where, f"has {keyword!a:.80}, which this server cannot apply here")
 
 
-def _require_type(part: Mapping[str, Any], types: Sequence[str], what: str, where: str) -> None:
+def _require_type(part: Mapping[str, Any], value: Any, where: str) -> None:
+    types = _types(value)
     expected = part.get("type", types[0])
     if not any(one in types for one in (expected if isinstance(expected, list) else [expected])):
+        what = "an object" if value == {} else to_json(value)
         raise _no_choice(where, f"has {what:.80}, which its type {ascii(expected):.80} excludes")
 
 
@@ -255,7 +266,7 @@ def _types(value: Any) -> tuple[str, ...]:
     """Return the names that JSON schemas have for the type of a value."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return ("number", "integer") if value % 1 == 0 else ("number",)
-    return ({str: "string", bool: "boolean"}.get(type(value), "null"),)
+    return ({str: "string", bool: "boolean", dict: "object"}.get(type(value), "null"),)
 
 
 def _followed(part: Any, schema: Mapping[str, Any], where: str, most: int) -> Mapping[str, Any]:
@@ -277,11 +288,20 @@ def _followed(part: Any, schema: Mapping[str, Any], where: str, most: int) -> Ma
                 parts += reversed(value)
             elif key not in whole:
                 whole[key] = value
-            elif key in _ASSERTIONS and repr(whole[key]) != repr(value):  # True == 1
+            elif key in _ASSERTIONS and not _equal(whole[key], value):
                 raise _no_choice(where, f"has two different values of {key!a:.80}")
         if len(parts) > _MAX_PARTS:
             raise _no_choice(where, f"refers to itself, or to more than {_MAX_PARTS} parts")
     return whole
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Return True if two JSON values are equal and of one type; in Python, True == 1."""
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_equal(one[key], other[key]) for key in one)
+    return type(one) is type(other) and bool(one == other)
 
 
 def _target(reference: Any, schema: Mapping[str, Any], where: str) -> Mapping[str, Any]:
@@ -305,7 +325,7 @@ def _pairs(part: Mapping[str, Any], where: str) -> list[tuple[Any, str | None]]:
         raise _no_choice(where, "enum is not a list")
     if "const" in part:
         constant = part["const"]
-        if values is not None and repr(constant) not in map(repr, values):
+        if values is not None and not any(_equal(constant, value) for value in values):
             raise _no_choice(where, f"has the const {ascii(constant):.80}, which its enum excludes")
         pairs, places = [(constant, _text(part.get("description")))], [f"{where}.const"]
     elif values is not None:
@@ -318,7 +338,7 @@ def _pairs(part: Mapping[str, Any], where: str) -> list[tuple[Any, str | None]]:
         if value is not None and not _is_plain(value):
             need = "expected text in UTF-8, a finite number, true or false"
             raise _no_choice(place, f"is {ascii(value):.80}; {need}")
-        _require_type(part, _types(value), to_json(value), where)
+        _require_type(part, value, where)
     _require_bounds(part, [value for value, _ in pairs], where)
     if not pairs:
         raise _no_choice(f"{where}.enum", "is empty")
@@ -326,9 +346,7 @@ def _pairs(part: Mapping[str, Any], where: str) -> list[tuple[Any, str | None]]:
 
 
 def _require_distinct(values: Sequence[Any], where: str) -> None:
-    """Refuse an empty list, and values that are equal in JSON, such as 1 and 1.0."""
-    if not values:
-        raise _no_choice(where, "has null as its only enum value")
+    """Refuse values that are equal in JSON, such as 1 and 1.0."""
     seen: dict[tuple[bool, Any], int] = {}  # in Python True == 1
     for place, value in enumerate(values):
         if (first := seen.setdefault((isinstance(value, bool), value), place)) < place:
@@ -342,5 +360,5 @@ def _text(value: Any) -> str | None:
 
 def _is_plain(value: Any) -> bool:
     if isinstance(value, str):
-        return not any("\ud800" <= letter <= "\udfff" for letter in value)
+        return value.isascii() or _SURROGATE.search(value) is None
     return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
