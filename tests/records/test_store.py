@@ -157,7 +157,7 @@ def test_a_torn_part_is_set_aside_and_done_again(tmp_path, whole, damage):
         }[damage]
     )
     if damage in ("cut", "empty", "text"):
-        with pytest.raises(RecordError, match=r"part-00002.*cannot be read.*redone"):
+        with pytest.raises(RecordError, match=r"part-00002.*cannot be read.*repeat it"):
             lastword.load_records(cell)
     double, work = job(tmp_path)
     outcome = runner.execute(double, work, tmp_path)

@@ -132,7 +132,7 @@ def read_invariant(
 
     path = Path(source).expanduser()
     if is_adapter(path) or (is_gguf(path) and path.is_file()):
-        raise InvariantError(f"I(M) of {path} needs the loaded model: use Tracer.from_pretrained")
+        raise InvariantError(f"I(M) of {path} needs the model in memory: load it")
     if path.exists():
         return factors(open_local(path), theta=theta, readings=readings)
     from lastword.model.weights import hub  # slow to import, and not needed for local files
