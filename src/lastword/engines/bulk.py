@@ -99,7 +99,7 @@ class Actor:
     def __call__(self, rows: pa.Table) -> pa.Table:
         """Return the answers about each row, by its id."""
         names = rows[self._id]
-        texts = [
+        texts: list[Any] = [
             None if isinstance(text, str) and not text.strip() else text
             for text in rows[self._text].to_pylist()
         ]
