@@ -56,6 +56,14 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
+def test_a_row_without_a_text_gets_an_error_and_no_answer(monkeypatch):
+    monkeypatch.setattr(bulk, "hide_gpus", lambda: None)
+    actor = bulk.Actor(bulk.Bulk(Decider.demo, {"topic": TOPIC}, None, ""), "text", "id")
+    rows = actor(pa.table({"id": [1, 2, 3], "text": ["a red fox", None, " "]})).to_pylist()
+    assert [row["error"] for row in rows] == [None, "there is no text", "there is no text"]
+    assert [row["topic"] is None for row in rows] == [False, True, True]
+
+
 # The command with smaller files.
 PROGRAM = f"""
 from lastword.cli import main

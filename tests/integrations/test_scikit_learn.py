@@ -76,6 +76,10 @@ def test_labels_of_any_kind_come_back(tracer, labels):
     best = (scores > 0).astype(int) if len(own.classes_) == 2 else scores.argmax(axis=1)
     assert answers.tolist() == own.classes_[best].tolist()
     assert own.score(TEXTS, labels) == (answers == np.array(labels)).mean()
+    if own.classes_.dtype.kind == "i":  # as pandas' Int64 becomes
+        floats = ProbeClassifier(tracer).fit(TEXTS, [float(label) for label in labels])
+        assert floats.probe_.question == own.probe_.question
+        assert floats.predict(TEXTS).tolist() == answers.tolist()
 
 
 def test_its_file_answers_as_it_does(tracer, tmp_path):
@@ -165,6 +169,9 @@ def test_what_cannot_be_fitted_is_one_line_and_nothing_is_read(tracer, passes):
         with pytest.raises(InputError) as refusal:
             own.fit(texts, labels)
         assert "\n" not in str(refusal.value)
+    for poolings in ("mean", ("max",)):
+        with pytest.raises(InputError, match="poolings are a list of mean and last, not"):
+            ProbeClassifier(tracer, poolings=poolings).fit(TEXTS, LABELS)
     for method in ("predict", "predict_proba", "decision_function", "likeness"):
         with pytest.raises(NotFittedError):
             getattr(own, method)(TEXTS)

@@ -153,6 +153,9 @@ def test_a_monitor_lets_through_counts_and_ends_with_3(table, tmp_path):
     assert monitor.allows("a", least) and not monitor.allows("a", least - 1e-9)
     with pytest.raises(InputError, match="confidence"):
         monitor.allows("a")
+    with pytest.raises(InputError, match="'a' has no truth: leave it out"):
+        monitor.observe("a", 1.0, float("nan"))
+    assert monitor.observe(7, 1.0, "7") is False and monitor.state.broken == 0
     assert not any(monitor.observe("a", 1.0, "a") for _ in range(500))
     assert not any(monitor.observe("a", least - 0.1, "b") for _ in range(500))  # never given
     assert any(monitor.observe("a", 1.0, "b") for _ in range(100))

@@ -11,6 +11,7 @@ import typer
 
 from lastword.cli import options as opt
 from lastword.errors import InputError
+from lastword.files.cells import cell_text
 from lastword.files.strict_json import to_json
 
 _ALARM = 3  # exit code
@@ -76,4 +77,4 @@ def _entry(line: bytes, place: int) -> tuple[str, float | None, str | None]:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         form = '{"prediction": "a", "confidence": 0.9, "truth": "a"}'
         raise InputError(f"line {place} is not a JSON object in UTF-8 such as {form}") from error
-    return str(prediction), confidence, None if truth in (None, "") else str(truth)
+    return cell_text(prediction), confidence, None if truth in (None, "") else cell_text(truth)

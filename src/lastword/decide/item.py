@@ -45,6 +45,8 @@ def text_of(value: Input) -> str:
     """
     if isinstance(value, str):
         return value
+    if value is None:
+        raise InputError("there is no text")
     if not isinstance(value, Mapping | Sequence) or isinstance(value, bytes):
         kind = type(value).__name__
         raise InputError(f"an input is a text, messages or a JSON object or list, not {kind}")

@@ -99,7 +99,10 @@ class Actor:
     def __call__(self, rows: pa.Table) -> pa.Table:
         """Return the answers about each row, by its id."""
         names = rows[self._id]
-        texts = ["" if text is None else text for text in rows[self._text].to_pylist()]
+        texts: list[Any] = [
+            None if isinstance(text, str) and not text.strip() else text
+            for text in rows[self._text].to_pylist()
+        ]
         answers = self._decider.decide_many(texts, self._ready, on_error="return")
         each = [_row(one) for one in answers]
         schema = self._bulk.schema(self._id, names.type)

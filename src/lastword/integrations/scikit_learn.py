@@ -20,10 +20,11 @@ from lastword.decide.item import inputs_of, item_of, text_of
 from lastword.decide.questionnaire import Questionnaire, prepare
 from lastword.decide.tracer import Tracer, not_finite
 from lastword.errors import InputError, ItemError
+from lastword.files.cells import cell_text
 from lastword.model.encoder import Encoder, is_encoder
 from lastword.model.options import LoadOptions
 from lastword.probes.probe import Probe, reader_name
-from lastword.probes.state import OWN, Pooling, StateProbe, classes_of, fit_state
+from lastword.probes.state import OWN, POOLINGS, Pooling, StateProbe, classes_of, fit_state
 from lastword.rule.geometry import tied_first
 from lastword.text.passages import Passage
 from lastword.text.question import Choice, Option, Question, question_digest
@@ -121,6 +122,8 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if encoder and self.promise is not None:
             raise InputError("a promise needs a model's answers, and an encoder gives none")
         poolings: Sequence[Pooling] = (OWN,) if encoder else self.poolings
+        if not encoder and (isinstance(poolings, str) or not {*poolings} <= {*POOLINGS}):
+            raise InputError(f"poolings are a list of {' and '.join(POOLINGS)}, not {poolings!r}")
         states = [_read(source, self._passages(read, question, pooling)) for pooling in poolings]
         probe = fit_state(np.stack(states, axis=2)[fitting], fitted, poolings=poolings).probe
         self.classes_ = values[[option.text in probe.classes for option in options]]
@@ -290,9 +293,9 @@ def _texts(texts: Texts) -> list[str]:
 
 
 def _options(values: np.ndarray) -> list[Option]:
-    """Return an option for each class; numbers become texts."""
+    """Return an option for each class; numbers become texts, as in a table: 1.0 is `1`."""
     plain = values.tolist()
-    return [Option(value if isinstance(value, str | bool) else str(value)) for value in plain]
+    return [Option(value if isinstance(value, str | bool) else cell_text(value)) for value in plain]
 
 
 def _read(

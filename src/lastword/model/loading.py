@@ -244,9 +244,8 @@ def parts_of(options: LoadOptions) -> tuple[LoadOptions, Path | None]:
             raise ModelError(f"no model at {folder}: expected a folder with config.json")
     if not Path(base.name).is_dir():
         hub.require_name(base.name, base.revision)
-    for folder in (Path(base.name), adapter):
-        files = {} if folder is None else model_files(folder)
-        for path in sorted(chain.from_iterable(files.values())):
+    for place in filter(None, (Path(base.name), adapter)):
+        for path in sorted(chain.from_iterable(model_files(place).values())):
             LocalFiles(path.parent).read(path.name, 0, 8)  # refuses a pointer of Git LFS
     return base, adapter
 

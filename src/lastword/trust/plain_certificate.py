@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from lastword.errors import CertificateError, InputError
+from lastword.files.cells import cell_text
 from lastword.model.weights.identity import text_digest
 from lastword.trust.certificate import Counts, defined, from_table
 from lastword.trust.evidence import GroupEvidence, group_means
@@ -249,7 +250,16 @@ class PlainMonitor:
         return confidence >= step.threshold
 
     def observe(self, prediction: str, confidence: float | None, truth: str) -> bool:
-        """Count a labelled answer, and return True if the alarm has gone off."""
+        """Count a labelled answer, and return True if the alarm has gone off.
+
+        Prediction and truth are compared as the cells of a table: 7, 7.0 and "7" are equal.
+
+        Raises:
+            InputError: As in `allows`, or the truth is missing.
+        """
+        answer, right = (cell_text(value).strip() for value in (prediction, truth))
+        if not right:
+            raise InputError(f"the prediction {answer!r:.40} has no truth: leave it out")
         if self.allows(prediction, confidence):
-            self.state = self.state.seen(prediction != truth)
+            self.state = self.state.seen(answer != right)
         return self.state.alarm
