@@ -87,7 +87,8 @@ def embedded_models_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def checked(backbone: Any, readout: Any, attention: str = "auto") -> Any:
         if backbone.model not in ours:
             return check.check(backbone, readout, attention)
-        key = attention, backbone.attention, tensors_digest(backbone.model.state_dict())
+        weights = tensors_digest(backbone.model.state_dict())
+        key = attention, backbone.attention, readout._direct is None, weights
         if key not in CHECKED:
             CHECKED[key] = check.check(backbone, readout, attention)
         return CHECKED[key]

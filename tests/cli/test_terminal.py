@@ -84,6 +84,19 @@ def test_completion_is_written_for_the_shell():
 # Options by variable
 
 
+@pytest.mark.parametrize("name", sorted(commands()))
+def test_every_option_is_set_by_the_variable_of_its_long_flag(name):
+    command = commands()[name]
+    prefix = f"LASTWORD_{name}".upper().replace("-", "_")
+    for option in (p for p in command.params if p.param_type_name == "option"):
+        assert option.opts[0] == f"--{option.name.replace('_', '-')}"
+        context = command.context_class(command, info_name=name, auto_envvar_prefix=prefix)
+        with pytest.MonkeyPatch.context() as variables:
+            variables.setenv(f"{prefix}_{option.name.upper()}", "7")
+            value = option.resolve_envvar_value(context)
+        assert (value == "7") == (option.name != "trust_remote_code")
+
+
 def test_a_flag_goes_before_a_variable(run, monkeypatch):
     monkeypatch.setenv("LASTWORD_VERSION", "0.2.0")  # a variable of the user's own
     monkeypatch.setenv("LASTWORD_SERVE_DEADLINE", "soon")
@@ -132,7 +145,7 @@ def test_a_narrow_terminal_folds_the_families_and_loses_none(terminal, run, widt
     from lastword.model.families import FAMILIES
 
     terminal(width)
-    out = bare(run("models")[1]).split("quantised: what was loaded")[0]
+    out = bare(run("models")[1]).split("code path: packed")[0]
     assert "…" not in out and max(map(len, out.splitlines())) <= width
     letters = "".join(out.split())
     assert all(f.model_type in letters or width < 60 for f in FAMILIES)

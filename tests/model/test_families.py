@@ -45,6 +45,7 @@ INVARIANT = 0.5
 every_family = pytest.mark.parametrize("name", FAMILIES)
 # One of each way in which a block attends; opening a model compares its roads on other texts.
 KINDS = ["llama", "mistral-sliding", "gemma2", "gpt_oss", "deepseek_v3", "gpt2", "opt-projected"]
+PACKED = [name for name, family in FAMILIES.items() if family.packs]
 
 
 @cache
@@ -86,6 +87,18 @@ def test_every_depth_is_what_the_models_own_last_steps_make_of_its_state(name):
     expected = np.array([reference.candidate_scores(z, tokens) for z, tokens in read])
     tolerance = 1e-3 if name == "mamba" else 1e-4  # a state space adds up its noise over the text
     assert decision.trajectory == pytest.approx(expected, abs=tolerance)
+
+
+@pytest.mark.parametrize("name", by_night(PACKED, KINDS))
+def test_packed_and_plain_roads_agree(name):
+    tracer = tracer_of(name)
+    # Prompts past every sliding window, and on one side of the lengths at which rope changes.
+    items = random_items(3, 3, prompt=(10, 14))
+    packed = read_all(tracer, items)
+    plain = read_plain(tracer, items)
+    for a, b in zip(packed, plain, strict=True):
+        assert a.trajectory == pytest.approx(b.trajectory, abs=1e-4)
+        assert a.t_scores == pytest.approx(b.t_scores, abs=1e-4)
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral-sliding", "gemma2", "gpt_oss", "deepseek_v3"])

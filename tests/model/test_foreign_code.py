@@ -215,8 +215,11 @@ class Payload:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
+        ({"r": 10**7}, "has the rank 10000000"),
+        ({"rank_pattern": {"k_proj": 10**7}}, "has the rank 10000000"),
+        ({"r": "four"}, "has the rank 'four'"),
         ({"peft_type": "EVIL"}, "does not fit"),
-        ({"peft_type": "PROMPT_TUNING", "num_virtual_tokens": 9}, "does not fit"),
+        ({"peft_type": "PROMPT_TUNING", "num_virtual_tokens": 10**9}, "which cannot be merged"),
         ({"target_modules": ["nothing"]}, "does not fit"),
         ({"lora_alpha": []}, "does not fit"),
         ({"lora_alpha": 1e308}, "NaN"),

@@ -32,6 +32,12 @@ def queries() -> list[str]:
     return asked + [v["query"] for v in BOARD["templating"]["list"] if v["type"] == "query"]
 
 
+def test_every_metric_of_the_dashboard_is_exported():
+    names, asked = exported(), set(re.findall(r"lastword_\w+", " ".join(queries())))
+    assert len(asked) > 15
+    assert sorted(asked - names.keys()) == []
+
+
 def test_the_page_lists_every_metric_with_its_labels():
     lines = (FILE.parents[2] / "docs" / "service.md").read_text(encoding="utf-8").splitlines()
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]

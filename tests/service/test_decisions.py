@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -19,16 +20,19 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from lastword import Choice, Decider, Item, Multi, Option, Predicate, Score, Tracer
+from lastword.decide import decider as decider_module
 from lastword.decide.answer import Answers
 from lastword.decide.questionnaire import Questionnaire
 from lastword.errors import InputError
 from lastword.probes import Probe
 from lastword.service import content_coding
+from lastword.service import questions as questions_module
 from lastword.service.app import create_app
 from lastword.service.questions import Answered
 from lastword.service.refusal import Refusal
 from lastword.service.settings import Settings
 from lastword.text.branch import Branch
+from lastword.text.prompt_template import Template
 from lastword.text.question import question_digest
 from lastword.text.tokens import Encoded, EncodedItem, count_tokens
 from lastword.trust.calibration import Calibration
@@ -567,3 +571,29 @@ def test_a_chat_obeys_the_certificate_of_its_question():
     assert one["content"] == own.choice and one["refusal"] is None
     assert refused["content"] is None and refused["refusal"]
     assert not unknown["lastword"]["deferred"] and not unknown["lastword"]["calibrated"]
+
+
+def test_each_prompt_of_a_request_is_written_once(monkeypatch):
+    """Eight questions about a text: eight prompts, eight items, one text, and no relatives."""
+    calls: Counter[str] = Counter()
+    bare = Decider.demo()
+    asked = [{"type": "choice", "instructions": f"{i}?", "choices": GOODS} for i in range(8)]
+    with running(bare) as served:
+        for owner, name in (
+            (Template, "render"),
+            (Item, "__post_init__"),
+            (decider_module, "text_of"),
+            (decider_module, "prepare"),
+            (questions_module, "text_of"),
+        ):
+            made = getattr(owner, name)
+
+            def counted(*given: Any, made: Any = made, name: str = name, **more: Any) -> Any:
+                calls[name] += 1
+                return made(*given, **more)
+
+            monkeypatch.setattr(owner, name, counted)
+        assert decide(served, questions=asked).status_code == 200
+    assert calls == {"render": 8, "__post_init__": 8, "text_of": 1, "prepare": 1}
+    (encoded,) = bare.encode([Item("Question: Which goods? Answer:", ("a", "b", "c"))])
+    assert len(encoded.prompts) == 1 and len(encoded.prompt.branches) == 3

@@ -80,6 +80,15 @@ def test_all_of_them_are_of_one_port_one_user_and_one_version():
     assert threads == CONTAINER["resources"]["requests"]["cpu"]
 
 
+def test_kubernetes_limits_memory_as_the_rule_has_it():
+    script = REPOSITORY / "experiments" / "pods.py"
+    rows = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert rows.stdout.strip() in PAGE
+    model = CONTAINER["args"][CONTAINER["args"].index("--model") + 1]
+    (row,) = (row for row in rows.stdout.splitlines() if f"`{model}`" in row)
+    assert CONTAINER["resources"]["limits"]["memory"] == row.split(" | ")[3].replace(" GiB", "Gi")
+
+
 def test_kubernetes_scales_by_what_waits():
     monitor, scaled = yaml.safe_load_all(read("kubernetes.scale.yaml"))
     assert monitor["spec"]["selector"]["matchLabels"] == SERVICE["metadata"]["labels"]

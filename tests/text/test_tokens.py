@@ -348,6 +348,28 @@ def test_chat_template_is_the_prompt_as_it_stands():
 # One call
 
 
+def test_all_texts_go_through_the_tokenizer_at_once_each_once():
+    tokenizer, calls = bos(), []
+
+    class Counting:
+        bos_token_id, eos_token_id = tokenizer.bos_token_id, tokenizer.eos_token_id
+        all_special_ids, chat_template = tokenizer.all_special_ids, None
+
+        def __call__(self, texts, **options):
+            calls.append(texts)
+            return tokenizer(texts, **options)
+
+        def apply_chat_template(self, *_, **__):
+            raise AssertionError
+
+    items = [Item("the sun is", ("a star", f"paris {i}")) for i in range(20)]
+    encode(items, Counting(), theta=Theta(), context=None)
+    texts = [t for call in calls if len(call) > 1 for t in call]
+    assert len([call for call in calls if len(call) > 1]) == 1
+    assert len(texts) == len(set(texts)) == 22
+    assert encode([], bos(), theta=Theta(), context=8) == []
+
+
 def test_a_long_text_gives_no_warning_of_the_tokenizer():
     tokenizer = bos()
     tokenizer.model_max_length = 4

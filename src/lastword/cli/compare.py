@@ -53,9 +53,7 @@ def compare(
         bool,
         typer.Option("--list", callback=_list, is_eager=True, help="List the methods and exit."),
     ] = False,
-    out: Annotated[Path, typer.Option(metavar="PATH", help="Folder for the records.")] = Path(
-        "compared"
-    ),
+    out: opt.Out = Path("compared"),
     template: opt.BenchmarkTemplate = None,
     data: opt.Data = None,
     limit: opt.Limit = None,

@@ -85,9 +85,7 @@ def eval_(
             "fib, factor, everyday, demo, jsonl:PATH or hf:NAME. Repeatable."
         ),
     ],
-    out: Annotated[Path, typer.Option(metavar="PATH", help="Folder for the records.")] = Path(
-        "runs"
-    ),
+    out: opt.Out = Path("runs"),
     template: Annotated[
         list[str] | None, typer.Option(help="BENCHMARK/VARIANT or a Jinja file. Repeatable.")
     ] = None,

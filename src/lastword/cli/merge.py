@@ -22,7 +22,9 @@ def merge(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="PATH", help="Root of the joined records. By default each shard joins its cell."
+            metavar="PATH",
+            callback=opt.local,
+            help="Root of the joined records. By default each shard joins its cell.",
         ),
     ] = None,
     json: opt.Json = False,

@@ -6,6 +6,7 @@ together are the fields of a dataclass, and a command has one parameter for all 
 """
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial, wraps
@@ -199,6 +200,16 @@ Format = Annotated[
     typer.Option(help="Output format. By default a table in a terminal, and md in a pipe."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def local(path: Path | None) -> Path | None:
+    """Refuse a URL, which would name a new folder here."""
+    if path is not None and re.match(r"\w{2,}:/", path.as_posix()):
+        raise typer.BadParameter(f"expected a folder of this machine, not {path}")
+    return path
+
+
+Out = Annotated[Path, typer.Option(metavar="PATH", callback=local, help="Folder for the records.")]
 Runs = Annotated[
     Path, typer.Argument(metavar="PATH", help="Results folder from `lastword eval`, at any level.")
 ]

@@ -29,8 +29,8 @@ def inputs_of(source: Iterable[Any]) -> Iterator[Any]:
     table = hasattr(source, "columns") or hasattr(source, "column_names")
     if table or getattr(source, "ndim", 1) != 1:
         raise InputError(
-            f"expected many inputs, in a list or one column, and got a table ({kind}): pass the "
-            'column of texts, such as table["text"]'
+            f"expected many inputs, in a list or one column, and got {kind}: pass the column of "
+            'texts, such as table["text"]'
         )
     if hasattr(source, "to_pylist"):  # the elements of an Arrow column are not Python's
         source = source.to_pylist()

@@ -145,8 +145,11 @@ def decide_files(
         RecordError: Ray failed: a worker cannot load the model, or nothing progresses.
     """
     beside = f"{output.rstrip('/')}.checkpoint"
-    storage, folder = pyarrow.fs.FileSystem.from_uri(beside)
-    done = storage.get_file_info(pyarrow.fs.FileSelector(folder, allow_not_found=True))
+    try:
+        storage, folder = pyarrow.fs.FileSystem.from_uri(beside)
+        done = storage.get_file_info(pyarrow.fs.FileSelector(folder, allow_not_found=True))
+    except (OSError, pa.ArrowInvalid) as error:
+        raise RecordError(f"cannot reach {beside}: {error}") from error
     if done and [entry.base_name for entry in done] != [bulk.digest]:
         raise InputError(
             f"{output} has answers to other questions, or of another model: give another --output, "

@@ -285,7 +285,7 @@ def correction_of(name: str, facts: Facts) -> Correction:
         return method
     if method.needs.token_scorer is not None:
         raise InputError(
-            f"{name} needs the whole vocabulary, so it is not a correction: use --method"
+            f"{name} needs the whole vocabulary, so it is not a correction: use `lastword compare`"
         )
     return Scored(name, facts, method)
 

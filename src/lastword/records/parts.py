@@ -49,7 +49,7 @@ def part_files(cell: Path) -> list[Path]:
 
 
 def missing_places(cell: Path) -> list[int]:
-    """Return the indices of a cell without a record, in the cell or in its shards."""
+    """Return the indices of a cell's items without a record, in the cell or in its shards."""
     stored = np.zeros(read_run(cell)["items"], dtype=bool)
     for path in part_files(cell):
         stored[_table(path, path, ["place"])["place"].to_numpy()] = True

@@ -223,7 +223,7 @@ def _read(columns: Mapping[str, Callable[[Any], Any]], row: Mapping[str, Any]) -
 
 @dataclass(frozen=True)
 class Place:
-    """The index of a record in its run; the fields are those of `Record`."""
+    """The position of a record in its run; the fields are those of `Record`."""
 
     benchmark: str
     kind: str | None

@@ -35,12 +35,25 @@ def open_weights(folder: Path) -> SafetensorsCheckpoint:
     """Return the adapter's tensors, without pickles.
 
     Raises:
-        CheckpointError: There is no safetensors file.
+        CheckpointError: There is no safetensors file, or its config does not fit the tensors.
     """
-    files = LocalFiles(folder)
+    files, options = LocalFiles(folder), read_config(folder)
     if files.read(WEIGHTS, 0, 8) is None:
         raise _incomplete(folder)
-    return SafetensorsCheckpoint(files, {}, WEIGHTS)
+    adapter = SafetensorsCheckpoint(files, {}, WEIGHTS)
+    # PEFT allocates the sizes in the config before it reads the tensors.
+    if options.get("num_virtual_tokens") is not None:
+        kind = str(options.get("peft_type"))[:40]
+        raise CheckpointError(f"{adapter.label} is a {kind} adapter, which cannot be merged")
+    limit = max((size for _, info in adapter.tensors() for size in info.shape), default=0)
+    pattern = options.get("rank_pattern") or {}
+    ranks = [options.get("r", 0), *(pattern.values() if isinstance(pattern, dict) else [pattern])]
+    if strange := [rank for rank in ranks if not isinstance(rank, int) or not 0 <= rank <= limit]:
+        raise CheckpointError(
+            f"{adapter.label} has the rank {strange[0]!r:.40} in {CONFIG}, and no tensor with more "
+            f"than {limit} rows: get it again"
+        )
+    return adapter
 
 
 def _incomplete(folder: Path) -> CheckpointError:

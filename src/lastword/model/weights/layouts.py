@@ -1,4 +1,4 @@
-"""Indices of K, V, O and the final norm in a checkpoint, found by name or by a table.
+"""Locations of K, V, O and the final norm in a checkpoint, found by name or by a table.
 
 Separate projections (`k_proj`, `v_proj`, and one of four names for the output) and MLA's factors
 are found by their names. The name of a fused projection does not show the order of its rows, so
