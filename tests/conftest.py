@@ -66,7 +66,7 @@ def no_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # What the check at load finds of the embedded models, by their weights and attention.
-CHECKED: dict[tuple[str, ...], Any] = {}
+CHECKED: dict[tuple[Any, ...], Any] = {}
 
 
 @pytest.fixture(autouse=True)
