@@ -111,5 +111,5 @@ def test_the_harness_obeys_too(file):
 
     lm = CorrectedLM(MODEL, certificate=str(file))
     assert lm.decider.certificate == Certificate.read(file)
-    with pytest.raises(InputError, match="method=trace alone"):
+    with pytest.raises(InputError, match="needs method=trace"):
         CorrectedLM(MODEL, method="base-sum", certificate=str(file))

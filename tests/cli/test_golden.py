@@ -81,7 +81,7 @@ KNOWN = {
     f"correct --model /no {ONE}": "config.json",
     f"correct --model /no {ONE} --candidate ' '": "candidate 1 is blank",
     f"correct --model /no {ONE} --load theta=theta.toml": "tau_dim",
-    "correct --model /no --messages { --candidate c": "no JSON",
+    "correct --model /no --messages { --candidate c": "not valid JSON",
     "correct --model /no --messages [] --candidate c": "no message",
     'correct --model /no --messages \'[{"role": "u"}]\' --candidate c': "message 0",
     "correct --model /no --input bad.jsonl --output out.jsonl": "line 2: item a\\nb",

@@ -66,7 +66,7 @@ def test_another_encoding_is_refused_by_line_and_byte(tmp_path: Path, raw: bytes
     lines = tmp_path / "t.jsonl"
     lines.write_bytes(b'{"a": "\xc3\xa9\xc3\xa9"}\n{"a": "\xe9"}\n{"a": 3, "a": 4}\n{"a": 1e400}')
     errors = [row.error for row in read_rows(lines)]
-    assert errors[0] is None and "byte 8 (0xE9)" in errors[1] and "'a' stands twice" in errors[2]
+    assert errors[0] is None and "byte 8 (0xE9)" in errors[1] and "'a' occurs twice" in errors[2]
     assert "the number 1e400 is too large" in errors[3]
 
 
@@ -209,7 +209,7 @@ def test_a_stray_cell_and_a_bomb_take_no_memory_and_formulas_without_values_are_
         ('<row r="-5"/>', "row -5 follows row 1"),
         ('<row r="2"><c r="A2"/><c r="A2"/></row>', "row 2 .* a cell twice"),
         ("<row>" + "<c><v>1</v></c>" * 2**20 + "</row>", "row 2 .* more than 16,384 cells"),
-        ('<row r="x"/>', "in Sheet, row x follows row 1: save it anew"),
+        ('<row r="x"/>', "in Sheet, row x follows row 1: save it again"),
         ('<row r="2.5"/>', "in Sheet, row 2.5 follows row 1"),
         ('<row r="2"><c r="x"/></row>', "in Sheet, row 2 has a cell with the name 'x'"),
         (None, "it has no sheet"),

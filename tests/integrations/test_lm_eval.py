@@ -300,7 +300,7 @@ def test_tasks_that_cannot_be_fetched_are_said_in_a_line(run, tmp_path):
     (tmp_path / "far.yaml").write_text(json.dumps(task | {"test_split": "test"}))
     given = ("--tasks", "far", "--include_path", tmp_path, "--limit", "1")
     code, _, err = run("lm-eval", "--model_args", "pretrained=lastword/demo-organism", *given)
-    assert code == 1 and "harness fetches" in err.splitlines()[-1]
+    assert code == 1 and "harness cannot download" in err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

@@ -216,7 +216,7 @@ def test_a_correction_of_ones_own_is_a_value():
         ("pmi@-1", "LAMBDA"),
         ("pmi@nan", "LAMBDA"),
         ("dcpmi@1", "takes no @1"),
-        ("dola", "is no correction"),
+        ("dola", "is not a correction"),
     ],
 )
 def test_what_is_no_correction_is_refused_by_name(name, what):
@@ -282,7 +282,7 @@ def test_bench_times_it(tmp_path):
     assert told["correction"] == "pmi@0.5" and told["same_decisions"]
     staged, whole = (told["meters"][f"ours, {name}"] for name in ("staged", "everything read"))
     assert staged["reads"] < whole["reads"]  # depth L, with the question and without
-    with pytest.raises(RecordError, match=r"times pmi@0\.5"):
+    with pytest.raises(RecordError, match=r"times of pmi@0\.5"):
         read_timings(out)
 
 

@@ -158,5 +158,5 @@ def test_the_least_recently_used_goes_and_a_draft_that_was_left(tmp_path, cache,
     load(paths[3])
     assert len(names(cache)) == 2
     monkeypatch.setenv(dequantised.LIMIT_VARIABLE, "much")
-    with pytest.raises(InputError, match="expected a number of GB"):
+    with pytest.raises(InputError, match="expected GB, or 0"):
         load(paths[0])

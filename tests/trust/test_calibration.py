@@ -61,7 +61,7 @@ def test_what_is_told_after_is_of_items_that_were_not_fitted():
     [
         ([np.zeros(2)] * 19, [0] * 19, "needs 20 labelled items, and there are 19"),
         ([np.zeros(2)] * 20, [0] * 19, "20 items and 19 truths"),
-        ([np.zeros(2)] * 20, [2] * 20, "the place of a candidate"),
+        ([np.zeros(2)] * 20, [2] * 20, "the index of a candidate"),
     ],
 )
 def test_too_little_is_refused(scores, truths, said):

@@ -70,7 +70,7 @@ def by_pmi(tracer, asked, tmp_path_factory):
 def test_all_is_what_the_records_hold_and_what_they_lack_is_named(by_pmi):
     sample = read_sample(by_pmi, methods=None)
     assert sample.methods == FAMILY and set(sample.items.others) == set(FAMILY) - {"trace"}
-    with pytest.raises(RecordError, match="nothing that contextual reads"):
+    with pytest.raises(RecordError, match="scores that contextual needs"):
         read_sample(by_pmi, methods=("trace", "contextual"))
 
 
