@@ -160,7 +160,9 @@ def test_a_run_that_ray_gives_up_is_one_line(monkeypatch, tmp_path):
     monkeypatch.setattr("ray.data.DataContext.get_current", MagicMock)
     monkeypatch.setattr("ray.data.read_parquet", lambda *_, **__: data)
     asked = bulk.Bulk(Decider.demo, {"topic": TOPIC}, None, "")
-    with pytest.raises(RecordError, match="^Ray stopped: no progress for 1800s .*run the same command again") as stop:
+    with pytest.raises(
+        RecordError, match="^Ray stopped: no progress for 1800s .*run the same command again"
+    ) as stop:
         bulk.decide_files(asked, "in", str(tmp_path / "out"), Cluster(gpus_per_worker=0.5))
     assert "\n" not in str(stop.value)
     assert data.repartition.return_value.map_batches.call_args.kwargs["num_gpus"] == 0.5

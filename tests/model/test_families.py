@@ -124,7 +124,9 @@ def test_means_over_texts_of_many_tiles_are_those_of_the_plain_road(name):
 
 def test_an_attention_that_the_model_was_not_given_is_refused():
     message = refusal(InputError, build("llama"), invariant=INVARIANT, attention="eager")
-    assert "the attention sdpa, not eager" in message and "set_attn_implementation('eager')" in message
+    assert (
+        "the attention sdpa, not eager" in message and "set_attn_implementation('eager')" in message
+    )
     model = build("llama")
     model.set_attn_implementation("eager")
     tracer = Tracer(model, tokenizer(), invariant=INVARIANT, attention="eager")
