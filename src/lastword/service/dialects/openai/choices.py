@@ -3,7 +3,7 @@
 import math
 import operator
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
@@ -210,11 +210,12 @@ def _of_schema(schema: Mapping[str, Any], most: int) -> Choices:
         places = ((f"{where}.{word}[{i}]", one) for i, one in enumerate(forms))
         parts = ((place, followed(one, where=place)) for place, one in places)
     pairs: list[tuple[Any, str | None]] = []
+    seen: dict[tuple[bool, Any], Any] = {}
     for one_place, one in parts:
-        pairs += _pairs(one, one_place)
+        pairs += (more := _pairs(one, one_place))
         # Checked part by part, so that a long text that many parts refer to is read twice at most.
         _require_few(pairs, where, most + 1)
-        _require_distinct([value for value, _ in pairs if value is not None], where)
+        _require_distinct([value for value, _ in more if value is not None], seen, where)
     for value, _ in pairs:
         _require_type(part, value, where)
     _require_bounds(part, [value for value, _ in pairs], where)
@@ -345,13 +346,14 @@ def _pairs(part: Mapping[str, Any], where: str) -> list[tuple[Any, str | None]]:
     return pairs
 
 
-def _require_distinct(values: Sequence[Any], where: str) -> None:
-    """Refuse values that are equal in JSON, such as 1 and 1.0."""
-    seen: dict[tuple[bool, Any], int] = {}  # in Python True == 1
-    for place, value in enumerate(values):
-        if (first := seen.setdefault((isinstance(value, bool), value), place)) < place:
-            one, other = to_json(values[first]), to_json(value)
+def _require_distinct(values: Iterable[Any], seen: dict[tuple[bool, Any], Any], where: str) -> None:
+    """Refuse values that are equal in JSON, such as 1 and 1.0, to one another or to `seen`."""
+    for value in values:
+        key = isinstance(value, bool), value  # in Python True == 1
+        if key in seen:
+            one, other = to_json(seen[key]), to_json(value)
             raise _no_choice(where, f"has the enum value {one:.80} twice, again as {other:.80}")
+        seen[key] = value
 
 
 def _text(value: Any) -> str | None:
