@@ -72,9 +72,9 @@ CHECKED: dict[tuple[Any, ...], Any] = {}
 @pytest.fixture(autouse=True)
 def embedded_models_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Check an embedded model once while its weights are the same: opening it takes 0.4 s else."""
-    if (backend := sys.modules.get("lastword.model.backend")) is None:
+    if "lastword.model.backend" not in sys.modules:
         return
-    from lastword.model import check, embedded
+    from lastword.model import check, check_cache, embedded
     from lastword.model.weights.identity import tensors_digest
 
     load, ours = embedded.load, WeakSet[Any]()
@@ -94,7 +94,7 @@ def embedded_models_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return CHECKED[key]
 
     monkeypatch.setattr(embedded, "load", loaded)
-    monkeypatch.setattr(backend, "check", checked)
+    monkeypatch.setattr(check_cache, "check", checked)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from transformers import PreTrainedModel
 
 from lastword.model.backbone import Backbone, evaluating
-from lastword.model.check import check
+from lastword.model.check_cache import check_once
 from lastword.model.options import LoadOptions
 from lastword.model.prefixes import Prefixes
 from lastword.model.reading import Reading, States
@@ -131,7 +131,7 @@ class Local:
         self.readout = Readout(model, backbone.parts, options.head_dtype)
         # The check also calls the model directly, and changes its sliding windows meanwhile.
         with backbone.lock, evaluating(model):
-            checked = check(backbone, self.readout, options.attention)
+            checked = check_once(backbone, self.readout, options, source or {})
         caches = options.prefix_cache and checked.keeps
         prefixes = Prefixes(options.prefix_cache * 2**20) if caches else None
         self.backbone = backbone.on(checked.road, prefixes)

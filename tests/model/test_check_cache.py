@@ -1,0 +1,89 @@
+"""The result of the check at load is stored for the next start of the same model."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from families import build, tokenizer
+
+from lastword import Tracer
+from lastword.model import check_cache
+from lastword.model.check import check
+from lastword.model.options import LoadOptions
+
+
+@pytest.fixture
+def checks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """Grow by the attention of each check that runs; small models are stored too."""
+    ran: list[str] = []
+
+    def counted(backbone, readout, attention="auto"):
+        ran.append(attention)
+        return check(backbone, readout, attention)
+
+    monkeypatch.setattr(check_cache, "check", counted)
+    monkeypatch.setattr(check_cache, "_LEAST", 0)
+    monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path / "cache"))
+    return ran
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    build("llama").save_pretrained(tmp_path / "model")
+    tokenizer().save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def entry(tmp_path: Path) -> Path:
+    (file,) = (tmp_path / "cache" / "checks").glob("*.json")
+    return file
+
+
+def test_a_second_start_does_not_check_again(checks, folder):
+    first = Tracer.from_pretrained(LoadOptions(folder))
+    second = Tracer.from_pretrained(LoadOptions(folder))
+    assert checks == ["auto"]
+    assert first.describe() == second.describe()
+    assert second.backbone.prefixes is not None
+
+
+@pytest.mark.parametrize("options", [{"attention": "eager"}, {"dtype": "bfloat16"}])
+def test_other_options_are_checked(checks, folder, options):
+    Tracer.from_pretrained(LoadOptions(folder))
+    Tracer.from_pretrained(LoadOptions(folder, **options))
+    assert len(checks) == 2
+
+
+def test_changed_weights_and_versions_are_checked(checks, folder, monkeypatch):
+    model = Tracer.from_pretrained(LoadOptions(folder)).backbone.model
+    with torch.no_grad():
+        model.lm_head.weight[0] += 1
+    model.save_pretrained(folder)
+    Tracer.from_pretrained(LoadOptions(folder))
+    monkeypatch.setattr(check_cache, "version", lambda name: "0")
+    Tracer.from_pretrained(LoadOptions(folder))
+    assert len(checks) == 3
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"road": "packed"}'])
+def test_a_damaged_entry_is_replaced(checks, folder, tmp_path, content):
+    Tracer.from_pretrained(LoadOptions(folder))
+    whole = entry(tmp_path).read_text()
+    entry(tmp_path).write_text(content)
+    Tracer.from_pretrained(LoadOptions(folder))
+    assert len(checks) == 2
+    assert entry(tmp_path).read_text() == whole
+
+
+def test_models_in_memory_and_code_of_a_checkpoint_are_checked_each_time(checks, folder):
+    tracer = Tracer.from_pretrained(LoadOptions(folder))
+    Tracer(tracer.backbone.model, tracer.tokenizer)
+    Tracer.from_pretrained(LoadOptions(folder, trust_remote_code=True))
+    assert len(checks) == 3
+
+
+def test_small_models_are_checked_each_time(checks, folder, monkeypatch, tmp_path):
+    monkeypatch.undo()
+    monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path / "cache"))
+    Tracer.from_pretrained(LoadOptions(folder))
+    assert not (tmp_path / "cache" / "checks").exists()
