@@ -42,7 +42,7 @@ def main() -> None:
 
     backend: Any = import_module("lastword.model.backend")
     loading: Any = import_module("lastword.model.loading")
-    load, check = loading.load, backend.check
+    load, check = loading.load, backend.check_once
 
     def loaded(*arguments: Any) -> Any:
         result = load(*arguments)
@@ -55,7 +55,7 @@ def main() -> None:
         part("check at load")
         return result
 
-    loading.load, backend.check = loaded, checked
+    loading.load, backend.check_once = loaded, checked
     decider = Decider.from_pretrained(model)
     part("the rest of loading")
     question = {"team": Choice("Which team?", ["billing", "returns"])}
