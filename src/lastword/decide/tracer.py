@@ -153,7 +153,8 @@ class Tracer:
             loaded = loading.load(request)
             invariant = loading.invariant_of(loaded, request)
         # Record the name that the user gave; transformers may resolve it to another one.
-        local = Local(loaded.model, replace(request, attention="auto"), loaded.source)
+        run = replace(request, attention="auto")
+        local = Local(loaded.model, run, loaded.source, loaded.source["asked"])
         return cls.over(local, loaded.tokenizer, request, invariant)
 
     @classmethod

@@ -64,6 +64,7 @@ def _files(options: LoadOptions) -> str | None:
     if options.embedded is not None:
         return "carried"  # part of the package, whose version is compared too
     from lastword.model import named
+    from lastword.model.weights.adapter import is_adapter
     from lastword.model.weights.identity import files_digest, folder_digest
 
     path = Path(options.name).expanduser()
@@ -74,7 +75,8 @@ def _files(options: LoadOptions) -> str | None:
     if path.is_dir():
         if options.gguf is not None:
             return files_digest([path / options.gguf])
-        return folder_digest(path) if (path / "config.json").is_file() else None
+        whole = (path / "config.json").is_file() and not is_adapter(path)
+        return folder_digest(path) if whole else None  # an adapter's base is elsewhere
     if path.is_file():
         return files_digest([path])
     from huggingface_hub.errors import HFValidationError
