@@ -167,8 +167,8 @@ class Decider:
         `options` are keyword arguments of `Decider` and fields of `LoadOptions`.
         """
         names = ("correction", "certificate", "probes", "readers", "unlike", "template")
-        own = {key: options.pop(key) for key in names if key in options}
-        return cls(Tracer.demo(name, **options), **own)
+        arguments = {key: options.pop(key) for key in names if key in options}
+        return cls(Tracer.demo(name, **options), **arguments)
 
     @property
     def subject(self) -> Subject:
@@ -479,12 +479,12 @@ class Decider:
         part = Part(name, question, probe, scope=scope)
         parts: list[Part | ItemError] = [part] * len(texts)
         if scope is not None:
+            prompts = {"blind": with_blind, "content_free": with_free}
             items: list[Item | ItemError] = []
             for text, id in texts:
                 if probe is None:
                     id = name if id is None else f"{id}: {name}"
                 try:
-                    prompts = {"blind": with_blind, "content_free": with_free}
                     items.append(item_of(text, target, ready.template, id=id, **prompts))
                 except ItemError as error:
                     items.append(error)
@@ -633,14 +633,14 @@ def subject_of(source: Tracer | Encoder) -> Subject:
 
 
 def _readers_of(
-    probes: Sequence[Probe], given: Sequence[Encoder | str | Path]
+    probes: Sequence[Probe], readers: Sequence[Encoder | str | Path]
 ) -> dict[str, Encoder]:
     """Return the encoders that probes read, by name.
 
     A probe's file is untrusted input: it can only cause the loading of encoders in lastword's list.
     """
-    readers = [one if isinstance(one, Encoder) else Encoder(one) for one in given]
-    by_name = {subject_of(reader).model: reader for reader in readers}
+    encoders = [one if isinstance(one, Encoder) else Encoder(one) for one in readers]
+    by_name = {subject_of(encoder).model: encoder for encoder in encoders}
     for probe in probes:
         if probe.reader is None:
             continue

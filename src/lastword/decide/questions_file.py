@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lastword.errors import InputError
+from lastword.errors import InputError, one_line
 from lastword.files.strict_json import from_json
 from lastword.files.writing import write_text
 from lastword.text.question import Question, question_from, question_to
@@ -61,7 +61,7 @@ def _read(path: Path) -> Any:
         except yaml.YAMLError as error:
             raise ValueError(f"not valid YAML: {error}") from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: {' '.join(str(error).split())}") from error
+        raise InputError(f"{path}: {one_line(error)}") from error
 
 
 def write_questions(

@@ -191,9 +191,9 @@ def probe_name(path: str | Path) -> str:
     return Path(path).name.removesuffix(SUFFIX)
 
 
-def _new_name(name: str, taken: Mapping[str, Question]) -> str:
-    names = [name, *(f"{name}-{i}" for i in range(2, len(taken) + 2))]
-    return next(one for one in names if one not in taken)
+def _new_name(name: str, questions: Mapping[str, Question]) -> str:
+    names = [name, *(f"{name}-{i}" for i in range(2, len(questions) + 2))]
+    return next(one for one in names if one not in questions)
 
 
 def _texts(question: Question) -> list[str]:

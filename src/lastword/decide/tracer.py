@@ -20,9 +20,11 @@ from lastword.methods.trace import Trace
 from lastword.model import embedded
 from lastword.model.backbone import Backbone
 from lastword.model.backend import Backend, Local, Pooled, Profile
-from lastword.model.loaded import carried
+from lastword.model.digest import digests
+from lastword.model.loaded import load_embedded
 from lastword.model.options import LoadOptions, refuse_unknown
 from lastword.model.readout import Readout
+from lastword.model.weights.identity import tensors_digest
 from lastword.model.weights.invariant import Factors, model_invariant
 from lastword.records.decision import Decision
 from lastword.rule.geometry import Scores
@@ -143,7 +145,7 @@ class Tracer:
         request = model
         invariant: float | Factors | None = request.invariant
         if request.embedded is not None:
-            loaded = carried(request)
+            loaded = load_embedded(request)
             if invariant is None:
                 theta = request.theta or Theta()
                 invariant = model_invariant(loaded.model, theta=theta, readings=True)
@@ -179,12 +181,8 @@ class Tracer:
     @cached_property
     def digests(self) -> dict[str, str]:
         """Digests by part of the model: of its files, or of its tensors if it was in memory."""
-        from lastword.model.digest import digests
-
         if "asked" in self.source or not isinstance(self.backend, Local):
             return digests(self.source)
-        from lastword.model.weights.identity import tensors_digest
-
         model = self.backend.backbone.model
         return digests(self.source) or {"weights": tensors_digest(model.state_dict())}
 
@@ -505,13 +503,13 @@ class Tracer:
 
 
 def _invariant_of(
-    backend: Backend, given: float | Factors | None, theta: Theta
+    backend: Backend, invariant: float | Factors | None, theta: Theta
 ) -> tuple[Factors | None, float]:
     """Return the factors of I(M), or None if only its value is given, and its value."""
-    if given is None:
-        given = model_invariant(backend.local("reading I(M)").backbone.model, theta=theta)
-    factors = given if isinstance(given, Factors) else None
-    value = given.value if isinstance(given, Factors) else float(given)
+    if invariant is None:
+        invariant = model_invariant(backend.local("reading I(M)").backbone.model, theta=theta)
+    factors = invariant if isinstance(invariant, Factors) else None
+    value = invariant.value if isinstance(invariant, Factors) else float(invariant)
     if not 0 <= value < np.inf:
         raise InvariantError(f"I(M) must be a finite number of at least 0, not {value:g}")
     return factors, value

@@ -80,7 +80,7 @@ def prepare_bulk(
 
     `engine` is the description of an engine other than transformers.
     """
-    probes = [Probe.read(path) for path in model.probes]
+    probes = [p if isinstance(p, Probe) else Probe.read(p) for p in model.probes]
     certificate: Any = model.certificate
     promise = None if certificate is None else certificate.to_dict()
     by = [model.label, model.correction, promise, [probe.digest for probe in probes], model.unlike]

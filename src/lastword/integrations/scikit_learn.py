@@ -28,8 +28,7 @@ from lastword.probes.state import OWN, POOLINGS, Pooling, StateProbe, classes_of
 from lastword.rule.geometry import tied_first
 from lastword.text.passages import Passage
 from lastword.text.question import Choice, Option, Question, question_digest
-from lastword.trust.certificate import Certificate
-from lastword.trust.certificate import CertifiedProbe as Mark
+from lastword.trust.certificate import Certificate, CertifiedProbe
 from lastword.trust.claims import Claim, judge
 from lastword.trust.drift import LIKENESS, rounded
 from lastword.trust.evidence import Groups
@@ -205,7 +204,7 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             questions=(question,),
             versions={"lastword": version("lastword")},
             reference={LIKENESS: tuple(map(rounded, fit.likeness_p(states).tolist()))},
-            probe=Mark(probe.digest, question, SEED, FRACTION, fit.depth, fit.pooling),
+            probe=CertifiedProbe(probe.digest, question, SEED, FRACTION, fit.depth, fit.pooling),
         )
 
     def predict(self, texts: Texts) -> np.ndarray:

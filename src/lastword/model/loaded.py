@@ -26,7 +26,7 @@ class Loaded:
     origin: LoadOptions | None = None
 
 
-def carried(options: LoadOptions) -> Loaded:
+def load_embedded(options: LoadOptions) -> Loaded:
     """Load an embedded model."""
     assert options.embedded is not None
     source = options.names(options.name) | {"asked": load_digest(options)}

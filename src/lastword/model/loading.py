@@ -4,11 +4,13 @@ Unusable checkpoints are refused before their weights are read: no decoder-only 
 few blocks, a missing package for its quantisation, too little memory.
 """
 
+import atexit
 import contextlib
 import logging
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -18,10 +20,7 @@ from typing import Any, cast
 
 import torch
 from huggingface_hub import constants
-from huggingface_hub.errors import (
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
@@ -36,11 +35,11 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
 )
 
-from lastword.errors import ModelError, TraceError, UnsupportedModelError
+from lastword.errors import ModelError, TraceError, UnsupportedModelError, one_line
 from lastword.files.wording import counted, shorten
 from lastword.model import dequantised, embedded, gguf, memory, quantisation
 from lastword.model.digest import load_digest
-from lastword.model.loaded import Loaded, carried
+from lastword.model.loaded import Loaded, load_embedded
 from lastword.model.options import LoadOptions
 from lastword.model.parts import text_config
 from lastword.model.weights import adapter as adapters
@@ -111,7 +110,7 @@ def load(options: LoadOptions) -> Loaded:
         TooLargeError: It does not fit the memory of its device.
     """
     if options.embedded is not None:
-        return carried(options)
+        return load_embedded(options)
     file = gguf.find(options)
     loaded = _load_checkpoint(options) if file is None else _load_gguf(options, file)
     return replace(loaded, source=loaded.source | {"asked": load_digest(options)})
@@ -446,9 +445,6 @@ def _placement(plan: _Plan) -> dict[str, Any]:
 
 
 def _offload_folder() -> Path:
-    import atexit
-    import tempfile
-
     folder = Path(tempfile.mkdtemp(prefix="lastword-offload-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -468,10 +464,8 @@ def _merge(model: PreTrainedModel, adapter: Path, plan: _Plan) -> PreTrainedMode
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # PEFT does not check the adapter's config: any error may come
-        why = " ".join(str(error).split())[:200]
-        raise ModelError(
-            f"the adapter {adapter} does not fit {plan.options.name}: {why}"
-        ) from error
+        why = f"does not fit {plan.options.name}: {one_line(error)[:200]}"
+        raise ModelError(f"the adapter {adapter} {why}") from error
     return cast(PreTrainedModel, merged)
 
 
@@ -500,7 +494,7 @@ def in_one_line(base: LoadOptions, prefix: str = "") -> Iterator[None]:
         with as_errors(f"cannot load {subject}"):
             yield
     except torch.OutOfMemoryError as error:
-        raise ModelError(f"{base.label} does not fit its device: {_first_line(error)}") from error
+        raise ModelError(f"{base.label} does not fit its device: {_message(error)}") from error
     except TraceError:
         raise
     except Exception as error:  # config and files are not trusted: any error may come
@@ -512,7 +506,7 @@ def in_one_line(base: LoadOptions, prefix: str = "") -> Iterator[None]:
         why = "" if reachable else " (HF_HUB_OFFLINE is set: no hub was asked)"
         clear = isinstance(error, _CLEAR_ERRORS) or _ABSENT.search(str(error))
         kind = "" if clear else f"{type(error).__name__}: "
-        raise ModelError(f"cannot load {subject}: {kind}{_first_line(error)}{why}") from error
+        raise ModelError(f"cannot load {subject}: {kind}{_message(error)}{why}") from error
 
 
 def _auto_class(config: Any) -> Any:
@@ -540,7 +534,7 @@ def device_of(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise ModelError(f"unknown device {name}: {_first_line(error)}") from error
+        raise ModelError(f"unknown device {name}: {_message(error)}") from error
     if device.type == "cpu":
         return device
     if here is None or device.type != here.type:
@@ -592,8 +586,9 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _first_line(error: BaseException) -> str:
-    text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split()[:_MESSAGE_LENGTH])
+def _message(error: BaseException) -> str:
+    """Return a library's message in one line, without the codes that colour a terminal."""
+    text = one_line(re.sub(r"\x1b\[[0-9;]*m", "", str(error)))
     if absent := _ABSENT.search(text):
         return f"its config says dtype {absent[1]!r}, which torch does not have"
     return shorten(text or type(error).__name__, _MESSAGE_LENGTH)

@@ -95,9 +95,9 @@ def best_penalty(
     """Return the penalty with the lowest cross-fitted log loss, and its cross-fitted scores."""
 
     def answer(rest: Which, tested: Which) -> dict[float, np.ndarray]:
-        made = x[rest], present[rest], target[rest]
+        data = x[rest], present[rest], target[rest]
         each = None if item_weights is None else item_weights[rest]
-        fits = {penalty: conditional_logit(*made, penalty, each) for penalty in penalties}
+        fits = {penalty: conditional_logit(*data, penalty, each) for penalty in penalties}
         return {
             penalty: np.where(present[tested], x[tested] @ weights, -np.inf)
             for penalty, weights in fits.items()

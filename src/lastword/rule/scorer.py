@@ -96,7 +96,8 @@ class Scorer:
         if count < 2:
             return h
         rises = p[1:] - p[:-1]
-        # The feature depths count as equal steps from 0 to 1 (least-squares slope).
+        # The least-squares slope. The feature depths count as equal steps x_j = j / (count - 1),
+        # and the sum of (x_j - mean)^2 is count (count + 1) / (12 (count - 1)).
         slope = torch.zeros_like(h)
         for j, values in enumerate(p):
             slope.add_(values, alpha=12 * (j - (count - 1) / 2) / (count * (count + 1)))

@@ -150,7 +150,7 @@ class Vllm:
         scores = numbers[len(depths) :]
         return Reading(dict(zip(depths, numbers, strict=False)), scores, faults.astype(int))
 
-    def own_scores(self, branches: Sequence[Branch]) -> Float[np.ndarray, " targets"]:
+    def vllm_scores(self, branches: Sequence[Branch]) -> Float[np.ndarray, " targets"]:
         """Return vLLM's log-probabilities of the tokens that the branches predict, in nats."""
         answer = self.process.call("log_probs", [[*b.tokens] for b in branches])
         pairs = zip(answer, branches, strict=True)

@@ -51,7 +51,7 @@ def check(side: Any, kind: str, reference: Any = None) -> VllmCheck:
     profile: Profile = side.profile
     branches, depths = random_texts(profile.vocabulary), range(profile.depth + 1)
     scores = _scores(side.states, side.read, branches, depths)
-    from_vllm = side.own_scores(branches)
+    from_vllm = side.vllm_scores(branches)
     tolerance = 2 * rounding(profile.dtype, from_vllm)
     differs = {"vLLM's log-probabilities": np.abs(scores[profile.depth] - from_vllm).max()}
     if reference is not None:
