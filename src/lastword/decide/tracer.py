@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 from functools import cached_property, partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -20,6 +20,7 @@ from lastword.methods.trace import Trace
 from lastword.model import embedded
 from lastword.model.backbone import Backbone
 from lastword.model.backend import Backend, Local, Pooled, Profile
+from lastword.model.blind import BlindScores
 from lastword.model.digest import digests
 from lastword.model.loaded import load_embedded
 from lastword.model.options import LoadOptions, refuse_unknown
@@ -37,9 +38,6 @@ from lastword.text.forest import plan
 from lastword.text.items import Blind, Item, as_item, rows_of
 from lastword.text.passages import Passage, encode_passages
 from lastword.text.tokens import EncodedItem, Tokenizer, describe_chat, encode, require_settled
-
-if TYPE_CHECKING:
-    from lastword.model.blind import BlindScores
 
 OnError = Literal["raise", "return"]
 T = TypeVar("T")
@@ -278,6 +276,8 @@ class Tracer:
         The forward pass stops at the deepest of these depths, without the head. States may be NaN
         or infinite; check them with `not_finite`.
         """
+        # The last token of a branch is not fed, so any one is added. Rows are read from the one
+        # before the boundary on, so this is `start`.
         branches = [Branch((*p.tokens, p.tokens[0]), p.start + 1) for p in passages]
         out = np.empty((len(branches), len(depths), self.profile.width), dtype=np.float32)
         for group in plan([[[branch]] for branch in branches], self.batch_tokens):
@@ -436,6 +436,7 @@ class Tracer:
         cached = self._cached(encoded) if plan.reuse and self._blind_budget else {}
         every = (b for e in encoded for p in e.prompts for b in p.branches)
         branches = [b for row, b in enumerate(every) if row not in cached]
+        # A method that reads nothing needs the places of the rows all the same.
         states = self.backend.states(branches, sorted(plan.depths) or [0], self.batch_tokens)
         readings = self._readings.token_scorers() if plan.step.readings else {}
         batch = Batch(encoded, states, self.backend.read, self.scorer, plan, cached, readings)
@@ -447,9 +448,7 @@ class Tracer:
         return ScorerReadings(self.scorer, self.theta, self.profile.vocabulary)
 
     @cached_property
-    def _blind_scores(self) -> "BlindScores":
-        from lastword.model.blind import BlindScores
-
+    def _blind_scores(self) -> BlindScores:
         return BlindScores(self._blind_budget)
 
     def _cached(self, encoded: Sequence[EncodedItem]) -> dict[int, float]:

@@ -309,6 +309,7 @@ def _read(
             raise fault
         cache.update(zip(new, states, strict=True))
     read = np.stack([cache[passage] for passage in passages])
-    for passage in [*cache][: len(cache) - _MOST_BYTES // read[0].nbytes]:
+    excess = len(cache) - _MOST_BYTES // read[0].nbytes
+    for passage in [*cache][: max(0, excess)]:
         del cache[passage]
     return read

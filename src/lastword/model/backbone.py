@@ -352,6 +352,8 @@ class ForestAttention:
 
 def tiles(positions: Nodes, size: int) -> list[tuple[int, int]]:
     """Cut nodes in depth-first order into spans of at most `size`, at branch points if possible."""
+    # A node that does not follow the one before it begins another branch. A tile is at least half
+    # full, as each has ancestors to attend to again.
     branch_points = np.flatnonzero(np.diff(positions) != 1) + 1
     spans, start = [], 0
     while start < len(positions):

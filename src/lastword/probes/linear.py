@@ -185,6 +185,7 @@ class _ClassMeans:
         means = np.stack([x[truths == c].mean(axis=0) for c in range(classes)])
         residuals = x - means[truths]
         shrinkage = ledoit_wolf_shrinkage(residuals @ directions, assume_centered=True)
+        # With fewer rows than features, or equal rows, the inverse needs a floor.
         shrinkage = float(np.clip(shrinkage, 1e-3, 1.0))
         floor = max(shrinkage * float(np.square(residuals).sum()) / (n * z.shape[1]), 1e-12)
         spread = (1 - shrinkage) * residuals.T @ residuals / n

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float
+from scipy.special import log_softmax
 
 from lastword.trust.crossfit import Folds, Which, cross_fit
 
@@ -64,7 +65,7 @@ def conditional_logit(
         curvature = (of_rows * weighted) @ rows.T - expected
         step = np.linalg.solve(curvature + penalty * np.eye(len(weights)), slope)
         # A full step can overshoot and diverge if the probabilities of many options are near 0
-        # or 1.
+        # or 1. The tolerance is for rounding near the optimum.
         while (after := loss(weights + step)) > before + 1e-9 * abs(before):
             step = step / 2
         weights, before = weights + step, after
@@ -77,8 +78,6 @@ def log_loss(
     scores: Scores, target: Shares, item_weights: Float[np.ndarray, " items"] | None = None
 ) -> float:
     """Return the mean over items of the negative log-probability of a truth, in nats."""
-    from scipy.special import log_softmax
-
     logs = log_softmax(scores, axis=1)
     of_items = (target * np.where(target > 0, logs, 0.0)).sum(axis=1)
     return -float(of_items.mean() if item_weights is None else (item_weights * of_items).mean())

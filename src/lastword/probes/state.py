@@ -12,6 +12,7 @@ from typing import Literal, get_args
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import softmax
+from threadpoolctl import threadpool_limits
 
 from lastword.errors import InputError
 from lastword.probes.linear import (
@@ -146,8 +147,6 @@ def fit_state(
     classes = classes_of(labels)
     if not np.isfinite(states).all():
         raise InputError("states to fit on are finite numbers; these have NaN or infinity")
-    from threadpoolctl import threadpool_limits
-
     order = _order(states, labels)
     x, truths = states[order], np.array([classes.index(labels[i]) for i in order])
     each = of_rows(weights, [labels[i] for i in order])
@@ -191,8 +190,6 @@ def fit_beside(
         ways: `sum` adds the scores of the two probes; `side` fits one linear map to both states.
         weights: Weight of each class; by default equal.
     """
-    from threadpoolctl import threadpool_limits
-
     classes, one, other = model.probe.classes, model.probe, reader.probe
     order = _order(rows[0][:, None, None], labels)
     x, widths = np.concatenate(rows, axis=1)[order], tuple(block.shape[1] for block in rows)
