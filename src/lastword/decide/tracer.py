@@ -22,7 +22,7 @@ from lastword.model.backbone import Backbone
 from lastword.model.backend import Backend, Local, Pooled, Profile
 from lastword.model.blind import BlindScores
 from lastword.model.digest import digests
-from lastword.model.loaded import load_embedded
+from lastword.model.loaded import invariant_of, load_embedded
 from lastword.model.options import LoadOptions, refuse_unknown
 from lastword.model.readout import Readout
 from lastword.model.weights.identity import tensors_digest
@@ -140,22 +140,16 @@ class Tracer:
         if not isinstance(model, LoadOptions):
             refuse_unknown("Tracer.from_pretrained", options)
             model = LoadOptions(model, **options)
-        request = model
-        invariant: float | Factors | None = request.invariant
-        if request.embedded is not None:
-            loaded = load_embedded(request)
-            if invariant is None:
-                theta = request.theta or Theta()
-                invariant = model_invariant(loaded.model, theta=theta, readings=True)
+        if model.embedded is not None:
+            loaded = load_embedded(model)
         else:
-            from lastword.model import loading  # slow to import, and not needed by embedded models
+            from lastword.model.loading import load  # slow to import, and not needed above
 
-            loaded = loading.load(request)
-            invariant = loading.invariant_of(loaded, request)
+            loaded = load(model)
         # Record the name that the user gave; transformers may resolve it to another one.
-        run = replace(request, attention="auto")
+        run = replace(model, attention="auto")
         local = Local(loaded.model, run, loaded.source, loaded.source["asked"])
-        return cls.over(local, loaded.tokenizer, request, invariant)
+        return cls.over(local, loaded.tokenizer, model, invariant_of(loaded, model))
 
     @classmethod
     def demo(cls, name: str = "organism", **options: Any) -> "Tracer":

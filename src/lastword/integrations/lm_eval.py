@@ -43,7 +43,7 @@ from lastword.rule.theta import Theta
 from lastword.rule.tile import Tile
 from lastword.text.branch import Branch
 from lastword.text.items import Item
-from lastword.text.tokens import Encoded, EncodedItem
+from lastword.text.tokens import Encoded, EncodedItem, Ids
 
 NAME = "lastword"
 BASE = "base-sum"  # the same number as the harness's
@@ -51,7 +51,6 @@ BASE = "base-sum"  # the same number as the harness's
 _log = logging.getLogger(__name__)
 
 Answer = tuple[float, bool]
-Ids = tuple[int, ...]
 
 
 @register_model(NAME)

@@ -23,6 +23,7 @@ from lastword.errors import InputError, ItemError
 from lastword.files.cells import cell_text
 from lastword.model.encoder import Encoder, is_encoder
 from lastword.model.options import LoadOptions
+from lastword.probes.linear import Table
 from lastword.probes.probe import Probe, reader_name
 from lastword.probes.state import OWN, POOLINGS, Pooling, StateProbe, classes_of, fit_state
 from lastword.rule.geometry import tied_first
@@ -44,7 +45,6 @@ _MOST_BYTES = 2**30  # maximum size of a model's cached states
 _STATES: WeakKeyDictionary[Tracer | Encoder, dict[Passage, np.ndarray]] = WeakKeyDictionary()
 
 Texts = Any  # an array-like of one axis: a list, a column, an array
-Table = Float[np.ndarray, "texts classes"]
 
 
 class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

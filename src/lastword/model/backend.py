@@ -20,7 +20,7 @@ from lastword.model.backbone import Backbone, evaluating
 from lastword.model.check_cache import check_once
 from lastword.model.options import LoadOptions
 from lastword.model.prefixes import Prefixes
-from lastword.model.reading import Reading, States
+from lastword.model.reading import Reading, States, dtype_name
 from lastword.model.readout import Readout
 from lastword.rule.theta import Theta
 from lastword.rule.tile import TokenScorer
@@ -54,7 +54,7 @@ class Profile:
     @property
     def precision(self) -> str:
         """The dtype's name."""
-        return str(self.dtype).removeprefix("torch.")
+        return dtype_name(self.dtype)
 
 
 @runtime_checkable

@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
 from lastword.errors import InputError
+from lastword.model.reading import dtype_name
 from lastword.model.weights.gguf import Header
 from lastword.model.weights.identity import cache_folder, file_digest, text_digest
 
@@ -50,8 +51,8 @@ def place(path: Path, header: Header, dtype: torch.dtype) -> Path | None:
     if not _LEAST <= size <= limit():
         return None
     versions = "-".join([str(_FORMAT), version("gguf"), version("transformers")])
-    kind = str(dtype).removeprefix("torch.")
-    return _root() / f"{file_digest(path)[:32]}-{kind}-{text_digest(versions)[:8]}"
+    parts = file_digest(path)[:32], dtype_name(dtype), text_digest(versions)[:8]
+    return _root() / "-".join(parts)
 
 
 def _root() -> Path:

@@ -42,6 +42,7 @@ from lastword.model.digest import load_digest
 from lastword.model.loaded import Loaded, load_embedded
 from lastword.model.options import LoadOptions
 from lastword.model.parts import text_config
+from lastword.model.reading import dtype_name
 from lastword.model.weights import adapter as adapters
 from lastword.model.weights import hub
 from lastword.model.weights.checkpoint import (
@@ -53,7 +54,6 @@ from lastword.model.weights.checkpoint import (
 )
 from lastword.model.weights.gguf import GgufCheckpoint, open_file
 from lastword.model.weights.identity import model_files
-from lastword.model.weights.invariant import Factors, model_invariant, read_invariant
 from lastword.model.weights.layouts import HEADS, KV_HEADS
 from lastword.rule.theta import Theta
 from lastword.text.chat_template import require_bounded
@@ -128,7 +128,7 @@ def _load_checkpoint(options: LoadOptions) -> Loaded:
     source = {
         **options.names(options.label if adapter is None else str(adapter)),
         "revision": base.revision,
-        "dtype": _name(plan.dtype),
+        "dtype": dtype_name(plan.dtype),
         "device": _placed(model, device),
         "quantisation": quantisation.describe(model, plan.method),
     }
@@ -164,7 +164,7 @@ def _load_gguf(options: LoadOptions, base: LoadOptions) -> Loaded:
     source = {
         **options.names(options.label),
         "revision": base.revision,
-        "dtype": _name(dtype),
+        "dtype": dtype_name(dtype),
         "device": _placed(model, device),
         **gguf.describe(path, header),
     }
@@ -190,20 +190,6 @@ def _load_cached(plan: _Plan, place: Path | None) -> PreTrainedModel | None:
         return model
     shutil.rmtree(place, ignore_errors=True)
     return None
-
-
-def invariant_of(loaded: Loaded, options: LoadOptions) -> Factors | float:
-    """Return I(M) from the options, else from the checkpoint's tensors, else from the model.
-
-    Raises:
-        InvariantError: It is undefined.
-    """
-    if options.invariant is not None:
-        return options.invariant
-    theta = options.theta or Theta()
-    if (origin := loaded.origin) is None:
-        return model_invariant(loaded.model, theta=theta, readings=True)
-    return read_invariant(origin.name, theta=theta, revision=origin.revision, readings=True)
 
 
 def load_tokenizer(options: LoadOptions) -> Tokenizer:
@@ -354,7 +340,7 @@ def _load_model(plan: _Plan) -> PreTrainedModel:
     base, config, placement = plan.options, plan.config, _placement(plan)
     quantisation.drop_outliers(config)
     if quantisation.is_dequantised(plan.method, plan.device):
-        words = (base.label, plan.method, _name(plan.dtype), plan.device)
+        words = (base.label, plan.method, dtype_name(plan.dtype), plan.device)
         _log.warning("%s is stored as %s, which becomes %s on %s", *words)
     model, info = _auto_class(config).from_pretrained(
         base.name if plan.path is None else str(plan.path.parent),
@@ -383,7 +369,7 @@ def _load_model(plan: _Plan) -> PreTrainedModel:
             "config is not that of these weights, or it is not a plain language model. Correct the "
             "config, or remove the tensors"
         )
-    if base.quantize is not None and not quantisation.took_hold(model):
+    if base.quantize is not None and not quantisation.has_replaced_layers(model):
         raise ModelError(
             f"{base.label} ({config.model_type}) has no linear layers that bitsandbytes quantises: "
             "leave quantize out"
@@ -580,10 +566,6 @@ def _placed(model: PreTrainedModel, device: torch.device) -> str:
         return str(device)
     names = [str(p) if not isinstance(p, int) else f"cuda:{p}" for p in places.values()]
     return ", ".join(f"{name} ({names.count(name)} modules)" for name in sorted(set(names)))
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _message(error: BaseException) -> str:

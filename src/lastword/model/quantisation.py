@@ -111,7 +111,7 @@ def options_for(quantize: Quantize, dtype: torch.dtype) -> Any:
     )
 
 
-def took_hold(model: nn.Module) -> bool:
+def has_replaced_layers(model: nn.Module) -> bool:
     """Return True if bitsandbytes replaced any layer."""
     return any(type(m).__module__.startswith("bitsandbytes") for m in model.modules())
 

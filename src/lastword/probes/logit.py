@@ -16,6 +16,7 @@ Features = Float[np.ndarray, "items options features"]  # 0 in the padding
 Present = Bool[np.ndarray, "items options"]
 Shares = Float[np.ndarray, "items options"]  # equal shares of an item's truths, sum 1
 Scores = Float[np.ndarray, "items options"]  # -inf in the padding
+Weights = Float[np.ndarray, " items"]
 
 _STEPS = 50
 
@@ -38,7 +39,7 @@ def conditional_logit(
     present: Present,
     target: Shares,
     penalty: float,
-    item_weights: Float[np.ndarray, " items"] | None = None,
+    item_weights: Weights | None = None,
 ) -> Float[np.ndarray, " features"]:
     """Fit the weights with Newton's method; the objective is concave."""
     counts = present.sum(axis=1)
@@ -74,9 +75,7 @@ def conditional_logit(
     return weights
 
 
-def log_loss(
-    scores: Scores, target: Shares, item_weights: Float[np.ndarray, " items"] | None = None
-) -> float:
+def log_loss(scores: Scores, target: Shares, item_weights: Weights | None = None) -> float:
     """Return the mean over items of the negative log-probability of a truth, in nats."""
     logs = log_softmax(scores, axis=1)
     of_items = (target * np.where(target > 0, logs, 0.0)).sum(axis=1)
@@ -89,7 +88,7 @@ def best_penalty(
     target: Shares,
     penalties: Sequence[float],
     folds: Folds,
-    item_weights: Float[np.ndarray, " items"] | None = None,
+    item_weights: Weights | None = None,
 ) -> tuple[float, Scores]:
     """Return the penalty with the lowest cross-fitted log loss, and its cross-fitted scores."""
 

@@ -546,7 +546,7 @@ def _tokenise_pieces(tokenizer: Tokenizer, text: Text) -> Ids:
         stop = spans[end][0] if end < len(ids) else len(masked)
         stretch = ids[begin:end]
         if masked[start:stop] != text.text[start:stop]:
-            stretch = _again(tokenizer, masked[start:stop], text.text[start:stop], stretch)
+            stretch = _retokenise(tokenizer, masked[start:stop], text.text[start:stop], stretch)
         result += stretch + ids[end : end + 1]
     return result
 
@@ -563,7 +563,7 @@ def _masked(tokenizer: Tokenizer, text: Text) -> str:
     return "".join(pieces)
 
 
-def _again(tokenizer: Tokenizer, masked: str, actual: str, ids: Ids) -> Ids:
+def _retokenise(tokenizer: Tokenizer, masked: str, actual: str, ids: Ids) -> Ids:
     """Return the ids of the actual stretch; those of the masked one are `ids`."""
     # Some tokenizers put a blank before a text, but not after a control token. With a word in front
     # of the stretch, they do not put it there.
