@@ -153,7 +153,7 @@ class ScoreAnswer(_AnswerFields):
     @property
     def score(self) -> float:
         """The expected level, sum_i i p_i, from 0 to the number of levels minus 1."""
-        top_level = len(self.probabilities) - 1
+        top_level = len(self.probabilities) - 1  # the sum may be rounded to more than this
         return min(float(np.arange(top_level + 1) @ self.probabilities), float(top_level))
 
     @property
@@ -197,12 +197,12 @@ class MultiAnswer:
 
     @property
     def probability(self) -> float:
-        """The value of the least certain of its answers."""
+        """The probability of the least certain of its answers, be it yes or no."""
         return float(np.maximum(self.probabilities, 1 - self.probabilities).min())
 
     @property
     def confidence(self) -> float:
-        """The value of the least certain of its answers."""
+        """The lowest confidence of its answers."""
         return min(answer.confidence for answer in self.predicates)
 
     @property

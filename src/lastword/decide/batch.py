@@ -137,7 +137,7 @@ class Batch:
         self.states, self.scorer, self.depth = states, scorer, depth
         self._head, self._plan = read, plan
         self._encoded = encoded
-        spans = _spans(encoded)
+        spans = _spans(encoded)  # in the order of `EncodedItem.prompts`
         self._main = [s[0] for s in spans]
         self._blind = [s[1] if e.blind else None for s, e in zip(spans, encoded, strict=True)]
         self._free = [

@@ -88,7 +88,7 @@ class Decider:
         if not 0 <= unlike <= 1:
             raise InputError(f"unlike is a p-value, a number from 0 to 1, not {unlike:g}")
         self.tracer, self.unlike, self.template = tracer, unlike, template
-        self.named = correction is not None
+        self.named = correction is not None  # a correction by default decides no questions
         self.correction = _correction_of(correction or "trace", tracer)
         self._probes = _read_probes(probes)
         self.served = Served({}, self._probes)
@@ -376,6 +376,7 @@ class Decider:
         misses = {name: self.served.near(question) for name, question in ready.questions.items()}
         near = {name: miss for name, miss in misses.items() if miss is not None}
         for name, miss in near.items() if warn else ():
+            # The warning is about the line that calls `decide`, which called this method.
             warnings.warn(f"question {name!r} is {miss}", NearMissWarning, stacklevel=3)
         return replace(ready, near=near)
 
@@ -562,9 +563,9 @@ class Decider:
             )
             answers |= probed
         results: list[Answers | NonFiniteError] = []
-        each = iter(range(len(parts)))
+        in_order = (answers[place] for place in range(len(parts)))
         for plan in plans:
-            named = {part.name: answers[next(each)] for part in plan.parts}
+            named = {part.name: next(in_order) for part in plan.parts}
             fault = next((a for a in named.values() if isinstance(a, NonFiniteError)), None)
             if fault is not None and on_error == "raise":
                 raise fault
@@ -745,6 +746,7 @@ def _read_probes(probes: Sequence[Probe | str | Path]) -> list[tuple[str, Probe]
         if not isinstance(one, Probe):
             name, where = probe_name(one), str(one)
         for other, (_, place, former) in by_digest.items():
+            # Of two trajectory probes, either answers the other's question, whatever its options.
             answers = former.answers(probe.question) or probe.answers(former.question)
             if answers and other != probe.digest:
                 raise InputError(

@@ -95,6 +95,7 @@ class DecisionPrompt:
             tokens = label_token_ids(self.tokenizer, tuple(parsed.labels))
         except Exception as error:  # the template is a program and may raise anything
             raise InputError(f"its template refuses the question: {one_line(error)}") from error
+        # The answer is the token at the mark, so the prompt ends before it.
         mark, *others = inputs["marks"].tolist()
         if others:
             raise InputError("its template has several marks, for a head that lastword cannot read")

@@ -100,11 +100,9 @@ class Served:
         if differences:
             details = "; ".join(differences.values())
             raise InputError(f"the request contradicts the served question {name!r}: {details}")
-        return (
-            replace(served, choices=requested)
-            if name in self._free and isinstance(served, Choice)
-            else served
-        )
+        if name in self._free and isinstance(served, Choice):
+            return replace(served, choices=requested)
+        return served
 
     def near(self, question: Question) -> NearMiss | None:
         """Return the nearest miss of a question; None if it is served, or similar to none."""

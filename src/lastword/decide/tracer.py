@@ -582,12 +582,8 @@ def not_finite(
     states: Float[np.ndarray, "*batch depths width"], depths: Sequence[int]
 ) -> NonFiniteError | None:
     """Return an error with the first depth whose states are not all finite, or None."""
-    bad = ~np.isfinite(states)
-    if not bad.any():
-        return None
-    return NonFiniteError(
-        depths[int(bad.any(axis=-1).reshape(-1, len(depths)).any(axis=0).argmax())]
-    )
+    bad = ~np.isfinite(states).all(axis=-1).reshape(-1, len(depths)).all(axis=0)
+    return NonFiniteError(depths[int(bad.argmax())]) if bad.any() else None
 
 
 def _pieces(items: Iterable[Any], size: int) -> Iterator[list[Any]]:

@@ -184,7 +184,7 @@ def decide_files(
                 f"Ray stopped: {last_line(error)}; run the same command again to continue"
             ) from error
         finally:
-            context.checkpoint_config = None
+            context.checkpoint_config = None  # the context is the whole process's
         rows = ray.data.read_parquet(output, columns=[ERROR])
         bad = rows.filter(expr=col(ERROR).is_not_null())
         return int(rows.count()), int(bad.count())

@@ -329,7 +329,7 @@ def _require_room(cluster: Cluster) -> None:
 
 
 def _require_same(info: RunInfo, other: RunInfo) -> None:
-    if differing := differences(info, other | {"plan": info["plan"]}):
+    if differing := differences(info, other):
         raise ModelError(
             f"two workers have different models or packages: {'; '.join(differing)}; give every "
             "machine the same model and packages"

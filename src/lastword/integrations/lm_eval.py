@@ -153,7 +153,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         documents: dict[tuple[Any, ...], dict[tuple[Ids, Ids], list[int]]] = {}
         for place, (request, pair) in enumerate(zip(requests, tokens, strict=True)):
             key: tuple[Any, ...] = (request.task_name, request.doc_id)
-            if request.doc_id is None:
+            if request.doc_id is None:  # no document: the request stands alone
                 key = (None, None, place)
             documents.setdefault(key, {}).setdefault(pair, []).append(place)
         sets, alone, counts = [], [], Counter[str]()

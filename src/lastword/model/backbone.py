@@ -133,7 +133,8 @@ class Backbone:
         self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int
     ) -> Float[Tensor, "branches depths width"]:
         states = self._states(branches, _Capture(tuple(sorted(set(depths))), True), padded_tokens)
-        return torch.stack([states.hidden[d].cpu() for d in depths], 1)[states.reads.row]
+        means = torch.stack([states.hidden[d].cpu() for d in depths], 1)
+        return means[states.reads.row]  # batches may have another order than the branches
 
     def _states(
         self, branches: Sequence[Branch], capture: "_Capture", padded_tokens: int

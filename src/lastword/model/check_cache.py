@@ -20,7 +20,9 @@ from lastword.model.options import LoadOptions
 from lastword.model.readout import Readout
 from lastword.model.weights.identity import cache_folder, text_digest
 
-_LEAST = 50_000_000  # parameters; the check of a smaller model is short
+# Parameters. The check of a smaller model is short. The embedded models have to be smaller: their
+# digest does not cover the weights.
+_LEAST = 50_000_000
 _PACKAGE = Path(__file__).parents[1]
 
 

@@ -191,7 +191,7 @@ def fit_beside(
         weights: Weight of each class; by default equal.
     """
     classes, one, other = model.probe.classes, model.probe, reader.probe
-    order = _order(rows[0][:, None, None], labels)
+    order = _order(rows[0], labels)
     x, widths = np.concatenate(rows, axis=1)[order], tuple(block.shape[1] for block in rows)
     truths = np.array([classes.index(labels[i]) for i in order])
     each = of_rows(weights, [labels[i] for i in order])
@@ -255,7 +255,9 @@ def classes_of(labels: Sequence[str]) -> tuple[str, ...]:
     return classes
 
 
-def _order(states: States, labels: Sequence[str]) -> Int[np.ndarray, " texts"]:
+def _order(
+    states: Float[np.ndarray, "texts ..."], labels: Sequence[str]
+) -> Int[np.ndarray, " texts"]:
     """Return the indices of the texts in an order that depends only on their labels and states."""
     digests = [blake2b(np.ascontiguousarray(state).tobytes()).digest() for state in states]
     return np.array(sorted(range(len(labels)), key=lambda i: (labels[i], digests[i])))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from transformers import PreTrainedModel
 
 from lastword.errors import UnsupportedModelError
 from lastword.model.backbone import Backbone, evaluating
@@ -37,7 +38,7 @@ class VllmCheck:
     depths: float = math.nan
 
 
-def check(side: Any, kind: str, reference: Any = None) -> VllmCheck:
+def check(side: Any, kind: str, reference: PreTrainedModel | None = None) -> VllmCheck:
     """Compare the worker's scores with references, and refuse a model that differs.
 
     Args:
