@@ -159,6 +159,11 @@ def missing_package(error: ModuleNotFoundError, command: str = "") -> MissingPac
     return MissingPackageError(f'{name} is not installed: pip install "lastword[{extra}]"')
 
 
+def one_line(error: object) -> str:
+    """Return an error's message in one line."""
+    return " ".join(str(error).split())
+
+
 def reason(error: TraceError) -> str:
     """Return what is wrong, without the name of the item that it is about."""
     return error.reason if isinstance(error, ItemError) else str(error)

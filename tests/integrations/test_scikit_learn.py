@@ -134,6 +134,9 @@ def test_the_oldest_states_go(tracer, passes, monkeypatch):
     assert len(passes) == len(TEXTS) and len(scikit_learn._STATES[tracer]) == 4
     own.predict(TEXTS[:1])
     assert len(passes) == len(TEXTS) + 1
+    monkeypatch.setattr(scikit_learn, "_MOST_BYTES", 6 * one)
+    own.predict(TEXTS[:1])
+    assert len(scikit_learn._STATES[tracer]) == 4
 
 
 def test_a_clone_shares_the_model_and_a_name_is_opened_once(tracer, monkeypatch):

@@ -9,6 +9,7 @@ from families import build, tokenizer
 from lastword import Tracer
 from lastword.model import check_cache
 from lastword.model.check import check
+from lastword.model.digest import load_digest
 from lastword.model.options import LoadOptions
 
 
@@ -54,13 +55,14 @@ def test_other_options_are_checked(checks, folder, options):
     assert len(checks) == 2
 
 
-def test_changed_weights_and_versions_are_checked(checks, folder, monkeypatch):
+def test_changed_weights_and_packages_are_checked(checks, folder, monkeypatch, tmp_path):
     model = Tracer.from_pretrained(LoadOptions(folder)).backbone.model
     with torch.no_grad():
         model.lm_head.weight[0] += 1
     model.save_pretrained(folder)
     Tracer.from_pretrained(LoadOptions(folder))
-    monkeypatch.setattr(check_cache, "version", lambda name: "0")
+    (tmp_path / "site" / "flash_attn-3.dist-info").mkdir(parents=True)
+    monkeypatch.syspath_prepend(tmp_path / "site")
     Tracer.from_pretrained(LoadOptions(folder))
     assert len(checks) == 3
 
@@ -75,11 +77,24 @@ def test_a_damaged_entry_is_replaced(checks, folder, tmp_path, content):
     assert entry(tmp_path).read_text() == whole
 
 
-def test_models_in_memory_and_code_of_a_checkpoint_are_checked_each_time(checks, folder):
+def test_models_in_memory_are_checked_each_time(checks, folder):
     tracer = Tracer.from_pretrained(LoadOptions(folder))
-    Tracer(tracer.backbone.model, tracer.tokenizer)
-    Tracer.from_pretrained(LoadOptions(folder, trust_remote_code=True))
-    assert len(checks) == 3
+    Tracer(tracer.backbone.model, tracer.tokenizer, source=tracer.source)
+    assert len(checks) == 2
+
+
+@pytest.mark.parametrize("options", [{"trust_remote_code": True}, {"device_map": "cpu"}])
+def test_code_of_a_checkpoint_and_spread_models_are_checked_each_time(checks, folder, options):
+    for _ in range(2):
+        Tracer.from_pretrained(LoadOptions(folder, **options))
+    assert len(checks) == 2
+
+
+def test_an_adapters_folder_has_no_digest_as_its_base_is_elsewhere(folder):
+    assert load_digest(LoadOptions(folder)) is not None
+    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
+    (folder / "adapter_config.json").write_text("{}")
+    assert load_digest(LoadOptions(folder)) is None
 
 
 def test_small_models_are_checked_each_time(checks, folder, monkeypatch, tmp_path):

@@ -55,7 +55,7 @@ class Probed:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class _Answered:
+class _AnswerFields:
     """Fields that every answer has.
 
     Attributes:
@@ -102,7 +102,7 @@ class _Answered:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ChoiceAnswer(_Answered):
+class ChoiceAnswer(_AnswerFields):
     """The most probable option.
 
     Attributes:
@@ -115,7 +115,7 @@ class ChoiceAnswer(_Answered):
     values: tuple[Value, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form."""
+        """Return the JSON form."""
         return {
             "type": "choice",
             "choice": self.choice,
@@ -126,7 +126,7 @@ class ChoiceAnswer(_Answered):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PredicateAnswer(_Answered):
+class PredicateAnswer(_AnswerFields):
     """The probability that the statement holds."""
 
     @property
@@ -135,13 +135,13 @@ class PredicateAnswer(_Answered):
         return float(self.probabilities[0])
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form."""
+        """Return the JSON form."""
         entries = {"probability": self.probability, "confidence": self.confidence}
         return {"type": "predicate", **entries} | self._origin()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ScoreAnswer(_Answered):
+class ScoreAnswer(_AnswerFields):
     """The expected level.
 
     Attributes:
@@ -153,7 +153,7 @@ class ScoreAnswer(_Answered):
     @property
     def score(self) -> float:
         """The expected level, sum_i i p_i, from 0 to the number of levels minus 1."""
-        top_level = len(self.probabilities) - 1
+        top_level = len(self.probabilities) - 1  # the sum may be rounded to more than this
         return min(float(np.arange(top_level + 1) @ self.probabilities), float(top_level))
 
     @property
@@ -162,7 +162,7 @@ class ScoreAnswer(_Answered):
         return int(self.probabilities.argmax())
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form."""
+        """Return the JSON form."""
         pairs = enumerate(zip(self.labels, self.probabilities.tolist(), strict=True))
         each = [{"value": i, "label": label, "probability": p} for i, (label, p) in pairs]
         entries = {"score": self.score, "level": self.level, "confidence": self.confidence}
@@ -197,12 +197,12 @@ class MultiAnswer:
 
     @property
     def probability(self) -> float:
-        """The value of the least certain of its answers."""
+        """The probability of the least certain of its answers, be it yes or no."""
         return float(np.maximum(self.probabilities, 1 - self.probabilities).min())
 
     @property
     def confidence(self) -> float:
-        """The value of the least certain of its answers."""
+        """The lowest confidence of its answers."""
         return min(answer.confidence for answer in self.predicates)
 
     @property
@@ -227,7 +227,7 @@ class MultiAnswer:
         return any(answer.deferred for answer in self.predicates)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form."""
+        """Return the JSON form."""
         return {
             "type": "multi",
             "choices": list(self.choices),
@@ -279,7 +279,7 @@ class Answers(dict[str, QuestionAnswer]):
         return {name: answer for name, answer in self.items() if isinstance(answer, kind)}
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form."""
+        """Return the JSON form."""
         return {name: answer.to_dict() for name, answer in self.items()}
 
 

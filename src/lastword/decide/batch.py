@@ -136,10 +136,8 @@ class Batch:
         depth = scorer.last
         self.states, self.scorer, self.depth = states, scorer, depth
         self._head, self._plan = read, plan
-        peers = {name: method.needs.token_scorer for name, method in plan.peers.items()}
-        self.peers = {name: scorer for name, scorer in peers.items() if scorer is not None}
         self._encoded = encoded
-        spans = _spans(encoded)
+        spans = _spans(encoded)  # in the order of `EncodedItem.prompts`
         self._main = [s[0] for s in spans]
         self._blind = [s[1] if e.blind else None for s, e in zip(spans, encoded, strict=True)]
         self._free = [
@@ -149,10 +147,10 @@ class Batch:
         self.faults = np.full(count, -1)
         self._scores = np.full((count, depth + 1), np.nan)
         self._t = np.full(count, np.nan)
-        self._peers = {name: np.full(count, np.nan) for name in self.peers}
-        self._by_reading = {
-            name: (reading, np.full(count, np.nan)) for name, reading in readings.items()
-        }
+        peers = ((name, method.needs.token_scorer) for name, method in plan.peers.items())
+        # Token scorers by name, each with its scores: of other methods, and T's other readings.
+        self._peers = {name: (s, np.full(count, np.nan)) for name, s in peers if s is not None}
+        self._by_reading = {name: (s, np.full(count, np.nan)) for name, s in readings.items()}
         self._scores[list(cached), depth] = list(cached.values())
         self._computed = np.ones(count, dtype=bool)
         self._computed[list(cached)] = False
@@ -185,7 +183,7 @@ class Batch:
             candidates=encoded.item.candidates,
             tokens=np.array(encoded.prompt.candidate_tokens),
             trajectory=self.trajectory(item),
-            token_scores=None if of_method is None else of_method[self._main[item]],
+            token_scores=None if of_method is None else of_method[1][self._main[item]],
             blind=blind,
             blind_tokens=None if without is None else np.array(without.candidate_tokens),
             content_free=self.content_free(item),
@@ -237,7 +235,7 @@ class Batch:
         targets = np.flatnonzero(mask[branch])
         into: list[tuple[TokenScorer, Scores]] = [(self.scorer, self._t)] if step.t else []
         into += self._by_reading.values() if step.readings else ()
-        into += [(s, self._peers[name]) for name, s in self.peers.items() if step.peers]
+        into += self._peers.values() if step.peers else ()
         scorers = [scorer for scorer, _ in into]
         depths = step.depths.union(*(s.depths for s in scorers))
         reading = self._head(self.states, targets, sorted(depths), scorers)

@@ -88,7 +88,7 @@ class Decider:
         if not 0 <= unlike <= 1:
             raise InputError(f"unlike is a p-value, a number from 0 to 1, not {unlike:g}")
         self.tracer, self.unlike, self.template = tracer, unlike, template
-        self.named = correction is not None
+        self.named = correction is not None  # a correction by default decides no questions
         self.correction = _correction_of(correction or "trace", tracer)
         self._probes = _read_probes(probes)
         self.served = Served({}, self._probes)
@@ -167,8 +167,8 @@ class Decider:
         `options` are keyword arguments of `Decider` and fields of `LoadOptions`.
         """
         names = ("correction", "certificate", "probes", "readers", "unlike", "template")
-        own = {key: options.pop(key) for key in names if key in options}
-        return cls(Tracer.demo(name, **options), **own)
+        arguments = {key: options.pop(key) for key in names if key in options}
+        return cls(Tracer.demo(name, **options), **arguments)
 
     @property
     def subject(self) -> Subject:
@@ -360,9 +360,7 @@ class Decider:
         template, certificate = template or self.template, self.certificate
         if template is None and certificate is not None:
             template = template_in_force(certificate.templates)
-        ready = questions
-        if not isinstance(ready, Questionnaire):
-            ready = prepare(ready, template, chat=self.tracer.chat is not None)
+        ready = prepare(questions, template, chat=self.tracer.chat is not None)
         if certificate is not None:
             certificate.check_template(ready.template_name)
         if (certificate is None or certificate.threshold is None) and not self.unlike:
@@ -378,6 +376,7 @@ class Decider:
         misses = {name: self.served.near(question) for name, question in ready.questions.items()}
         near = {name: miss for name, miss in misses.items() if miss is not None}
         for name, miss in near.items() if warn else ():
+            # The warning is about the line that calls `decide`, which called this method.
             warnings.warn(f"question {name!r} is {miss}", NearMissWarning, stacklevel=3)
         return replace(ready, near=near)
 
@@ -434,7 +433,7 @@ class Decider:
         texts: list[str | InputError] = []
         for value, _ in inputs:
             try:
-                texts.append(value if isinstance(value, str) else text_of(value))
+                texts.append(text_of(value))
             except InputError as error:
                 texts.append(error)
         named: list[tuple[str, str | None]] = [
@@ -479,12 +478,12 @@ class Decider:
         part = Part(name, question, probe, scope=scope)
         parts: list[Part | ItemError] = [part] * len(texts)
         if scope is not None:
+            prompts = {"blind": with_blind, "content_free": with_free}
             items: list[Item | ItemError] = []
             for text, id in texts:
                 if probe is None:
                     id = name if id is None else f"{id}: {name}"
                 try:
-                    prompts = {"blind": with_blind, "content_free": with_free}
                     items.append(item_of(text, target, ready.template, id=id, **prompts))
                 except ItemError as error:
                     items.append(error)
@@ -564,9 +563,9 @@ class Decider:
             )
             answers |= probed
         results: list[Answers | NonFiniteError] = []
-        each = iter(range(len(parts)))
+        in_order = (answers[place] for place in range(len(parts)))
         for plan in plans:
-            named = {part.name: answers[next(each)] for part in plan.parts}
+            named = {part.name: next(in_order) for part in plan.parts}
             fault = next((a for a in named.values() if isinstance(a, NonFiniteError)), None)
             if fault is not None and on_error == "raise":
                 raise fault
@@ -633,14 +632,14 @@ def subject_of(source: Tracer | Encoder) -> Subject:
 
 
 def _readers_of(
-    probes: Sequence[Probe], given: Sequence[Encoder | str | Path]
+    probes: Sequence[Probe], readers: Sequence[Encoder | str | Path]
 ) -> dict[str, Encoder]:
     """Return the encoders that probes read, by name.
 
     A probe's file is untrusted input: it can only cause the loading of encoders in lastword's list.
     """
-    readers = [one if isinstance(one, Encoder) else Encoder(one) for one in given]
-    by_name = {subject_of(reader).model: reader for reader in readers}
+    encoders = [one if isinstance(one, Encoder) else Encoder(one) for one in readers]
+    by_name = {subject_of(encoder).model: encoder for encoder in encoders}
     for probe in probes:
         if probe.reader is None:
             continue
@@ -747,6 +746,7 @@ def _read_probes(probes: Sequence[Probe | str | Path]) -> list[tuple[str, Probe]
         if not isinstance(one, Probe):
             name, where = probe_name(one), str(one)
         for other, (_, place, former) in by_digest.items():
+            # Of two trajectory probes, either answers the other's question, whatever its options.
             answers = former.answers(probe.question) or probe.answers(former.question)
             if answers and other != probe.digest:
                 raise InputError(

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import softmax
 
 from lastword.decide.batch import Scope
-from lastword.errors import CheckpointError, InputError, ItemError, NonFiniteError
+from lastword.errors import CheckpointError, InputError, ItemError, NonFiniteError, one_line
 from lastword.model.weights.hub import HubFiles, download
 from lastword.records.decision import Decision
 from lastword.text.branch import Branch
@@ -68,7 +68,7 @@ class DecisionPrompt:
         except ImportError as error:
             raise InputError("a decision model needs transformers 5.23 or later") from error
         except (ValueError, TypeError, OSError) as error:
-            raise InputError(f"cannot read {FILES[0]} of {name}: {_line(error)}") from error
+            raise InputError(f"cannot read {FILES[0]} of {name}: {one_line(error)}") from error
         if config.adapter or any((folder / file).is_file() for file in _HEADS):
             part = f"adapter in {config.adapter!r}" if config.adapter else "trained head"
             raise InputError(f"lastword cannot read the {part} that answers in transformers")
@@ -94,7 +94,8 @@ class DecisionPrompt:
             ((inputs, (parsed,)),) = self.config.prepare_inputs(request, self.tokenizer)
             tokens = label_token_ids(self.tokenizer, tuple(parsed.labels))
         except Exception as error:  # the template is a program and may raise anything
-            raise InputError(f"its template refuses the question: {_line(error)}") from error
+            raise InputError(f"its template refuses the question: {one_line(error)}") from error
+        # The answer is the token at the mark, so the prompt ends before it.
         mark, *others = inputs["marks"].tolist()
         if others:
             raise InputError("its template has several marks, for a head that lastword cannot read")
@@ -177,7 +178,3 @@ def _downloaded(name: str, revision: str) -> Path | None:
     except CheckpointError:
         return None
     return paths[0].parent if paths else None
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())

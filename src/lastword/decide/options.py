@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from lastword.model.options import LoadOptions
 
 if TYPE_CHECKING:
+    from lastword.model.encoder import Encoder
+    from lastword.probes.probe import Probe
     from lastword.trust.certificate import Certificate
 
 
@@ -21,8 +23,8 @@ class DecideOptions(LoadOptions):
             such as pmi@0.5. By default items are corrected by trace, and questions get the
             model's answers. A certificate names its method, and is refused with any other.
         probes: Probes or their files. Each answers the question that it was fitted to.
-        readers: Sentence encoders that probes read, each a hub name or a folder. `minilm` and
-            `mpnet` need not be listed.
+        readers: Sentence encoders that probes read: an `Encoder`, a hub name or a folder. `minilm`
+            and `mpnet` need not be listed.
         unlike: Defer a probe's answer if the p-value of the text being like the labelled texts
             is below this.
 
@@ -33,8 +35,8 @@ class DecideOptions(LoadOptions):
 
     certificate: "Certificate | str | Path | None" = None
     correction: str | None = None
-    probes: Sequence[Any] = ()
-    readers: Sequence[Any] = ()
+    probes: "Sequence[Probe | str | Path]" = ()
+    readers: "Sequence[Encoder | str | Path]" = ()
     unlike: float = 0.0
 
     def __post_init__(self) -> None:

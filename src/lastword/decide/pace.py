@@ -22,7 +22,7 @@ class Pace:
     seconds_per_token: float | None = None
 
     @property
-    def known(self) -> bool:
+    def measured(self) -> bool:
         """True once the rate has been measured."""
         return self.seconds_per_token is not None
 

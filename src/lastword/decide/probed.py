@@ -165,6 +165,7 @@ def _by_threshold(
 def _stacked(
     fit: StackedProbe, scores: Float[np.ndarray, "texts classes"], read: Sequence[Decision]
 ) -> Float[np.ndarray, "texts options"]:
+    # All have blind scores, as such a probe's scope includes them.
     base = np.stack([one.base_scores for one in read])
     blind = np.stack([one.blind_scores for one in read if one.blind_scores is not None])
     return fit.scores(scores, read[0].candidates, base, blind)

@@ -3,16 +3,18 @@
 import json
 import re
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lastword.errors import InputError
+import yaml
+
+from lastword.errors import InputError, one_line
 from lastword.files.strict_json import from_json
 from lastword.files.writing import write_text
 from lastword.text.question import Question, question_from, question_to
 
 _FORM = "expected an object of questions by name"
+_BOOL, _DATE = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp"
 
 
 def read_questions(path: str | Path) -> dict[str, Question]:
@@ -54,14 +56,11 @@ def _read(path: Path) -> Any:
     try:
         if path.suffix.lower() == ".json":
             return from_json(text)
-        import yaml
-
-        try:
-            return yaml.load(text, Loader=_loader())  # noqa: S506 - a subclass of SafeLoader
-        except yaml.YAMLError as error:
-            raise ValueError(f"not valid YAML: {error}") from error
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a subclass of SafeLoader
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: not valid YAML: {one_line(error)}") from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: {' '.join(str(error).split())}") from error
+        raise InputError(f"{path}: {one_line(error)}") from error
 
 
 def write_questions(
@@ -80,8 +79,6 @@ def write_questions(
     if path.suffix.lower() == ".json":
         text = json.dumps(value, ensure_ascii=False, indent=2) + "\n"
     else:
-        import yaml
-
         text = yaml.safe_dump(value, allow_unicode=True, sort_keys=False, width=100)
     write_text(path, text)
 
@@ -107,26 +104,19 @@ def questions_from(value: Any) -> dict[str, Question]:
     return questions
 
 
-@cache
-def _loader() -> Any:
-    """Return YAML's safe loader, changed to read `yes` and dates as texts."""
-    import yaml
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """YAML's safe loader, which reads `yes` and dates as texts, and refuses equal keys."""
 
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]
-        yaml_implicit_resolvers = {
-            first: [(tag, pattern) for tag, pattern in resolvers if tag not in _GUESSES]
-            for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-        }
+    yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag not in (_BOOL, _DATE)]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-            if len(twice := [key for key in keys if keys.count(key) > 1]):
-                raise ValueError(f"the key {twice[0]!r:.40} occurs twice in an object")
-            return super().construct_mapping(node, deep=deep)
-
-    true_or_false = re.compile(r"true|false")
-    Loader.add_implicit_resolver("tag:yaml.org,2002:bool", true_or_false, list("tf"))
-    return Loader
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        if len(twice := [key for key in keys if keys.count(key) > 1]):
+            raise ValueError(f"the key {twice[0]!r:.40} occurs twice in an object")
+        return super().construct_mapping(node, deep=deep)
 
 
-_GUESSES = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("bool", "timestamp"))
+_Loader.add_implicit_resolver(_BOOL, re.compile(r"true|false"), list("tf"))

@@ -91,9 +91,9 @@ def paced(batch: "Batch", compute: "Callable[[Batch], Sequence[Row]]", pace: Pac
         with pace.learning(sum(tokens[:count])):
             return compute(dict(islice(batch.items(), count)))
 
-    unknown, count = not pace.known, pace.items(tokens)
+    trial, count = not pace.measured, pace.items(tokens)
     rows = first(count)
-    return first(len(batch)) if unknown and count < len(batch) == pace.items(tokens) else rows
+    return first(len(batch)) if trial and count < len(batch) == pace.items(tokens) else rows
 
 
 def _fresh_tokens(batch: "Sequence[EncodedItem | ItemError]") -> list[int]:

@@ -100,11 +100,9 @@ class Served:
         if differences:
             details = "; ".join(differences.values())
             raise InputError(f"the request contradicts the served question {name!r}: {details}")
-        return (
-            replace(served, choices=requested)
-            if name in self._free and isinstance(served, Choice)
-            else served
-        )
+        if name in self._free and isinstance(served, Choice):
+            return replace(served, choices=requested)
+        return served
 
     def near(self, question: Question) -> NearMiss | None:
         """Return the nearest miss of a question; None if it is served, or similar to none."""
@@ -191,9 +189,9 @@ def probe_name(path: str | Path) -> str:
     return Path(path).name.removesuffix(SUFFIX)
 
 
-def _new_name(name: str, taken: Mapping[str, Question]) -> str:
-    names = [name, *(f"{name}-{i}" for i in range(2, len(taken) + 2))]
-    return next(one for one in names if one not in taken)
+def _new_name(name: str, questions: Mapping[str, Question]) -> str:
+    names = [name, *(f"{name}-{i}" for i in range(2, len(questions) + 2))]
+    return next(one for one in names if one not in questions)
 
 
 def _texts(question: Question) -> list[str]:

@@ -26,12 +26,12 @@ _LISTED = (
 # right (TREC, SST-2, AG News, emotion), without them 28, 61, 52 and 29 (docs/decisions.md).
 _INPUT = "{% if input %}Text: {{ input }}\n{% endif %}"
 _QUESTION = "{% if instructions %}Question: {{ instructions }}\n{% endif %}"
-_WHETHER = "{% if kind == 'predicate' %}Yes or no?\n{% endif %}"
+_YES_OR_NO = "{% if kind == 'predicate' %}Yes or no?\n{% endif %}"
 
 TEMPLATES: dict[str, Template] = {
     template.name: template
     for template in (
-        Template("decide/plain", "1", _INPUT + _QUESTION + _WHETHER + _DESCRIBED + "Answer:"),
+        Template("decide/plain", "1", _INPUT + _QUESTION + _YES_OR_NO + _DESCRIBED + "Answer:"),
         Template("decide/listed", "1", _INPUT + _QUESTION + "Options:\n" + _LISTED + "Answer:"),
         Template(
             "decide/chat",

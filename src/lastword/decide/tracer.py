@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 from functools import cached_property, partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -20,9 +20,12 @@ from lastword.methods.trace import Trace
 from lastword.model import embedded
 from lastword.model.backbone import Backbone
 from lastword.model.backend import Backend, Local, Pooled, Profile
-from lastword.model.loaded import carried
+from lastword.model.blind import BlindScores
+from lastword.model.digest import digests
+from lastword.model.loaded import invariant_of, load_embedded
 from lastword.model.options import LoadOptions, refuse_unknown
 from lastword.model.readout import Readout
+from lastword.model.weights.identity import tensors_digest
 from lastword.model.weights.invariant import Factors, model_invariant
 from lastword.records.decision import Decision
 from lastword.rule.geometry import Scores
@@ -35,9 +38,6 @@ from lastword.text.forest import plan
 from lastword.text.items import Blind, Item, as_item, rows_of
 from lastword.text.passages import Passage, encode_passages
 from lastword.text.tokens import EncodedItem, Tokenizer, describe_chat, encode, require_settled
-
-if TYPE_CHECKING:
-    from lastword.model.blind import BlindScores
 
 OnError = Literal["raise", "return"]
 T = TypeVar("T")
@@ -140,21 +140,16 @@ class Tracer:
         if not isinstance(model, LoadOptions):
             refuse_unknown("Tracer.from_pretrained", options)
             model = LoadOptions(model, **options)
-        request = model
-        invariant: float | Factors | None = request.invariant
-        if request.embedded is not None:
-            loaded = carried(request)
-            if invariant is None:
-                theta = request.theta or Theta()
-                invariant = model_invariant(loaded.model, theta=theta, readings=True)
+        if model.embedded is not None:
+            loaded = load_embedded(model)
         else:
-            from lastword.model import loading  # slow to import, and not needed by embedded models
+            from lastword.model.loading import load  # slow to import, and not needed above
 
-            loaded = loading.load(request)
-            invariant = loading.invariant_of(loaded, request)
+            loaded = load(model)
         # Record the name that the user gave; transformers may resolve it to another one.
-        local = Local(loaded.model, replace(request, attention="auto"), loaded.source)
-        return cls.over(local, loaded.tokenizer, request, invariant)
+        run = replace(model, attention="auto")
+        local = Local(loaded.model, run, loaded.source, loaded.source["asked"])
+        return cls.over(local, loaded.tokenizer, model, invariant_of(loaded, model))
 
     @classmethod
     def demo(cls, name: str = "organism", **options: Any) -> "Tracer":
@@ -178,12 +173,8 @@ class Tracer:
     @cached_property
     def digests(self) -> dict[str, str]:
         """Digests by part of the model: of its files, or of its tensors if it was in memory."""
-        from lastword.model.digest import digests
-
         if "asked" in self.source or not isinstance(self.backend, Local):
             return digests(self.source)
-        from lastword.model.weights.identity import tensors_digest
-
         model = self.backend.backbone.model
         return digests(self.source) or {"weights": tensors_digest(model.state_dict())}
 
@@ -279,6 +270,8 @@ class Tracer:
         The forward pass stops at the deepest of these depths, without the head. States may be NaN
         or infinite; check them with `not_finite`.
         """
+        # The last token of a branch is not fed, so any one is added. Rows are read from the one
+        # before the boundary on, so this is `start`.
         branches = [Branch((*p.tokens, p.tokens[0]), p.start + 1) for p in passages]
         out = np.empty((len(branches), len(depths), self.profile.width), dtype=np.float32)
         for group in plan([[[branch]] for branch in branches], self.batch_tokens):
@@ -437,6 +430,7 @@ class Tracer:
         cached = self._cached(encoded) if plan.reuse and self._blind_budget else {}
         every = (b for e in encoded for p in e.prompts for b in p.branches)
         branches = [b for row, b in enumerate(every) if row not in cached]
+        # A method that reads nothing needs the places of the rows all the same.
         states = self.backend.states(branches, sorted(plan.depths) or [0], self.batch_tokens)
         readings = self._readings.token_scorers() if plan.step.readings else {}
         batch = Batch(encoded, states, self.backend.read, self.scorer, plan, cached, readings)
@@ -448,9 +442,7 @@ class Tracer:
         return ScorerReadings(self.scorer, self.theta, self.profile.vocabulary)
 
     @cached_property
-    def _blind_scores(self) -> "BlindScores":
-        from lastword.model.blind import BlindScores
-
+    def _blind_scores(self) -> BlindScores:
         return BlindScores(self._blind_budget)
 
     def _cached(self, encoded: Sequence[EncodedItem]) -> dict[int, float]:
@@ -504,13 +496,13 @@ class Tracer:
 
 
 def _invariant_of(
-    backend: Backend, given: float | Factors | None, theta: Theta
+    backend: Backend, invariant: float | Factors | None, theta: Theta
 ) -> tuple[Factors | None, float]:
     """Return the factors of I(M), or None if only its value is given, and its value."""
-    if given is None:
-        given = model_invariant(backend.local("reading I(M)").backbone.model, theta=theta)
-    factors = given if isinstance(given, Factors) else None
-    value = given.value if isinstance(given, Factors) else float(given)
+    if invariant is None:
+        invariant = model_invariant(backend.local("reading I(M)").backbone.model, theta=theta)
+    factors = invariant if isinstance(invariant, Factors) else None
+    value = invariant.value if isinstance(invariant, Factors) else float(invariant)
     if not 0 <= value < np.inf:
         raise InvariantError(f"I(M) must be a finite number of at least 0, not {value:g}")
     return factors, value
@@ -590,12 +582,8 @@ def not_finite(
     states: Float[np.ndarray, "*batch depths width"], depths: Sequence[int]
 ) -> NonFiniteError | None:
     """Return an error with the first depth whose states are not all finite, or None."""
-    bad = ~np.isfinite(states)
-    if not bad.any():
-        return None
-    return NonFiniteError(
-        depths[int(bad.any(axis=-1).reshape(-1, len(depths)).any(axis=0).argmax())]
-    )
+    bad = ~np.isfinite(states).all(axis=-1).reshape(-1, len(depths)).all(axis=0)
+    return NonFiniteError(depths[int(bad.argmax())]) if bad.any() else None
 
 
 def _pieces(items: Iterable[Any], size: int) -> Iterator[list[Any]]:

@@ -80,7 +80,7 @@ def prepare_bulk(
 
     `engine` is the description of an engine other than transformers.
     """
-    probes = [Probe.read(path) for path in model.probes]
+    probes = [p if isinstance(p, Probe) else Probe.read(p) for p in model.probes]
     certificate: Any = model.certificate
     promise = None if certificate is None else certificate.to_dict()
     by = [model.label, model.correction, promise, [probe.digest for probe in probes], model.unlike]
@@ -184,7 +184,7 @@ def decide_files(
                 f"Ray stopped: {last_line(error)}; run the same command again to continue"
             ) from error
         finally:
-            context.checkpoint_config = None
+            context.checkpoint_config = None  # the context is the whole process's
         rows = ray.data.read_parquet(output, columns=[ERROR])
         bad = rows.filter(expr=col(ERROR).is_not_null())
         return int(rows.count()), int(bad.count())

@@ -28,7 +28,7 @@ from ray.exceptions import RayError, RayTaskError
 from lastword.decide.pace import Pace
 from lastword.decide.recording import plan_groups
 from lastword.engines import Assignment, Engine
-from lastword.errors import InputError, ModelError, RecordError, TraceError
+from lastword.errors import InputError, ModelError, RecordError, TraceError, one_line
 from lastword.lab.evaluation import runner
 from lastword.lab.evaluation.work import Work
 from lastword.records.info import RunInfo, differences
@@ -216,10 +216,8 @@ class Dispatch:
         planning = any(task.window is not None for task in self._tasks.values())
         nearly_done = len(self._todo) <= len(self._pool.workers)
         if self._idle and nearly_done and not planning and run.plan_size < self.info["items"]:
-            worker, window = (
-                self._idle.popleft(),
-                runner.window_from(run.plan_size, self.info["items"]),
-            )
+            window = runner.window_from(run.plan_size, self.info["items"])
+            worker = self._idle.popleft()
             self._tasks[worker.plan.remote(window)] = Task(worker, window=window)
         while self._todo and self._idle:
             worker, group = self._idle.popleft(), self._todo.popleft()
@@ -331,7 +329,7 @@ def _require_room(cluster: Cluster) -> None:
 
 
 def _require_same(info: RunInfo, other: RunInfo) -> None:
-    if differing := differences(info, other | {"plan": info["plan"]}):
+    if differing := differences(info, other):
         raise ModelError(
             f"two workers have different models or packages: {'; '.join(differing)}; give every "
             "machine the same model and packages"
@@ -360,4 +358,4 @@ def last_line(error: BaseException) -> str:
     """Return an error of Ray in one line; of a traceback, the last line."""
     text = str(error).strip()
     line = text.splitlines()[-1] if "\n  File " in text else text
-    return " ".join(line.split())[:200] or type(error).__name__
+    return one_line(line)[:200] or type(error).__name__

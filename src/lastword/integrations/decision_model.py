@@ -106,7 +106,8 @@ def _template(tracer: Tracer, ready: Questionnaire, kinds: Mapping[str, Single])
     return _FRAME % (json.dumps(orders), json.dumps(_KINDS), text.removesuffix("\n"), prefix)
 
 
-# Labels and options are matched by place, so other options or another order are refused.
+# Labels and options are matched by place, so other options or another order are refused. A percent
+# sign is doubled, because `%` fills in the values.
 _FRAME = """\
 {%%- set orders, kinds = %s, %s -%%}
 {%%- set given = question.options if question.type == "choice" else question.descriptions -%%}

@@ -43,7 +43,7 @@ from lastword.rule.theta import Theta
 from lastword.rule.tile import Tile
 from lastword.text.branch import Branch
 from lastword.text.items import Item
-from lastword.text.tokens import Encoded, EncodedItem
+from lastword.text.tokens import Encoded, EncodedItem, Ids
 
 NAME = "lastword"
 BASE = "base-sum"  # the same number as the harness's
@@ -51,7 +51,6 @@ BASE = "base-sum"  # the same number as the harness's
 _log = logging.getLogger(__name__)
 
 Answer = tuple[float, bool]
-Ids = tuple[int, ...]
 
 
 @register_model(NAME)
@@ -154,7 +153,7 @@ class CorrectedLM(LM):  # type: ignore[misc]  # lm_eval has no types
         documents: dict[tuple[Any, ...], dict[tuple[Ids, Ids], list[int]]] = {}
         for place, (request, pair) in enumerate(zip(requests, tokens, strict=True)):
             key: tuple[Any, ...] = (request.task_name, request.doc_id)
-            if request.doc_id is None:
+            if request.doc_id is None:  # no document: the request stands alone
                 key = (None, None, place)
             documents.setdefault(key, {}).setdefault(pair, []).append(place)
         sets, alone, counts = [], [], Counter[str]()

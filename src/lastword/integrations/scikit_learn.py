@@ -23,13 +23,13 @@ from lastword.errors import InputError, ItemError
 from lastword.files.cells import cell_text
 from lastword.model.encoder import Encoder, is_encoder
 from lastword.model.options import LoadOptions
+from lastword.probes.linear import Table
 from lastword.probes.probe import Probe, reader_name
 from lastword.probes.state import OWN, POOLINGS, Pooling, StateProbe, classes_of, fit_state
 from lastword.rule.geometry import tied_first
 from lastword.text.passages import Passage
 from lastword.text.question import Choice, Option, Question, question_digest
-from lastword.trust.certificate import Certificate
-from lastword.trust.certificate import CertifiedProbe as Mark
+from lastword.trust.certificate import Certificate, CertifiedProbe
 from lastword.trust.claims import Claim, judge
 from lastword.trust.drift import LIKENESS, rounded
 from lastword.trust.evidence import Groups
@@ -45,7 +45,6 @@ _MOST_BYTES = 2**30  # maximum size of a model's cached states
 _STATES: WeakKeyDictionary[Tracer | Encoder, dict[Passage, np.ndarray]] = WeakKeyDictionary()
 
 Texts = Any  # an array-like of one axis: a list, a column, an array
-Table = Float[np.ndarray, "texts classes"]
 
 
 class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -205,7 +204,7 @@ class ProbeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             questions=(question,),
             versions={"lastword": version("lastword")},
             reference={LIKENESS: tuple(map(rounded, fit.likeness_p(states).tolist()))},
-            probe=Mark(probe.digest, question, SEED, FRACTION, fit.depth, fit.pooling),
+            probe=CertifiedProbe(probe.digest, question, SEED, FRACTION, fit.depth, fit.pooling),
         )
 
     def predict(self, texts: Texts) -> np.ndarray:
@@ -310,6 +309,7 @@ def _read(
             raise fault
         cache.update(zip(new, states, strict=True))
     read = np.stack([cache[passage] for passage in passages])
-    for passage in [*cache][: len(cache) - _MOST_BYTES // read[0].nbytes]:
+    excess = len(cache) - _MOST_BYTES // read[0].nbytes
+    for passage in [*cache][: max(0, excess)]:
         del cache[passage]
     return read

@@ -18,7 +18,7 @@ from lastword.rule.geometry import decisive_layer
 from lastword.rule.theta import depth_of
 
 
-def own_answer(facts: Facts, aggregation: Aggregation = "mean") -> Plain:
+def model_answer(facts: Facts, aggregation: Aggregation = "mean") -> Plain:
     """Return the scores at depth L, the model's answer."""
     return _mean_over([facts.depth], aggregation)
 

@@ -55,9 +55,8 @@ class Needs:
     @property
     def normed(self) -> frozenset[int]:
         """The depths to read with the final norm, except those that T reads."""
-        return self.depths | frozenset(
-            () if self.token_scorer is None else self.token_scorer.depths
-        )
+        scorer = self.token_scorer
+        return self.depths if scorer is None else self.depths.union(scorer.depths)
 
     @property
     def raw(self) -> frozenset[int]:

@@ -121,12 +121,12 @@ class Plausible:
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """The contrast's."""
+        """The depths of the contrast."""
         return self.contrast.depths
 
     @property
     def raw_depths(self) -> tuple[int, ...]:
-        """The contrast's."""
+        """The raw depths of the contrast."""
         return self.contrast.raw_depths
 
     def log_probs(self, tile: Tile) -> Float[Tensor, " targets"]:

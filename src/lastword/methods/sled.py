@@ -56,13 +56,12 @@ class Evolved:
 
     def log_z(self) -> Float[Tensor, " rows"]:
         """Return the log-sum-exp of h over V; every token outside I counts as -100."""
+        inside = self.h.logsumexp(dim=-1)
         outside = self.vocabulary - self.h.shape[1]
-        rest = torch.full_like(self.h[:, :1], OUTSIDE)
-        inside = self.h.logsumexp(dim=-1, keepdim=True)
         if outside == 0:
-            return inside[:, 0]
-        rest += torch.log(torch.tensor(float(outside)))
-        return torch.logaddexp(inside, rest)[:, 0]
+            return inside
+        rest = torch.full_like(inside, OUTSIDE) + torch.log(torch.tensor(float(outside)))
+        return torch.logaddexp(inside, rest)
 
 
 @dataclass(frozen=True)

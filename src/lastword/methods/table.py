@@ -15,7 +15,7 @@ from lastword.methods.baselines import (
     early_exit,
     exit_depth,
     length_only,
-    own_answer,
+    model_answer,
     question_blind,
     self_consistent,
 )
@@ -106,14 +106,14 @@ _SLED = "Zhang et al., NeurIPS 2024, and its release"
 
 METHODS: Mapping[str, MethodEntry] = {
     "trace": MethodEntry(Trace, "one operator an item, by geometry and I(M)", "TRACE, Algorithm 1"),
-    "base-mean": MethodEntry(own_answer, "mean log-probability a token", f"{_BASE}: TRACE's b"),
+    "base-mean": MethodEntry(model_answer, "mean log-probability a token", f"{_BASE}: TRACE's b"),
     "base-sum": MethodEntry(
-        partial(own_answer, aggregation="sum"),
+        partial(model_answer, aggregation="sum"),
         "summed log-probability",
         f"{_BASE}: lm-evaluation-harness, DoLa",
     ),
     "base-bytes": MethodEntry(
-        partial(own_answer, aggregation="bytes"),
+        partial(model_answer, aggregation="bytes"),
         "summed log-probability over UTF-8 bytes",
         f"{_BASE}: lm-evaluation-harness",
     ),

@@ -35,8 +35,8 @@ from lastword.model.parts import (
     WINDOWS,
     Parts,
     context_length,
-    device_of,
     locate,
+    module_device,
     rope_class,
     text_config,
 )
@@ -56,7 +56,7 @@ TILE_POOLED = 64  # of separate texts, which share almost no prefix
 TILE_CUDA = 1024
 
 # Hooks and the attention's name change a model during a call, so all backbones of a model share a
-# lock.
+# lock. It is reentrant, because `pooled` holds it around forward passes.
 _LOCKS: WeakKeyDictionary[nn.Module, "threading.RLock"] = WeakKeyDictionary()
 
 
@@ -93,7 +93,7 @@ class Backbone:
     def device(self) -> torch.device:
         """Return the device of the input embeddings, which the token ids go to."""
         embeddings: nn.Module = self.parts.trunk.get_input_embeddings()  # type: ignore[operator]
-        return device_of(embeddings)
+        return module_device(embeddings)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -133,7 +133,8 @@ class Backbone:
         self, branches: Sequence[Branch], depths: Sequence[int], padded_tokens: int
     ) -> Float[Tensor, "branches depths width"]:
         states = self._states(branches, _Capture(tuple(sorted(set(depths))), True), padded_tokens)
-        return torch.stack([states.hidden[d].cpu() for d in depths], 1)[states.reads.row]
+        means = torch.stack([states.hidden[d].cpu() for d in depths], 1)
+        return means[states.reads.row]  # batches may have another order than the branches
 
     def _states(
         self, branches: Sequence[Branch], capture: "_Capture", padded_tokens: int
@@ -163,7 +164,8 @@ class Backbone:
                 raise
         # Not inside `except`: the error still holds the batch's tensors there.
         if self.prefixes is not None:
-            self.prefixes.clear()
+            with self.lock:
+                self.prefixes.clear()
         torch.cuda.empty_cache()
         middle = len(places) // 2
         halves = places[:middle], places[middle:]
@@ -172,6 +174,7 @@ class Backbone:
     def _run(self, branches: list[Branch], capture: "_Capture") -> States:
         if self.road == "plain":
             ids, reads = lay_out(branches)
+            # `lay_out` has one row per distinct sequence, in this order.
             lengths = np.array([len(f) for f in dict.fromkeys(b.fed for b in branches)])
             mask = np.arange(ids.shape[1]) < lengths[:, None]
             inputs = {"attention_mask": self._tensor(mask.astype(np.int64))}
@@ -350,6 +353,8 @@ class ForestAttention:
 
 def tiles(positions: Nodes, size: int) -> list[tuple[int, int]]:
     """Cut nodes in depth-first order into spans of at most `size`, at branch points if possible."""
+    # A node that does not follow the one before it begins another branch. A tile is at least half
+    # full, as each has ancestors to attend to again.
     branch_points = np.flatnonzero(np.diff(positions) != 1) + 1
     spans, start = [], 0
     while start < len(positions):
@@ -421,7 +426,8 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 def _fresh_rope(trunk: nn.Module) -> Iterator[None]:
     """Reset dynamic rope inside the block, and restore it after."""
     # A dynamic rope keeps the frequencies of the longest sequence so far: without the reset, an
-    # answer would depend on earlier ones.
+    # answer would depend on earlier ones. With a rope per kind of layer, the names begin with the
+    # kind (`full_attention_inv_freq`). The originals are buffers or plain attributes.
     ropes: list[Any] = [m for m in trunk.modules() if hasattr(m, "max_seq_len_cached")]
     before = [(dict(vars(rope)), dict(rope._buffers)) for rope in ropes]
     for rope in ropes:
@@ -457,6 +463,8 @@ def _join(pieces: list[tuple[list[int], States]]) -> States:
     """Join the states of batches, whose branches have the given indices."""
     if len(pieces) == 1 and pieces[0][0] == list(range(len(pieces[0][0]))):
         return pieces[0][1]  # one batch in the caller's order
+    # Rows are numbered on from piece to piece, and stay in the order of the pieces. Only the
+    # targets are sorted by branch, so that they are in the caller's order.
     rows, row, token, branch = [], [], [], []
     offset = 0
     for places, states in pieces:

@@ -20,7 +20,7 @@ from lastword.model.backbone import Backbone, evaluating
 from lastword.model.check_cache import check_once
 from lastword.model.options import LoadOptions
 from lastword.model.prefixes import Prefixes
-from lastword.model.reading import Reading, States
+from lastword.model.reading import Reading, States, dtype_name
 from lastword.model.readout import Readout
 from lastword.rule.theta import Theta
 from lastword.rule.tile import TokenScorer
@@ -54,7 +54,7 @@ class Profile:
     @property
     def precision(self) -> str:
         """The dtype's name."""
-        return str(self.dtype).removeprefix("torch.")
+        return dtype_name(self.dtype)
 
 
 @runtime_checkable
@@ -116,6 +116,13 @@ class Backend(Protocol):
 class Local:
     """A transformers model in this process, on the road that the check at load chose.
 
+    Args:
+        model: The model.
+        options: Options of running it.
+        source: Its origin, for records.
+        digest: Digest of the files and options of its load (`load_digest`); None for a model whose
+            weights may have been changed in memory.
+
     Raises:
         ThetaError: The model is too shallow.
         UnsupportedModelError: The model cannot be read; see `check`.
@@ -124,14 +131,18 @@ class Local:
     vocabularies = True
 
     def __init__(
-        self, model: PreTrainedModel, options: LoadOptions, source: dict[str, Any] | None = None
+        self,
+        model: PreTrainedModel,
+        options: LoadOptions,
+        source: dict[str, Any] | None = None,
+        digest: str | None = None,
     ) -> None:
         backbone = Backbone(model)
         (options.theta or Theta()).window(backbone.depth)  # raises for a model that is too shallow
         self.readout = Readout(model, backbone.parts, options.head_dtype)
         # The check also calls the model directly, and changes its sliding windows meanwhile.
         with backbone.lock, evaluating(model):
-            checked = check_once(backbone, self.readout, options, source or {})
+            checked = check_once(backbone, self.readout, options, digest)
         caches = options.prefix_cache and checked.keeps
         prefixes = Prefixes(options.prefix_cache * 2**20) if caches else None
         self.backbone = backbone.on(checked.road, prefixes)

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from lastword.errors import InputError, NonFiniteError, TraceError, UnsupportedModelError
 from lastword.model.backbone import Backbone, Road, shrunk_windows
-from lastword.model.parts import OWN_WINDOWS
+from lastword.model.parts import FIXED_WINDOWS
 from lastword.model.prefixes import Prefixes
 from lastword.model.readout import Readout
 from lastword.text.branch import Branch
@@ -73,8 +73,8 @@ def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Chec
     branches = random_texts(readout.vocabulary)
     plain, tolerance = _check_plain(backbone.on("plain"), readout, branches)
     best: Road = "plain"
-    packed, windowed = np.nan, False
-    for road in () if backbone.config.model_type in OWN_WINDOWS else ROADS:
+    packed, windowed, prefixes = math.nan, False, math.nan
+    for road in () if backbone.config.model_type in FIXED_WINDOWS else ROADS:
         try:
             packed, windowed = _packed_difference(backbone.on(road), readout, plain.alone)
         except Exception:  # noqa: BLE001 - any error means that the model cannot take this road
@@ -82,16 +82,19 @@ def check(backbone: Backbone, readout: Readout, attention: str = "auto") -> Chec
         if packed <= tolerance:
             best = road
             break
-    prefixes = math.nan
     if best == "packed":
         with contextlib.suppress(Exception):  # any error means that prefixes are not cached
             prefixes = _cached_difference(backbone.on(best), readout, plain.alone)
-    differences = plain.noise, packed, plain.readout, windowed, prefixes
-    return Checked(best, backbone.attention, *differences, keeps=prefixes <= tolerance)
-
-
-def _line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+    return Checked(
+        road=best,
+        attention=backbone.attention,
+        noise=plain.noise,
+        packed=packed,
+        readout=plain.readout,
+        windowed=windowed,
+        kept=prefixes,
+        keeps=prefixes <= tolerance,
+    )
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,8 @@ def _check_plain(
     except (TraceError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - a model's code may raise any error
-        raise UnsupportedModelError(f"lastword cannot read {name}: {_line(error)}") from error
+        why = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise UnsupportedModelError(f"lastword cannot read {name}: {why}") from error
     noise_floor = rounding(rounding_dtype(backbone), scores)
     tolerance = 4 * plain.noise + noise_floor
     # The noise itself has a fixed limit. Otherwise a model that attends to padding would have a
@@ -181,7 +185,7 @@ def _scores(backbone: Backbone, readout: Readout, branches: list[Branch]) -> Log
     return reading.log_probs[backbone.depth]
 
 
-def own_scores(backbone: Backbone, branch: Branch) -> LogProbs:
+def model_scores(backbone: Backbone, branch: Branch) -> LogProbs:
     """Return the model's log-probabilities of a branch's predicted tokens."""
     return _predicted(_model_rows(backbone, branch.fed, branch.boundary), branch)
 

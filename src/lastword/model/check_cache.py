@@ -1,16 +1,14 @@
 """Cache of results of the check at load, which takes seconds of CPU at each start of a model.
 
-An entry's name has everything that the check depends on: the model's files and options, the
-versions of the libraries, the device, and this package's code that runs models.
+The name of an entry is a digest of everything that the check depends on: the model's files and
+options, the installed packages, the device, and this package's code that runs models.
 """
 
 import contextlib
 import json
-from collections.abc import Mapping
+import sys
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -20,25 +18,31 @@ from lastword.model.backbone import Backbone
 from lastword.model.check import Checked, check
 from lastword.model.options import LoadOptions
 from lastword.model.readout import Readout
-from lastword.model.weights.identity import cache_folder, files_digest, text_digest
+from lastword.model.weights.identity import cache_folder, text_digest
 
-_LEAST = 50_000_000  # parameters; the check of a smaller model is short
+# Parameters. The check of a smaller model is short. The embedded models have to be smaller: their
+# digest does not cover the weights.
+_LEAST = 50_000_000
 _PACKAGE = Path(__file__).parents[1]
 
 
 def check_once(
-    backbone: Backbone, readout: Readout, options: LoadOptions, source: Mapping[str, Any]
+    backbone: Backbone, readout: Readout, options: LoadOptions, digest: str | None
 ) -> Checked:
     """Return the stored result of `check` for the same model here, or check it and store that.
 
-    A model in memory is checked each time, and so are adapters, small or quantised models and those
-    with code from their checkpoint.
+    Args:
+        backbone: As `check`.
+        readout: As `check`.
+        options: The options of the load.
+        digest: The digest of the model's files and options (`load_digest`). If there is none, as
+            for a model in memory or an adapter, the model is checked each time.
 
     Raises:
         InputError: As `check`.
         UnsupportedModelError: As `check`; this is not stored.
     """
-    place = _place(backbone, options, source)
+    place = None if digest is None else _place(backbone, options, digest)
     if place is not None:
         with contextlib.suppress(OSError, ValueError, TypeError):  # no entry, or a damaged one
             return Checked(**json.loads(place.read_text(encoding="utf-8")))
@@ -50,20 +54,23 @@ def check_once(
     return checked
 
 
-def _place(backbone: Backbone, options: LoadOptions, source: Mapping[str, Any]) -> Path | None:
+def _place(backbone: Backbone, options: LoadOptions, digest: str) -> Path | None:
     """Return the file for a model's result; None if it is checked each time."""
-    model, asked = backbone.model, source.get("asked")
+    model = backbone.model
+    # The facts below do not cover code and kernels from a hub, nor a model on several devices.
+    foreign = options.trust_remote_code or backbone.attention not in ("sdpa", "eager")
     quantised = getattr(model, "hf_quantizer", None) is not None
-    if asked is None or quantised or options.trust_remote_code or model.num_parameters() < _LEAST:
+    if foreign or quantised or options.device_map is not None or model.num_parameters() < _LEAST:
         return None
+    code = sorted(f for room in ("model", "rule", "text") for f in (_PACKAGE / room).rglob("*.py"))
     cuda = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else None
-    code = [file for room in ("model", "text") for file in (_PACKAGE / room).glob("*.py")]
     facts = {
-        "asked": asked,
-        "versions": [version(name) for name in ("torch", "transformers")],
-        "code": files_digest(sorted(code)),
+        "model": digest,
+        "packages": sorted(p.name for root in sys.path for p in Path(root).glob("*.dist-info")),
+        "code": text_digest("".join(file.read_text(encoding="utf-8") for file in code)),
         "device": [str(model.device), cuda, torch.backends.cpu.get_cpu_capability()],
+        # TF32, which the user may allow; torch has this name from 2.9 on.
+        "precision": getattr(torch.backends.cuda.matmul, "fp32_precision", None),
         "attention": backbone.attention,
-        "map": str(options.device_map),
     }
     return cache_folder() / "checks" / f"{text_digest(to_json(facts))}.json"

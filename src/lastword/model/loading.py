@@ -4,11 +4,13 @@ Unusable checkpoints are refused before their weights are read: no decoder-only 
 few blocks, a missing package for its quantisation, too little memory.
 """
 
+import atexit
 import contextlib
 import logging
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -18,10 +20,7 @@ from typing import Any, cast
 
 import torch
 from huggingface_hub import constants
-from huggingface_hub.errors import (
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
@@ -36,13 +35,14 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
 )
 
-from lastword.errors import ModelError, TraceError, UnsupportedModelError
+from lastword.errors import ModelError, TraceError, UnsupportedModelError, one_line
 from lastword.files.wording import counted, shorten
 from lastword.model import dequantised, embedded, gguf, memory, quantisation
 from lastword.model.digest import load_digest
-from lastword.model.loaded import Loaded, carried
+from lastword.model.loaded import Loaded, load_embedded
 from lastword.model.options import LoadOptions
 from lastword.model.parts import text_config
+from lastword.model.reading import dtype_name
 from lastword.model.weights import adapter as adapters
 from lastword.model.weights import hub
 from lastword.model.weights.checkpoint import (
@@ -54,7 +54,6 @@ from lastword.model.weights.checkpoint import (
 )
 from lastword.model.weights.gguf import GgufCheckpoint, open_file
 from lastword.model.weights.identity import model_files
-from lastword.model.weights.invariant import Factors, model_invariant, read_invariant
 from lastword.model.weights.layouts import HEADS, KV_HEADS
 from lastword.rule.theta import Theta
 from lastword.text.chat_template import require_bounded
@@ -111,7 +110,7 @@ def load(options: LoadOptions) -> Loaded:
         TooLargeError: It does not fit the memory of its device.
     """
     if options.embedded is not None:
-        return carried(options)
+        return load_embedded(options)
     file = gguf.find(options)
     loaded = _load_checkpoint(options) if file is None else _load_gguf(options, file)
     return replace(loaded, source=loaded.source | {"asked": load_digest(options)})
@@ -129,7 +128,7 @@ def _load_checkpoint(options: LoadOptions) -> Loaded:
     source = {
         **options.names(options.label if adapter is None else str(adapter)),
         "revision": base.revision,
-        "dtype": _name(plan.dtype),
+        "dtype": dtype_name(plan.dtype),
         "device": _placed(model, device),
         "quantisation": quantisation.describe(model, plan.method),
     }
@@ -165,7 +164,7 @@ def _load_gguf(options: LoadOptions, base: LoadOptions) -> Loaded:
     source = {
         **options.names(options.label),
         "revision": base.revision,
-        "dtype": _name(dtype),
+        "dtype": dtype_name(dtype),
         "device": _placed(model, device),
         **gguf.describe(path, header),
     }
@@ -191,20 +190,6 @@ def _load_cached(plan: _Plan, place: Path | None) -> PreTrainedModel | None:
         return model
     shutil.rmtree(place, ignore_errors=True)
     return None
-
-
-def invariant_of(loaded: Loaded, options: LoadOptions) -> Factors | float:
-    """Return I(M) from the options, else from the checkpoint's tensors, else from the model.
-
-    Raises:
-        InvariantError: It is undefined.
-    """
-    if options.invariant is not None:
-        return options.invariant
-    theta = options.theta or Theta()
-    if (origin := loaded.origin) is None:
-        return model_invariant(loaded.model, theta=theta, readings=True)
-    return read_invariant(origin.name, theta=theta, revision=origin.revision, readings=True)
 
 
 def load_tokenizer(options: LoadOptions) -> Tokenizer:
@@ -355,7 +340,7 @@ def _load_model(plan: _Plan) -> PreTrainedModel:
     base, config, placement = plan.options, plan.config, _placement(plan)
     quantisation.drop_outliers(config)
     if quantisation.is_dequantised(plan.method, plan.device):
-        words = (base.label, plan.method, _name(plan.dtype), plan.device)
+        words = (base.label, plan.method, dtype_name(plan.dtype), plan.device)
         _log.warning("%s is stored as %s, which becomes %s on %s", *words)
     model, info = _auto_class(config).from_pretrained(
         base.name if plan.path is None else str(plan.path.parent),
@@ -384,7 +369,7 @@ def _load_model(plan: _Plan) -> PreTrainedModel:
             "config is not that of these weights, or it is not a plain language model. Correct the "
             "config, or remove the tensors"
         )
-    if base.quantize is not None and not quantisation.took_hold(model):
+    if base.quantize is not None and not quantisation.has_replaced_layers(model):
         raise ModelError(
             f"{base.label} ({config.model_type}) has no linear layers that bitsandbytes quantises: "
             "leave quantize out"
@@ -446,9 +431,6 @@ def _placement(plan: _Plan) -> dict[str, Any]:
 
 
 def _offload_folder() -> Path:
-    import atexit
-    import tempfile
-
     folder = Path(tempfile.mkdtemp(prefix="lastword-offload-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -468,10 +450,8 @@ def _merge(model: PreTrainedModel, adapter: Path, plan: _Plan) -> PreTrainedMode
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # PEFT does not check the adapter's config: any error may come
-        why = " ".join(str(error).split())[:200]
-        raise ModelError(
-            f"the adapter {adapter} does not fit {plan.options.name}: {why}"
-        ) from error
+        why = f"does not fit {plan.options.name}: {one_line(error)[:200]}"
+        raise ModelError(f"the adapter {adapter} {why}") from error
     return cast(PreTrainedModel, merged)
 
 
@@ -500,7 +480,7 @@ def in_one_line(base: LoadOptions, prefix: str = "") -> Iterator[None]:
         with as_errors(f"cannot load {subject}"):
             yield
     except torch.OutOfMemoryError as error:
-        raise ModelError(f"{base.label} does not fit its device: {_first_line(error)}") from error
+        raise ModelError(f"{base.label} does not fit its device: {_message(error)}") from error
     except TraceError:
         raise
     except Exception as error:  # config and files are not trusted: any error may come
@@ -512,7 +492,7 @@ def in_one_line(base: LoadOptions, prefix: str = "") -> Iterator[None]:
         why = "" if reachable else " (HF_HUB_OFFLINE is set: no hub was asked)"
         clear = isinstance(error, _CLEAR_ERRORS) or _ABSENT.search(str(error))
         kind = "" if clear else f"{type(error).__name__}: "
-        raise ModelError(f"cannot load {subject}: {kind}{_first_line(error)}{why}") from error
+        raise ModelError(f"cannot load {subject}: {kind}{_message(error)}{why}") from error
 
 
 def _auto_class(config: Any) -> Any:
@@ -540,7 +520,7 @@ def device_of(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise ModelError(f"unknown device {name}: {_first_line(error)}") from error
+        raise ModelError(f"unknown device {name}: {_message(error)}") from error
     if device.type == "cpu":
         return device
     if here is None or device.type != here.type:
@@ -588,12 +568,9 @@ def _placed(model: PreTrainedModel, device: torch.device) -> str:
     return ", ".join(f"{name} ({names.count(name)} modules)" for name in sorted(set(names)))
 
 
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def _first_line(error: BaseException) -> str:
-    text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split()[:_MESSAGE_LENGTH])
+def _message(error: BaseException) -> str:
+    """Return a library's message in one line, without the codes that colour a terminal."""
+    text = one_line(re.sub(r"\x1b\[[0-9;]*m", "", str(error)))
     if absent := _ABSENT.search(text):
         return f"its config says dtype {absent[1]!r}, which torch does not have"
     return shorten(text or type(error).__name__, _MESSAGE_LENGTH)

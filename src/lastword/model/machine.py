@@ -7,6 +7,9 @@ from importlib import metadata
 from importlib.util import find_spec
 from typing import Any
 
+from lastword.model import embedded, named
+from lastword.model.options import LoadOptions
+
 # Packages whose versions are shown besides lastword's.
 _PACKAGES = ("torch", "transformers", "tokenizers", "huggingface-hub", "datasets", "lm_eval")
 
@@ -127,13 +130,10 @@ def _cached(cache: str) -> Sequence[str]:
 
 def _models() -> dict[str, str | None]:
     """Return the place of each model with a name of lastword; None if it has to be downloaded."""
-    from lastword.model import embedded
-    from lastword.model.named import find, names, published
-
     places: dict[str, str | None] = {}
-    for name in names():
-        if (model := published(name)) is not None:
-            file = find(model)
+    for name in named.names():
+        if (model := named.published(name)) is not None:
+            file = named.find(model)
             places[name] = None if file is None else str(file)
         elif embedded.weights(name.removeprefix(embedded.EMBEDDED)).is_file():
             places[name] = "embedded"
@@ -145,7 +145,6 @@ def _service_gb(name: str) -> float | None:
     if find_spec("torch") is None:
         return None
     from lastword.model.forecast import forecast
-    from lastword.model.options import LoadOptions
 
     expected = forecast(LoadOptions(name, device="cpu", dtype="float32"))
     if expected.need is None:

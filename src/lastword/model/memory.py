@@ -84,6 +84,7 @@ def footprint(
     depth, theta = text.num_hidden_layers, Theta()
     copies = TILE_COPIES + len({*theta.anchor_depths(depth), *theta.feature_depths(depth)})
     limit = TILE_LOGITS_CUDA if device.type == "cuda" else TILE_LOGITS
+    # In float32; a tile has at most 1,024 rows (`reading.tile_rows`), and no more than the batch.
     tile = copies * 4 * min(limit, min(1024, tokens) * text.vocab_size)
     return Footprint(weights, head, tokens * token_bytes(text, storage.dtype) + tile)
 

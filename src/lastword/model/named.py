@@ -178,8 +178,8 @@ PUBLISHED = {model.name: model for model in (_SMOLLM2, _GEMMA3, _MINILM, _MPNET)
 
 def names() -> tuple[str, ...]:
     """List the names of all published and embedded models."""
-    carried = (embedded.EMBEDDED + name for name in get_args(embedded.Name))
-    return (*(PREFIX + name for name in PUBLISHED), *carried)
+    demos = (embedded.EMBEDDED + name for name in get_args(embedded.Name))
+    return (*(PREFIX + name for name in PUBLISHED), *demos)
 
 
 def published(name: str) -> Published | None:

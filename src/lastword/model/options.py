@@ -151,7 +151,7 @@ def refuse_unknown(function: str, names: Iterable[str], kind: type[Any] | None =
     Raises:
         InputError: A keyword is unknown; the message suggests a similar option.
     """
-    options = [f.name for f in fields(kind or LoadOptions)][1:]
+    options = [f.name for f in fields(kind or LoadOptions)][1:]  # without `model`
     for name in names:
         if name in options:
             continue

@@ -16,8 +16,8 @@ from lastword.model.weights.layouts import AFTER_NORM, FINAL_NORMS, first_module
 
 # Names of sliding windows in configs and modules.
 WINDOWS = ("sliding_window", "attention_chunk_size")
-# Model types with windows inside their attention, which the check cannot shrink.
-OWN_WINDOWS = ("gpt_neo",)
+# Model types with fixed windows inside their attention, which the check cannot shrink.
+FIXED_WINDOWS = ("gpt_neo",)
 # Names of the maximum sequence length in configs.
 CONTEXTS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "n_ctx")
 
@@ -73,6 +73,7 @@ def context_length(config: PretrainedConfig) -> int | None:
     for name in CONTEXTS:
         length = getattr(text, name, None)
         if length is not None:
+            # Dynamic scaling reads texts that are longer by its factor than the config says.
             dynamic = [r for r in _ropes(text) if r.get("rope_type") == "dynamic"]
             return int(length * max((r.get("factor") or 1.0 for r in dynamic), default=1.0))
     return None
@@ -94,7 +95,7 @@ def rope_class(config: PretrainedConfig, length: int) -> int:
     return 0
 
 
-def device_of(module: nn.Module) -> torch.device:
+def module_device(module: nn.Module) -> torch.device:
     """Return the device on which a module computes; its weights may be offloaded."""
     hook: Any = getattr(module, "_hf_hook", None)  # set by accelerate
     for inner in getattr(hook, "hooks", (hook,)):

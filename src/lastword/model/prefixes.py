@@ -22,7 +22,7 @@ from lastword.text.branch import Branch
 from lastword.text.forest import Forest, Ragged
 
 BLOCK = 16  # tokens
-SEEN = 2**16  # maximum number of names stored to recognise repeated blocks
+NAMES = 2**16  # maximum number of names stored to recognise repeated blocks
 # Overhead of Python and torch; in small models it is larger than the numbers themselves.
 ENTRY_BYTES, TENSOR_BYTES = 768, 256
 
@@ -140,7 +140,7 @@ class Prefixes:
     def __init__(self, budget: int, block: int = BLOCK) -> None:
         self.budget, self.block = budget, block
         self._entries: OrderedDict[bytes, Block | Means] = OrderedDict()
-        self._seen: OrderedDict[bytes, None] = OrderedDict()
+        self._names: OrderedDict[bytes, None] = OrderedDict()
         self._block_bytes = 0  # of a block per depth; 0 before the first block
         self.bytes = 0
 
@@ -169,10 +169,10 @@ class Prefixes:
         limit = self.budget // per_block if per_block else 2 * BLOCK
         additions = [n for n in blocks if n not in cached]
         if len(additions) > limit // 2:
-            additions = [n for n in additions if prompts[n] > 1 or n in self._seen]
-        self._seen |= dict.fromkeys(blocks)
-        while len(self._seen) > SEEN:
-            self._seen.popitem(last=False)
+            additions = [n for n in additions if prompts[n] > 1 or n in self._names]
+        self._names |= dict.fromkeys(blocks)
+        while len(self._names) > NAMES:
+            self._names.popitem(last=False)
         return PackedRow(forest, cached, {n: blocks[n] for n in additions[:limit]})
 
     def keep(self, row: PackedRow, depth: int) -> None:
@@ -256,4 +256,5 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
 
 def _text_name(branch: Branch) -> bytes:
     ids = np.array([branch.boundary, *branch.fed])
+    # `person` makes it another name than that of a block of the same numbers.
     return blake2b(ids.tobytes(), digest_size=16, person=b"mean").digest()

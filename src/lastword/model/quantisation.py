@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers import BitsAndBytesConfig
 
 from lastword.errors import ModelError
 from lastword.model.options import Quantize
@@ -103,8 +104,6 @@ def require_scales(checkpoint: SafetensorsCheckpoint, method: str | None) -> Non
 
 def options_for(quantize: Quantize, dtype: torch.dtype) -> Any:
     """Return the `quantization_config` that quantises a plain checkpoint while it is loaded."""
-    from transformers import BitsAndBytesConfig
-
     if quantize == "int8":
         return BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=THRESHOLD)
     return BitsAndBytesConfig(
@@ -112,7 +111,7 @@ def options_for(quantize: Quantize, dtype: torch.dtype) -> Any:
     )
 
 
-def took_hold(model: nn.Module) -> bool:
+def has_replaced_layers(model: nn.Module) -> bool:
     """Return True if bitsandbytes replaced any layer."""
     return any(type(m).__module__.startswith("bitsandbytes") for m in model.modules())
 

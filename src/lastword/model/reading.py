@@ -219,6 +219,11 @@ def _cut(indices: _Indices, size: int) -> Iterator[_Indices]:
         yield rows[start : start + size], row[a:b] - start, token[a:b], place[a:b]
 
 
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return the name of a dtype, such as `float32`."""
+    return str(dtype).removeprefix("torch.")
+
+
 def on_device(array: np.ndarray, device: torch.device) -> Tensor:
     """Return an array as a tensor on a device, without waiting for a GPU."""
     tensor = torch.from_numpy(np.ascontiguousarray(array))

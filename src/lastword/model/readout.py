@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from lastword.model.options import HeadDtype
-from lastword.model.parts import Parts, device_of
+from lastword.model.parts import Parts, module_device
 from lastword.model.reading import Reading, States, read, read_stacked, tile_rows
 from lastword.model.weights.checkpoint import fetched
 from lastword.rule.tile import Logits, TokenScorer
@@ -46,7 +46,7 @@ class Readout:
         self._shell = _shell(model, parts.trunk, _IdentityTrunk(parts.trunk))
         head = model.get_output_embeddings()
         self.vocabulary = int(head.weight.shape[0])
-        self.device = device_of(head)
+        self.device = module_device(head)
         self.tile_rows = tile_rows(self.vocabulary, self.device)
         half = head.weight.dtype in (torch.float16, torch.bfloat16)
         wide = None
@@ -265,7 +265,7 @@ def _parameter(head: nn.Module, name: str) -> Tensor | None:
     value: Tensor | None = getattr(head, name, None)
     if value is None:
         return None
-    return fetched(head, name, device_of(head)) if value.is_meta else value.detach()
+    return fetched(head, name, module_device(head)) if value.is_meta else value.detach()
 
 
 def _shell(model: PreTrainedModel, trunk: nn.Module, replacement: nn.Module) -> nn.Module:

@@ -7,7 +7,7 @@ from typing import Any
 
 from huggingface_hub import HfApi, ModelCardData
 
-from lastword.errors import InputError
+from lastword.errors import InputError, one_line
 from lastword.files.writing import open_whole
 from lastword.model.weights.hub import REFUSALS, download, endpoint
 
@@ -45,8 +45,7 @@ def publish(
                 repo_id=repo, folder_path=place, revision=revision, commit_message=message
             )
     except REFUSALS as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"cannot upload the probe to {repo}: {reason}") from error
+        raise InputError(f"cannot upload the probe to {repo}: {one_line(error)}") from error
     return str(commit.commit_url)
 
 

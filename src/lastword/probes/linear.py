@@ -185,6 +185,7 @@ class _ClassMeans:
         means = np.stack([x[truths == c].mean(axis=0) for c in range(classes)])
         residuals = x - means[truths]
         shrinkage = ledoit_wolf_shrinkage(residuals @ directions, assume_centered=True)
+        # With fewer rows than features, or equal rows, the inverse needs a floor.
         shrinkage = float(np.clip(shrinkage, 1e-3, 1.0))
         floor = max(shrinkage * float(np.square(residuals).sum()) / (n * z.shape[1]), 1e-12)
         spread = (1 - shrinkage) * residuals.T @ residuals / n
@@ -200,6 +201,8 @@ class _ClassMeans:
         gain = lost / np.maximum(1 - lost * np.einsum("ir,ir->i", turned, residuals), 1e-12)
         along = gain * np.einsum("ir,ir->i", turned, x)
 
+        # The discriminant of x and the mean m is x'Am - m'Am / 2. The updated inverse is
+        # A + gain (Ar)(Ar)', so only u = (Ar)'m and products with A are needed.
         def scores(metric: np.ndarray, ahead: np.ndarray, u: np.ndarray) -> np.ndarray:
             updated = metric + gain[:, None] * u**2
             return np.asarray(ahead + along[:, None] * u - updated / 2)
@@ -207,17 +210,17 @@ class _ClassMeans:
         metric = np.einsum("cr,rs,cs->c", means, inverse, means)
         without = scores(metric, x @ inverse @ means.T, turned @ means.T)
         moved = left @ inverse
-        of_own = scores(
+        of_label = scores(
             np.einsum("ir,ir->i", moved, left)[:, None],
             np.einsum("ir,ir->i", moved, x)[:, None],
             np.einsum("ir,ir->i", turned, left)[:, None],
         )
-        without[np.arange(n), truths] = np.where(size > 1, of_own[:, 0], without.min(axis=1))
+        without[np.arange(n), truths] = np.where(size > 1, of_label[:, 0], without.min(axis=1))
         # A line through the leave-one-out scores brings them to the ridge's targets of +1 and -1,
         # so that thresholds mean the same for both kinds of fit.
         judged = recurring(truths)
-        seen, targets = without[judged].ravel(), _targets(truths, classes)[judged].ravel()
-        slope, shift = np.polyfit(seen, targets, 1) if np.ptp(seen) else (0.0, 0.0)
+        line, targets = without[judged].ravel(), _targets(truths, classes)[judged].ravel()
+        slope, shift = np.polyfit(line, targets, 1) if np.ptp(line) else (0.0, 0.0)
         weights = np.ascontiguousarray(slope * directions.T @ (inverse @ means.T))
         intercept = shift - slope * metric / 2
         return cls(weights, intercept, slope * without + shift, float(slope))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float
+from scipy.special import log_softmax
 
 from lastword.trust.crossfit import Folds, Which, cross_fit
 
@@ -15,6 +16,7 @@ Features = Float[np.ndarray, "items options features"]  # 0 in the padding
 Present = Bool[np.ndarray, "items options"]
 Shares = Float[np.ndarray, "items options"]  # equal shares of an item's truths, sum 1
 Scores = Float[np.ndarray, "items options"]  # -inf in the padding
+Weights = Float[np.ndarray, " items"]
 
 _STEPS = 50
 
@@ -37,7 +39,7 @@ def conditional_logit(
     present: Present,
     target: Shares,
     penalty: float,
-    item_weights: Float[np.ndarray, " items"] | None = None,
+    item_weights: Weights | None = None,
 ) -> Float[np.ndarray, " features"]:
     """Fit the weights with Newton's method; the objective is concave."""
     counts = present.sum(axis=1)
@@ -64,7 +66,7 @@ def conditional_logit(
         curvature = (of_rows * weighted) @ rows.T - expected
         step = np.linalg.solve(curvature + penalty * np.eye(len(weights)), slope)
         # A full step can overshoot and diverge if the probabilities of many options are near 0
-        # or 1.
+        # or 1. The tolerance is for rounding near the optimum.
         while (after := loss(weights + step)) > before + 1e-9 * abs(before):
             step = step / 2
         weights, before = weights + step, after
@@ -73,12 +75,8 @@ def conditional_logit(
     return weights
 
 
-def log_loss(
-    scores: Scores, target: Shares, item_weights: Float[np.ndarray, " items"] | None = None
-) -> float:
+def log_loss(scores: Scores, target: Shares, item_weights: Weights | None = None) -> float:
     """Return the mean over items of the negative log-probability of a truth, in nats."""
-    from scipy.special import log_softmax
-
     logs = log_softmax(scores, axis=1)
     of_items = (target * np.where(target > 0, logs, 0.0)).sum(axis=1)
     return -float(of_items.mean() if item_weights is None else (item_weights * of_items).mean())
@@ -90,14 +88,14 @@ def best_penalty(
     target: Shares,
     penalties: Sequence[float],
     folds: Folds,
-    item_weights: Float[np.ndarray, " items"] | None = None,
+    item_weights: Weights | None = None,
 ) -> tuple[float, Scores]:
     """Return the penalty with the lowest cross-fitted log loss, and its cross-fitted scores."""
 
     def answer(rest: Which, tested: Which) -> dict[float, np.ndarray]:
-        made = x[rest], present[rest], target[rest]
+        data = x[rest], present[rest], target[rest]
         each = None if item_weights is None else item_weights[rest]
-        fits = {penalty: conditional_logit(*made, penalty, each) for penalty in penalties}
+        fits = {penalty: conditional_logit(*data, penalty, each) for penalty in penalties}
         return {
             penalty: np.where(present[tested], x[tested] @ weights, -np.inf)
             for penalty, weights in fits.items()

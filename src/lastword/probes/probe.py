@@ -15,7 +15,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from lastword.errors import InputError
+from lastword.errors import InputError, one_line
 from lastword.files.strict_json import from_json, to_json
 from lastword.files.writing import open_whole
 from lastword.probes.stacked import StackedProbe
@@ -291,7 +291,7 @@ class Probe:
                 )
             return _probe(facts, arrays)
         except _NONSENSE as error:
-            raise InputError(f"this is not a probe file: {' '.join(str(error).split())}") from error
+            raise InputError(f"this is not a probe file: {one_line(error)}") from error
 
 
 def _save(facts: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> bytes:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from lastword.probes.linear import Table
 from lastword.probes.state import StateFit, StateProbe, of_rows
 from lastword.probes.threshold import of_options
 from lastword.probes.trajectory import TrajectoryProbe, fit_trajectory
 
-Table = Float[np.ndarray, "texts classes"]
 Scores = Float[np.ndarray, "texts options"]
 
 

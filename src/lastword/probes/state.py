@@ -12,6 +12,7 @@ from typing import Literal, get_args
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import softmax
+from threadpoolctl import threadpool_limits
 
 from lastword.errors import InputError
 from lastword.probes.linear import (
@@ -146,8 +147,6 @@ def fit_state(
     classes = classes_of(labels)
     if not np.isfinite(states).all():
         raise InputError("states to fit on are finite numbers; these have NaN or infinity")
-    from threadpoolctl import threadpool_limits
-
     order = _order(states, labels)
     x, truths = states[order], np.array([classes.index(labels[i]) for i in order])
     each = of_rows(weights, [labels[i] for i in order])
@@ -191,10 +190,8 @@ def fit_beside(
         ways: `sum` adds the scores of the two probes; `side` fits one linear map to both states.
         weights: Weight of each class; by default equal.
     """
-    from threadpoolctl import threadpool_limits
-
     classes, one, other = model.probe.classes, model.probe, reader.probe
-    order = _order(rows[0][:, None, None], labels)
+    order = _order(rows[0], labels)
     x, widths = np.concatenate(rows, axis=1)[order], tuple(block.shape[1] for block in rows)
     truths = np.array([classes.index(labels[i]) for i in order])
     each = of_rows(weights, [labels[i] for i in order])
@@ -258,7 +255,9 @@ def classes_of(labels: Sequence[str]) -> tuple[str, ...]:
     return classes
 
 
-def _order(states: States, labels: Sequence[str]) -> Int[np.ndarray, " texts"]:
+def _order(
+    states: Float[np.ndarray, "texts ..."], labels: Sequence[str]
+) -> Int[np.ndarray, " texts"]:
     """Return the indices of the texts in an order that depends only on their labels and states."""
     digests = [blake2b(np.ascontiguousarray(state).tobytes()).digest() for state in states]
     return np.array(sorted(range(len(labels)), key=lambda i: (labels[i], digests[i])))

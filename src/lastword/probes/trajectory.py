@@ -15,6 +15,7 @@ from lastword.errors import InputError
 from lastword.probes.logit import (
     Features,
     Present,
+    Weights,
     best_penalty,
     centred,
     conditional_logit,
@@ -126,7 +127,7 @@ def fit_trajectory(
     items: Sequence[Options],
     truths: Sequence[int],
     groups: Sequence[str] | None = None,
-    weights: Float[np.ndarray, " items"] | None = None,
+    weights: Weights | None = None,
 ) -> TrajectoryFit:
     """Fit a trajectory probe: a conditional logit with one ridge penalty (method, section 19).
 

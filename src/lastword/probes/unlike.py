@@ -38,6 +38,7 @@ class Likeness:
         from sklearn.covariance import ledoit_wolf_shrinkage
 
         n, width = z.shape
+        # With fewer texts than features, or equal texts, the inverse needs a floor.
         shrinkage = float(np.clip(ledoit_wolf_shrinkage(z, assume_centered=True), 1e-3, 1.0))
         floor = max(shrinkage * float(np.square(z).sum()) / (n * width), 1e-12)
         _, singular, directions = np.linalg.svd(z, full_matrices=False)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lastword.errors import RecordError
+from lastword.errors import RecordError, one_line
 from lastword.records.columns import ALL_COLUMNS, COLUMNS, STATES, to_table
 from lastword.records.info import read_run, read_runs
 from lastword.records.record import Row
@@ -102,7 +102,7 @@ def _table(source: Any, path: Path, columns: list[str] | None = None) -> pa.Tabl
         with pq.ParquetFile(source, page_checksum_verification=True) as file:
             return file.read(columns)
     except (OSError, ValueError, pa.ArrowException) as error:
-        why = " ".join(str(getattr(error, "strerror", None) or error).split())[:160]
+        why = one_line(getattr(error, "strerror", None) or error)[:160]
         raise RecordError(
             f"{path} cannot be read ({why}); start the run again to repeat it"
         ) from error

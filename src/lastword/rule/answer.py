@@ -191,7 +191,7 @@ class Answer:
         if self.decisive_layer is not None and self.operator == "decisive":
             whose += f" at depth {self.decisive_layer}"
         share = f"{self.probabilities[self.index]:.3f} among {len(self.candidates)}"
-        name = [] if self.id is None else [f"id={self.id!r}"]
-        flags = [*(["tied"] if self.tied else []), *(["deferred"] if self.deferred else []), *name]
-        form = type(self).__name__
-        return f"{form}({', '.join([repr(shorten(self.answer)), whose, share, *flags])})"
+        parts = [repr(shorten(self.answer)), whose, share]
+        parts += [flag for flag in ("tied", "deferred") if getattr(self, flag)]
+        parts += [] if self.id is None else [f"id={self.id!r}"]
+        return f"{type(self).__name__}({', '.join(parts)})"

@@ -117,9 +117,11 @@ def answers_by_reading(
     values = [value for value in invariants if not math.isnan(value)]
     mixing = next((value for value in values if value > theta.tau_I), None)
     falling = next((value for value in values if value <= theta.tau_I), None)
-    settings: dict[str, tuple[float, Scores | None]]
-    settings = {name: (mixing, t) for name, t in readings.items() if mixing is not None}
-    settings |= {} if falling is None else {"early": (falling, None)}
+    settings: dict[str, tuple[float, Scores | None]] = {}
+    if mixing is not None:
+        settings |= {name: (mixing, t) for name, t in readings.items()}
+    if falling is not None:
+        settings["early"] = falling, None
     places = {}
     for name, (value, t) in settings.items():
         ruling = next_step(Trajectory(S, t), value, theta)

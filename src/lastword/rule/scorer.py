@@ -61,6 +61,7 @@ class Scorer:
     def parts(self, logits: dict[int, Logits], log_z: LogZ) -> tuple[Logits, Tensor, Logits]:
         """Return what all readings share: zbar - z_L, the tokens that h~ is scaled over, and h~."""
         omega = self.recurring(logits)
+        # All tokens of a row without a recurring one.
         over = omega | ~omega.any(dim=-1, keepdim=True)
         h = self.evidence(torch.stack([logits[g] - log_z[g].flatten(1) for g in self.features]))
         return self.shift(logits), over, _rescale(h, over)
@@ -68,7 +69,7 @@ class Scorer:
     def mix(self, z_L: Logits, shift: Logits, over: Tensor, h: Logits) -> Logits:
         """Return z_T of this reading from the shared parts, Eq. 12."""
         alpha = self.alpha(h)
-        if self.theta.outside != "clip":
+        if self.theta.outside != "clip":  # tokens outside get z_L, or alpha as for h~ = 0
             zero = torch.zeros(1, 1, dtype=torch.float64)
             outside = 0.0 if self.theta.outside == "final" else float(self.alpha(zero))
             alpha = torch.where(over, alpha, outside)
@@ -96,7 +97,8 @@ class Scorer:
         if count < 2:
             return h
         rises = p[1:] - p[:-1]
-        # The feature depths count as equal steps from 0 to 1 (least-squares slope).
+        # The least-squares slope. The feature depths count as equal steps x_j = j / (count - 1),
+        # and the sum of (x_j - mean)^2 is count (count + 1) / (12 (count - 1)).
         slope = torch.zeros_like(h)
         for j, values in enumerate(p):
             slope.add_(values, alpha=12 * (j - (count - 1) / 2) / (count * (count + 1)))

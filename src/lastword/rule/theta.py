@@ -208,6 +208,7 @@ def _convert(hint: Any, value: Any, name: str) -> Any:
         if value in choices:
             return value
         raise ThetaError(f"{name} in Theta is one of {', '.join(choices)}, not {value!r}")
+    # Only tuples of numbers, numbers, and numbers that may be None are left.
     if getattr(hint, "__origin__", None) is tuple and isinstance(value, list | tuple):
         length = None if Ellipsis in choices else len(choices)
         if all(_is_number(v) for v in value) and length in (None, len(value)):

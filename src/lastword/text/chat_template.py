@@ -18,7 +18,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from lastword.errors import InputError, ModelError
+from lastword.errors import InputError, ModelError, one_line
 from lastword.files.cells import text_fault
 
 _SECONDS, _TRIAL_SECONDS = 3.0, 2.0  # CPU time; a conversation takes milliseconds
@@ -174,7 +174,7 @@ def today() -> str:
     return date.today().isoformat()
 
 
-def written(
+def write_chat(
     messages: list[dict[str, str]],
     tokenizer: Any,
     values: Mapping[str, Any],
@@ -205,8 +205,8 @@ def written(
         why = f"{error} for this prompt: mend the model's chat_template"
         raise InputError(f"the tokenizer's chat template {why}") from error
     except Exception as error:  # the template may raise any error
-        why = " ".join(str(error).split())
-        raise InputError(f"the tokenizer's chat template refuses the prompt: {why}") from error
+        why = f"refuses the prompt: {one_line(error)}"
+        raise InputError(f"the tokenizer's chat template {why}") from error
     if (fault := text_fault(text)) is not None:
         raise InputError(f"what the tokenizer's chat template writes {fault}")
     return text

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from lastword.errors import InputError, ItemError
+from lastword.errors import InputError, ItemError, one_line
 from lastword.files.cells import plain, text_fault, unique_names
 from lastword.files.wording import counted, shorten
 from lastword.text.messages import Message, read_messages
@@ -176,7 +176,7 @@ def rows_of(items: Any) -> Iterator[Any]:
         frame = items.set_axis(names, axis=1) if pandas else items
         rows = narwhals.from_native(frame).iter_rows()
     except (ValueError, TypeError, narwhals.exceptions.NarwhalsError) as error:
-        raise InputError(f"cannot read the frame: {' '.join(str(error).split())}") from error
+        raise InputError(f"cannot read the frame: {one_line(error)}") from error
     for row in rows:
         yield dict(zip(names, row, strict=True))
 

@@ -36,10 +36,9 @@ class _Generation(Extension):
 class _Names(Namespace):
     """A namespace without names that begin with an underscore."""
 
-    def __init__(*args: Any, **names: Any) -> None:
-        self, *more = args
+    def __init__(self, /, *entries: Any, **names: Any) -> None:
         Namespace.__init__(self)
-        for name, value in dict(*more, **names).items():
+        for name, value in dict(*entries, **names).items():
             self[name] = value
 
     def __setitem__(self, name: str, value: Any) -> None:

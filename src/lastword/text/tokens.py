@@ -14,11 +14,19 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-from lastword.errors import InputError, ItemError, ModelError, TraceError, UntrainedError
+from lastword.errors import (
+    InputError,
+    ItemError,
+    ModelError,
+    TraceError,
+    UntrainedError,
+    one_line,
+)
 from lastword.files.cells import text_fault
 from lastword.files.wording import shorten
 from lastword.rule.theta import Theta
 from lastword.text.branch import Branch
+from lastword.text.chat_template import today, write_chat
 from lastword.text.items import Item
 from lastword.text.messages import Message, as_dicts
 
@@ -193,7 +201,7 @@ def encode(
     reader = Reader(tokenizer, (s for t in parts for s in t.all), any(t.special for t in parts))
     results: list[EncodedItem | ItemError] = []
     for place, (item, prompts) in enumerate(zip(items, texts, strict=True)):
-        alone = first == 0 and len(items) == 1
+        alone = first == 0 and len(items) == 1  # then an error needs no name
         name = str(first + place) if item.id is None and not alone else item.id
         try:
             encoded = _encode_item(item, prompts, reader, context, overflow)
@@ -224,10 +232,8 @@ def templated(messages: Sequence[Message], tokenizer: Tokenizer, chat: Chat | No
     chat = chat or Chat()
     if chat.system is not None and messages[0].role != "system":
         messages = [Message("system", chat.system), *messages]
-    from lastword.text.chat_template import written
-
     parts = _takes_parts(tokenizer, chat)
-    text = written(as_dicts(messages), tokenizer, _THINKING_OFF, day=chat.date, parts=parts)
+    text = write_chat(as_dicts(messages), tokenizer, _THINKING_OFF, day=chat.date, parts=parts)
     if any(m.role == "user" and m.content.strip() not in text for m in messages):
         raise ItemError(
             "the model's chat template changes a user's text or leaves it out: change the text, or "
@@ -242,8 +248,6 @@ def _takes_parts(tokenizer: Tokenizer, chat: Chat) -> bool:
     if key not in _PARTS:
         _PARTS[key] = _try_parts(tokenizer, chat)
         if _DATED in str(tokenizer.chat_template) and chat.date is None:
-            from lastword.text.chat_template import today
-
             _log.warning(
                 "the chat template writes a date (%s): this run takes %s; --load date=%s (Chat's "
                 "date) gives these prompts on another day too",
@@ -265,13 +269,11 @@ def _try_parts(tokenizer: Tokenizer, chat: Chat) -> bool:
 
 def _require_text_once(tokenizer: Tokenizer, chat: Chat, parts: bool) -> None:
     """Refuse a template that changes, drops or repeats a text, or that is random."""
-    from lastword.text.chat_template import written
-
     system = [] if chat.system is None else [Message("system", chat.system)]
     for probe in (*_PROBES, _LONG):
         messages = as_dicts([*system, Message("user", probe)])
         text, again = (
-            written(messages, tokenizer, _THINKING_OFF, day=chat.date, parts=parts)
+            write_chat(messages, tokenizer, _THINKING_OFF, day=chat.date, parts=parts)
             for _ in range(2)
         )
         if text != again:
@@ -308,7 +310,7 @@ def require_settled(tokenizer: Tokenizer, chat: Chat | None = None) -> None:
     except TraceError:
         raise
     except Exception as error:  # the tokenizer's files are not trusted: any error may come
-        why = shorten(f"{type(error).__name__}: {' '.join(str(error).split())}", 300)
+        why = shorten(f"{type(error).__name__}: {one_line(error)}", 300)
         raise ModelError(f"the tokenizer cannot read a text: {why}") from error
     if len(splits) > 1:
         raise ModelError(
@@ -344,8 +346,6 @@ def describe_chat(tokenizer: Tokenizer, chat: Chat) -> dict[str, Any]:
     digest = hashlib.sha256(template.encode()).hexdigest()[:16]
     described = {"system": chat.system, "template": digest, "thinking": thinking}
     if _DATED in template:
-        from lastword.text.chat_template import today
-
         described["date"] = chat.date or today()
     return described
 
@@ -546,7 +546,7 @@ def _tokenise_pieces(tokenizer: Tokenizer, text: Text) -> Ids:
         stop = spans[end][0] if end < len(ids) else len(masked)
         stretch = ids[begin:end]
         if masked[start:stop] != text.text[start:stop]:
-            stretch = _again(tokenizer, masked[start:stop], text.text[start:stop], stretch)
+            stretch = _retokenise(tokenizer, masked[start:stop], text.text[start:stop], stretch)
         result += stretch + ids[end : end + 1]
     return result
 
@@ -563,7 +563,7 @@ def _masked(tokenizer: Tokenizer, text: Text) -> str:
     return "".join(pieces)
 
 
-def _again(tokenizer: Tokenizer, masked: str, actual: str, ids: Ids) -> Ids:
+def _retokenise(tokenizer: Tokenizer, masked: str, actual: str, ids: Ids) -> Ids:
     """Return the ids of the actual stretch; those of the masked one are `ids`."""
     # Some tokenizers put a blank before a text, but not after a control token. With a word in front
     # of the stretch, they do not put it there.

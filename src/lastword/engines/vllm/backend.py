@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from transformers import PreTrainedModel
 
 from lastword.decide.decider import Decider
 from lastword.decide.options import DecideOptions
@@ -150,7 +151,7 @@ class Vllm:
         scores = numbers[len(depths) :]
         return Reading(dict(zip(depths, numbers, strict=False)), scores, faults.astype(int))
 
-    def own_scores(self, branches: Sequence[Branch]) -> Float[np.ndarray, " targets"]:
+    def vllm_scores(self, branches: Sequence[Branch]) -> Float[np.ndarray, " targets"]:
         """Return vLLM's log-probabilities of the tokens that the branches predict, in nats."""
         answer = self.process.call("log_probs", [[*b.tokens] for b in branches])
         pairs = zip(answer, branches, strict=True)
@@ -220,7 +221,9 @@ def requests(forest: Forest) -> list[dict[str, Any]]:
     return leaves
 
 
-def _reference(checkpoint: VllmCheckpoint, options: LoadOptions, facts: dict[str, Any]) -> Any:
+def _reference(
+    checkpoint: VllmCheckpoint, options: LoadOptions, facts: dict[str, Any]
+) -> PreTrainedModel | None:
     """Load the same checkpoint in this process, for the check; None if it is large."""
     if not checkpoint.small:
         return None

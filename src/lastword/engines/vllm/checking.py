@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from transformers import PreTrainedModel
 
 from lastword.errors import UnsupportedModelError
 from lastword.model.backbone import Backbone, evaluating
@@ -37,7 +38,7 @@ class VllmCheck:
     depths: float = math.nan
 
 
-def check(side: Any, kind: str, reference: Any = None) -> VllmCheck:
+def check(side: Any, kind: str, reference: PreTrainedModel | None = None) -> VllmCheck:
     """Compare the worker's scores with references, and refuse a model that differs.
 
     Args:
@@ -51,7 +52,7 @@ def check(side: Any, kind: str, reference: Any = None) -> VllmCheck:
     profile: Profile = side.profile
     branches, depths = random_texts(profile.vocabulary), range(profile.depth + 1)
     scores = _scores(side.states, side.read, branches, depths)
-    from_vllm = side.own_scores(branches)
+    from_vllm = side.vllm_scores(branches)
     tolerance = 2 * rounding(profile.dtype, from_vllm)
     differs = {"vLLM's log-probabilities": np.abs(scores[profile.depth] - from_vllm).max()}
     if reference is not None:

@@ -11,8 +11,10 @@ from transformers import AutoConfig
 from lastword.engines.vllm.settings import VllmSettings
 from lastword.errors import InputError
 from lastword.model import gguf, loading, memory
+from lastword.model.loaded import invariant_of
 from lastword.model.options import LoadOptions
 from lastword.model.parts import context_length
+from lastword.model.reading import dtype_name
 from lastword.model.weights.invariant import Factors, read_invariant
 from lastword.rule.theta import Theta
 from lastword.text.tokens import Tokenizer
@@ -57,7 +59,7 @@ class VllmCheckpoint:
             **settings.options,
             "model": self.name,
             "revision": self.revision,
-            "dtype": str(self.dtype).removeprefix("torch."),
+            "dtype": dtype_name(self.dtype),
             "tensor_parallel_size": settings.tensor_parallel,
             "trust_remote_code": options.trust_remote_code,
         }
@@ -111,7 +113,7 @@ def _as_it_is(options: LoadOptions, base: LoadOptions) -> VllmCheckpoint:
 def _dense_copy(options: LoadOptions) -> VllmCheckpoint:
     """Load an embedded model, a GGUF file or an adapter, and write it as a dense checkpoint."""
     original = loading.load(replace(options, device="cpu"))
-    invariant = loading.invariant_of(original, options)
+    invariant = invariant_of(original, options)
     folder = tempfile.TemporaryDirectory(prefix="lastword-dense-")
     original.model.save_pretrained(folder.name)
     weights = sum(p.numel() * p.element_size() for p in original.model.parameters())

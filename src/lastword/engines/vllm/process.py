@@ -20,7 +20,7 @@ from weakref import finalize
 from lastword.errors import ModelError
 
 # Packages that the side needs besides lastword: small, and pure Python.
-_BORROWED = ("jaxtyping", "wadler_lindig")
+_PACKAGES = ("jaxtyping", "wadler_lindig")
 _LOOK_SECONDS = 0.5  # interval for checking that the side is alive while it computes
 _LAST_LINES = 12
 
@@ -48,7 +48,7 @@ class Process:
 
     def __init__(self, python: Path, folders: Sequence[str] = ()) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="lastword-vllm-")
-        _lend(Path(self._folder.name))
+        _link_packages(Path(self._folder.name))
         self._log = tempfile.TemporaryFile()
         self._pipe, theirs = Pipe()
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
@@ -88,12 +88,13 @@ class Process:
                         raise EOFError
                 answer, trouble = self._pipe.recv()
             except (EOFError, OSError) as error:
-                raise SideLostError(self._last_words()) from error
+                raise SideLostError(self._describe_end()) from error
         if trouble is not None:
             raise ModelError(f"vLLM: {' '.join(trouble.split())[:500]}")
         return answer
 
-    def _last_words(self) -> str:
+    def _describe_end(self) -> str:
+        """Return how the side ended, with its last lines."""
         _kill(self._process)
         code = self._process.returncode
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
@@ -104,14 +105,14 @@ class Process:
         return f"vLLM's process ended by {how}{tail}"
 
 
-def _lend(folder: Path) -> None:
-    """Copy into a folder only what the side imports from this environment."""
-    loans = {"lastword": Path(__file__).parents[2]}
-    for name in _BORROWED:
+def _link_packages(folder: Path) -> None:
+    """Make links in a folder to the only packages that the side imports from this environment."""
+    packages = {"lastword": Path(__file__).parents[2]}
+    for name in _PACKAGES:
         package = distribution(name)  # with its metadata, which jaxtyping reads
         tops = {file.parts[0] for file in package.files or () if file.parts[0].startswith(name)}
-        loans |= {top: Path(str(package.locate_file(top))) for top in tops}
-    for name, place in loans.items():
+        packages |= {top: Path(str(package.locate_file(top))) for top in tops}
+    for name, place in packages.items():
         (folder / name).symlink_to(place, target_is_directory=True)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lastword.model.reading import States, read, tile_rows
+from lastword.model.reading import States, dtype_name, read, tile_rows
 from lastword.model.weights.layouts import AFTER_NORM, FINAL_NORMS, first_module
 from lastword.rule.scorer import Scorer
 from lastword.rule.theta import Theta
@@ -59,9 +59,9 @@ class Watch:
         self._places: tuple[Tensor, Tensor] | None = None
         self.open(0, [])
         self._execute = runner.execute_model
-        runner.execute_model = self._step_at_hand
+        runner.execute_model = self._execute_step
         if compiled:
-            self._give_states(depth)
+            self._return_states(depth)
             return
         for level, block in enumerate(self._blocks):
             block.register_forward_pre_hook(self._before(level, block), with_kwargs=True)
@@ -76,9 +76,9 @@ class Watch:
             "vocabulary": self._head.vocabulary,
             "class": type(self._model).__name__,
             "device": str(runner.device),
-            "dtype": str(runner.model_config.dtype).removeprefix("torch."),
+            "dtype": dtype_name(runner.model_config.dtype),
             "quantisation": runner.model_config.quantization,
-            "head_dtype": str(runner.model_config.head_dtype).removeprefix("torch."),
+            "head_dtype": dtype_name(runner.model_config.head_dtype),
         }
 
     def open(self, rows: int, depths: list[int]) -> None:
@@ -120,7 +120,7 @@ class Watch:
         ]
         return torch.stack(means, 1).cpu().numpy()
 
-    def _step_at_hand(self, scheduled: Any, *args: Any, **kwargs: Any) -> Any:
+    def _execute_step(self, scheduled: Any, *args: Any, **kwargs: Any) -> Any:
         """Run vLLM's step, with its schedule available to the hooks."""
         self._step, self._places = scheduled, None
         try:
@@ -128,7 +128,7 @@ class Watch:
         finally:
             self._step = self._places = None
 
-    def _give_states(self, depth: int) -> None:
+    def _return_states(self, depth: int) -> None:
         """Make the blocks return their states too, as vLLM does for draft models (EAGLE-3)."""
         if not getattr(self._model, "supports_eagle3", False):
             raise ValueError(

@@ -15,7 +15,7 @@ from lastword.decide.batch import Read
 from lastword.decide.decider import Decider
 from lastword.decide.tracer import Tracer, sound
 from lastword.errors import InputError
-from lastword.model.check import own_scores
+from lastword.model.check import model_scores
 from lastword.model.readout import Readout
 from lastword.records.decision import Decision
 from lastword.rule.tile import Tile
@@ -41,7 +41,7 @@ def sums_of(encoded: Sequence[EncodedItem], decisions: Sequence[Decision]) -> Su
 def plain_base(tracer: Tracer, encoded: Sequence[EncodedItem]) -> Sums:
     """Return scores from one pass per candidate: logits, float32 log-softmax, gather, sum."""
     backbone = tracer.backbone
-    return [[float(own_scores(backbone, b).sum()) for b in e.prompt.branches] for e in encoded]
+    return [[float(model_scores(backbone, b).sum()) for b in e.prompt.branches] for e in encoded]
 
 
 @torch.inference_mode()

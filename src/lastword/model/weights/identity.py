@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lastword.files.writing import open_whole
+from lastword.files.writing import write_text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -102,8 +102,7 @@ def file_digest(path: Path) -> str:
     if _mark(path) == mark:  # the file did not change while it was read
         with contextlib.suppress(OSError):  # the cache may be read-only
             stored.parent.mkdir(parents=True, exist_ok=True)
-            with open_whole(stored) as out:
-                out.write(digest.encode())
+            write_text(stored, digest)
     return digest
 
 

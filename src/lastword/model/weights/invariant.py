@@ -20,8 +20,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lastword.errors import InvariantError
+from lastword.model.weights.adapter import is_adapter
 from lastword.model.weights.checkpoint import Checkpoint, ModelCheckpoint, open_local
 from lastword.model.weights.dequantise import WEIGHT_SUFFIXES, read_dense
+from lastword.model.weights.gguf import is_gguf
 from lastword.model.weights.layouts import (
     OFFSET_NORMS,
     Projection,
@@ -127,9 +129,6 @@ def read_invariant(
             and GGUF files have to be loaded first.
         CheckpointError: The checkpoint is missing, damaged or out of reach.
     """
-    from lastword.model.weights.adapter import is_adapter
-    from lastword.model.weights.gguf import is_gguf
-
     path = Path(source).expanduser()
     if is_adapter(path) or (is_gguf(path) and path.is_file()):
         raise InvariantError(f"I(M) of {path} needs the model in memory: load it")
