@@ -122,6 +122,7 @@ class GroupEvidence:
             return won * (1 - upper_bound(1 - changed, self.groups, part, True))
         if self.gains(costs) <= level:
             return 0.0
+        # A loss is largest if the share of changed answers is, so this bounds that share above.
         return won * upper_bound(changed, self.groups, part, True)
 
     def right_bound(self, level: float) -> float:

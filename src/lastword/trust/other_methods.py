@@ -101,6 +101,7 @@ def means(cells: Iterable[Cell]) -> Means:
 def answers(items: Labelled, cells: Sequence[Cell], methods: Methods) -> dict[str, Labelled]:
     """Return the items as each method answers them; as the model where it does not apply."""
     base, truth = _filled(cells, "base_scores"), _truth(cells)
+    # The gated rule has TRACE's operators; every other method is its only operator.
     return {
         name: _labelled(items, u, base, truth, None if name == GATED else name)
         for name, u in _scored(cells, methods).items()
@@ -139,7 +140,7 @@ def beside(
 ) -> Beside:
     """Test the controls under the terms of a finding."""
     base, truth = _filled(cells, "base_scores"), _truth(cells)
-    absent = np.isneginf(base)
+    absent = np.isneginf(base)  # padding, which must stay the lowest score
     longest = _padded([cell.characters.at(cell.mc1_places) for cell in cells])
     rows = {"shortest": np.where(absent, -np.inf, -longest), "longest": longest}
     if allowed(cells, ("pmi",)):
@@ -160,6 +161,8 @@ def _flips(trial: PolicyTrial, items: Labelled, base: Rows, truth: Truth) -> flo
     chosen = truth[np.arange(len(base)), base.argmax(axis=1)]
     count = np.isfinite(base).sum(axis=1)
     elsewhere = (truth.sum(axis=1) - chosen) / (count - 1)
+    # Items that the model has right, or wrong, with equal chances at random are of one kind. A draw
+    # is the number of overrides by kind (hypergeometric), and of these the right ones (binomial).
     pairs = np.stack([items.mc1_base > 0, elsewhere], axis=1)
     kinds, sizes = np.unique(pairs, axis=0, return_counts=True)
     rng = np.random.default_rng(0)

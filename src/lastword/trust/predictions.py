@@ -197,25 +197,25 @@ def _guessed(
     names: Sequence[str], columns: PlainColumns | None, source: str
 ) -> tuple[PlainColumns, list[str]]:
     """Return the columns by their meaning, and a note about those that were guessed."""
-    given = asdict(columns or PlainColumns())
+    roles = asdict(columns or PlainColumns())
     by_name = {name.strip().casefold(): name for name in reversed(names)}
     guesses = []
-    for meaning, name in given.items():
+    for meaning, name in roles.items():
         if name is not None:
             if name not in names:
                 raise InputError(f"{source} has no column {name!r}; it has {', '.join(names)}")
             continue
-        taken = {other for other in given.values() if other is not None}
+        # A column has one role, which the user's choice decides first.
         candidates = [by_name[key] for key in _NAMES[meaning] if key in by_name]
-        given[meaning] = next((name for name in candidates if name not in taken), None)
-        if given[meaning] is not None:
-            guesses.append(f"{meaning} is column {guessed_name(given[meaning], names)}")
+        roles[meaning] = next((name for name in candidates if name not in roles.values()), None)
+        if roles[meaning] is not None:
+            guesses.append(f"{meaning} is column {guessed_name(roles[meaning], names)}")
         elif meaning in ("prediction", "truth"):
             raise InputError(
                 f"{source} has no column for the {meaning}; it has {', '.join(names)}. Name it: "
                 f"{meaning}=NAME (in a command --{meaning} NAME)"
             )
-    return PlainColumns(**given), [f"guessed: {', '.join(guesses)}"] if guesses else []
+    return PlainColumns(**roles), [f"guessed: {', '.join(guesses)}"] if guesses else []
 
 
 @dataclass(frozen=True)

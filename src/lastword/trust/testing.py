@@ -49,7 +49,7 @@ def upper_bound(mean: Any, size: Any, level: float, exact: bool) -> float:
     if exact:
         return clopper_pearson(np.ceil(mean * size - _ROUNDING), size, level)[1]
     low, high = min(float(mean), 1.0), 1.0
-    for _ in range(50):
+    for _ in range(50):  # halves the interval down to the precision of a float
         middle = (low + high) / 2
         falls = at_least(middle, mean, size, False) <= level
         low, high = (low, middle) if falls else (middle, high)
@@ -148,8 +148,10 @@ def betting_p(values: Any, counts: Any, least: float, mean: float = 0.0) -> np.n
         mean: Mean under H0, above `least`.
     """
     ratio = (np.asarray(values, dtype=float) - least) / (mean - least)
-    made = np.log1p(np.multiply.outer(BETS, ratio - 1)) @ np.moveaxis(np.asarray(counts), -1, 0)
-    wealth = np.logaddexp.reduce(made, axis=0) - np.log(len(BETS))
+    log_money = np.log1p(np.multiply.outer(BETS, ratio - 1)) @ np.moveaxis(
+        np.asarray(counts), -1, 0
+    )
+    wealth = np.logaddexp.reduce(log_money, axis=0) - np.log(len(BETS))
     return np.asarray(np.exp(-np.maximum(wealth, 0.0)))
 
 

@@ -72,8 +72,9 @@ class ReadAhead(Tracer):
         """Return the decisions of a group; see `Tracer.decide_group`."""
         keys = [_key(one, scope) for one in encoded]
         new = [i for i, key in enumerate(keys) if key not in self._decisions]
-        made = super().decide_group([encoded[i] for i in new], scope) if new else []
-        results = {keys[i]: one for i, one in zip(new, made, strict=True)}
+        decisions = super().decide_group([encoded[i] for i in new], scope) if new else []
+        results = {keys[i]: one for i, one in zip(new, decisions, strict=True)}
+        # Errors are not cached: they may be those of the whole batch.
         self._decisions |= {k: one for k, one in results.items() if isinstance(one, Decision)}
         return [results.get(key) or self._decisions[key] for key in keys]
 

@@ -107,7 +107,7 @@ def answer(
             if not run.gaps:
                 run.extend(planned(run.plan_size))
                 continue
-            group, places = next(iter(run.gaps.items()))
+            group, places = next(iter(run.gaps.items()))  # `run.keep` removes what is stored
             some = records(group, places)
             run.keep(group, serialise(some))
             advance(len(some))

@@ -312,6 +312,7 @@ class _Labelled:
         Returns:
             The fits by name, the cheapest source first.
         """
+        # `fitted` are indices, and `some` the same texts as a mask, which `rows` takes.
         labels, some = self.truths[fitted].tolist(), np.isin(np.arange(len(self.truths)), fitted)
         weights = self.weights
         model = fit_state(self.states[fitted], labels, weights=weights)
@@ -362,6 +363,7 @@ class _Labelled:
             return _Candidate(one, len(fitted), threshold, {n: float(c) for n, c in counts.items()})
 
         single = candidate(fit.probe, of_options(fit.scores, fit.probe.classes, self.options))
+        # Its scores are log odds, and half of these are on the ridge's scale (`probes.threshold`).
         stacked = candidate(over.probe, over.scores / 2)
         of_probe = np.array([*map(self.options.index, fit.probe.classes)])
         answers = over.scores.argmax(axis=1), of_probe[fit.scores.argmax(axis=1)]
@@ -482,6 +484,7 @@ class _Labelled:
 
     def curve(self) -> tuple[np.ndarray, tuple[tuple[int, float], ...]]:
         """Return the leave-one-out accuracy by depth [depths], and pairs (labels, accuracy)."""
+        # The model's states alone, at the depth and pooling that are best with all labels.
         every, count = self.fitted_to_all.by_source[ALONE], len(self.truths)
         d, p = np.unravel_index(every.right.argmax(), every.right.shape)
         states, curve = self.states[:, d : d + 1, p : p + 1], [(count, every.right[d, p])]

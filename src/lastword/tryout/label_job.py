@@ -157,7 +157,7 @@ class LabelJob:
             self._wait(lambda: self.labelling.complete)
         labels = self._labels(read)
         job = ready(tracer, labels, self.terms, template=self.template, budget=0.0, readers=readers)
-        job = replace(job, proves=False)
+        job = replace(job, proves=False)  # `_begin` and `_prove` do that, between labels
         if not begun and (reason := self._begin(job)) is not None:
             verdict = job.run(self.out)
             self.progress.words = f"{verdict.advice.headline} {reason}"
@@ -193,10 +193,10 @@ class LabelJob:
 
     def _labels(self, read: Sequence[str]) -> Labels:
         """Return the labels of round one, with the texts that were read as the pool."""
-        column, given = self.columns.label, self.labelling.labels_of(1)
-        rows = [{**row, column: given.get(id) or ""} for id, row in self.table.items()]
-        first = [self.table[id] for id in given]
-        write_rows(self.out / FIRST_ROWS, first, column, [*given.values()])
+        column, by_row = self.columns.label, self.labelling.labels_of(1)
+        rows = [{**row, column: by_row.get(id) or ""} for id, row in self.table.items()]
+        first = [self.table[id] for id in by_row]
+        write_rows(self.out / FIRST_ROWS, first, column, [*by_row.values()])
         labels, pool = read_labels(rows, self.columns), {*read}
         table = {id: row for id, row in labels.table.items() if id in pool}
         return replace(labels, name=self.name, table=table)
@@ -339,6 +339,7 @@ def label_job(
             f"{out} has labels of another question. Give the same --choices, --instructions and "
             "--describe, or choose another folder with --out"
         )
+    # After a restart the rows of round one are those of the journal, whatever their order now.
     first = journal.header["rows"]
     labelling = Labelling(source, texts, [o.text for o in question.options], journal)
     order = (*first, *(id for id in order if id not in first))

@@ -105,6 +105,7 @@ class Labelling:
         with self.change:
             labels, now = self._labels.get(self.round, {}), time.monotonic()
             waiting = [row for row in self._rows if row not in labels]
+            # First the row that the tab has already, then those of no tab, then of silent tabs.
             mine = [row for row in waiting if self._held(row) == tab]
             free = [row for row in waiting if self._held(row) is None]
             old = now - _LEASE_SECONDS
@@ -147,6 +148,7 @@ class Labelling:
         """
         with self.change:
             labels = self._labels.get(self.round, {})
+            # After a restart nobody knows which tab gave a label, so any tab may undo it.
             mine = [row for row in labels if self._tabs.get(row, tab) == tab]
             if not mine or self.complete:
                 return None

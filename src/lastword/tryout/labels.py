@@ -321,10 +321,11 @@ def _guess(rows: Sequence[Row], settings: TableOptions) -> tuple[Columns, list[s
         )
     # A column of lists can only be the options.
     lists = [c for c in columns if _are_lists([row.get(c) for row in rows])]
-    taken = [settings.text, settings.label, settings.choices, settings.group, *lists]
-    id = settings.id or id_column([c for c in columns if c not in taken])
-    label = settings.label or _label(rows, [c for c in columns if c not in (*taken, id)])
-    text = settings.text or _longest(rows, [c for c in columns if c not in (*taken, label, id)])
+    used = {settings.text, settings.label, settings.choices, settings.group, *lists}
+    rest = [c for c in columns if c not in used]
+    id = settings.id or id_column(rest)
+    label = settings.label or _label(rows, [c for c in rest if c != id])
+    text = settings.text or _longest(rows, [c for c in rest if c not in (label, id)])
     offered = [c for c in lists if _offers(rows, c, label)]
     options = [c for c in (*_CHOICES, *offered) if c in columns and c not in (text, label)]
     choices = settings.choices or next(iter(options), None)

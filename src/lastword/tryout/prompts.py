@@ -153,12 +153,13 @@ def file_of(name: str) -> str:
 def examples(labels: Labels, count: int) -> list[int]:
     """Return the indices of rows to use as examples, as evenly spread over classes as possible."""
     order = np.random.default_rng(SEED).permutation(len(labels.rows)).tolist()
-    seen = Counter[str]()
+    counts = Counter[str]()
     rounds = []
     for place in order:
         truth = labels.rows[place].truth
-        rounds.append((seen[truth], place))
-        seen[truth] += 1
+        rounds.append((counts[truth], place))
+        counts[truth] += 1
+    # The first row of each class, then the second of each, and so on: the sort is stable.
     return [place for _, place in sorted(rounds, key=lambda pair: pair[0])[:count]]
 
 
@@ -168,6 +169,7 @@ def with_examples(template: Template, labels: Labels, places: Sequence[int]) -> 
         f"{render(text, question, template)} {truth}\n\n"
         for text, question, truth, *_ in (labels.rows[place] for place in places)
     )
+    # The examples are a string of Jinja, so that braces in a user's text have no effect.
     text = f"{{{{ {json.dumps(shown, ensure_ascii=False)} }}}}{template.text}"
     return Template(f"user/{len(places)} examples", "1", text)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lastword.decide.answer import ChoiceAnswer, Probed
+from lastword.decide.answer import ChoiceAnswer, Probed, QuestionAnswer
 from lastword.decide.decider import Decider, subject_of
 from lastword.decide.plan import Plan
 from lastword.errors import InputError
@@ -233,6 +233,7 @@ class SecondRound:
         terms = Terms(self.alpha, self.delta, methods=methods, promise=self.promise, test=test)
         ((policy, share),) = family("mix", terms.methods, terms.promise).items()
         trial = PolicyTrial(policy, evidence, True, share)
+        # The trial's `certified` is set here: `drawn.proves` has tested it, at the look's level.
         counts = evidence.items, evidence.groups, evidence.base_right
         question = question_digest(probe.question)
         return Certificate.of(
@@ -288,7 +289,8 @@ class SecondRound:
             raise InputError(f"this is not a second round: {error}") from error
 
 
-def _difference(id: str, text: str, answer: Any) -> tuple[DifferingRow | None, float]:
+def _difference(id: str, text: str, answer: QuestionAnswer) -> tuple[DifferingRow | None, float]:
+    """Return the row if policy and model differ on it, and the likeness of its text."""
     assert isinstance(answer, ChoiceAnswer) and isinstance(answer.decision, Probed)
     how = answer.decision
     like = 1.0 if how.likeness is None else how.likeness

@@ -16,7 +16,7 @@ import numpy as np
 from lastword.lab.evaluation.statistics import LEAST_CELLS, Judgement, over_cells
 from lastword.lab.report.table import EN_DASH, Column, Marked, Table, Value, columns, points
 from lastword.probes.controls import Controls, Fit
-from lastword.records.cells import Summary, mean_known
+from lastword.records.cells import Summary, mean_defined
 from lastword.rule.theta import Theta
 
 _OPERATORS = ("decisive", "mix", "early")
@@ -77,7 +77,7 @@ def per_model(summaries: Sequence[Summary], theta: Theta) -> Table:
     for model, group in _by_model(summaries).items():
         shares = [s.scalar for s in group], *([s.fired[o] for s in group] for o in _OPERATORS)
         deltas = [s.delta_mc1 for s in group], [s.delta_mc2 for s in group]
-        values = points(*map(mean_known, (*shares, *deltas)))
+        values = points(*map(mean_defined, (*shares, *deltas)))
         rows.append((model, group[0].invariant, branch(group[0].invariant, theta), *values))
     notes = (
         "Shares are over the items that count for MC1; % decisive and % mix are items that the "
