@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 
 from lastword.files.strict_json import from_json, to_json
 from lastword.service.call import JSON, takes
@@ -39,7 +40,7 @@ class Route:
     method: Literal["GET", "POST"]
     path: str
     handler: Callable[..., Awaitable[Response]]
-    answer: Any = None
+    answer: type[BaseModel] | None = None
     kinds: tuple[str, ...] = (JSON,)
     described: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)

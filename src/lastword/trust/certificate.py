@@ -14,6 +14,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+import tomli_w
+
 from lastword.errors import CertificateError, InputError
 from lastword.model.weights.identity import model_name, text_digest
 from lastword.records.decision import Decision
@@ -399,8 +401,6 @@ class Certificate:
 
     def to_toml(self) -> str:
         """Return the file's text."""
-        import tomli_w
-
         return tomli_w.dumps(self.to_dict())
 
     @classmethod

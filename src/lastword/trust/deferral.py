@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lastword.records.ragged import PerItem
 from lastword.trust.evidence import Which, group_means
-from lastword.trust.labelled import Labelled, PerItem
+from lastword.trust.labelled import Labelled
 from lastword.trust.policy import Policy
 from lastword.trust.testing import at_least, holm
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tomli_w
 
 from lastword.errors import CertificateError, InputError
 from lastword.files.cells import cell_text
@@ -149,8 +150,6 @@ class PlainCertificate:
 
     def to_toml(self) -> str:
         """Return the file's text."""
-        import tomli_w
-
         return tomli_w.dumps(self.to_dict())
 
     @classmethod

@@ -6,7 +6,6 @@ equally: a lower bound of the accuracy, the gain over the rival, and a minimum c
 of which at most `error` are wrong.
 """
 
-import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +22,7 @@ from lastword.files.cells import cell_text, spelling
 from lastword.files.evaluated import harness_rows, promptfoo_rows
 from lastword.files.rows import guessed_name, read_rows, require_rows
 from lastword.files.wording import counted, percent
+from lastword.model.weights.identity import text_digest
 from lastword.trust.certificate import Counts
 from lastword.trust.evidence import GroupEvidence
 from lastword.trust.groups import SEED, normal, numbers
@@ -109,7 +109,7 @@ class PlainTable:
     def digest(self) -> str:
         """The sha256 of all rows in canonical JSON."""
         lines = (json.dumps(dict(row), ensure_ascii=False, sort_keys=True) for row in self.rows)
-        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+        return text_digest("\n".join(lines))
 
 
 def read_plain(

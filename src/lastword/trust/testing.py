@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.special import bdtrc, rel_entr
 
 Values = Float[np.ndarray, " values"]
 
@@ -28,7 +29,6 @@ def at_least(rate: float, mean: Any, size: Any, exact: bool) -> np.ndarray:
         size: Number of observed values, likewise.
         exact: True if every value is 0 or 1.
     """
-    from scipy.special import rel_entr
     from scipy.stats import binom
 
     mean, size = np.asarray(mean, float), np.asarray(size)
@@ -92,7 +92,6 @@ def paired_p(fixed: Counts, broken: Counts, size: int, gain: float = 0.0) -> Val
         size: Answers of each table.
         gain: Above -1 and below 1.
     """
-    from scipy.special import bdtrc
     from scipy.stats import binom
 
     scores = _score(fixed, broken, size, gain) - _ROUNDING  # equal scores differ by rounding

@@ -23,7 +23,7 @@ from lastword.text.question import Choice, question_digest
 from lastword.trust.second_round import FIRST
 from lastword.trust.terms import Terms
 from lastword.tryout.ahead import ReadAhead
-from lastword.tryout.journal import FILE, Journal, text_digest
+from lastword.tryout.journal import FILE, Journal, row_digest
 from lastword.tryout.labelling import Labelling
 from lastword.tryout.labels import (
     Labels,
@@ -320,7 +320,7 @@ def label_job(
     table, columns = unlabelled
     question = question_of(columns, next(iter(table.values())))
     texts = {id: cell_text(row.get(columns.text)) for id, row in table.items()}
-    order = tuple(id for id in random_order(table) if texts[id].strip())
+    order = tuple(random_order(table, columns.text))
     new = not (out / FILE).exists()
     if new and (out / STATE).exists():
         raise InputError(f"{out} has the results of a try. Choose another folder with --out")
@@ -332,7 +332,7 @@ def label_job(
         raise InputError(
             f"another `lastword label` writes to {out}. Use its page, or stop it first"
         ) from error
-    rows = {id: text_digest(texts[id]) for id in order[:FIRST]}
+    rows = {id: row_digest(texts[id]) for id in order[:FIRST]}
     journal = Journal(out / FILE, {"question": question_digest(question), "rows": rows})
     if journal.header["question"] != question_digest(question):
         raise InputError(

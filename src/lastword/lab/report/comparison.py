@@ -25,13 +25,13 @@ from lastword.records.info import find_cells, read_run
 from lastword.records.metrics import mc1_rows, mc2_rows, mc3_rows, of_items
 from lastword.records.ragged import Lists, PerItem
 from lastword.trust.paired import paired
+from lastword.trust.policy import TRACE
 from lastword.trust.record_groups import Groups, changed_groups
 from lastword.trust.testing import holm
 
 if TYPE_CHECKING:
     from lastword.methods.contract import Aggregation, Method
 
-TRACE = "trace"
 ORACLE = "any depth (oracle)"
 BLIND_ORACLE = "any depth, question unread (oracle)"
 _METHODS = {"question-blind"}  # controls that have a row because they are methods too

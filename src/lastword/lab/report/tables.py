@@ -18,8 +18,7 @@ from lastword.lab.report.table import EN_DASH, Column, Marked, Table, Value, col
 from lastword.probes.controls import Controls, Fit
 from lastword.records.cells import Summary, mean_defined
 from lastword.rule.theta import Theta
-
-_OPERATORS = ("decisive", "mix", "early")
+from lastword.trust.policy import OVERRIDING, scalar_operator
 
 
 def master(summaries: Sequence[Summary], theta: Theta) -> Table:
@@ -75,7 +74,7 @@ def per_model(summaries: Sequence[Summary], theta: Theta) -> Table:
     )
     rows: list[tuple[Value, ...]] = []
     for model, group in _by_model(summaries).items():
-        shares = [s.scalar for s in group], *([s.fired[o] for s in group] for o in _OPERATORS)
+        shares = [s.scalar for s in group], *([s.fired[o] for s in group] for o in OVERRIDING)
         deltas = [s.delta_mc1 for s in group], [s.delta_mc2 for s in group]
         values = points(*map(mean_defined, (*shares, *deltas)))
         rows.append((model, group[0].invariant, branch(group[0].invariant, theta), *values))
@@ -200,7 +199,7 @@ def branch(invariant: float, theta: Theta) -> str:
     """Return the scalar operator that I(M) chooses, `mix` or `early`; an en dash for nan."""
     if math.isnan(invariant):
         return EN_DASH
-    return "mix" if invariant > theta.tau_I else "early"
+    return scalar_operator(invariant, theta.tau_I)
 
 
 def _by_model(summaries: Iterable[Summary]) -> dict[str, list[Summary]]:
