@@ -136,6 +136,7 @@ class Oversight:
                 broken, fixed = entry.judge(right)
                 # A probe's answer has no base: nobody knows if the model was right.
                 first = bool(entry.base) and self._ledger.first(name, group)
+                # For a promise of a gain, the monitor tests the share of breaks among changes.
                 watched = first and (self._terms.promise == "breaks" or broken or fixed)
                 after = self.monitor.seen(broken) if watched else self.monitor
                 counts = _counts(after)

@@ -27,7 +27,7 @@ from lastword.service.passes import ModelOrder, Passes
 from lastword.service.refusal import Refusal
 from lastword.service.running import Running
 from lastword.service.settings import LONG, MOST_CHARACTERS, Settings
-from lastword.service.worker import Order, ReadJob, Worker, work_off
+from lastword.service.worker import Order, ReadJob, Worker, run_jobs
 from lastword.text.items import Item
 from lastword.text.tokens import EncodedItem, count_tokens
 from lastword.version import __version__
@@ -69,7 +69,7 @@ class Service(Running):
         self.name = model_name(str(tracer.source["model"]))
         self._longest_text = settings.characters or _most_characters(tracer)
         self.oversight = oversee(decider.certificate, settings, self.metrics, self.log)
-        self.reader = Worker[ReadJob]("lastword-text", work_off, self.log)
+        self.reader = Worker[ReadJob]("lastword-text", run_jobs, self.log)
         passes = Passes(decider, self.metrics, self.log)
         model = self.model = Worker[ModelOrder](
             "lastword-model", passes.run, self.log, most=settings.batch_items, choose=passes.choose
@@ -231,7 +231,7 @@ class Service(Running):
             for order in orders:
                 answers |= await self.result(order)
         finally:
-            leave(orders)
+            cancel(orders)
         return answers
 
     async def _checked(
@@ -369,7 +369,7 @@ def _most_characters(tracer: Tracer) -> int:
     return min(MOST_CHARACTERS, (context + 1) * longest)
 
 
-def leave(orders: "Sequence[Order | TraceError]") -> None:
+def cancel(orders: "Sequence[Order | TraceError]") -> None:
     """Cancel orders, which removes them from the queue."""
     for order in orders:
         if isinstance(order, Order):

@@ -238,7 +238,7 @@ class ReadJob(Order):
     work: Callable[[], Any]
 
 
-def work_off(jobs: Sequence[ReadJob]) -> None:
+def run_jobs(jobs: Sequence[ReadJob]) -> None:
     """Call the functions of jobs, and give each its result or its error."""
     for job in jobs:
         if job.future.set_running_or_notify_cancel():

@@ -18,11 +18,19 @@ from lastword.records.stored import read_cells
 from lastword.rule.geometry import Scores, margins
 from lastword.text.prompt_template import template_name
 from lastword.trust.certificate import Baseline, Certificate, CertifiedProbe, Counts, Subject
-from lastword.trust.claims import Beside, Finding, certify, gain_over
+from lastword.trust.claims import ControlResults, Finding, certify, gain_over
 from lastword.trust.drift import LIKENESS, rounded, statistics
 from lastword.trust.evidence import GroupEvidence
 from lastword.trust.labelled import Labelled
-from lastword.trust.other_methods import Means, allowed, answers, beside, means, resolved, shown
+from lastword.trust.other_methods import (
+    Means,
+    allowed,
+    answers,
+    control_results,
+    means,
+    resolved,
+    shown,
+)
 from lastword.trust.policy import (
     BATCH,
     CERTIFIABLE,
@@ -215,7 +223,7 @@ class Outcome:
 
     sample: Sample
     finding: Finding
-    controls: Beside
+    controls: ControlResults
     questions: tuple[str, ...] = ()
     probe: CertifiedProbe | None = None
     likeness: tuple[float, ...] = ()
@@ -272,7 +280,7 @@ def outcome(sample: Sample, terms: Terms, questions: tuple[str, ...] = ()) -> Ou
     finding = certify(
         sample.items, sample.scalar, replace(terms, methods=sample.methods), sample.failed
     )
-    controls = beside(finding, sample.items, sample.cells, sample.scalar)
+    controls = control_results(finding, sample.items, sample.cells, sample.scalar)
     return Outcome(sample, finding, controls, questions)
 
 

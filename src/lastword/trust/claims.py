@@ -175,7 +175,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Beside:
+class ControlResults:
     """Results of controls that never read the question, in the same test (method, section 15).
 
     Attributes:

@@ -20,7 +20,7 @@ from lastword.records.metrics import mc1_rows
 from lastword.records.ragged import Lists
 from lastword.rule.geometry import Scores, Trajectory
 from lastword.rule.theta import Theta
-from lastword.trust.claims import Beside, Finding, PolicyTrial, claims, judge
+from lastword.trust.claims import ControlResults, Finding, PolicyTrial, claims, judge
 from lastword.trust.labelled import Labelled
 from lastword.trust.policy import BATCH, GATED, TRACE, Policy, ScalarOperator
 
@@ -135,9 +135,9 @@ def _scored(cells: Sequence[Cell], methods: Methods) -> dict[str, Rows]:
     return scores
 
 
-def beside(
+def control_results(
     finding: Finding, items: Labelled, cells: Sequence[Cell], scalar: ScalarOperator
-) -> Beside:
+) -> ControlResults:
     """Test the controls under the terms of a finding."""
     base, truth = _filled(cells, "base_scores"), _truth(cells)
     absent = np.isneginf(base)  # padding, which must stay the lowest score
@@ -153,7 +153,7 @@ def beside(
         best = judge(claims(control, scalar, terms), terms).chosen
         worth[name] = 0.0 if best is None else best.gain
     flips = float("nan") if finding.chosen is None else _flips(finding.chosen, items, base, truth)
-    return Beside(worth, flips)
+    return ControlResults(worth, flips)
 
 
 def _flips(trial: PolicyTrial, items: Labelled, base: Rows, truth: Truth) -> float:

@@ -451,9 +451,8 @@ def _spelt(
     """
     counts = Counter(truths.values())
     spellings: dict[str, list[str]] = {}
-    for label, _ in Counter(
-        {option.text: len(truths) for option in options} | counts
-    ).most_common():
+    often = [label for label, _ in counts.most_common()]
+    for label in dict.fromkeys([*(option.text for option in options), *often]):
         spellings.setdefault(spelling(label), []).append(label)
     joined = dict(truths)
     for first, *others in spellings.values():

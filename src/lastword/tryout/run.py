@@ -30,10 +30,10 @@ from lastword.text.prompt_template import Template
 from lastword.text.question import question_digest
 from lastword.text.tokens import EncodedItem
 from lastword.trust.certification import Outcome, Sample, outcome, sample_of
-from lastword.trust.claims import Beside, Claim, claims
+from lastword.trust.claims import Claim, ControlResults, claims
 from lastword.trust.claims import judge as judge_claims
 from lastword.trust.objective import ACCURACY, Objective, objective_from
-from lastword.trust.other_methods import beside
+from lastword.trust.other_methods import control_results
 from lastword.trust.policy import CERTIFIABLE, Policy, Promise, is_probe
 from lastword.trust.terms import Terms
 from lastword.tryout.answers import answer
@@ -234,9 +234,9 @@ class TryJob:
 
         probe = claim(contest.base, items.mc1_base > 0, entrant.right)
         finding = judge_claims(claims(items, sample.scalar, terms, sample.failed, probe), terms)
-        controls = Beside({}, np.nan)  # controls exist only for accuracy
+        controls = ControlResults({}, np.nan)  # controls exist only for accuracy
         if terms.objective is None:
-            controls = beside(finding, items, sample.cells, sample.scalar)
+            controls = control_results(finding, items, sample.cells, sample.scalar)
         certified = Outcome(sample, finding, controls, questions)
         if finding.chosen is None:
             return certified

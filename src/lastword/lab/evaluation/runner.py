@@ -283,6 +283,7 @@ def _states(
             states[place] = ItemError(refused[0].reason, job.items[place].id)
         else:
             passages[place] = [p for p in outcomes if isinstance(p, Passage)]
+    # The passages of an item stand together, one per pooling.
     read = tracer.pooled(list(chain(*passages.values())), range(tracer.profile.depth + 1))
     by_item = read.reshape(len(passages), len(POOLINGS), *read.shape[1:]).swapaxes(1, 2)
     pairs = zip(passages, by_item, strict=True)

@@ -59,6 +59,7 @@ def cost_table(timings: Sequence[Timing]) -> Table:
         ratios = (trace / packed, plain_trace / plain, trace / plain)
         values = (plain, packed, trace, *ratios)
         rows.append((model, depth, len(plain), *map(mean_defined, values)))
+    # The first three columns are the model, its depth and the number of benchmarks.
     means = [mean_defined(column) for column in list(zip(*rows, strict=True))[3:]]
     rows.append(("Mean over models", math.nan, len(timings), *means))
     notes = (

@@ -121,12 +121,12 @@ def controls_table(summaries: Sequence[Summary], controls: Sequence[Controls]) -
     )
     wordings = ("shortest", "longest", "question-blind", "anti-blind")
     rows: list[tuple[Value, ...]] = []
-    for s, beside in zip(summaries, controls, strict=True):
-        flips = (beside.placebo.overrides, 100 * beside.placebo.gain, beside.placebo.p)
-        shares = points(beside.chance, beside.base, beside.corrected)
-        unread = points(*(beside.wordings[name] for name in wordings))
-        fitted = [math.nan] * 9 if beside.fit is None else _added(beside.fit)
-        last = points(beside.oracle, beside.blind_oracle, s.pairs_base, s.pairs)
+    for s, control in zip(summaries, controls, strict=True):
+        flips = (control.placebo.overrides, 100 * control.placebo.gain, control.placebo.p)
+        shares = points(control.chance, control.base, control.corrected)
+        unread = points(*(control.wordings[name] for name in wordings))
+        fitted = [math.nan] * 9 if control.fit is None else _added(control.fit)
+        last = points(control.oracle, control.blind_oracle, s.pairs_base, s.pairs)
         rows.append((s.model, s.benchmark, *shares, *flips, *unread, *fitted, *last))
     notes = (
         "Flips: as many overrides as the rule made, of items and to candidates drawn at random, "

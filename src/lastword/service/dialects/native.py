@@ -29,7 +29,7 @@ from lastword.service.schema import (
     problem,
     to_bytes,
 )
-from lastword.service.service import characters, leave
+from lastword.service.service import cancel, characters
 from lastword.text.items import Item
 from lastword.version import __version__
 
@@ -172,7 +172,7 @@ async def lines_of(call: Call, entries: Sequence[Entry], first: Started) -> Asyn
                 place += 1
             started = await window_of(call, entries, place)
     finally:  # the client may leave before the end
-        leave(started)
+        cancel(started)
 
 
 async def window_of(call: Call, entries: Sequence[Entry], place: int) -> Started:
