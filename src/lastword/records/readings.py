@@ -105,7 +105,7 @@ class Readings:
 
         They are cached by operator and eta, and nan for items that do not count.
         """
-        key = (operator, eta if operator == MIX else 0.0)
+        key = (operator, eta if operator == MIX else 0.0)  # only the mix depends on eta
         if key not in self._gains:
             base, corrected = self._shares(BASE, 0.0), self._shares(*key)
             self._gains[key] = (corrected[0] - base[0], corrected[1] - base[1])

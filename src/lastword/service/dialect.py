@@ -74,7 +74,9 @@ class Dialect:
 
     def add_to(self, app: FastAPI) -> None:
         """Add the routes to an application."""
+        refused: dict[str, Any] = {"model": ErrorAnswer} if self.form is native_form else {}
         for route in self.routes:
+            answer: dict[str, Any] = {} if route.answer is None else {"model": route.answer}
             check = [Depends(takes(*route.kinds))] if route.method == "POST" else []
             options = {"operation_id": route.handler.__name__} | dict(route.extra)
             app.add_api_route(
@@ -82,15 +84,9 @@ class Dialect:
                 route.handler,
                 methods=[route.method],
                 dependencies=check,
-                responses=self._responses(route),
+                responses={200: answer | dict(route.described), "default": refused | _REFUSED},
                 **options,
             )
-
-    def _responses(self, route: Route) -> dict[int | str, dict[str, Any]]:
-        """Return the route's answer and refusals for OpenAPI."""
-        answer = {} if route.answer is None else {"model": route.answer}
-        refused = {"model": ErrorAnswer} if self.form is native_form else {}
-        return {200: answer | dict(route.described), "default": refused | _REFUSED}
 
 
 class StrictRoute(APIRoute):

@@ -19,6 +19,8 @@ from lastword.rule.geometry import tied_first
 from lastword.service.database import Database, DatabaseError
 from lastword.service.refusal import Refusal
 
+# `given` has the answers, `texts` and `labels` what --keep-texts keeps, `seen` the values of drift,
+# and `state` the tests. `kin` is the group that the labeller names: GROUP is a word of SQL.
 _TABLES = (
     """
     CREATE TABLE IF NOT EXISTS given (

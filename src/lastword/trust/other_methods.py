@@ -117,6 +117,7 @@ def shown(
     withheld = items.by(policy.method).overrides & ~items.stands(policy)
     u = np.where(withheld[:, None], base, corrected)
     places = np.flatnonzero(truth.sum(axis=1) == 1)
+    # Finite base scores mark the candidates; the rest of a row is padding.
     return [u[i][np.isfinite(base[i])] for i in places], truth[places].argmax(axis=1).tolist()
 
 
@@ -125,6 +126,7 @@ def _scored(cells: Sequence[Cell], methods: Methods) -> dict[str, Rows]:
     scores = {name: _filled(cells, "base_scores") for name in methods}
     first = 0
     for cell in cells if methods else ():
+        # The row of each answered item among those of all cells that count for MC1.
         row = np.full(len(cell.items), -1)
         row[cell.mc1_places] = first + np.arange(len(cell.mc1_places))
         first += len(cell.mc1_places)

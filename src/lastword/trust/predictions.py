@@ -273,6 +273,7 @@ def certify_plain(
         rival = Counts(**vars(GroupEvidence.of(base, ~wrong, table.groups)))
     curve = _curve(table, wrong)
     least = _first_size(error, level)
+    # From the highest threshold down, without those that so few groups reach (`_first_size`).
     enough = [step for step in reversed(curve) if step.errors.groups >= least]
     parts = table.column(by or str(table.columns.prediction))[labelled]
     certificate = PlainCertificate(

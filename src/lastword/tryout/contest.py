@@ -588,6 +588,8 @@ def _costs(tracer: Tracer, material: Material, probe: Probe) -> float:
             trunk = len(forest) * _weights(profile, profile.depth)
             rows = len(forest.reads.rows) * head
             model += 0 if place else trunk + rows  # only the first prompt has the input
+            # After those with the text and without, which are read at every depth, come prompts
+            # that are read only at the last one.
             whole += trunk + rows * (1 if place > 1 else profile.depth + 1)
     if (state := probe.state) is None:
         return whole / model

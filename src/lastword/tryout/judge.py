@@ -11,7 +11,8 @@ from lastword.methods import resolve
 from lastword.probes.controls import controls
 from lastword.records.cells import Cell
 from lastword.records.derived import derive, facts_of
-from lastword.records.metrics import mc1
+from lastword.records.metrics import mc1_rows, of_items
+from lastword.records.ragged import Lists
 from lastword.rule.geometry import Scores
 from lastword.trust.certification import Outcome, Sample
 from lastword.trust.claims import needed
@@ -204,12 +205,8 @@ class _Results:
 
     def mc1(self, scores: Sequence[Scores | None]) -> np.ndarray:
         """Return MC1 per item [items]; nan without scores."""
-        return np.array(
-            [
-                np.nan if u is None else mc1(np.asarray(u, dtype=float), t)
-                for u, t in zip(scores, self.truths, strict=True)
-            ]
-        )
+        base, truthful = (Lists.of(self.cell.items[n]) for n in ("base_scores", "truthful"))
+        return of_items(mc1_rows, base.of_rows(scores), truthful)
 
     @cached_property
     def model_answers(self) -> list[str]:

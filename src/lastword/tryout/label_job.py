@@ -184,6 +184,7 @@ class LabelJob:
                 raise _Closed
             if self.labelling.complete and done >= enough:
                 break
+            # A piece ends with round one, whose texts are read at every depth for the records.
             end = min(done + _TOGETHER, first if done < first else len(rows))
             texts = [self.labelling.texts[row] for row in rows[done:end]]
             read = partial(tracer.read, texts, self.question, template)

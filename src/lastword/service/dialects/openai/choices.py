@@ -181,6 +181,10 @@ def _require_few(entries: Collection[Any], where: str, most: int) -> None:
 
 
 def _of_schema(schema: Mapping[str, Any], most: int) -> Choices:
+    """Return the options of a JSON schema: of an enum, or of constants in `anyOf` or `oneOf`.
+
+    They may be the items of an array, and either may be the only property of an object.
+    """
     followed = partial(_followed, schema=schema, most=most + 1)  # null is no option
     where, key, choice_schema = "schema", None, followed(schema, where="schema")
     if isinstance(properties := choice_schema.get("properties"), Mapping):
