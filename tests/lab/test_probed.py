@@ -175,7 +175,7 @@ def test_what_each_depth_knows_is_shown(cell, tracer):
     found = depths(cell)
     assert isinstance(found, Depths)
     assert len(found.head) == len(found.probe) == tracer.profile.depth + 1
-    assert found.head[-1] == pytest.approx(found.beside["the model"])
+    assert found.head[-1] == pytest.approx(found.references["the model"])
     assert found.interval.low <= found.chosen - found.probe[-1] <= found.interval.high
     figure, table = depths_figure([found]), depths_table([found, "another is left out: why"])
     assert figure is not None and len(figure.panels) == 1

@@ -15,7 +15,7 @@ from lastword.records.frame import load_records
 from lastword.records.info import RUN_FILE
 from lastword.rule.theta import Theta
 from lastword.trust.certification import Outcome, labelled, read_sample
-from lastword.trust.claims import Beside, certify, claims
+from lastword.trust.claims import ControlResults, certify, claims
 from lastword.trust.drift import statistics
 from lastword.trust.evidence import GroupEvidence
 from lastword.trust.terms import Terms
@@ -58,7 +58,7 @@ def test_a_certificate_says_what_it_is_for_and_carries_what_is_watched(tmp_path)
     written(tmp_path, "halueval-qa", items=400)
     sample = read_sample(tmp_path)
     finding = certify(sample.items, sample.scalar, Terms(0.3, 0.1))
-    made = Outcome(sample, finding, Beside({}, float("nan"))).certificate
+    made = Outcome(sample, finding, ControlResults({}, float("nan"))).certificate
     assert made.subject.model == "org/model-a" and made.subject.theta == Theta()
     assert made.benchmarks == {"halueval-qa": "of halueval-qa"}
     assert made.templates == ("synthetic 1 (000000000000)",)

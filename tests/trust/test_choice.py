@@ -18,8 +18,8 @@ from lastword.records.frame import load_records
 from lastword.text.items import Item
 from lastword.trust.certificate import Certificate
 from lastword.trust.certification import Outcome, read_sample
-from lastword.trust.claims import Beside, certify
-from lastword.trust.other_methods import beside
+from lastword.trust.claims import ControlResults, certify
+from lastword.trust.other_methods import control_results
 from lastword.trust.summary import summary
 from lastword.trust.terms import Terms
 
@@ -99,7 +99,7 @@ def test_the_choice_is_what_runs_under_the_certificate(by_pmi, asked):
     sample = read_sample(by_pmi, methods=None)
     finding = certify(sample.items, sample.scalar, Terms(0.1, methods=sample.methods))
     assert finding.policy.method == "pmi@1" and len(finding.trials) == 20
-    certificate = Outcome(sample, finding, Beside({}, float("nan"))).certificate
+    certificate = Outcome(sample, finding, ControlResults({}, float("nan"))).certificate
     read = Certificate.from_dict(tomllib.loads(certificate.to_toml()))
     assert read == certificate and set(read.reference) == {"confidence"} and not read.means
     free = Decider.demo(correction="pmi@1")
@@ -124,7 +124,7 @@ def test_a_mean_is_frozen_so_that_no_answer_depends_on_the_others(tracer, asked,
     sample = read_sample(runs, methods=("batch-calibrated",))
     finding = certify(sample.items, sample.scalar, Terms(0.1, methods=sample.methods))
     assert finding.policy.method == "batch-calibrated"
-    certificate = Outcome(sample, finding, Beside({}, float("nan"))).certificate
+    certificate = Outcome(sample, finding, ControlResults({}, float("nan"))).certificate
     (own,) = certificate.means.values()
     assert own == pytest.approx(mean[np.argsort(LABELS)])
     read = Certificate.from_dict(tomllib.loads(certificate.to_toml()))
@@ -141,11 +141,11 @@ def test_controls_go_through_the_same_test(by_pmi):
     sample = read_sample(by_pmi, methods=("pmi@1",))
     terms = Terms(0.1, methods=sample.methods)
     finding = certify(sample.items, sample.scalar, terms)
-    told = beside(finding, sample.items, sample.cells, sample.scalar)
+    told = control_results(finding, sample.items, sample.cells, sample.scalar)
     assert set(told.worth) == {"shortest", "longest", "question-blind", "anti-blind"}
     assert told.worth["longest"] < finding.chosen.gain and told.flips < 0.05
     # Where a control is worth as much, that comes first.
-    equal = Beside(dict.fromkeys(told.worth, 0.0) | {"longest": finding.chosen.gain}, 0.2)
+    equal = ControlResults(dict.fromkeys(told.worth, 0.0) | {"longest": finding.chosen.gain}, 0.2)
     first, *_ = summary(finding, "m", ["b"], 0, equal)
     assert first.startswith("Warning: longest and random flips in 20% of draws")
     assert not any(line.startswith("Warning") for line in summary(finding, "m", ["b"], 0, told))
@@ -155,7 +155,7 @@ def test_where_wording_gives_the_truth_away_the_control_certifies_as_much(tracer
     runs = recorded(tracer, asked, [LONGEST] * len(asked), tmp_path)
     sample = read_sample(runs, methods=("pmi@0.25", "pmi@0.5", "pmi@1"))
     finding = certify(sample.items, sample.scalar, Terms(0.3, methods=sample.methods))
-    told = beside(finding, sample.items, sample.cells, sample.scalar)
+    told = control_results(finding, sample.items, sample.cells, sample.scalar)
     wrong = int((sample.items.mc1_base == 0).sum())
     assert told.worth["longest"] == wrong > 0
     if finding.chosen is not None:

@@ -16,8 +16,8 @@ from lastword.trust.monitor import (
     BETS,
     PATIENCE,
     Monitor,
-    log_kept,
     log_restarted,
+    log_savings,
     log_slip,
 )
 
@@ -97,7 +97,7 @@ def alarm_of_restarts(broken: np.ndarray, alpha: float) -> np.ndarray:
     for t in range(broken.shape[1]):
         wealth = log_restarted(wealth, t, broken[:, t, None], alpha)
         staked = np.logaddexp.reduce(wealth, axis=1) - log(len(BETS))
-        over = np.logaddexp(staked, log_kept(t + 1)) >= log(20)
+        over = np.logaddexp(staked, log_savings(t + 1)) >= log(20)
         first[over & np.isinf(first)] = t + 1
     return first
 

@@ -6,7 +6,7 @@ from populations import Kind, at, in_groups, labelled
 from scipy.stats import beta, binom
 
 from lastword.trust.claims import certify
-from lastword.trust.slices import found_at_least, slices
+from lastword.trust.slices import recall_bounds, slices
 from lastword.trust.summary import sliced
 from lastword.trust.terms import Terms
 
@@ -69,9 +69,9 @@ def test_nothing_is_said_where_nothing_is_let_through():
 def test_what_is_found_of_each_large_class_has_bounds_that_hold_at_once():
     truths = np.repeat(["a", "b", "c"], [100, 60, 59])
     shown = np.arange(219) % 10 > 0
-    bounds = found_at_least(truths, shown, np.arange(219), 0.05)
+    bounds = recall_bounds(truths, shown, np.arange(219), 0.05)
     exact = {"a": beta.ppf(0.025, 90, 11), "b": beta.ppf(0.025, 54, 7)}  # Clopper-Pearson
     assert bounds == pytest.approx(exact, abs=1e-6)
     # Rows that come in pairs are half as many draws.
-    paired = found_at_least(truths, shown, np.arange(219) // 2, 0.05)
+    paired = recall_bounds(truths, shown, np.arange(219) // 2, 0.05)
     assert all(paired[name] < bounds[name] for name in "ab")

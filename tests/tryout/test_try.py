@@ -121,6 +121,8 @@ def test_doubts_about_a_table_name_their_rows_and_tidy_joins_labels() -> None:
     assert [o.text for o in tidy.question.options] == ["Hof", "Kasse", "Lager"]
     assert sum(line.startswith("joined: ") for line in tidy.notes) == 2
     assert not any("`tidy`" in line for line in tidy.notes)
+    rarer = read_labels(MESSY, TableOptions(choices="LAGER,Kasse,Hof", tidy=True))
+    assert {row.truth for row in rarer.rows} == {"LAGER", "Kasse", "Hof"}
 
 
 def test_a_first_row_that_is_read_as_names_is_noted(tmp_path: Path) -> None:

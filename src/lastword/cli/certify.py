@@ -117,17 +117,17 @@ def certify(
         return
     from lastword.trust.terms import Terms
 
-    usual = _usual(runs) if promise is None else Terms(promise=promise)
+    default = _terms_of_try(runs) if promise is None else Terms(promise=promise)
     terms = Terms(
-        alpha=usual.alpha if alpha is None else alpha,
-        delta=usual.delta if delta is None else delta,
+        alpha=default.alpha if alpha is None else alpha,
+        delta=default.delta if delta is None else delta,
         gain=gain,
         error=error,
         right=right,
         break_costs=break_costs,
         looks=looks,
         look=look,
-        promise=usual.promise,
+        promise=default.promise,
     )
     family = None if methods == "all" else tuple(methods.split(","))
     if out is not None:
@@ -163,7 +163,7 @@ def certify(
         typer.echo(printable(line))
 
 
-def _usual(runs: Path) -> "Terms":
+def _terms_of_try(runs: Path) -> "Terms":
     """Return the terms of the certificate that `lastword try` wrote to a folder, or the default."""
     from lastword.trust.terms import Terms
 

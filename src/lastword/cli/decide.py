@@ -1,7 +1,6 @@
 """`lastword decide`: answers typed questions about one text, or about a file of texts."""
 
 import csv
-import hashlib
 import io
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -256,6 +255,7 @@ def _report_failures(failures: int) -> None:
 
 def _digest(decider: "Decider", ready: "Questionnaire") -> str:
     """Return a digest of questions, template, model, correction, certificate and probes."""
+    from lastword.model.weights.identity import text_digest
     from lastword.text.question import question_to
 
     parts = {name: question_to(question) for name, question in ready.questions.items()}
@@ -263,7 +263,7 @@ def _digest(decider: "Decider", ready: "Questionnaire") -> str:
     probes = [probe.digest for probe in decider.probes]
     model = str(decider.tracer.source["model"])
     facts = [parts, ready.template.text, model, decider.method, promise, probes, decider.unlike]
-    return hashlib.sha256(to_json(facts).encode()).hexdigest()[:12]
+    return text_digest(to_json(facts))[:12]
 
 
 def _resume(path: Path, work: str, names: Sequence[str], *, table: bool) -> tuple[int, int]:

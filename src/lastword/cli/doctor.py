@@ -7,6 +7,7 @@ import typer
 from lastword.cli import options as opt
 from lastword.cli.output import printable, show
 from lastword.cli.progress import waiting
+from lastword.files.strict_json import to_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
 
 def doctor(json: opt.Json = False) -> None:
     """Show the hardware and packages of this machine, what runs on it, and what is missing."""
-    from lastword.files.strict_json import to_json
-
     with waiting("looking around"):
         from lastword.model.machine import describe_machine
 

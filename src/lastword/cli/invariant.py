@@ -13,6 +13,7 @@ from lastword.files.strict_json import to_json
 from lastword.model.embedded import EMBEDDED
 from lastword.model.named import PREFIX, locate
 from lastword.rule.theta import Theta
+from lastword.trust.policy import scalar_operator
 
 if TYPE_CHECKING:
     from lastword.model.weights.invariant import Factors
@@ -79,7 +80,7 @@ def _print(model: str, factors: "Factors", theta: Theta, as_json: bool) -> None:
         typer.echo(f"{name:<6} {value:<10.6g} {meaning}")
     typer.echo("by each reading (output_rows/block/norm):")
     for name, value in factors.readings.items():
-        typer.echo(f"  {name:<23} {value:<10.6g} {'mix' if value > theta.tau_I else 'early'}")
+        typer.echo(f"  {name:<23} {value:<10.6g} {scalar_operator(value, theta.tau_I)}")
     if on_both_sides(factors.readings.values(), theta.tau_I):
         say(f"lastword: the readings of I(M) lie on both sides of tau_I = {theta.tau_I:g}")
     typer.echo(printable(f"read from {model} ({factors.depth} blocks, {factors.layout}):"))

@@ -6,6 +6,9 @@ from typing import Annotated
 import typer
 
 from lastword.cli.output import say, write_lines
+from lastword.errors import InputError
+from lastword.files.cells import csv_line
+from lastword.files.wording import counted
 
 
 def labels(
@@ -15,10 +18,7 @@ def labels(
     out: Annotated[Path, typer.Option(metavar="FILE", help="CSV file to write.")],
 ) -> None:
     """Export the labels that a service received as a table for `lastword try`."""
-    from lastword.errors import InputError
-    from lastword.files.cells import csv_line
     from lastword.files.rows import is_table
-    from lastword.files.wording import counted
     from lastword.service.ledger import labelled_rows
 
     if is_table(Path(state)):

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from lastword.errors import InputError
+
 # lm_eval parses everything after the command's name, including --help.
 PASSED_ON = {"ignore_unknown_options": True, "help_option_names": []}
 NAME = "lastword lm-eval"
@@ -16,7 +18,6 @@ def lm_eval(arguments: Annotated[list[str] | None, typer.Argument()] = None) -> 
     from lm_eval._cli import HarnessCLI
     from lm_eval.utils import setup_logging
 
-    from lastword.errors import InputError
     from lastword.integrations.lm_eval import NAME as MODEL
 
     arguments = list(arguments or [])

@@ -35,18 +35,18 @@ def monitor(
     from lastword.trust.plain_certificate import PlainCertificate
 
     watch = PlainCertificate.read(certificate).monitor()
-    count = given = 0
+    count = allowed = 0
     with _opened(stream) as file:
         for place, line in enumerate(file, start=1):
             if not line.strip():
                 continue
             prediction, confidence, truth = _entry(line, place)
             count += 1
-            given += watch.allows(prediction, confidence)
+            allowed += watch.allows(prediction, confidence)
             if truth is not None and watch.observe(prediction, confidence, truth):
                 break
     state = watch.state
-    counts = {"read": count, "given": given, "labelled": state.labelled, "wrong": state.broken}
+    counts = {"read": count, "given": allowed, "labelled": state.labelled, "wrong": state.broken}
     if json:
         typer.echo(to_json(counts | {"alarm": state.alarm, "slipping": state.slipping}))
     else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from lastword.errors import InputError
+from lastword.files.strict_json import to_json
 from lastword.files.writing import open_whole
 
 if TYPE_CHECKING:
@@ -54,8 +55,6 @@ def show_tables(tables: "Sequence[Table]", format: str | None) -> None:
     from lastword.lab.report.table import WRITERS
 
     if format == "json":
-        from lastword.files.strict_json import to_json
-
         typer.echo(to_json([_as_json(table) for table in tables]))
     elif format is None and console().is_terminal:
         show(*(part for table in tables for part in _for_the_eye(table)))

@@ -116,6 +116,7 @@ def _invariants(grid: "Sequence[GridModel]", path: Path) -> list[str]:
     except (OSError, ValueError) as error:
         raise RecordError(f"cannot read {path}: {error}; remove it, and start again") from error
     problems = []
+    # The page reads the file even if every model fails.
     write_whole(path, json.dumps(invariants, indent=1).encode())
     for model in tracked(grid, "invariants", len(grid)):
         checkpoint = {"model": model.model, "revision": model.revision}
@@ -162,5 +163,5 @@ def _write_page(out: Path) -> None:
     from lastword.lab.report.published import invariants_against_paper
 
     invariants = json.loads((out / INVARIANTS).read_text(encoding="utf-8"))
-    beside = (invariants_against_paper(invariants),)
-    typer.echo(write_report(out / "runs", out, with_paper=True, beside=beside)[-1])
+    leading = (invariants_against_paper(invariants),)
+    typer.echo(write_report(out / "runs", out, with_paper=True, leading=leading)[-1])

@@ -66,6 +66,7 @@ def counting(task: str, total: int) -> "Iterator[Countdown]":
     """Show a task's count, rate and time left on stderr: live, or as one line per 30 seconds."""
     from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    # The description and the bar.
     usual = (*Progress.get_default_columns()[:2], MofNCompleteColumn())
     bar = _bar(*usual, TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
     with _showing(bar):

@@ -47,7 +47,7 @@ def plain(value: Any) -> Any:
             value = value.astype(dtype.replace("[ns]", "[us]"))
         value = value.tolist()
     try:
-        return None if value is None or value != value else value
+        return None if value is None or value != value else value  # nan differs from itself
     except (TypeError, ValueError):  # pandas' NA, which is neither; an array inside a list
         return value if isinstance(value, list | tuple | Mapping) else None
 
@@ -55,12 +55,12 @@ def plain(value: Any) -> Any:
 def spelling(label: str) -> str:
     """Return a label without differences of case, spaces and Unicode form, and 1 for 1.0 or 01."""
     visible = (c for c in label if unicodedata.category(c) != "Cf")
-    wide = {"F"}  # forms of full width; other compatible forms, as the 2 of m², differ in meaning
-    one = (
-        unicodedata.normalize("NFKC", c) if unicodedata.east_asian_width(c) in wide else c
+    # Only forms of full width are replaced: others, such as the ² of m², differ in meaning.
+    narrow = (
+        unicodedata.normalize("NFKC", c) if unicodedata.east_asian_width(c) == "F" else c
         for c in visible
     )
-    text = " ".join(unicodedata.normalize("NFC", "".join(one)).split()).casefold()
+    text = " ".join(unicodedata.normalize("NFC", "".join(narrow)).split()).casefold()
     return _WHOLE.sub(r"\1\2", text)
 
 

@@ -16,18 +16,6 @@ _SAMPLE = 2**16  # characters for guessing the separator
 _SEP = re.compile(r'\s*"?sep=(.)"?\1*[ \t]*(\r\n|\r|\n)', re.IGNORECASE)
 
 
-class _Lines:
-    """Lines of a text, with the number of the last one."""
-
-    def __init__(self, text: str, skipped: int) -> None:
-        self._lines, self.number = io.StringIO(text, newline=""), skipped
-
-    def __iter__(self) -> Iterator[str]:
-        for line in self._lines:
-            self.number += 1
-            yield line
-
-
 def delimited(
     raw: bytes, usual: str, say: Callable[[str], None], encoding: str | None = None
 ) -> Iterator[tuple[dict[str, str | None] | None, str | None]]:
@@ -44,22 +32,26 @@ def delimited(
     form = f"{name}, separated by {SEPARATORS.get(delimiter, repr(delimiter))}"
     if not declared and encoding is None and (name, delimiter) != ("UTF-8", usual):
         say(f"guessed: the table is {form}")
-    lines = _Lines(body, len(declared[0].splitlines()) if declared else 0)
+    skipped = len(declared[0].splitlines()) if declared else 0
     # This limit is global to the process, so that ours is applied in `_row`.
     csv.field_size_limit(2**31 - 1)
-    names, begun = list[str](), lines.number + 1
+    # Line ends are kept as they are, because cells in quotes may contain them.
+    reader = csv.reader(io.StringIO(body, newline=""), delimiter=delimiter, strict=True)
+    names, begin = list[str](), 1
     try:
-        for row in csv.reader(iter(lines), delimiter=delimiter, strict=True):
-            begun = lines.number + 1  # of the next row
+        for row in reader:
+            begin = reader.line_num + 1  # of the next row
             if row and names:
                 yield _row(names, row, form)
             elif row:
                 names = unique_names(row)
     except csv.Error as error:
-        if lines.number > begun:
-            what = f"line {begun}: a quote in this row is never closed; close it, or double it"
+        # A quote that is never closed takes in the lines after it, up to the end of the file.
+        place = f"line {skipped + begin}"
+        if reader.line_num > begin:
+            what = f"{place}: a quote in this row is never closed; close it, or double it"
         else:
-            what = f"line {begun}: {error}; inside quotes, double each quote"
+            what = f"{place}: {error}; inside quotes, double each quote"
         raise ValueError(f"{what} (read as {form})") from error
 
 

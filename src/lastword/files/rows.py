@@ -108,6 +108,7 @@ def _parquet(path: Path) -> list[Any]:
 
 
 def _json(file: io.BufferedIOBase, encoding: str | None) -> Iterator[Row]:
+    # `begun` is True from the first line that is not blank: only that one may open an array.
     begun, sample = False, bytearray()
     for n, line in enumerate(_lines(file), start=1):
         if n == 1 and (encoding is not None or line.startswith(UTF16)):
@@ -150,15 +151,13 @@ def _line(place: str, line: bytes) -> Row:
         return Row(place, error=f"not JSON: {error}")
 
 
-def read_objects(
-    path: Path, say: Callable[[str], None] = lambda line: None
-) -> list[dict[str, Any]]:
+def read_objects(path: Path) -> list[dict[str, Any]]:
     """Return the rows of a table or of a JSON file, each as an object.
 
     Raises:
         InputError: It cannot be read, or a row is not an object.
     """
-    return values_of(require_rows(read_rows(path, say), path), path)
+    return values_of(require_rows(read_rows(path), path), path)
 
 
 def values_of(rows: Sequence[Row], path: Path) -> list[dict[str, Any]]:
@@ -181,15 +180,14 @@ def require_rows(rows: Sequence[Row], path: Path) -> list[Row]:
     if not rows:
         expected = "a header and rows" if is_table(path) else _FORM
         raise InputError(f"{path} has no rows; expected {expected}")
-    rows = [_require_object(row) for row in rows]
+    rows = [
+        row
+        if row.error is not None or isinstance(row.value, dict)
+        else Row(row.place, error=f"it is {type(row.value).__name__}, expected an object")
+        for row in rows
+    ]
     if all(row.error is not None for row in rows):
         fault = f"cannot read {path}: {rows[0].place}: {rows[0].error}"
         forms = f"Expected {_FORM}; tables end in .csv, .tsv, .xlsx or .parquet"
         raise InputError(fault if is_table(path) else f"{fault}. {forms}")
     return rows
-
-
-def _require_object(row: Row) -> Row:
-    if row.error is not None or isinstance(row.value, dict):
-        return row
-    return Row(row.place, error=f"it is {type(row.value).__name__}, expected an object")

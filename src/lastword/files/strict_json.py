@@ -1,8 +1,9 @@
 """Strict JSON, without NaN and Infinity, which Python writes but most other readers reject."""
 
+import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 
@@ -22,6 +23,15 @@ def strict(value: Any) -> Any:
 def to_json(value: Any) -> str:
     """Return one line of strict JSON; text stays readable."""
     return json.dumps(strict(value), ensure_ascii=False, allow_nan=False)
+
+
+def rows_digest(rows: Iterable[Any]) -> str:
+    """Return the SHA-256 of rows in canonical JSON, one per line."""
+    digest = hashlib.sha256()
+    for row in rows:
+        line = json.dumps(row, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+        digest.update(line.encode() + b"\n")
+    return digest.hexdigest()
 
 
 def from_json(text: str | bytes) -> Any:

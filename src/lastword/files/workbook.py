@@ -44,6 +44,7 @@ def _sheet(file: IO[bytes], say: Callable[[str], None]) -> Iterator[tuple[int, d
     from openpyxl import load_workbook
 
     with ZipFile(file) as archive:
+        # A small file may unpack to any size.
         size = sum(part.file_size for part in archive.infolist())
         if size > _BYTES:
             raise ValueError(

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+from lastword.decide.options import DecideOptions
 from lastword.errors import InputError
 from lastword.lab.report.published import checkpoints, paper_model
 from lastword.lab.report.table import Table, Value
 from lastword.model.options import Dtype, Quantize
 
 if TYPE_CHECKING:
-    from lastword.decide.options import DecideOptions
     from lastword.model.forecast import Forecast
     from lastword.text.items import Item
 
@@ -45,10 +45,8 @@ class GridModel:
     quantize: Quantize | None = None
     engine: EngineName = "local"
 
-    def options(self, device: str) -> "DecideOptions":
+    def options(self, device: str) -> DecideOptions:
         """Return the options to load it."""
-        from lastword.decide.options import DecideOptions
-
         return DecideOptions(
             self.model,
             alias=self.name,

@@ -20,6 +20,8 @@ from lastword.files.wording import counted
 from lastword.records.metrics import (
     PAIR_ENDS,
     Reliability,
+    Rows,
+    Truths,
     fixed_and_broken,
     mc1_rows,
     mc3_rows,
@@ -358,7 +360,7 @@ def mean(values: PerItem | Sequence[float]) -> float:
     return float(array.mean()) if array.size else float("nan")
 
 
-def mean_known(values: PerItem | Sequence[float]) -> float:
+def mean_defined(values: PerItem | Sequence[float]) -> float:
     """Return the unweighted mean of the values that are not nan; nan if there are none."""
     array = np.asarray(values, dtype=float)
     return mean(array[~np.isnan(array)])
@@ -375,7 +377,7 @@ def _by_operator(
 
 
 def _per_item(
-    cell: Cell, metric: Callable[[Any, Any], np.ndarray], scores: str, places: Places
+    cell: Cell, metric: Callable[[Rows, Truths], np.ndarray], scores: str, places: Places
 ) -> PerItem:
     truthful = Lists.of(cell.items["truthful"])
     return of_items(metric, Lists.of(cell.items[scores]), truthful, places)

@@ -72,6 +72,7 @@ class _Axis:
     """A linear map from numbers to coordinates of the picture."""
 
     def __init__(self, values: Sequence[int | float], start: int, end: int) -> None:
+        # An axis of equal values would have no length.
         room = _MARGIN * (max(values) - min(values)) or 1.0
         self.low, self.high = min(values) - room, max(values) + room
         self.start, self.end = start, end

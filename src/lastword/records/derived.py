@@ -102,6 +102,7 @@ def _rows(
         row: dict[str, Any] = {n: v.stack(here)[0] for n, v in lists.items() if v.lengths[at]}
         row |= {n: v.stack(here)[0] for n, v in tables.items() if v.rows[at]}
         S, blind = row.get("trajectory") if whole else None, None
+        # Methods that need only the last depth get trajectories with nan before it.
         end = Trajectory.at_end(row["base_scores"], depth)
         if "blind_scores" in row:
             blind_end = Trajectory.at_end(row["blind_scores"], depth)

@@ -37,12 +37,10 @@ def locked(folder: Path) -> Iterator[None]:
     """
     file_lock = FileLock(folder / ".lock")
     try:
-        file_lock.acquire(timeout=0)
+        acquired = file_lock.acquire(timeout=0)
     except Timeout as error:
         raise RunLockedError(
             f"another process writes to {folder}; wait for it, or share the work by --shard i/n"
         ) from error
-    try:
+    with acquired:
         yield
-    finally:
-        file_lock.release()

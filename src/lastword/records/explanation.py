@@ -236,6 +236,7 @@ def comparison(gate: Gate | None, digits: int = 3) -> str:
     value, threshold = float(gate.value), float(gate.threshold)
     if value == threshold:
         return f"{_number(value)} = {_number(threshold)}"
+    # More digits are shown if the two would look equal.
     digits = next((n for n in (digits, 6, 9) if f"{value:.{n}g}" != f"{threshold:.{n}g}"), 17)
     sign = ">" if value > threshold else "<"
     return f"{_number(value, digits)} {sign} {_number(threshold, digits)}"

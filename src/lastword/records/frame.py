@@ -61,6 +61,7 @@ def _scores(pairs: list[dict[str, Any]]) -> dict[str, np.ndarray | None]:
 
 def _matrices(column: pa.ListArray) -> list[np.ndarray | None]:
     """Convert lists of equal lists to arrays [candidates, depths], without Python numbers."""
+    # `at` has the bounds of each item among the rows, and `starts` those of each row in `numbers`.
     rows = column.values
     starts, at = rows.offsets.to_numpy(), column.offsets.to_numpy()
     numbers = rows.values.to_numpy(zero_copy_only=False)

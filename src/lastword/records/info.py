@@ -117,6 +117,7 @@ def plan_lines(groups: Iterable[Sequence[int]]) -> list[str]:
 
 def differences(old: RunInfo, new: RunInfo) -> list[str]:
     """Return a phrase per difference of two runs; [] if their records may be in one cell."""
+    # Through JSON, as in a file: one of the two may have tuples where the other has lists.
     was, now = (dict(_flat(json.loads(json.dumps(info)))) for info in (old, new))
     ignored = tuple(f"{name}." for name in _CIRCUMSTANCE)
     names = [n for n in dict.fromkeys([*was, *now]) if not f"{n}.".startswith(ignored)]

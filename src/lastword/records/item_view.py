@@ -59,6 +59,7 @@ def _disagreement(record: Record, theta: Theta) -> list[str]:
     answers = answers_by_reading(answer.trajectory, answer.t_readings, [answer.invariant], theta)
     what = "The readings of T that the paper leaves open"
     if len(set(answers.values())) == 1:  # then they disagree only about the branch
+        # I(M) of infinity and 0 takes each branch once.
         answers = answers_by_reading(answer.trajectory, answer.t_readings, [math.inf, 0.0], theta)
         what = "The readings of I(M) lie on both sides of tau_I, and its branches"
     by_answer: dict[int, list[str]] = {}

@@ -193,6 +193,7 @@ def reliability(confidences: Numbers, corrects: Numbers) -> Reliability:
         )
     valid = ~(np.isnan(p) | np.isnan(right))
     p, right = p[valid], right[valid]
+    # A softmax may exceed 1 by rounding.
     if ((p < 0) | (p > 1 + 1e-9)).any():
         raise InputError("a confidence lies outside [0, 1]; give probabilities")
     edges, bins = np.linspace(0, 1, CALIBRATION_BINS + 1), CALIBRATION_BINS

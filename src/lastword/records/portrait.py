@@ -94,6 +94,7 @@ _NAMES = {"decisive": "ℓ* = {}", "early": "depth {}"}
 def _candidates(answer: Answer, S: np.ndarray, blind: np.ndarray) -> tuple[Candidate, ...]:
     before, after = answer.base_probabilities, answer.probabilities
     truths = answer.truthful or [None] * len(S)
+    # Runs may read only the last depth without the question; a curve needs all of them.
     blind = blind if np.isfinite(blind).all() else blind[:, :0]
     pi, blind_pi = softmax(S, axis=0), softmax(blind, axis=0)  # over the candidates, at every depth
     columns = zip(answer.candidates, truths, before, after, strict=True)

@@ -135,6 +135,7 @@ class Lists:
     def padded(self, width: int) -> np.ndarray:
         """Return the lists as an array [items, width], padded with 0."""
         filled = np.zeros((len(self), width), dtype=self.values.dtype)
+        # The mask selects row by row, in the order of the values.
         filled[np.arange(width) < self.lengths[:, None]] = self.values[self.places]
         return filled
 

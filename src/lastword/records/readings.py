@@ -105,7 +105,7 @@ class Readings:
 
         They are cached by operator and eta, and nan for items that do not count.
         """
-        key = (operator, eta if operator == MIX else 0.0)
+        key = (operator, eta if operator == MIX else 0.0)  # only the mix depends on eta
         if key not in self._gains:
             base, corrected = self._shares(BASE, 0.0), self._shares(*key)
             self._gains[key] = (corrected[0] - base[0], corrected[1] - base[1])
@@ -190,12 +190,10 @@ def _blank(cell: Cell, t: Lists) -> Readings:
     invariant = column(items, "invariant")
     if np.isnan(invariant).any():
         raise _unread(cell, "the invariant")
-    by_switch = {
-        n: v for n, v in (cell.info.get("invariant_readings") or {}).items() if v is not None
-    }
+    invariants = cell.info.get("invariant_readings") or {}
     return Readings(
         t_readings={},
-        invariant_readings=by_switch,
+        invariant_readings={name: v for name, v in invariants.items() if v is not None},
         invariant=invariant,
         changes=np.zeros(len(items), dtype=bool),
         # Read-only views of one nan: they take no memory until `_fill` replaces them.

@@ -85,7 +85,7 @@ def _check_blind(cell: Cell) -> None:
     The blind scores are the last depth of the blind trajectory. Items with the same candidates
     after the same blind prompt, or the same content-free prompts, have equal scores.
     """
-    seen: dict[str, dict[tuple[Any, ...], np.ndarray]] = {"blind": {}, "content-free": {}}
+    firsts: dict[str, dict[tuple[Any, ...], np.ndarray]] = {"blind": {}, "content-free": {}}
     names = ("candidates", "blind_scores", "blind_trajectory", "content_free_scores")
     for items, frame in cell.slices(*names):
         for place, row in zip(items.tolist(), frame.to_dict("records"), strict=True):
@@ -102,7 +102,7 @@ def _check_blind(cell: Cell) -> None:
             texts = tuple(row["candidates"])
             for name, frame_of, scores in (("content-free", blind, free), ("blind", free, blind)):
                 key = (texts, tuple(np.round(frame_of, 3).ravel().tolist()))
-                first = seen[name].setdefault(key, scores)
+                first = firsts[name].setdefault(key, scores)
                 here = np.array([_close(first, scores)])
                 _require(cell, here, f"{name} scores are not those of the same frame", where)
 

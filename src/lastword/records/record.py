@@ -20,11 +20,10 @@ from lastword.rule.answer import Answer, Gate, Withheld
 from lastword.rule.geometry import Columns, Scores
 from lastword.rule.operators import OPERATORS
 from lastword.text.items import Item
+from lastword.text.tokens import EncodedItem
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from lastword.text.tokens import EncodedItem
 
 Row = dict[str, Any]
 
@@ -233,7 +232,7 @@ class Place:
 
 def record(
     where: Place,
-    encoded: "EncodedItem",
+    encoded: EncodedItem,
     decision: Decision,
     seconds: float,
     readings_disagree: bool | None = None,

@@ -104,6 +104,7 @@ class Run:
             with reported(self.folder):
                 self.folder.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(locked(self.folder))
+            # Left by a killed process (`files.writing`); the lock shows that nobody writes them.
             for stray in self.folder.glob(".part-*.tmp"):
                 stray.unlink()
             self.info = agree(self.cell, self.info)

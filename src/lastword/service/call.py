@@ -12,7 +12,7 @@ from lastword.records.decision import Decision
 from lastword.service.passes import ModelOrder
 from lastword.service.refusal import Refusal
 from lastword.service.schema import to_bytes
-from lastword.service.service import Service, leave
+from lastword.service.service import Service, cancel
 from lastword.text.items import Item
 from lastword.text.tokens import EncodedItem
 
@@ -64,7 +64,7 @@ class Call:
         try:
             decision: Decision = await self.service.result(order)
         finally:
-            leave([order])
+            cancel([order])
         assert isinstance(order, ModelOrder) and order.encoded is not None
         decision = decision if corrects else decision.as_base()
         written = self.service.write(decision, item, full=full, request=self.id)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 
 from lastword.files.strict_json import from_json, to_json
 from lastword.service.call import JSON, takes
@@ -39,7 +40,7 @@ class Route:
     method: Literal["GET", "POST"]
     path: str
     handler: Callable[..., Awaitable[Response]]
-    answer: Any = None
+    answer: type[BaseModel] | None = None
     kinds: tuple[str, ...] = (JSON,)
     described: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -73,7 +74,9 @@ class Dialect:
 
     def add_to(self, app: FastAPI) -> None:
         """Add the routes to an application."""
+        refused: dict[str, Any] = {"model": ErrorAnswer} if self.form is native_form else {}
         for route in self.routes:
+            answer: dict[str, Any] = {} if route.answer is None else {"model": route.answer}
             check = [Depends(takes(*route.kinds))] if route.method == "POST" else []
             options = {"operation_id": route.handler.__name__} | dict(route.extra)
             app.add_api_route(
@@ -81,15 +84,9 @@ class Dialect:
                 route.handler,
                 methods=[route.method],
                 dependencies=check,
-                responses=self._responses(route),
+                responses={200: answer | dict(route.described), "default": refused | _REFUSED},
                 **options,
             )
-
-    def _responses(self, route: Route) -> dict[int | str, dict[str, Any]]:
-        """Return the route's answer and refusals for OpenAPI."""
-        answer = {} if route.answer is None else {"model": route.answer}
-        refused = {"model": ErrorAnswer} if self.form is native_form else {}
-        return {200: answer | dict(route.described), "default": refused | _REFUSED}
 
 
 class StrictRoute(APIRoute):

@@ -74,6 +74,7 @@ class Guard:
                     with self._traffic.reading() as take:
                         body = await self._body(scope, receive, take)
                         answer.is_read = True
+                        # Counted only now, so that clients that send slowly take no place.
                         with self._traffic.passing(limits.requests):
                             async with _attended(receive):
                                 await self._app(scope, _whole(body), answer)

@@ -58,7 +58,7 @@ class Labels(Running):
         self._thread = threading.Thread(target=self._work, name="lastword-label", daemon=True)
 
     def announce(self, address: str) -> None:
-        """Tell the page's address, and begin to work."""
+        """Pass on the page's address, and start the thread."""
         self._started(f"{address}{self.path}/")
         self._thread.start()
 
@@ -180,16 +180,8 @@ class _Routes:
             "done": done,
             "rows": rows,
             "seconds_left": None if pace is None else round(pace * (rows - done)),
-            "doing": progress.doing,
-            "read": progress.read,
-            "to_read": progress.to_read,
-            "curve": progress.curve,
-            "words": progress.words,
-            "proven": progress.proven,
-            "more": progress.more,
-            "commands": progress.commands,
+            **{name: value for name, value in vars(progress).items() if name != "page"},
             "result": progress.page is not None,
-            "ended": progress.ended,
         }
 
 

@@ -19,6 +19,8 @@ from lastword.rule.geometry import tied_first
 from lastword.service.database import Database, DatabaseError
 from lastword.service.refusal import Refusal
 
+# `given` has the answers, `texts` and `labels` what --keep-texts keeps, `seen` the values of drift,
+# and `state` the tests. `kin` is the group that the labeller names: GROUP is a word of SQL.
 _TABLES = (
     """
     CREATE TABLE IF NOT EXISTS given (
@@ -126,6 +128,7 @@ class Ledger:
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self._items, self._seconds, self._clock, self._steady = items, seconds, clock, steady
+        # `_place` is the last row of `seen` that this service has read or written.
         self._durable, self._place, owner = state is not None, 0, None
         database = Database(state)
         self.shared, self.event, self.close = database.shared, database.event, database.close
@@ -135,6 +138,7 @@ class Ledger:
                 for table in _TABLES:
                     self._execute(table.format(order=database.order))
                 ((latest,),) = self._execute("SELECT MAX(steady) FROM given")
+                # Continues the steady clock of the service that wrote the last answer.
                 self._before = (latest or 0.0) - self._steady()
                 if (owner := self.state("certificate")) in (None, certificate):
                     # The time makes SQLite write, which shows if the disk is full.

@@ -9,7 +9,6 @@ shadow hides it. Services that share a database are one sequence: each event beg
 events of the others.
 """
 
-import hashlib
 import json
 import uuid
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from lastword.decide.item import candidates_of
 from lastword.decide.plan import Part
 from lastword.errors import InputError
 from lastword.files.strict_json import strict
+from lastword.model.weights.identity import text_digest
 from lastword.records.decision import Decision
 from lastword.service.database import PAUSE_SECONDS, DatabaseError
 from lastword.service.ledger import Entry, Ledger
@@ -51,7 +51,7 @@ class Oversight:
         self._metrics, self._log = metrics, log
         self._ledger = Ledger(
             settings.state,
-            _fingerprint(certificate),
+            text_digest(json.dumps(strict(certificate.to_dict()), sort_keys=True)),
             items=settings.feedback_items,
             seconds=settings.feedback_seconds,
         )
@@ -89,9 +89,9 @@ class Oversight:
         like, options = answer.decision.likeness, candidates_of(part.question)
         (text_mark,) = marks(None, text, options, None)
         certified = self._probe is not None and self._probe.digest == part.probe.digest
-        seen = {LIKENESS: like} if certified and like is not None else {}
+        values = {LIKENESS: like} if certified and like is not None else {}
         words = self._words(text, part.question.instructions, options)
-        return self._note(Entry(len(options), [], [], overridden=False), seen, text_mark, words)
+        return self._note(Entry(len(options), [], [], overridden=False), values, text_mark, words)
 
     def _words(self, text: str, instructions: str, choices: Sequence[str]) -> Words | None:
         """Return the request in words under `--keep-texts`, else None."""
@@ -99,16 +99,16 @@ class Oversight:
         return entry if self._keeps_texts else None
 
     def _note(
-        self, entry: Entry, seen: dict[str, float], text: str, words: Words | None
+        self, entry: Entry, values: dict[str, float], text: str, words: Words | None
     ) -> str | None:
         name = uuid.uuid4().hex
         try:
             with self._ledger.event():
                 self._catch_up()
                 is_first = not self._ledger.knows(text)
-                seen = seen if is_first else {}
-                warned = self.drift.see(seen)
-                self._ledger.remember(name, entry, seen, self.drift.state(), text, words)
+                values = values if is_first else {}
+                warned = self.drift.see(values)
+                self._ledger.remember(name, entry, values, self.drift.state(), text, words)
         except DatabaseError as error:
             self._log_unkept(error)
             return None
@@ -136,6 +136,7 @@ class Oversight:
                 broken, fixed = entry.judge(right)
                 # A probe's answer has no base: nobody knows if the model was right.
                 first = bool(entry.base) and self._ledger.first(name, group)
+                # For a promise of a gain, the monitor tests the share of breaks among changes.
                 watched = first and (self._terms.promise == "breaks" or broken or fixed)
                 after = self.monitor.seen(broken) if watched else self.monitor
                 counts = _counts(after)
@@ -226,8 +227,3 @@ def oversee(
 
 def _counts(monitor: Monitor) -> dict[str, Any]:
     return {name: getattr(monitor, name) for name in ("labelled", "broken", "alarm")}
-
-
-def _fingerprint(certificate: Certificate) -> str:
-    content = json.dumps(strict(certificate.to_dict()), sort_keys=True)
-    return hashlib.sha256(content.encode()).hexdigest()

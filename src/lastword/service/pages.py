@@ -54,6 +54,7 @@ def _add(app: FastAPI, pages: Mapping[str, str], files: Iterable[Path], base: st
 
 
 def _sender(answer: Callable[[], Response]) -> Callable[[], Awaitable[Response]]:
+    # FastAPI would run a function that is not async in a thread of its pool.
     async def send() -> Response:
         return answer()
 

@@ -67,6 +67,7 @@ class Passes:
         items = [order.encoded for order in alike if order.encoded is not None]
         if not items:
             return alike
+        # The tracer's plan groups what fits into one pass; the first order has waited longest.
         (group,) = (group for group in tracer.plan(items) if 0 in group)
         return [alike[i] for i in sorted(group)]
 

@@ -22,7 +22,7 @@ from lastword.service.refusal import Refusal
 from lastword.service.service import Service, require_distinct
 from lastword.service.settings import LONG
 from lastword.text.question import Question, Single
-from lastword.text.tokens import EncodedItem, count_tokens, token_counts
+from lastword.text.tokens import EncodedItem, Tokenizer, count_tokens, token_counts
 
 MOST_QUESTIONS = 400
 _MOST_WARNINGS = 8  # near misses of a request that the log and the header name
@@ -208,9 +208,9 @@ def _near_misses(call: Call, ready: Questionnaire) -> dict[str, str]:
         f"almost the question {json.dumps(miss.served)}: {', '.join(miss.differences)} differ"
         for miss in ready.near.values()
     ]
-    told = [*dict.fromkeys(messages)][:_MOST_WARNINGS]  # in ASCII, without texts of clients
-    call.service.log.event("near_miss", request=call.id, told=told)
-    call.request.scope["state"]["warnings"] = "; ".join(told)  # for the header
+    warnings = [*dict.fromkeys(messages)][:_MOST_WARNINGS]  # in ASCII, without texts of clients
+    call.service.log.event("near_miss", request=call.id, told=warnings)
+    call.request.scope["state"]["warnings"] = "; ".join(warnings)  # for the header
     by_question = {
         name: f'This is {miss}. Send it exactly, or name it: "question": {json.dumps(miss.served)}'
         for name, miss in ready.near.items()
@@ -267,7 +267,9 @@ def _require_small(service: Service, text: str, questions: Mapping[str, Single],
     _require_few_tokens(service.decider.tracer.tokenizer, groups, settings.tokens)
 
 
-def _require_few_tokens(tokenizer: Any, groups: Sequence[Sequence[str]], item_tokens: int) -> None:
+def _require_few_tokens(
+    tokenizer: Tokenizer, groups: Sequence[Sequence[str]], item_tokens: int
+) -> None:
     """Refuse texts of too many tokens; a repeated text is tokenised once.
 
     Nothing is tokenised if all texts together are too short for the limit.
@@ -287,7 +289,9 @@ def _require_few_tokens(tokenizer: Any, groups: Sequence[Sequence[str]], item_to
             raise Refusal("too_many_tokens", f"{what}: {more}")
 
 
-def _reasons(answer: Any, written: Mapping[str, Any], *, trajectory: bool) -> dict[str, Any]:
+def _reasons(
+    answer: SingleAnswer, written: Mapping[str, Any], *, trajectory: bool
+) -> dict[str, Any]:
     """Return the fields of an answer that the dialects do not have."""
     reasons = {
         "method": answer.method,
@@ -301,8 +305,8 @@ def _reasons(answer: Any, written: Mapping[str, Any], *, trajectory: bool) -> di
     decision = answer.decision
     if isinstance(decision, Probed):
         reasons["likeness"] = decision.likeness
-    elif (seen := decision.gates.get("seen")) is not None:
-        reasons["seen"] = int(seen.value)
+    elif (gate := decision.gates.get("seen")) is not None:
+        reasons["seen"] = int(gate.value or 0)
     if trajectory and decision.trajectory is not None:
         reasons["candidates"] = list(decision.candidates)
         reasons["trajectory"] = written.get("trajectory", decision.trajectory)

@@ -129,6 +129,7 @@ def _leave() -> None:
 
 
 async def _listening(address: str, port: int, serving: "asyncio.Future[None]") -> None:
+    """Wait until the server accepts connections; Granian has no event for this."""
     while not serving.done():
         with suppress(OSError):
             _, writer = await asyncio.open_connection(address, port)

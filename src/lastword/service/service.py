@@ -18,14 +18,16 @@ from lastword.errors import InputError, ItemError, TraceError
 from lastword.files.strict_json import strict
 from lastword.methods.correction import Learning
 from lastword.model.weights.identity import model_name
+from lastword.records import item_view
 from lastword.records.decision import Decision
+from lastword.records.record import Record
 from lastword.service.log import Log
 from lastword.service.oversight import oversee
 from lastword.service.passes import ModelOrder, Passes
 from lastword.service.refusal import Refusal
 from lastword.service.running import Running
 from lastword.service.settings import LONG, MOST_CHARACTERS, Settings
-from lastword.service.worker import Order, ReadJob, Worker, work_off
+from lastword.service.worker import Order, ReadJob, Worker, run_jobs
 from lastword.text.items import Item
 from lastword.text.tokens import EncodedItem, count_tokens
 from lastword.version import __version__
@@ -67,7 +69,7 @@ class Service(Running):
         self.name = model_name(str(tracer.source["model"]))
         self._longest_text = settings.characters or _most_characters(tracer)
         self.oversight = oversee(decider.certificate, settings, self.metrics, self.log)
-        self.reader = Worker[ReadJob]("lastword-text", work_off, self.log)
+        self.reader = Worker[ReadJob]("lastword-text", run_jobs, self.log)
         passes = Passes(decider, self.metrics, self.log)
         model = self.model = Worker[ModelOrder](
             "lastword-model", passes.run, self.log, most=settings.batch_items, choose=passes.choose
@@ -116,6 +118,7 @@ class Service(Running):
 
     def close(self) -> None:
         """Finish waiting orders, end the threads and close the state."""
+        # A list, because `all` of a generator would not close the model after a slow reader.
         self.ended = all([w.close(_CLOSE_SECONDS) for w in (self.reader, self.model)])
         if not self.ended:
             self.log.event("abandoned", waiting=self.model.waiting)
@@ -186,13 +189,13 @@ class Service(Running):
         size = sum(map(characters, items))
         encoded = iter(await self.read(client, size, lambda: self._encoded(items)))
         orders: list[ModelOrder | TraceError] = []
-        for given, entry in zip(entries, checked, strict=True):
-            result = next(encoded) if isinstance(entry, Item) else entry
+        for entry, item in zip(entries, checked, strict=True):
+            result = next(encoded) if isinstance(item, Item) else item
             if isinstance(result, TraceError):
                 orders.append(result)
                 continue
-            assert not isinstance(given, ItemError)
-            scope = replace(given[1], correction=self.decider.correction)
+            assert not isinstance(entry, ItemError)
+            scope = replace(entry[1], correction=self.decider.correction)
             order = ModelOrder(client=client, batch=batch, encoded=result, scope=scope)
             orders.append(order)
         self.model.add([order for order in orders if isinstance(order, ModelOrder)])
@@ -220,6 +223,7 @@ class Service(Running):
             Refusal: The deadline passed, or the service is stopping.
             TraceError: What the model raised.
         """
+        # One order per question, so that a pass can mix the questions of several requests.
         orders = [_plan_order(part, client, batch) for part in plan.split()]
         self.model.add(orders)
         answers = Answers()
@@ -227,7 +231,7 @@ class Service(Running):
             for order in orders:
                 answers |= await self.result(order)
         finally:
-            leave(orders)
+            cancel(orders)
         return answers
 
     async def _checked(
@@ -323,10 +327,6 @@ class Service(Running):
 
     def view(self, decision: Decision, item: Item) -> dict[str, Any]:
         """Return a decision as the pages draw it: in words, and with scores at every depth."""
-        # Imported here, because it imports the figures of reports.
-        from lastword.records import item_view
-        from lastword.records.record import Record
-
         shown = decision.as_base() if self.shadow else decision
         answer = replace(shown, truthful=item.truthful)
         record = Record(
@@ -369,7 +369,7 @@ def _most_characters(tracer: Tracer) -> int:
     return min(MOST_CHARACTERS, (context + 1) * longest)
 
 
-def leave(orders: "Sequence[Order | TraceError]") -> None:
+def cancel(orders: "Sequence[Order | TraceError]") -> None:
     """Cancel orders, which removes them from the queue."""
     for order in orders:
         if isinstance(order, Order):

@@ -175,6 +175,7 @@ class Worker(Generic[Entry]):
             for order in orders:
                 self._queue.add(order)
             self._change.notify()
+        # An order that is answered by now calls back at once; `_discard` then finds nothing.
         for order in orders:
             order.future.add_done_callback(partial(self._discard, order))
 
@@ -217,6 +218,8 @@ class Worker(Generic[Entry]):
             while not len(self._queue) and not self._closing:
                 self._change.wait()
             orders = self._queue.next(self._most)
+        # Without the lock, because planning takes time. Only this thread removes orders for a pass,
+        # and one that is cancelled meanwhile is only computed in vain.
         try:
             chosen = self._choose(orders) if orders else []
         except Exception as error:
@@ -235,7 +238,7 @@ class ReadJob(Order):
     work: Callable[[], Any]
 
 
-def work_off(jobs: Sequence[ReadJob]) -> None:
+def run_jobs(jobs: Sequence[ReadJob]) -> None:
     """Call the functions of jobs, and give each its result or its error."""
     for job in jobs:
         if job.future.set_running_or_notify_cancel():

@@ -106,6 +106,7 @@ def _before_and_after(
 
 def fit_temperature(scores: Sequence[Scores] | np.ndarray, truths: Sequence[int]) -> float:
     """Fit the temperature that minimises the mean of -log softmax(u / T)[truth]."""
+    # Padding of -inf has probability 0, so that items of unequal lengths are one array.
     table = np.full((len(scores), max(map(len, scores))), -np.inf)
     for row, values in zip(table, scores, strict=True):
         row[: len(values)] = values
@@ -119,7 +120,7 @@ def fit_temperature(scores: Sequence[Scores] | np.ndarray, truths: Sequence[int]
 
 
 def _curve(probabilities: Sequence[Scores], truths: Sequence[int]) -> Reliability:
-    sure = np.array([p.max() for p in probabilities])
+    sure = np.array([p.max() for p in probabilities])  # may exceed 1 by rounding
     right = np.array([p.argmax() == t for p, t in zip(probabilities, truths, strict=True)])
     return reliability(np.minimum(sure, 1.0), right.astype(float))
 

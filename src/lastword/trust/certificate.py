@@ -14,6 +14,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+import tomli_w
+
 from lastword.errors import CertificateError, InputError
 from lastword.model.weights.identity import model_name, text_digest
 from lastword.records.decision import Decision
@@ -117,6 +119,7 @@ class Counts(GroupEvidence):
             or not (self.objective_gains is None or self._one_per_group(self.objective_gains))
         ):
             raise InputError("its counts do not fit together")
+        # Without this check, a file could claim better rates than its counts give.
         if self.groups == self.items and not self._single():
             raise InputError("its counts do not fit together: items that stand by themselves")
 
@@ -243,8 +246,8 @@ class Certificate:
             raise InputError("its policy was not tested; certify again")
         if self.policy.operators and not self._keeps_promise():
             counts = self.counts
-            said = f"{counts.broken} broken and {counts.fixed} fixed of {counts.items}"
-            raise InputError(f"its counts, {said}, do not give its promise; certify again")
+            words = f"{counts.broken} broken and {counts.fixed} fixed of {counts.items}"
+            raise InputError(f"its counts, {words}, do not give its promise; certify again")
         if self.policy.method.startswith(BATCH) and not self.means:
             raise InputError(f"{self.policy.method} needs its means, which are missing")
         if is_probe(self.policy.method) != (self.probe is not None):
@@ -277,6 +280,7 @@ class Certificate:
     def _check_family(self) -> None:
         """Refuse policies and shares of delta other than those of the methods."""
         terms, shares = self.terms, {one.policy: one.share for one in self.tried}
+        # A certificate does not store I(M), which chooses the model's scalar operator.
         families = [family(scalar, terms.methods, terms.promise) for scalar in ("mix", "early")]
         if len(shares) < len(self.tried) or not any(
             shares.keys() == expected.keys()
@@ -292,6 +296,7 @@ class Certificate:
             return False
         exact = counts.groups == counts.items
         p = at_least(terms.error, self.wrong, self.answered, exact)
+        # The share of each policy that could have been chosen, or of none (`deferral`).
         return bool(p <= terms.level / (terms.policies + 1))
 
     @classmethod
@@ -396,8 +401,6 @@ class Certificate:
 
     def to_toml(self) -> str:
         """Return the file's text."""
-        import tomli_w
-
         return tomli_w.dumps(self.to_dict())
 
     @classmethod
@@ -492,10 +495,11 @@ def _checked(name: str, value: Any, kind: Any) -> Any:
         return {key: _checked(key, inner, get_args(kind)[1]) for key, inner in value.items()}
     if kind in (float, float | None) and type(value) in (int, float):
         return float(value)
-    if kind is Any and type(value) in (int, float):
+    if kind is Any and type(value) in (int, float):  # `evidence.Each`
         return value
     if get_origin(kind) is Literal and value in get_args(kind):
         return value
+    # The exact type: in Python, True is an integer.
     if type(value) in (get_args(kind) if isinstance(kind, UnionType) else (kind,)):
         return value
     raise InputError(f"{name} cannot be {value!r:.80}")

@@ -11,18 +11,26 @@ from jaxtyping import Int
 from lastword.errors import InputError, RecordError
 from lastword.records.cells import Cell, confidence
 from lastword.records.info import RunInfo, find_cells, read_run
-from lastword.records.parts import missing_places
+from lastword.records.parts import unfinished
 from lastword.records.ragged import Lists, PerItem
 from lastword.records.recheck import recheck
 from lastword.records.stored import read_cells
 from lastword.rule.geometry import Scores, margins
 from lastword.text.prompt_template import template_name
 from lastword.trust.certificate import Baseline, Certificate, CertifiedProbe, Counts, Subject
-from lastword.trust.claims import Beside, Finding, certify, gain_over
+from lastword.trust.claims import ControlResults, Finding, certify, gain_over
 from lastword.trust.drift import LIKENESS, rounded, statistics
 from lastword.trust.evidence import GroupEvidence
 from lastword.trust.labelled import Labelled
-from lastword.trust.other_methods import Means, allowed, answers, beside, means, resolved, shown
+from lastword.trust.other_methods import (
+    Means,
+    allowed,
+    answers,
+    control_results,
+    means,
+    resolved,
+    shown,
+)
 from lastword.trust.policy import (
     BATCH,
     CERTIFIABLE,
@@ -215,7 +223,7 @@ class Outcome:
 
     sample: Sample
     finding: Finding
-    controls: Beside
+    controls: ControlResults
     questions: tuple[str, ...] = ()
     probe: CertifiedProbe | None = None
     likeness: tuple[float, ...] = ()
@@ -272,11 +280,13 @@ def outcome(sample: Sample, terms: Terms, questions: tuple[str, ...] = ()) -> Ou
     finding = certify(
         sample.items, sample.scalar, replace(terms, methods=sample.methods), sample.failed
     )
-    controls = beside(finding, sample.items, sample.cells, sample.scalar)
+    controls = control_results(finding, sample.items, sample.cells, sample.scalar)
     return Outcome(sample, finding, controls, questions)
 
 
-def _chosen(runs: Mapping[Path, Any], path: Path, benchmarks: Sequence[str]) -> dict[Path, Any]:
+def _chosen(
+    runs: Mapping[Path, RunInfo], path: Path, benchmarks: Sequence[str]
+) -> dict[Path, RunInfo]:
     """Return the complete runs of one model, on the named benchmarks."""
     models = list(dict.fromkeys(run["model"] for run in runs.values()))
     if len(models) > 1:
@@ -298,7 +308,7 @@ def _chosen(runs: Mapping[Path, Any], path: Path, benchmarks: Sequence[str]) -> 
     return cells
 
 
-def _require_whole(folder: Path, run: Any) -> None:
+def _require_whole(folder: Path, run: RunInfo) -> None:
     if run.get("certificate") is not None:
         raise RecordError(
             f"{_name(run)} was run under a certificate, which hides TRACE's overrides; "
@@ -309,20 +319,18 @@ def _require_whole(folder: Path, run: Any) -> None:
             f"{_name(run)} was decided by {name}, which hides TRACE's overrides; run "
             f"`lastword eval` without --correction, and certify with --methods {name}"
         )
-    if missing := missing_places(folder):
-        raise RecordError(
-            f"{_name(run)} is not finished: {len(missing)} of {run['items']} items are "
-            "missing; start `lastword eval` again"
-        )
+    for sentence in unfinished(folder):
+        raise RecordError(sentence)
 
 
-def _name(run: Any) -> str:
+def _name(run: RunInfo) -> str:
     return f"{run['model']} on {run['benchmark']}"
 
 
 def _reference(parted: Sequence[Cell], scalar: ScalarOperator) -> dict[str, tuple[float, ...]]:
     """Return the values of each statistic on at most `_REFERENCE` items, rounded."""
     places = [cell.answer_places[cell.mc1_places] for cell in parted]
+    # Each item is a pair (number of its cell, index in the cell), so that one draw covers all.
     number, place = np.repeat(np.arange(len(parted)), [*map(len, places)]), np.concatenate(places)
     if len(place) > _REFERENCE:
         sample = np.sort(np.random.default_rng(0).choice(len(place), _REFERENCE, replace=False))
@@ -333,5 +341,6 @@ def _reference(parted: Sequence[Cell], scalar: ScalarOperator) -> dict[str, tupl
     for row in rows:
         for name, value in statistics(row).items():
             values.setdefault(name, []).append(rounded(value))
+    # The model's other scalar operator never acts, so its statistic would always be 0.
     impossible = set(OVERRIDING) - {"decisive", scalar}
     return {name: tuple(each) for name, each in values.items() if name not in impossible}

@@ -175,7 +175,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Beside:
+class ControlResults:
     """Results of controls that never read the question, in the same test (method, section 15).
 
     Attributes:
@@ -316,6 +316,7 @@ def needed(trials: Sequence[PolicyTrial], terms: Terms, items: int | None = None
     """
     terms = replace(terms, test=None)
     items = items or max(trial.evidence.items for trial in trials)
+    # Each size is about 1 to 2% above the one before.
     sizes = np.unique(np.geomspace(items, _LARGEST, _SIZES).astype(int))[1:]
     enough = np.zeros(len(sizes), dtype=bool)
     for trial in trials:

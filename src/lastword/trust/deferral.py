@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lastword.records.ragged import PerItem
 from lastword.trust.evidence import Which, group_means
-from lastword.trust.labelled import Labelled, PerItem
+from lastword.trust.labelled import Labelled
 from lastword.trust.policy import Policy
 from lastword.trust.testing import at_least, holm
 
@@ -56,6 +57,8 @@ def defer(items: Labelled, policy: Policy, error: float, delta: float, policies:
     defined = [values[~np.isnan(values)] for values in means]
     groups = np.array([values.size for values in defined])
     rates = np.array([values.mean() if values.size else 0.0 for values in defined])
+    # The error rate need not fall as the threshold rises, so a test of all thresholds in a fixed
+    # sequence could end at the first one; Holm's correction allows any of them.
     p = holm(at_least(error, rates, groups, items.group_count == len(items)))
     places = np.flatnonzero(p <= delta / (policies + 1))
     if not places.size:

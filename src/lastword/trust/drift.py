@@ -33,7 +33,12 @@ class Martingale:
     Args:
         reference: Values of the certificate's items.
         seed: Seed of the draws that break ties.
+
+    Attributes:
+        wealth: The log wealth of each bet, in nats [bets].
     """
+
+    wealth: Float[np.ndarray, " bets"]
 
     def __init__(self, reference: Iterable[float], seed: int = 0) -> None:
         """Start with the reference."""
@@ -44,13 +49,13 @@ class Martingale:
     def resume(self, values: Iterable[float], wealth: Sequence[float] | np.ndarray) -> None:
         """Continue a test after these values, with the wealth that it had."""
         self._values = array("d", sorted([*self._reference, *map(rounded, values)]))
-        self._wealth = np.array(wealth, dtype=float)
+        self.wealth = np.array(wealth, dtype=float)
 
     def follow(self, values: Iterable[float], wealth: Sequence[float]) -> None:
         """Add values that another process has tested, and take over its wealth."""
         for value in values:
             insort(self._values, rounded(value))
-        self._wealth = np.array(wealth, dtype=float)
+        self.wealth = np.array(wealth, dtype=float)
 
     @property
     def seen(self) -> int:
@@ -58,26 +63,22 @@ class Martingale:
         return len(self._values) - len(self._reference)
 
     @property
-    def wealth(self) -> Float[np.ndarray, " bets"]:
-        """The log wealth of each bet, in nats."""
-        return self._wealth
-
-    @property
     def log_wealth(self) -> float:
         """log M_t, the mean over bets, in nats; 0 at the start."""
-        return float(np.logaddexp.reduce(self._wealth) - np.log(len(BETS)))
+        return float(np.logaddexp.reduce(self.wealth) - np.log(len(BETS)))
 
     def see(self, value: float) -> float:
         """Bet on the rank of one more value, and return its p-value: uniform without drift."""
         if self.seen >= WINDOW:
             self.resume((), np.zeros(len(BETS)))
-        tie = random.Random(f"{self._seed} {self.seen}").random()  # U_t
+        # U_t depends only on the seed and t, so that a restarted service draws the same numbers.
+        tie = random.Random(f"{self._seed} {self.seen}").random()
         value = rounded(value)
         first, last = bisect_left(self._values, value), bisect_right(self._values, value)
         greater, equal = len(self._values) - last, last - first + 1  # its equals include itself
         self._values.insert(last, value)
         p = (greater + tie * equal) / len(self._values)
-        self._wealth = self._wealth + np.log1p(BETS * (p - 0.5))
+        self.wealth = self.wealth + np.log1p(BETS * (p - 0.5))
         return p
 
 

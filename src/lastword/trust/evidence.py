@@ -68,10 +68,6 @@ class GroupEvidence:
         """Return the p-value of the hypothesis that more than alpha of all answers are broken."""
         return at_least(alpha, self.rate, self.groups, self.exact)
 
-    def breaks_of_right(self, share: float) -> np.ndarray:
-        """Return the p-value that more than a share of the model's right answers are broken."""
-        return at_least(share, self.right_rate, self.right_groups, self.exact)
-
     def unconditional(self, terms: Terms) -> bool:
         """Return True if the unconditional test applies: to single items, if a break costs 1."""
         return terms.test is not None and terms.break_costs == 1 and self.exact
@@ -122,6 +118,7 @@ class GroupEvidence:
             return won * (1 - upper_bound(1 - changed, self.groups, part, True))
         if self.gains(costs) <= level:
             return 0.0
+        # A loss is largest if the share of changed answers is, so this bounds that share above.
         return won * upper_bound(changed, self.groups, part, True)
 
     def right_bound(self, level: float) -> float:
@@ -174,7 +171,8 @@ class GroupEvidence:
         if terms.promise == "breaks":
             p = np.maximum(p, self.breaks(terms.alpha))
         if terms.right is not None:
-            p = np.maximum(p, self.breaks_of_right(terms.right))
+            right = at_least(terms.right, self.right_rate, self.right_groups, self.exact)
+            p = np.maximum(p, right)
         return np.asarray(p)
 
     def nothing(self) -> "GroupEvidence":

@@ -16,6 +16,8 @@ from jaxtyping import Bool, Int
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from lastword.records.metrics import pair_name
+
 FRACTION, SEED = 0.5, 0  # share of groups for a fit on labels, and the seed of their draw
 
 _TEXT = "text "
@@ -59,8 +61,8 @@ def marks(
     yield f"{_TEXT}{hashlib.sha256(text.encode(errors='replace')).hexdigest()}"
     if isinstance(group, str):
         yield f"group {source} {group}"
-    if isinstance(name, str) and name.endswith(("/a", "/b")):
-        yield f"pair {source} {name[:-2]}"
+    if isinstance(name, str) and (pair := pair_name(name)) is not None:
+        yield f"pair {source} {pair}"
 
 
 def copies(mark: str) -> bool:
@@ -77,6 +79,7 @@ def numbers(items: Sequence[Iterable[str]]) -> Int[np.ndarray, " items"]:
     count = len(items)
     if not edges:
         return np.arange(count)
+    # Items and marks are the nodes of a graph, whose connected components are the groups.
     item, key = np.array(edges).T
     shape = (count + len(keys),) * 2
     graph = coo_array((np.ones(len(item), dtype=bool), (item, count + key)), shape=shape)

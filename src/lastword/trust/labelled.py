@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
+from lastword.records.ragged import PerItem
 from lastword.trust.evidence import GroupEvidence, Which
 from lastword.trust.policy import Policy
-
-PerItem = Float[np.ndarray, " items"]
 
 
 @dataclass(frozen=True, eq=False)

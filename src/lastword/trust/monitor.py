@@ -31,7 +31,7 @@ BETS = 0.9 * 0.5 ** np.arange(10)
 PATIENCE = 20_000  # A: minimum mean number of labels until a false warning of slipping
 
 
-def log_kept(labelled: int) -> float:
+def log_savings(labelled: int) -> float:
     """Return the log of the savings: the share of the money that has not been bet yet.
 
     The savings are 1 at first, then 1 / (2 (1 + log t)). They fall so slowly that a change after t
@@ -54,7 +54,7 @@ def log_restarted(
         broken: X_t, 1 if the correction broke the answer.
         alpha: Maximum share of broken answers.
     """
-    start = math.log(math.exp(log_kept(labelled)) - math.exp(log_kept(labelled + 1)))  # w_t
+    start = math.log(math.exp(log_savings(labelled)) - math.exp(log_savings(labelled + 1)))  # w_t
     return np.asarray(np.logaddexp(before, start) + _won(broken, alpha))
 
 
@@ -113,7 +113,7 @@ class Monitor:
         # The money is the mean over bets plus the savings. Neither grows on average while the
         # guarantee holds, which is all that Ville's inequality needs.
         staked = np.logaddexp.reduce(self.wealth) - math.log(len(BETS)) if self.wealth else -np.inf
-        return float(np.logaddexp(staked, log_kept(self.labelled)))
+        return float(np.logaddexp(staked, log_savings(self.labelled)))
 
     @property
     def log_slip(self) -> float:

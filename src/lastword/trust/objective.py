@@ -149,6 +149,8 @@ class Objective:
 
     def least(self, level: float) -> int:
         """Return the minimum number of groups that proves a gain if each gains the most."""
+        # Each such group multiplies the money of the largest bet by 1 + max(BETS), and the money of
+        # `testing.betting_p` is the mean over all bets.
         return math.ceil(math.log(len(BETS) / level) / math.log1p(max(BETS)))
 
     def p(self, gains: Gains, times: Any = 1.0) -> Any:

@@ -20,7 +20,7 @@ from lastword.records.metrics import mc1_rows
 from lastword.records.ragged import Lists
 from lastword.rule.geometry import Scores, Trajectory
 from lastword.rule.theta import Theta
-from lastword.trust.claims import Beside, Finding, PolicyTrial, claims, judge
+from lastword.trust.claims import ControlResults, Finding, PolicyTrial, claims, judge
 from lastword.trust.labelled import Labelled
 from lastword.trust.policy import BATCH, GATED, TRACE, Policy, ScalarOperator
 
@@ -101,6 +101,7 @@ def means(cells: Iterable[Cell]) -> Means:
 def answers(items: Labelled, cells: Sequence[Cell], methods: Methods) -> dict[str, Labelled]:
     """Return the items as each method answers them; as the model where it does not apply."""
     base, truth = _filled(cells, "base_scores"), _truth(cells)
+    # The gated rule has TRACE's operators; every other method is its only operator.
     return {
         name: _labelled(items, u, base, truth, None if name == GATED else name)
         for name, u in _scored(cells, methods).items()
@@ -116,6 +117,7 @@ def shown(
     withheld = items.by(policy.method).overrides & ~items.stands(policy)
     u = np.where(withheld[:, None], base, corrected)
     places = np.flatnonzero(truth.sum(axis=1) == 1)
+    # Finite base scores mark the candidates; the rest of a row is padding.
     return [u[i][np.isfinite(base[i])] for i in places], truth[places].argmax(axis=1).tolist()
 
 
@@ -124,6 +126,7 @@ def _scored(cells: Sequence[Cell], methods: Methods) -> dict[str, Rows]:
     scores = {name: _filled(cells, "base_scores") for name in methods}
     first = 0
     for cell in cells if methods else ():
+        # The row of each answered item among those of all cells that count for MC1.
         row = np.full(len(cell.items), -1)
         row[cell.mc1_places] = first + np.arange(len(cell.mc1_places))
         first += len(cell.mc1_places)
@@ -134,12 +137,12 @@ def _scored(cells: Sequence[Cell], methods: Methods) -> dict[str, Rows]:
     return scores
 
 
-def beside(
+def control_results(
     finding: Finding, items: Labelled, cells: Sequence[Cell], scalar: ScalarOperator
-) -> Beside:
+) -> ControlResults:
     """Test the controls under the terms of a finding."""
     base, truth = _filled(cells, "base_scores"), _truth(cells)
-    absent = np.isneginf(base)
+    absent = np.isneginf(base)  # padding, which must stay the lowest score
     longest = _padded([cell.characters.at(cell.mc1_places) for cell in cells])
     rows = {"shortest": np.where(absent, -np.inf, -longest), "longest": longest}
     if allowed(cells, ("pmi",)):
@@ -152,7 +155,7 @@ def beside(
         best = judge(claims(control, scalar, terms), terms).chosen
         worth[name] = 0.0 if best is None else best.gain
     flips = float("nan") if finding.chosen is None else _flips(finding.chosen, items, base, truth)
-    return Beside(worth, flips)
+    return ControlResults(worth, flips)
 
 
 def _flips(trial: PolicyTrial, items: Labelled, base: Rows, truth: Truth) -> float:
@@ -160,6 +163,8 @@ def _flips(trial: PolicyTrial, items: Labelled, base: Rows, truth: Truth) -> flo
     chosen = truth[np.arange(len(base)), base.argmax(axis=1)]
     count = np.isfinite(base).sum(axis=1)
     elsewhere = (truth.sum(axis=1) - chosen) / (count - 1)
+    # Items that the model has right, or wrong, with equal chances at random are of one kind. A draw
+    # is the number of overrides by kind (hypergeometric), and of these the right ones (binomial).
     pairs = np.stack([items.mc1_base > 0, elsewhere], axis=1)
     kinds, sizes = np.unique(pairs, axis=0, return_counts=True)
     rng = np.random.default_rng(0)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tomli_w
 
 from lastword.errors import CertificateError, InputError
 from lastword.files.cells import cell_text
@@ -98,6 +99,7 @@ class PlainCertificate:
         """Refuse numbers that contradict each other."""
         statements = 1 + (self.rival is not None) + bool(self.tested)
         shares = (self.delta, self.error)
+        # The statements share delta (Bonferroni), so that all of them hold together.
         if (
             not all(0 < share < 1 for share in shares)
             or self.level * statements > self.delta + 1e-12
@@ -148,8 +150,6 @@ class PlainCertificate:
 
     def to_toml(self) -> str:
         """Return the file's text."""
-        import tomli_w
-
         return tomli_w.dumps(self.to_dict())
 
     @classmethod
@@ -172,17 +172,17 @@ class PlainCertificate:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "PlainCertificate":
         """Return the certificate of the values of `to_dict`; errors are those of `read`."""
-        given = dict(values)
-        if (given.pop("schema", None), given.pop("kind", None)) != (SCHEMA, KIND):
+        table = dict(values)
+        if (table.pop("schema", None), table.pop("kind", None)) != (SCHEMA, KIND):
             raise CertificateError(
                 "expected a certificate of predictions, as `lastword certify TABLE --out FILE` "
                 "writes it"
             )
         try:
-            digest, promise = given.pop("digest"), given.pop("promise")
+            digest, promise = table.pop("digest"), table.pop("promise")
             if digest != _digest({k: v for k, v in values.items() if k != "digest"}):
                 raise CertificateError("it was edited; certify again")
-            certificate = from_table(cls, given)
+            certificate = from_table(cls, table)
         except (KeyError, TypeError, ValueError, InputError) as error:
             if isinstance(error, CertificateError):
                 raise
@@ -234,6 +234,7 @@ class PlainMonitor:
         """Start without labelled answers."""
         certificate = self.certificate
         most = 1 - certificate.accuracy_at_least
+        # A monitor needs a rate inside (0, 1), and a bound of the accuracy may be 0 or 1.
         rate = most if certificate.threshold is None else certificate.error
         self.state = Monitor(min(max(rate, 1e-6), 1 - 1e-6), certificate.delta)
 

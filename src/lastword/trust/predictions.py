@@ -6,7 +6,6 @@ equally: a lower bound of the accuracy, the gain over the rival, and a minimum c
 of which at most `error` are wrong.
 """
 
-import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +22,7 @@ from lastword.files.cells import cell_text, spelling
 from lastword.files.evaluated import harness_rows, promptfoo_rows
 from lastword.files.rows import guessed_name, read_rows, require_rows
 from lastword.files.wording import counted, percent
+from lastword.model.weights.identity import text_digest
 from lastword.trust.certificate import Counts
 from lastword.trust.evidence import GroupEvidence
 from lastword.trust.groups import SEED, normal, numbers
@@ -109,7 +109,7 @@ class PlainTable:
     def digest(self) -> str:
         """The sha256 of all rows in canonical JSON."""
         lines = (json.dumps(dict(row), ensure_ascii=False, sort_keys=True) for row in self.rows)
-        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+        return text_digest("\n".join(lines))
 
 
 def read_plain(
@@ -197,25 +197,25 @@ def _guessed(
     names: Sequence[str], columns: PlainColumns | None, source: str
 ) -> tuple[PlainColumns, list[str]]:
     """Return the columns by their meaning, and a note about those that were guessed."""
-    given = asdict(columns or PlainColumns())
+    roles = asdict(columns or PlainColumns())
     by_name = {name.strip().casefold(): name for name in reversed(names)}
     guesses = []
-    for meaning, name in given.items():
+    for meaning, name in roles.items():
         if name is not None:
             if name not in names:
                 raise InputError(f"{source} has no column {name!r}; it has {', '.join(names)}")
             continue
-        taken = {other for other in given.values() if other is not None}
+        # A column has one role, which the user's choice decides first.
         candidates = [by_name[key] for key in _NAMES[meaning] if key in by_name]
-        given[meaning] = next((name for name in candidates if name not in taken), None)
-        if given[meaning] is not None:
-            guesses.append(f"{meaning} is column {guessed_name(given[meaning], names)}")
+        roles[meaning] = next((name for name in candidates if name not in roles.values()), None)
+        if roles[meaning] is not None:
+            guesses.append(f"{meaning} is column {guessed_name(roles[meaning], names)}")
         elif meaning in ("prediction", "truth"):
             raise InputError(
                 f"{source} has no column for the {meaning}; it has {', '.join(names)}. Name it: "
                 f"{meaning}=NAME (in a command --{meaning} NAME)"
             )
-    return PlainColumns(**given), [f"guessed: {', '.join(guesses)}"] if guesses else []
+    return PlainColumns(**roles), [f"guessed: {', '.join(guesses)}"] if guesses else []
 
 
 @dataclass(frozen=True)
@@ -273,6 +273,7 @@ def certify_plain(
         rival = Counts(**vars(GroupEvidence.of(base, ~wrong, table.groups)))
     curve = _curve(table, wrong)
     least = _first_size(error, level)
+    # From the highest threshold down, without those that so few groups reach (`_first_size`).
     enough = [step for step in reversed(curve) if step.errors.groups >= least]
     parts = table.column(by or str(table.columns.prediction))[labelled]
     certificate = PlainCertificate(

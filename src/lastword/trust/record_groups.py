@@ -22,6 +22,7 @@ def groups(cells: Sequence[Cell]) -> Groups:
 
 def groups_at(cell: Cell, places: Places) -> Groups:
     """Return the number of the group of some items of a cell, among all that count for MC1."""
+    # `mc1_places` ascend, so a search finds the number of each among them.
     some: Groups = groups([cell])[np.searchsorted(cell.mc1_places, places)]
     return some
 

@@ -117,7 +117,8 @@ def chance_of_proof(fixed: int, broken: int, changed: int, rows: int, level: flo
         return 0.0
     tables = np.mgrid[: rows + 1, : rows + 1].reshape(2, -1)
     f, k = tables[:, tables.sum(axis=0) <= rows]
+    # Laplace's rule of succession: no outcome has probability 0 after a few labels.
     p = (np.array([fixed, broken, changed - fixed - broken]) + 1) / (changed + 3)
     proven = (f > k) & (paired_p(f, k, rows) <= level)
-    seen = np.stack([f, k, rows - f - k], axis=1)[proven]
-    return float(multinomial.pmf(seen, rows, p).sum()) if proven.any() else 0.0
+    outcomes = np.stack([f, k, rows - f - k], axis=1)[proven]
+    return float(multinomial.pmf(outcomes, rows, p).sum()) if proven.any() else 0.0

@@ -62,7 +62,7 @@ def slices(items: Labelled, names: Sequence[str], finding: Finding) -> list[Slic
     ]
 
 
-def found_at_least(
+def recall_bounds(
     truths: np.ndarray, shown: Which, groups: Groups, level: float
 ) -> dict[str, float]:
     """Return lower bounds of the recall of each class that has enough labels.

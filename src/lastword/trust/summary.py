@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from lastword.trust.claims import Beside, Finding, PolicyTrial
+from lastword.trust.claims import ControlResults, Finding, PolicyTrial
 from lastword.trust.policy import GATED, TRACE, Policy
 from lastword.trust.slices import Slice
 from lastword.trust.terms import Terms
@@ -20,7 +20,7 @@ def summary(
     model: str,
     benchmarks: Sequence[str],
     failed: int,
-    controls: Beside | None = None,
+    controls: ControlResults | None = None,
 ) -> list[str]:
     """Return lines about the tests, the policy, the guarantee, its condition, gain and cost."""
     trial = finding.chosen
@@ -37,7 +37,7 @@ def summary(
         f"Condition: {ASSUMPTION}.",
         *([f"Gain: {_worth(finding)}."] if trial else []),
         f"Given up: {_cost(finding)}.",
-        *([f"Baselines: {_beside(controls)}."] if controls else []),
+        *([f"Baselines: {_controls(controls)}."] if controls else []),
     ]
 
 
@@ -55,7 +55,7 @@ def sliced(parts: Sequence[Slice], by: str, terms: Terms) -> str:
     return f"By {by} ({_many(len(parts), 'slice')}): {alone}.{warning}"
 
 
-def _beside(controls: Beside) -> str:
+def _controls(controls: ControlResults) -> str:
     sentences = [
         f"{name} for {f'{worth:+g} answers' if worth else 'nothing'}"
         for name, worth in controls.worth.items()

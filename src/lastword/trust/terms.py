@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 from lastword.errors import InputError
+from lastword.trust.groups import FRACTION
 from lastword.trust.objective import Objective
 from lastword.trust.policy import TRACE, Promise, family, is_probe
 
@@ -101,8 +102,6 @@ class Terms:
 
         A probe needs more, because it is tested only on the groups that it was not fitted to.
         """
-        from lastword.trust.groups import FRACTION  # with numpy and scipy
-
         tested = [
             (self.least_of(share), 1 - FRACTION if is_probe(policy.method) else 1.0)
             for policy, share in family("mix", self.methods, self.promise).items()

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.special import bdtrc, rel_entr
 
 Values = Float[np.ndarray, " values"]
 
@@ -28,7 +29,6 @@ def at_least(rate: float, mean: Any, size: Any, exact: bool) -> np.ndarray:
         size: Number of observed values, likewise.
         exact: True if every value is 0 or 1.
     """
-    from scipy.special import rel_entr
     from scipy.stats import binom
 
     mean, size = np.asarray(mean, float), np.asarray(size)
@@ -49,7 +49,7 @@ def upper_bound(mean: Any, size: Any, level: float, exact: bool) -> float:
     if exact:
         return clopper_pearson(np.ceil(mean * size - _ROUNDING), size, level)[1]
     low, high = min(float(mean), 1.0), 1.0
-    for _ in range(50):
+    for _ in range(50):  # halves the interval down to the precision of a float
         middle = (low + high) / 2
         falls = at_least(middle, mean, size, False) <= level
         low, high = (low, middle) if falls else (middle, high)
@@ -92,7 +92,6 @@ def paired_p(fixed: Counts, broken: Counts, size: int, gain: float = 0.0) -> Val
         size: Answers of each table.
         gain: Above -1 and below 1.
     """
-    from scipy.special import bdtrc
     from scipy.stats import binom
 
     scores = _score(fixed, broken, size, gain) - _ROUNDING  # equal scores differ by rounding
@@ -148,8 +147,10 @@ def betting_p(values: Any, counts: Any, least: float, mean: float = 0.0) -> np.n
         mean: Mean under H0, above `least`.
     """
     ratio = (np.asarray(values, dtype=float) - least) / (mean - least)
-    made = np.log1p(np.multiply.outer(BETS, ratio - 1)) @ np.moveaxis(np.asarray(counts), -1, 0)
-    wealth = np.logaddexp.reduce(made, axis=0) - np.log(len(BETS))
+    log_money = np.log1p(np.multiply.outer(BETS, ratio - 1)) @ np.moveaxis(
+        np.asarray(counts), -1, 0
+    )
+    wealth = np.logaddexp.reduce(log_money, axis=0) - np.log(len(BETS))
     return np.asarray(np.exp(-np.maximum(wealth, 0.0)))
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,12 +13,10 @@ from lastword.errors import ItemError, NonFiniteError
 from lastword.model.backend import Pooled
 from lastword.probes.state import POOLINGS
 from lastword.records.decision import Decision
+from lastword.text.passages import Passage
 from lastword.text.prompt_template import Template
 from lastword.text.question import Choice
 from lastword.text.tokens import EncodedItem
-
-if TYPE_CHECKING:
-    from lastword.text.passages import Passage
 
 BASE = Scope("base", "base")  # the model's scores of the options, with and without the text
 
@@ -55,7 +52,7 @@ class ReadAhead(Tracer):
         with suppress(ItemError, NonFiniteError):
             read_states(self, [text for text, _ in sound], question, template, POOLINGS)
 
-    def pooled(self, passages: "Sequence[Passage]", depths: Sequence[int]) -> Pooled:
+    def pooled(self, passages: Sequence[Passage], depths: Sequence[int]) -> Pooled:
         """Return the mean states of passages at some depths; see `Tracer.pooled`."""
         # All depths are read whichever are requested: a later call may need the others.
         if new := [one for one in dict.fromkeys(passages) if one not in self._states]:
@@ -72,8 +69,9 @@ class ReadAhead(Tracer):
         """Return the decisions of a group; see `Tracer.decide_group`."""
         keys = [_key(one, scope) for one in encoded]
         new = [i for i, key in enumerate(keys) if key not in self._decisions]
-        made = super().decide_group([encoded[i] for i in new], scope) if new else []
-        results = {keys[i]: one for i, one in zip(new, made, strict=True)}
+        decisions = super().decide_group([encoded[i] for i in new], scope) if new else []
+        results = {keys[i]: one for i, one in zip(new, decisions, strict=True)}
+        # Errors are not cached: they may be those of the whole batch.
         self._decisions |= {k: one for k, one in results.items() if isinstance(one, Decision)}
         return [results.get(key) or self._decisions[key] for key in keys]
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from lastword.decide.decider import Decider
 from lastword.decide.pace import Pace
 from lastword.decide.recording import paced, plan_groups, record_group
 from lastword.files.strict_json import strict
+from lastword.methods.contract import Method
 from lastword.model.weights.identity import model_name
 from lastword.records.cells import Cell
 from lastword.records.info import SCHEMA, RunInfo, cell_folder, machine, packages
@@ -15,17 +16,13 @@ from lastword.records.record import Place, Row
 from lastword.records.run import Run
 from lastword.records.stored import cell_of, read_cells
 from lastword.text.prompt_template import Template
-
-if TYPE_CHECKING:
-    from lastword.decide.decider import Decider
-    from lastword.methods.contract import Method
-    from lastword.tryout.labels import Labels
+from lastword.tryout.labels import Labels
 
 _WINDOW = 2048  # number of items that are planned together
 
 
 def _run_info(
-    decider: "Decider", labels: "Labels", template: Template, methods: "Mapping[str, Method]"
+    decider: Decider, labels: Labels, template: Template, methods: Mapping[str, Method]
 ) -> RunInfo:
     """Return the run of labelled items on a model, as in `run.json`."""
     described = decider.describe()
@@ -50,10 +47,10 @@ def _run_info(
 
 
 def answer(
-    decider: "Decider",
-    labels: "Labels",
+    decider: Decider,
+    labels: Labels,
     template: Template,
-    methods: "Mapping[str, Method]",
+    methods: Mapping[str, Method],
     root: Path | None = None,
     advance: Callable[[int], None] = lambda done: None,
 ) -> tuple[Cell, RunInfo]:
@@ -107,7 +104,7 @@ def answer(
             if not run.gaps:
                 run.extend(planned(run.plan_size))
                 continue
-            group, places = next(iter(run.gaps.items()))
+            group, places = next(iter(run.gaps.items()))  # `run.keep` removes what is stored
             some = records(group, places)
             run.keep(group, serialise(some))
             advance(len(some))

@@ -18,7 +18,7 @@ from scipy.special import softmax
 
 from lastword.decide.decider import read_passages, read_states, subject_of
 from lastword.decide.item import candidates_of, item_of
-from lastword.decide.tracer import not_finite
+from lastword.decide.tracer import Tracer, not_finite
 from lastword.errors import ItemError
 from lastword.model.backend import Profile
 from lastword.model.encoder import Encoder, EncoderProfile
@@ -58,8 +58,6 @@ from lastword.trust.record_groups import Groups
 
 if TYPE_CHECKING:
     from sklearn.model_selection import GridSearchCV
-
-    from lastword.decide.tracer import Tracer
 
 ALONE, STACKED = "probe", "probe+model"
 WORDS, DEPTH_0, LARGEST = "bag of words", "words' embeddings", "largest class"
@@ -198,7 +196,7 @@ class Material:
         return can_fit(labels) and len(judged) >= STACK_GROUPS
 
 
-def hold(tracer: "Tracer", material: Material) -> Contest | None:
+def hold(tracer: Tracer, material: Material) -> Contest | None:
     """Run the contest: of state probes if all texts have one question, else trajectory probes.
 
     The result is None if there are too few labels for a probe.
@@ -206,7 +204,7 @@ def hold(tracer: "Tracer", material: Material) -> Contest | None:
     return (_by_state if material.one_question else _by_trajectory)(tracer, material)
 
 
-def policy_of(tracer: "Tracer", material: Material) -> Probe | None:
+def policy_of(tracer: Tracer, material: Material) -> Probe | None:
     """Fit the probe to all labels, of the kind that one half chooses; None for too few labels."""
     if not material.enough:
         return None
@@ -214,7 +212,7 @@ def policy_of(tracer: "Tracer", material: Material) -> Probe | None:
     return labelled.refit(stacked=labelled.fits(material.fit_half).stack_wins)
 
 
-def fitting(tracer: "Tracer", labels: int, classes: int) -> float:
+def fitting(tracer: Tracer, labels: int, classes: int) -> float:
     """Estimate the seconds for all fits of state probes, from one fit at one depth."""
     noise = np.random.default_rng(SEED).normal(size=(labels, 1, 1, tracer.profile.width))
     start = time.perf_counter()
@@ -224,7 +222,7 @@ def fitting(tracer: "Tracer", labels: int, classes: int) -> float:
     return (time.perf_counter() - start) * places * _FITS
 
 
-def _by_state(tracer: "Tracer", material: Material) -> Contest | None:
+def _by_state(tracer: Tracer, material: Material) -> Contest | None:
     if not material.enough:
         return None
     labelled, half = _Labelled.read(tracer, material), material.fit_half
@@ -287,7 +285,7 @@ class _Labelled:
         blind: The model's scores without the text in nats [texts, options].
     """
 
-    tracer: "Tracer"
+    tracer: Tracer
     material: Material
     options: tuple[str, ...]
     truths: np.ndarray
@@ -297,7 +295,7 @@ class _Labelled:
     blind: np.ndarray
 
     @classmethod
-    def read(cls, tracer: "Tracer", material: Material) -> "_Labelled":
+    def read(cls, tracer: Tracer, material: Material) -> "_Labelled":
         """Compute the states of all texts."""
         question, frame = material.questions[0], material.cell.items
         states = read_states(tracer, material.texts, question, material.template, POOLINGS)
@@ -312,6 +310,7 @@ class _Labelled:
         Returns:
             The fits by name, the cheapest source first.
         """
+        # `fitted` are indices, and `some` the same texts as a mask, which `rows` takes.
         labels, some = self.truths[fitted].tolist(), np.isin(np.arange(len(self.truths)), fitted)
         weights = self.weights
         model = fit_state(self.states[fitted], labels, weights=weights)
@@ -362,6 +361,7 @@ class _Labelled:
             return _Candidate(one, len(fitted), threshold, {n: float(c) for n, c in counts.items()})
 
         single = candidate(fit.probe, of_options(fit.scores, fit.probe.classes, self.options))
+        # Its scores are log odds, and half of these are on the ridge's scale (`probes.threshold`).
         stacked = candidate(over.probe, over.scores / 2)
         of_probe = np.array([*map(self.options.index, fit.probe.classes)])
         answers = over.scores.argmax(axis=1), of_probe[fit.scores.argmax(axis=1)]
@@ -482,6 +482,7 @@ class _Labelled:
 
     def curve(self) -> tuple[np.ndarray, tuple[tuple[int, float], ...]]:
         """Return the leave-one-out accuracy by depth [depths], and pairs (labels, accuracy)."""
+        # The model's states alone, at the depth and pooling that are best with all labels.
         every, count = self.fitted_to_all.by_source[ALONE], len(self.truths)
         d, p = np.unravel_index(every.right.argmax(), every.right.shape)
         states, curve = self.states[:, d : d + 1, p : p + 1], [(count, every.right[d, p])]
@@ -499,7 +500,7 @@ class _Labelled:
         return every.right.max(axis=1), tuple((size, float(right)) for size, right in curve)
 
 
-def _by_trajectory(tracer: "Tracer", material: Material) -> Contest | None:
+def _by_trajectory(tracer: Tracer, material: Material) -> Contest | None:
     half, every = material.fit_half, material.every
     if any(len(set(material.groups[part])) < FOLDS for part in (half, ~half)):
         return None
@@ -536,7 +537,7 @@ def _by_trajectory(tracer: "Tracer", material: Material) -> Contest | None:
     return Contest(Entrant(probe, ~half, right, cost), crossed, refit)
 
 
-def _probe(tracer: "Tracer", material: Material, fit: Fit, labels: int) -> Probe:
+def _probe(tracer: Tracer, material: Material, fit: Fit, labels: int) -> Probe:
     name = template_name(material.template.to_dict())
     question, subject = material.questions[0], subject_of(tracer)
     state = fit.state if isinstance(fit, StackedProbe) else fit
@@ -566,7 +567,7 @@ def _weights(profile: EncoderProfile | Profile, depth: int) -> int:
     return 12 * profile.width**2 * depth
 
 
-def _costs(tracer: "Tracer", material: Material, probe: Probe) -> float:
+def _costs(tracer: Tracer, material: Material, probe: Probe) -> float:
     """Return the multiplications of a probe's answer relative to those of the model's answer.
 
     A block has about 12 d^2 weights, each used once per token. The head has d V weights, each used
@@ -587,6 +588,8 @@ def _costs(tracer: "Tracer", material: Material, probe: Probe) -> float:
             trunk = len(forest) * _weights(profile, profile.depth)
             rows = len(forest.reads.rows) * head
             model += 0 if place else trunk + rows  # only the first prompt has the input
+            # After those with the text and without, which are read at every depth, come prompts
+            # that are read only at the last one.
             whole += trunk + rows * (1 if place > 1 else profile.depth + 1)
     if (state := probe.state) is None:
         return whole / model

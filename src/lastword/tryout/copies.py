@@ -79,6 +79,7 @@ def _bands(triples: csr_array) -> Iterator[UInt32[np.ndarray, "rows texts"]]:
     for _ in range(_BANDS):
         minima = np.empty((_ROWS, len(starts)), dtype=np.uint32)
         for row in minima:
+            # Odd factors make each multiplication a permutation; the product overflows on purpose.
             factor, shift, again = draw.integers(2**63, size=3, dtype=np.uint64) | np.uint64(1)
             hashed = ids * factor + shift
             hashed ^= hashed >> np.uint64(29)

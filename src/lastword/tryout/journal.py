@@ -9,7 +9,6 @@ The first line has the question and the rows of round one. A null label means a 
 after the first are the looks of the second round.
 """
 
-import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from lastword.errors import InputError
 from lastword.files.strict_json import from_json, to_json
 from lastword.files.system import BINARY
 from lastword.files.writing import write_text
+from lastword.model.weights.identity import text_digest
 
 FILE, SCHEMA = "labels.jsonl", 1
 
@@ -75,9 +75,9 @@ class Journal:
         os.close(self._file)
 
 
-def text_digest(text: str) -> str:
-    """Return the text's digest in the journal: 16 hexadecimal digits of its SHA-256."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def row_digest(text: str) -> str:
+    """Return the digest of a row's text in the journal: 16 hexadecimal digits of its SHA-256."""
+    return text_digest(text)[:16]
 
 
 def _lines(path: Path, content: bytes) -> Iterator[dict[str, Any]]:

@@ -11,7 +11,9 @@ from lastword.methods import resolve
 from lastword.probes.controls import controls
 from lastword.records.cells import Cell
 from lastword.records.derived import derive, facts_of
-from lastword.records.metrics import mc1
+from lastword.records.metrics import mc1_rows, of_items
+from lastword.records.ragged import Lists
+from lastword.rule.geometry import Scores
 from lastword.trust.certification import Outcome, Sample
 from lastword.trust.claims import needed
 from lastword.trust.evidence import GroupEvidence, group_means
@@ -19,7 +21,7 @@ from lastword.trust.objective import ACCURACY, Objective
 from lastword.trust.paired import paired
 from lastword.trust.policy import CERTIFIABLE, TRACE, is_probe
 from lastword.trust.record_groups import Groups, groups
-from lastword.trust.slices import found_at_least
+from lastword.trust.slices import recall_bounds
 from lastword.trust.summary import in_words
 from lastword.trust.terms import Terms
 from lastword.trust.testing import clopper_pearson
@@ -143,7 +145,7 @@ class _Results:
         return self.mc1(list(self.cell.items["base_scores"]))
 
     @cached_property
-    def scores(self) -> dict[str, list[Any]]:
+    def scores(self) -> dict[str, list[Scores | None]]:
         """Scores by correction, per item [options]; None if it does not apply."""
         others = resolve([name for name in CERTIFIABLE if name != TRACE], facts_of(self.run))
         return {TRACE: list(self.cell.items["scores"])} | derive(self.cell, others)
@@ -201,14 +203,10 @@ class _Results:
         worth = self.worth(line.name)
         return replace(line, worth=None if np.isnan(worth).all() else float(np.nanmean(worth)))
 
-    def mc1(self, scores: Sequence[Any]) -> np.ndarray:
+    def mc1(self, scores: Sequence[Scores | None]) -> np.ndarray:
         """Return MC1 per item [items]; nan without scores."""
-        return np.array(
-            [
-                np.nan if u is None else mc1(np.asarray(u, dtype=float), t)
-                for u, t in zip(scores, self.truths, strict=True)
-            ]
-        )
+        base, truthful = (Lists.of(self.cell.items[n]) for n in ("base_scores", "truthful"))
+        return of_items(mc1_rows, base.of_rows(scores), truthful)
 
     @cached_property
     def model_answers(self) -> list[str]:
@@ -326,7 +324,7 @@ def _promised(
         tested, right = entrant.tested, entrant.right
     # The policy has a share of the certificate's level; all classes together get that share.
     level = finding.terms.level * trial.share
-    return found_at_least(results.labels[tested], right[tested], items.groups[tested], level)
+    return recall_bounds(results.labels[tested], right[tested], items.groups[tested], level)
 
 
 def _certified(

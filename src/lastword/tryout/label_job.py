@@ -23,7 +23,7 @@ from lastword.text.question import Choice, question_digest
 from lastword.trust.second_round import FIRST
 from lastword.trust.terms import Terms
 from lastword.tryout.ahead import ReadAhead
-from lastword.tryout.journal import FILE, Journal, text_digest
+from lastword.tryout.journal import FILE, Journal, row_digest
 from lastword.tryout.labelling import Labelling
 from lastword.tryout.labels import (
     Labels,
@@ -157,7 +157,7 @@ class LabelJob:
             self._wait(lambda: self.labelling.complete)
         labels = self._labels(read)
         job = ready(tracer, labels, self.terms, template=self.template, budget=0.0, readers=readers)
-        job = replace(job, proves=False)
+        job = replace(job, proves=False)  # `_begin` and `_prove` do that, between labels
         if not begun and (reason := self._begin(job)) is not None:
             verdict = job.run(self.out)
             self.progress.words = f"{verdict.advice.headline} {reason}"
@@ -184,6 +184,7 @@ class LabelJob:
                 raise _Closed
             if self.labelling.complete and done >= enough:
                 break
+            # A piece ends with round one, whose texts are read at every depth for the records.
             end = min(done + _TOGETHER, first if done < first else len(rows))
             texts = [self.labelling.texts[row] for row in rows[done:end]]
             read = partial(tracer.read, texts, self.question, template)
@@ -193,10 +194,10 @@ class LabelJob:
 
     def _labels(self, read: Sequence[str]) -> Labels:
         """Return the labels of round one, with the texts that were read as the pool."""
-        column, given = self.columns.label, self.labelling.labels_of(1)
-        rows = [{**row, column: given.get(id) or ""} for id, row in self.table.items()]
-        first = [self.table[id] for id in given]
-        write_rows(self.out / FIRST_ROWS, first, column, [*given.values()])
+        column, by_row = self.columns.label, self.labelling.labels_of(1)
+        rows = [{**row, column: by_row.get(id) or ""} for id, row in self.table.items()]
+        first = [self.table[id] for id in by_row]
+        write_rows(self.out / FIRST_ROWS, first, column, [*by_row.values()])
         labels, pool = read_labels(rows, self.columns), {*read}
         table = {id: row for id, row in labels.table.items() if id in pool}
         return replace(labels, name=self.name, table=table)
@@ -320,7 +321,7 @@ def label_job(
     table, columns = unlabelled
     question = question_of(columns, next(iter(table.values())))
     texts = {id: cell_text(row.get(columns.text)) for id, row in table.items()}
-    order = tuple(id for id in random_order(table) if texts[id].strip())
+    order = tuple(random_order(table, columns.text))
     new = not (out / FILE).exists()
     if new and (out / STATE).exists():
         raise InputError(f"{out} has the results of a try. Choose another folder with --out")
@@ -332,13 +333,14 @@ def label_job(
         raise InputError(
             f"another `lastword label` writes to {out}. Use its page, or stop it first"
         ) from error
-    rows = {id: text_digest(texts[id]) for id in order[:FIRST]}
+    rows = {id: row_digest(texts[id]) for id in order[:FIRST]}
     journal = Journal(out / FILE, {"question": question_digest(question), "rows": rows})
     if journal.header["question"] != question_digest(question):
         raise InputError(
             f"{out} has labels of another question. Give the same --choices, --instructions and "
             "--describe, or choose another folder with --out"
         )
+    # After a restart the rows of round one are those of the journal, whatever their order now.
     first = journal.header["rows"]
     labelling = Labelling(source, texts, [o.text for o in question.options], journal)
     order = (*first, *(id for id in order if id not in first))

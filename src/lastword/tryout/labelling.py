@@ -9,7 +9,7 @@ from threading import Condition
 from typing import Any
 
 from lastword.errors import InputError
-from lastword.tryout.journal import Journal, text_digest
+from lastword.tryout.journal import Journal, row_digest
 
 _LEASE_SECONDS = 60.0  # a row that one tab shows is not offered to others for this long
 _PAUSE_SECONDS = 120.0  # longer gaps between labels are breaks, and do not count for the pace
@@ -52,7 +52,7 @@ class Labelling:
         first: dict[str, str] = journal.header["rows"]
         labelled = {entry["row"]: entry["text"] for entry in journal.entries if "row" in entry}
         for row, digest in (first | labelled).items():
-            if row not in texts or text_digest(texts[row]) != digest:
+            if row not in texts or row_digest(texts[row]) != digest:
                 what = "was edited" if row in texts else "is gone"
                 raise InputError(
                     f"{table}, row {row}: the row {what} since labelling began. Restore it, or "
@@ -105,6 +105,7 @@ class Labelling:
         with self.change:
             labels, now = self._labels.get(self.round, {}), time.monotonic()
             waiting = [row for row in self._rows if row not in labels]
+            # First the row that the tab has already, then those of no tab, then of silent tabs.
             mine = [row for row in waiting if self._held(row) == tab]
             free = [row for row in waiting if self._held(row) is None]
             old = now - _LEASE_SECONDS
@@ -130,7 +131,7 @@ class Labelling:
                 raise Repeated(f"row {row} has been labelled already, perhaps in another tab")
             if label is not None and label not in self.options:
                 raise InputError(f"{label!r} is not one of {', '.join(self.options)}")
-            content: dict[str, Any] = {"row": row, "text": text_digest(self.texts[row])}
+            content: dict[str, Any] = {"row": row, "text": row_digest(self.texts[row])}
             self._write(content | {"label": label})
             labels[row] = label
             self._tabs[row] = tab
@@ -147,6 +148,7 @@ class Labelling:
         """
         with self.change:
             labels = self._labels.get(self.round, {})
+            # After a restart nobody knows which tab gave a label, so any tab may undo it.
             mine = [row for row in labels if self._tabs.get(row, tab) == tab]
             if not mine or self.complete:
                 return None

@@ -1,6 +1,5 @@
 """Labelled examples from a table: guesses text, label and options, and notes doubts."""
 
-import hashlib
 import json
 import re
 import tomllib
@@ -18,6 +17,7 @@ from lastword.files.annotated import annotated_rows
 from lastword.files.cells import cell_text, inert_cell, spelling, text_fault, unique_names
 from lastword.files.delimited import SEPARATORS
 from lastword.files.rows import guessed_name, id_column, read_rows, require_rows
+from lastword.files.strict_json import rows_digest
 from lastword.files.wording import counted
 from lastword.text.items import Item, rows_of
 from lastword.text.prompt_template import Template
@@ -120,15 +120,14 @@ class Labels:
     @property
     def fingerprint(self) -> str:
         """The SHA-256 of all rows in canonical JSON, one per line."""
-        digest = hashlib.sha256()
+        rows = []
         for text, question, truth, id, group in self.rows:
             candidates = candidates_of(question)
             truthful = [candidate == truth for candidate in candidates]
-            content: list[Any] = [id, fields_of(text, question), candidates, truthful, None, " "]
-            content += [] if group is None else [{"group": group}]
-            line = json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-            digest.update(line.encode() + b"\n")
-        return digest.hexdigest()
+            # As a benchmark's examples (`lab/benchmarks`): no kind of metric, separator a space.
+            row: list[Any] = [id, fields_of(text, question), candidates, truthful, None, " "]
+            rows.append(row + ([] if group is None else [{"group": group}]))
+        return rows_digest(rows)
 
     @property
     def digest_name(self) -> str:
@@ -321,10 +320,11 @@ def _guess(rows: Sequence[Row], settings: TableOptions) -> tuple[Columns, list[s
         )
     # A column of lists can only be the options.
     lists = [c for c in columns if _are_lists([row.get(c) for row in rows])]
-    taken = [settings.text, settings.label, settings.choices, settings.group, *lists]
-    id = settings.id or id_column([c for c in columns if c not in taken])
-    label = settings.label or _label(rows, [c for c in columns if c not in (*taken, id)])
-    text = settings.text or _longest(rows, [c for c in columns if c not in (*taken, label, id)])
+    used = {settings.text, settings.label, settings.choices, settings.group, *lists}
+    rest = [c for c in columns if c not in used]
+    id = settings.id or id_column(rest)
+    label = settings.label or _label(rows, [c for c in rest if c != id])
+    text = settings.text or _longest(rows, [c for c in rest if c not in (label, id)])
     offered = [c for c in lists if _offers(rows, c, label)]
     options = [c for c in (*_CHOICES, *offered) if c in columns and c not in (text, label)]
     choices = settings.choices or next(iter(options), None)
@@ -451,9 +451,8 @@ def _spelt(
     """
     counts = Counter(truths.values())
     spellings: dict[str, list[str]] = {}
-    for label, _ in Counter(
-        {option.text: len(truths) for option in options} | counts
-    ).most_common():
+    often = [label for label, _ in counts.most_common()]
+    for label in dict.fromkeys([*(option.text for option in options), *often]):
         spellings.setdefault(spelling(label), []).append(label)
     joined = dict(truths)
     for first, *others in spellings.values():

@@ -81,9 +81,9 @@ def _grouped(
             groups[_kind(line.name)].append(line)
     for name, lines in groups.items():
         first = lines[:1] if name in ("Other prompts", "Certified") else []
-        seen = [line for line in lines if line.name in shown or line in first]
+        visible = [line for line in lines if line.name in shown or line in first]
         if lines:
-            yield name, seen, [line for line in lines if line not in seen]
+            yield name, visible, [line for line in lines if line not in visible]
 
 
 def _kind(name: str) -> str:
@@ -98,8 +98,8 @@ def _confusion(verdict: Verdict) -> dict[str, Any]:
     """Return the confusion matrix of the best contestant: labels, and a row of counts per truth."""
     answers = verdict.contest.answers
     often = [label for label, _ in Counter(row.truth for row in answers).most_common(_CLASSES)]
-    seen = {row.truth for row in answers} | {row.shown for row in answers}
-    labels = [*often, *([_OTHERS] if seen - {*often} else [])]
+    present = {label for row in answers for label in (row.truth, row.shown)}
+    labels = [*often, *([_OTHERS] if present - {*often} else [])]
 
     def joined(label: str) -> str:
         return label if label in often else _OTHERS

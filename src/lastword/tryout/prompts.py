@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool
@@ -18,14 +17,12 @@ from lastword.decide.decider import read_states
 from lastword.decide.decision_prompt import DecisionPrompt
 from lastword.decide.item import item_of, render
 from lastword.decide.templates import DEFAULT, TEMPLATES
+from lastword.decide.tracer import Tracer
 from lastword.errors import InputError, ItemError
 from lastword.probes.state import POOLINGS, can_fit, fit_state
 from lastword.text.prompt_template import Template
 from lastword.trust.crossfit import cross_fit, random_folds
 from lastword.tryout.labels import Labels
-
-if TYPE_CHECKING:
-    from lastword.decide.tracer import Tracer
 
 BUDGET = 300.0  # seconds
 SHOTS = (4, 8)
@@ -71,7 +68,7 @@ class Race:
     left_out: tuple[str, ...] = ()
 
 
-def race(tracer: "Tracer", labels: Labels, template: Template, seconds: float) -> Race:
+def race(tracer: Tracer, labels: Labels, template: Template, seconds: float) -> Race:
     """Test the model with prompts other than `template`, and a probe with the best two."""
     ends = time.perf_counter() + seconds
     chosen = examples(labels, max(SHOTS))
@@ -119,7 +116,7 @@ def _rank(prompt: Raced) -> float:
     return -float(prompt.right.mean())
 
 
-def _with_probe(tracer: "Tracer", labels: Labels, prompt: Raced) -> Raced | None:
+def _with_probe(tracer: Tracer, labels: Labels, prompt: Raced) -> Raced | None:
     """Return the results of a cross-validated probe with a prompt, on the same rows.
 
     None if options differ by row, a fold has too few labels, or the prompt is not a template.
@@ -153,12 +150,13 @@ def file_of(name: str) -> str:
 def examples(labels: Labels, count: int) -> list[int]:
     """Return the indices of rows to use as examples, as evenly spread over classes as possible."""
     order = np.random.default_rng(SEED).permutation(len(labels.rows)).tolist()
-    seen = Counter[str]()
+    counts = Counter[str]()
     rounds = []
     for place in order:
         truth = labels.rows[place].truth
-        rounds.append((seen[truth], place))
-        seen[truth] += 1
+        rounds.append((counts[truth], place))
+        counts[truth] += 1
+    # The first row of each class, then the second of each, and so on: the sort is stable.
     return [place for _, place in sorted(rounds, key=lambda pair: pair[0])[:count]]
 
 
@@ -168,12 +166,13 @@ def with_examples(template: Template, labels: Labels, places: Sequence[int]) -> 
         f"{render(text, question, template)} {truth}\n\n"
         for text, question, truth, *_ in (labels.rows[place] for place in places)
     )
+    # The examples are a string of Jinja, so that braces in a user's text have no effect.
     text = f"{{{{ {json.dumps(shown, ensure_ascii=False)} }}}}{template.text}"
     return Template(f"user/{len(places)} examples", "1", text)
 
 
 def _answers(
-    tracer: "Tracer", labels: Labels, template: Template | DecisionPrompt, rows: Sequence[int]
+    tracer: Tracer, labels: Labels, template: Template | DecisionPrompt, rows: Sequence[int]
 ) -> Iterator[bool]:
     """Yield True for each row that the model answers right."""
     for start in range(0, len(rows), _TOGETHER):

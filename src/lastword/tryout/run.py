@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from lastword.decide.decider import Decider, read_states
 from lastword.decide.item import candidates_of, item_of
 from lastword.decide.questions_file import write_questions
 from lastword.decide.templates import CHAT, DEFAULT, TEMPLATES, template_of
+from lastword.decide.tracer import Tracer
 from lastword.errors import InputError, ItemError
 from lastword.files.annotated import Format
 from lastword.files.cells import csv_line
@@ -29,10 +30,10 @@ from lastword.text.prompt_template import Template
 from lastword.text.question import question_digest
 from lastword.text.tokens import EncodedItem
 from lastword.trust.certification import Outcome, Sample, outcome, sample_of
-from lastword.trust.claims import Beside, Claim, claims
+from lastword.trust.claims import Claim, ControlResults, claims
 from lastword.trust.claims import judge as judge_claims
 from lastword.trust.objective import ACCURACY, Objective, objective_from
-from lastword.trust.other_methods import beside
+from lastword.trust.other_methods import control_results
 from lastword.trust.policy import CERTIFIABLE, Policy, Promise, is_probe
 from lastword.trust.terms import Terms
 from lastword.tryout.answers import answer
@@ -45,9 +46,6 @@ from lastword.tryout.second_round import begin
 from lastword.tryout.table_options import TableOptions
 from lastword.tryout.verdict import FILE, Verdict
 from lastword.tryout.words import advise
-
-if TYPE_CHECKING:
-    from lastword.decide.tracer import Tracer
 
 _log = logging.getLogger("lastword")
 
@@ -71,7 +69,7 @@ class TryJob:
         next_format: The annotation tool for which the rows of a second round are written as well.
     """
 
-    tracer: "Tracer"
+    tracer: Tracer
     labels: Labels
     template: Template
     terms: Terms
@@ -236,9 +234,9 @@ class TryJob:
 
         probe = claim(contest.base, items.mc1_base > 0, entrant.right)
         finding = judge_claims(claims(items, sample.scalar, terms, sample.failed, probe), terms)
-        controls = Beside({}, np.nan)  # controls exist only for accuracy
+        controls = ControlResults({}, np.nan)  # controls exist only for accuracy
         if terms.objective is None:
-            controls = beside(finding, items, sample.cells, sample.scalar)
+            controls = control_results(finding, items, sample.cells, sample.scalar)
         certified = Outcome(sample, finding, controls, questions)
         if finding.chosen is None:
             return certified
@@ -354,7 +352,7 @@ def _unlike(contest: Contest | None) -> str:
     return "" if state is None else f" --unlike {state.likeness.level():g}"
 
 
-def template_for(tracer: "Tracer", name: str | None) -> Template:
+def template_for(tracer: Tracer, name: str | None) -> Template:
     """Return the prompt template of this name; None chooses the model's default.
 
     Raises:
@@ -364,7 +362,7 @@ def template_for(tracer: "Tracer", name: str | None) -> Template:
 
 
 def ready(
-    tracer: "Tracer",
+    tracer: Tracer,
     labels: Labels,
     terms: Terms,
     *,
@@ -399,7 +397,7 @@ def ready(
 
 def try_labels(
     source: Any,
-    tracer: "Tracer",
+    tracer: Tracer,
     *,
     text: str | None = None,
     label: str | None = None,

@@ -13,13 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from lastword.decide.answer import ChoiceAnswer, Probed
+from lastword.decide.answer import ChoiceAnswer, Probed, QuestionAnswer
 from lastword.decide.decider import Decider, subject_of
 from lastword.decide.plan import Plan
+from lastword.decide.tracer import Tracer
 from lastword.errors import InputError
 from lastword.files.annotated import Format, annotation_file, read_annotated
 from lastword.files.cells import cell_text
@@ -40,9 +41,6 @@ from lastword.trust.second_round import FIRST, LEAST_POOL, ROWS, DrawnRows, chan
 from lastword.trust.terms import Terms
 from lastword.tryout.labels import Labels, Row, read_labels, read_unlabelled
 from lastword.tryout.table_options import TableOptions
-
-if TYPE_CHECKING:
-    from lastword.decide.tracer import Tracer
 
 POLICY, STATE, FIRST_ROWS = f"next{SUFFIX}", "next.json", "first.csv"
 _SCHEMA, _QUESTION, _TOGETHER, _REFERENCE = 1, "answer", 64, 1000
@@ -109,7 +107,7 @@ class SecondRound:
     @classmethod
     def start(
         cls,
-        tracer: "Tracer",
+        tracer: Tracer,
         labels: Labels,
         probe: Probe,
         template: str | None,
@@ -233,6 +231,7 @@ class SecondRound:
         terms = Terms(self.alpha, self.delta, methods=methods, promise=self.promise, test=test)
         ((policy, share),) = family("mix", terms.methods, terms.promise).items()
         trial = PolicyTrial(policy, evidence, True, share)
+        # The trial's `certified` is set here: `drawn.proves` has tested it, at the look's level.
         counts = evidence.items, evidence.groups, evidence.base_right
         question = question_digest(probe.question)
         return Certificate.of(
@@ -288,7 +287,8 @@ class SecondRound:
             raise InputError(f"this is not a second round: {error}") from error
 
 
-def _difference(id: str, text: str, answer: Any) -> tuple[DifferingRow | None, float]:
+def _difference(id: str, text: str, answer: QuestionAnswer) -> tuple[DifferingRow | None, float]:
+    """Return the row if policy and model differ on it, and the likeness of its text."""
     assert isinstance(answer, ChoiceAnswer) and isinstance(answer.decision, Probed)
     how = answer.decision
     like = 1.0 if how.likeness is None else how.likeness
@@ -303,7 +303,7 @@ def _difference(id: str, text: str, answer: Any) -> tuple[DifferingRow | None, f
 
 def begin(
     out: Path,
-    tracer: "Tracer",
+    tracer: Tracer,
     labels: Labels,
     refit: Callable[[], Probe],
     template: str | None,
@@ -375,7 +375,7 @@ def is_first(path: Path, out: Path) -> bool:
 
 
 def finish(
-    out: Path, tracer: "Tracer", labels: Labels, path: Path, form: Format | None = None
+    out: Path, tracer: Tracer, labels: Labels, path: Path, form: Format | None = None
 ) -> Proof:
     """Test the fixed policy with the labels of a file, and write the certificate or more rows.
 
@@ -476,10 +476,8 @@ def draw_first(
     if path.exists() and _has_labels(path, column):
         raise InputError(f"{path} has labels: give it by --next {path}, or move it away")
     out.mkdir(parents=True, exist_ok=True)
-    text = columns.text
-    order = [id for id in random_order(table) if cell_text(table[id].get(text)).strip()]
-    drawn = {id: table[id] for id in order[:FIRST]}
-    path, after = _write_drawn(path, drawn, text, column, form)
+    drawn = {id: table[id] for id in random_order(table, columns.text)[:FIRST]}
+    path, after = _write_drawn(path, drawn, columns.text, column, form)
     words = (
         f"Nothing is labelled yet. Label the {counted(len(drawn), 'row')} in {path} (column "
         f"`{column}`), drawn at random, and run the same command with --next {after}."
@@ -487,10 +485,11 @@ def draw_first(
     return "\n".join([words, *notes])
 
 
-def random_order(table: Mapping[str, Row]) -> list[str]:
-    """Return the ids of a table's rows in the random order in which they are labelled."""
+def random_order(table: Mapping[str, Row], column: str) -> list[str]:
+    """Return the ids of the rows with a text, in the random order in which they are labelled."""
     ids = [*table]
-    return [ids[i] for i in np.random.default_rng(SEED).permutation(len(ids))]
+    order = [ids[i] for i in np.random.default_rng(SEED).permutation(len(ids))]
+    return [id for id in order if cell_text(table[id].get(column)).strip()]
 
 
 def read_round(source: str, settings: TableOptions, path: Path | None, out: Path | None) -> Labels:

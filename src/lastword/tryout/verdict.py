@@ -50,7 +50,7 @@ class Class:
         model: Recall of the model.
         corrected: Recall of the best contestant.
         p: p-value of McNemar's exact test between the two, two-sided, over groups of examples.
-        at_least: Guaranteed recall of `corrected` (see `slices.found_at_least`), or None.
+        at_least: Guaranteed recall of `corrected` (see `slices.recall_bounds`), or None.
     """
 
     label: str

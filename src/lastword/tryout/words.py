@@ -358,10 +358,10 @@ def _prompts(verdict: Verdict) -> Iterator[str]:
             f"{percent(prompt.right)} ({prompt.fixed} answers corrected and {prompt.broken} broken "
             f"on the same rows): {_again(prompt)}."
         )
-    if asked := [f"{line.name}: {line.items}" for line in contest.prompts]:
+    if tested := [f"{line.name}: {line.items}" for line in contest.prompts]:
         yield (
             f"Prompts marked * were tested on a subset of the {verdict.table.items} rows "
-            f"({', '.join(asked)}). Rows used as examples were excluded, and prompts that fell "
+            f"({', '.join(tested)}). Rows used as examples were excluded, and prompts that fell "
             "behind were stopped early."
         )
     if contest.prompts_left_out:
@@ -405,10 +405,10 @@ def _classes(verdict: Verdict) -> Iterator[str]:
     before, after = map(percent, contest.macro)
     yield f"Mean recall over classes: model {before}, {contest.best} {after}."
     if sure := [one for one in contest.classes if one.at_least is not None]:
-        found = ", ".join(f"`{one.label}` at least {percent(one.at_least or 0.0)}" for one in sure)
+        bounds = ", ".join(f"`{one.label}` at least {percent(one.at_least or 0.0)}" for one in sure)
         yield (
             f"Guaranteed recall per class ({percent(1 - verdict.certificate.delta)} confidence, "
-            f"jointly): {found}. Classes with fewer than {LEAST_OF_CLASS} test labels have no "
+            f"jointly): {bounds}. Classes with fewer than {LEAST_OF_CLASS} test labels have no "
             "guarantee."
         )
     if hurt := [one for one in contest.classes if one.corrected < one.model and one.p < 0.05]:

@@ -3,8 +3,6 @@
 Wrong data, templates and options raise `InputError`, with the expected form.
 """
 
-import hashlib
-import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lastword.errors import InputError, ItemError
+from lastword.files.strict_json import rows_digest
 from lastword.lab.benchmarks.source import Row, Rows
 from lastword.text.items import CONTENT_FREE, Item
 from lastword.text.messages import Message, as_dicts
@@ -266,23 +265,14 @@ def fingerprint(examples: Sequence[Example]) -> str:
 
     It does not depend on the file format or the template, so that local and hub copies agree.
     """
-    digest = hashlib.sha256()
-    for example in examples:
-        content: list[Any] = [
-            example.id,
-            dict(example.fields),
-            example.candidates,
-            example.truthful,
-            example.kind,
-            example.separator,
+    return rows_digest(
+        [
+            *(e.id, dict(e.fields), e.candidates, e.truthful, e.kind, e.separator),
+            *([] if e.messages is None else [as_dicts(e.messages)]),
+            *([] if e.group is None else [{"group": e.group}]),
         ]
-        if example.messages is not None:
-            content.append(as_dicts(example.messages))
-        if example.group is not None:
-            content.append({"group": example.group})
-        line = json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-        digest.update(line.encode() + b"\n")
-    return digest.hexdigest()
+        for e in examples
+    )
 
 
 def require_count(questions: Sequence[tuple[Example, ...]], expected: int) -> None:

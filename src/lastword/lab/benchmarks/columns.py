@@ -145,6 +145,7 @@ def _truth(value: Any, candidates: Any, labels: Sequence[Any] | None) -> Any:
 def _place(text: str, candidates: list[Any], labels: Sequence[Any] | None) -> int:
     letters = list(string.ascii_uppercase[: len(candidates)])
     vocabularies = [letters, candidates] if labels is None else [list(labels)]
+    # A candidate may be called "B": then the text is clear only if it is the second one.
     places = {names.index(text) for names in vocabularies if text in names}
     if len(places) != 1:
         what = "two candidates" if places else "no candidate"

@@ -4,13 +4,14 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console, Group
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from lastword.decide.tracer import Tracer
 from lastword.errors import InputError
 from lastword.lab.demo.story import (
     TERMS,
@@ -30,9 +31,6 @@ from lastword.rule.geometry import margin
 from lastword.rule.theta import Theta
 from lastword.trust.summary import ALLOWED
 
-if TYPE_CHECKING:
-    from lastword.decide.tracer import Tracer
-
 _ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = ("data.js", "trajectory.js", "portrait.js", "demo.js")
 
@@ -40,7 +38,7 @@ _SCRIPTS = ("data.js", "trajectory.js", "portrait.js", "demo.js")
 def show(
     console: Console,
     page: Path,
-    parts: "Mapping[DemoPart, Tracer]",
+    parts: Mapping[DemoPart, Tracer],
     advice: Sequence[tuple[str, str]] = (),
     watch: Watch = lambda decisions, *_: decisions,
     verdict: Mapping[str, Any] | None = None,
@@ -62,7 +60,7 @@ def show(
     return {tale.part.name.lower(): tale.figures() for tale in stories}
 
 
-def tell(part: DemoPart, tracer: "Tracer", watch: Watch) -> Story:
+def tell(part: DemoPart, tracer: Tracer, watch: Watch) -> Story:
     """Return the story of a part, with whole trajectories only for its two examples."""
     items = {item.id: item for item in part.items()}
     tale = story(part, tracer, answer(tracer, [*items.values()], watch, "decide"), TERMS)

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.special import softmax
 
+from lastword.decide.batch import Read
+from lastword.decide.tracer import Tracer
 from lastword.lab.benchmarks import demo
 from lastword.lab.benchmarks.everyday import EVERYDAY
 from lastword.records.cells import mean
@@ -21,10 +23,6 @@ from lastword.trust.labelled import Labelled
 from lastword.trust.policy import scalar_operator
 from lastword.trust.summary import summary
 from lastword.trust.terms import Terms
-
-if TYPE_CHECKING:
-    from lastword.decide.batch import Read
-    from lastword.decide.tracer import Tracer
 
 PUBLISHED = "smollm2-135m"
 # The smallest whole percent at which 450 questions to the organism certify any override.
@@ -99,9 +97,7 @@ def gain(record: Record) -> float:
     return record.gain
 
 
-def answer(
-    tracer: "Tracer", items: Sequence[Item], watch: Watch, read: "Read" = "all"
-) -> list[Record]:
+def answer(tracer: Tracer, items: Sequence[Item], watch: Watch, read: Read = "all") -> list[Record]:
     """Return the records of labelled items, answered by one model, in their order."""
     decisions = tracer.correct_many(items, read, blind="none")
     watched = watch(decisions, str(tracer.source["model"]), len(items))
@@ -190,7 +186,7 @@ class Story:
         }
 
 
-def story(part: DemoPart, tracer: "Tracer", records: Sequence[Record], terms: Terms) -> Story:
+def story(part: DemoPart, tracer: Tracer, records: Sequence[Record], terms: Terms) -> Story:
     """Return the story of a model's answers: accuracy, certificate and two examples."""
     finding = _certified(tracer, records, terms)
     stands = [withheld_by(finding, record) is None for record in records]
@@ -217,7 +213,7 @@ def withheld_by(finding: Finding, record: Record) -> str | None:
     return finding.policy.withholds(answer.operator, margin(answer.scores))
 
 
-def _certified(tracer: "Tracer", records: Sequence[Record], terms: Terms) -> Finding:
+def _certified(tracer: Tracer, records: Sequence[Record], terms: Terms) -> Finding:
     answers = [record.decision for record in records]
     labelled = Labelled(
         mc1_base=np.array([record.mc1_base for record in records]),

@@ -177,6 +177,7 @@ def _probabilities(
     probe = fit.probe
     rows = states[:, POOLINGS.index(probe.pooling)].astype(np.float64)
     table = np.zeros((len(states), len(classes)))
+    # `classes` is sorted, so this is each class's column; one that the fit lacks keeps 0.
     table[:, np.searchsorted(classes, probe.classes)] = probe.probabilities(rows)
     return table
 

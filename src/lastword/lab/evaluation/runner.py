@@ -38,13 +38,12 @@ from lastword.records.record import Place, Row, failure
 from lastword.records.run import Run, Shard
 from lastword.text.items import Item
 from lastword.text.prompt_template import template_name
+from lastword.text.tokens import Chat, EncodedItem, describe_chat
 
 if TYPE_CHECKING:
     from lastword.decide.decider import Decider
-    from lastword.text.tokens import EncodedItem
 
-    Batch = dict[int, EncodedItem | ItemError]
-
+Batch = dict[int, EncodedItem | ItemError]
 WINDOW = 2048  # number of items that are encoded and planned together
 
 
@@ -164,8 +163,6 @@ def finished(
 
 def _conversation(decider: "Decider", items: Sequence[Item]) -> dict[str, Any]:
     """Return `describe`'s facts of the chat template, if any item is a conversation."""
-    from lastword.text.tokens import Chat, describe_chat
-
     if all(item.messages is None for item in items):
         return {}
     return {"chat": describe_chat(decider.tracer.tokenizer, decider.tracer.chat or Chat())}
@@ -176,12 +173,12 @@ def window_from(start: int, items: int) -> range:
     return range(start, min(start + WINDOW, items))
 
 
-def encode(decider: "Decider", job: EvalJob, places: Sequence[int]) -> "Batch":
+def encode(decider: "Decider", job: EvalJob, places: Sequence[int]) -> Batch:
     """Return encoded items, or their errors, by index."""
     return dict(zip(places, decider.encode([job.items[p] for p in places]), strict=True))
 
 
-def compute(decider: "Decider", job: EvalJob, group: int, batch: "Batch") -> list[Row]:
+def compute(decider: "Decider", job: EvalJob, group: int, batch: Batch) -> list[Row]:
     """Return the records of one batch of a group's items, in their order."""
     examples, name = job.work.dataset.examples, job.work.name
     places = {p: Place(name, examples[p].kind, p, group) for p in batch}
@@ -199,7 +196,7 @@ def compute(decider: "Decider", job: EvalJob, group: int, batch: "Batch") -> lis
     return list(rows.values())
 
 
-def part(decider: "Decider", job: EvalJob, group: int, batch: "Batch", pace: Pace) -> RecordPart:
+def part(decider: "Decider", job: EvalJob, group: int, batch: Batch, pace: Pace) -> RecordPart:
     """Return the records of a group's first missing items, as many as the pace allows."""
     rows = paced(batch, partial(compute, decider, job, group), pace)
     return RecordPart(group, serialise(rows), len(rows))
@@ -286,6 +283,7 @@ def _states(
             states[place] = ItemError(refused[0].reason, job.items[place].id)
         else:
             passages[place] = [p for p in outcomes if isinstance(p, Passage)]
+    # The passages of an item stand together, one per pooling.
     read = tracer.pooled(list(chain(*passages.values())), range(tracer.profile.depth + 1))
     by_item = read.reshape(len(passages), len(POOLINGS), *read.shape[1:]).swapaxes(1, 2)
     pairs = zip(passages, by_item, strict=True)

@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from lastword.lab.report.figures import numbers, side_by_side
 from lastword.lab.report.table import Marked, Table, Value
-from lastword.records.cells import mean, mean_known
+from lastword.records.cells import mean, mean_defined
 from lastword.records.marks import Bars, Figure, Line, Mark, Note, Panel, Rule
 from lastword.records.readings import OVERRIDING, Readings
 from lastword.records.variant import Variant, decide, operators_of
@@ -52,7 +52,7 @@ class Effect:
     @property
     def points(self) -> list[float]:
         """Delta MC1 and delta MC2 in points: unweighted means over the cells that are not nan."""
-        return [100 * mean_known(delta) for delta in self.deltas]
+        return [100 * mean_defined(delta) for delta in self.deltas]
 
     @property
     def negative(self) -> list[int]:

@@ -40,7 +40,7 @@ class ReportInput:
     Attributes:
         item: Item of the worked example and of the figure across models, as BENCHMARK-ID; None to
             choose one.
-        beside: Other tables, which come before those of the records.
+        leading: Other tables, which come before those of the records.
     """
 
     cells: Sequence[Cell]
@@ -48,7 +48,7 @@ class ReportInput:
     timings: tuple[Timing, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
     item: str | None = None
-    beside: tuple[Table, ...] = ()
+    leading: tuple[Table, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def report(
     bench: Path | None = None,
     with_paper: bool = False,
     item: str | None = None,
-    beside: tuple[Table, ...] = (),
+    leading: tuple[Table, ...] = (),
 ) -> Output:
     """Write `tables/`, `figures/` and `index.html` under `out`.
 
@@ -76,7 +76,7 @@ def report(
         bench: Output of `lastword bench --out`, for the cost table and figure.
         with_paper: True to compare the cells with the published grid.
         item: Item of the worked example and of the figure across models, as BENCHMARK-ID.
-        beside: Tables that come before those of the records.
+        leading: Tables that come before those of the records.
 
     Raises:
         RecordError: No records, records of different settings, no such item, no timings, or a
@@ -89,7 +89,7 @@ def report(
         timings=() if bench is None else tuple(cost.read_timings(bench)),
         comparisons=tuple(comparison.read_comparisons(runs, cells)),
         item=item,
-        beside=beside,
+        leading=leading,
     )
     return write(material, out, with_paper=with_paper)
 
@@ -120,18 +120,18 @@ def _contents(
     cells, theta = material.cells, material.theta
     readings = [read(cell, theta) for cell in cells]
     worked, across = _item_figures(material)
-    beside, summaries = [controls(cell) for cell in cells], [summarise(cell) for cell in cells]
+    tests, summaries = [controls(cell) for cell in cells], [summarise(cell) for cell in cells]
     needs = [
         dependence.dependence(c, theta, sighted=r) for c, r in zip(cells, readings, strict=True)
     ]
-    judgements = judge(cells, [each.objection for each in beside])
+    judgements = judge(cells, [each.objection for each in tests])
     by_readings = ablation.by_reading(readings, theta)
     curves = [curve for curve in map(depths.depths, cells) if curve is not None]
     effects, swept = ablation.necessity(readings, theta), ablation.sweeps(readings, theta)
     per_model = tables.per_model(summaries, theta)
     costs = cost.cost_table(material.timings) if material.timings else None
     tables_or_none: list[Table | None] = [
-        *material.beside,
+        *material.leading,
         *(
             [
                 published.against_paper(summaries),
@@ -145,7 +145,7 @@ def _contents(
         tables.grid(summaries),
         per_model,
         tables.verdict_table(judgements),
-        tables.controls_table(summaries, beside),
+        tables.controls_table(summaries, tests),
         tables.calibrations(summaries),
         ablation.necessity_table(effects),
         ablation.sweep_table(swept, theta),
@@ -169,7 +169,7 @@ def _contents(
         depths.depths_figure(curves),
         published.figure_against_paper(summaries, judgements) if with_paper else None,
     ]
-    views = [CellReport(*row) for row in zip(summaries, judgements, beside, strict=True)]
+    views = [CellReport(*row) for row in zip(summaries, judgements, tests, strict=True)]
     figures_shown = [picture for picture in figures_or_none if picture is not None]
     return views, [table for table in tables_or_none if table is not None], figures_shown
 

@@ -19,19 +19,19 @@ from lastword.errors import RecordError
 from lastword.lab.evaluation.probed import FOLDS, LAST, MOST, PROBE, PROBES, WORDS, probed
 from lastword.lab.report.table import Table, Value, columns, points
 from lastword.probes.controls import controls
-from lastword.records.cells import Cell, mean, mean_known
+from lastword.records.cells import Cell, mean, mean_defined
 from lastword.records.derived import derive, fitted_methods
 from lastword.records.info import find_cells, read_run
 from lastword.records.metrics import mc1_rows, mc2_rows, mc3_rows, of_items
 from lastword.records.ragged import Lists, PerItem
 from lastword.trust.paired import paired
+from lastword.trust.policy import TRACE
 from lastword.trust.record_groups import Groups, changed_groups
 from lastword.trust.testing import holm
 
 if TYPE_CHECKING:
     from lastword.methods.contract import Aggregation, Method
 
-TRACE = "trace"
 ORACLE = "any depth (oracle)"
 BLIND_ORACLE = "any depth, question unread (oracle)"
 _METHODS = {"question-blind"}  # controls that have a row because they are methods too
@@ -154,8 +154,8 @@ def compare(
         MethodResult(
             method=name,
             items=int((~np.isnan(mc1[name])).sum()),
-            mc1=mean_known(mc1[name]),
-            delta_mc1=mean_known(on_base[name]),
+            mc1=mean_defined(mc1[name]),
+            delta_mc1=mean_defined(on_base[name]),
             **scores.mc2_and_mc3(name, aggregation),
             base=f"base-{aggregation}",
             against_base=against_base[name],
@@ -240,7 +240,7 @@ class _Scores:
         means = replace(u, values=u.values / self._aggregate(np.ones(len(u.values)), aggregation))
         metrics = {"mc2": (mc2_rows, u), "mc2_normalised": (mc2_rows, means), "mc3": (mc3_rows, u)}
         return {
-            name: mean_known(of_items(metric, scores, self._truthful, self._cell.mc2_places))
+            name: mean_defined(of_items(metric, scores, self._truthful, self._cell.mc2_places))
             for name, (metric, scores) in metrics.items()
         }
 

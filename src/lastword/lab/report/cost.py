@@ -17,7 +17,7 @@ import numpy as np
 from lastword.errors import RecordError
 from lastword.lab.report.figures import model_name, side_by_side
 from lastword.lab.report.table import Table
-from lastword.records.cells import mean_known
+from lastword.records.cells import mean_defined
 from lastword.records.marks import Bars, Figure, Panel
 
 # Names of the bench's contenders.
@@ -58,8 +58,9 @@ def cost_table(timings: Sequence[Timing]) -> Table:
         plain, packed, trace, plain_trace = np.array(times).T
         ratios = (trace / packed, plain_trace / plain, trace / plain)
         values = (plain, packed, trace, *ratios)
-        rows.append((model, depth, len(plain), *map(mean_known, values)))
-    means = [mean_known(column) for column in list(zip(*rows, strict=True))[3:]]
+        rows.append((model, depth, len(plain), *map(mean_defined, values)))
+    # The first three columns are the model, its depth and the number of benchmarks.
+    means = [mean_defined(column) for column in list(zip(*rows, strict=True))[3:]]
     rows.append(("Mean over models", math.nan, len(timings), *means))
     notes = (
         "End to end, warm; models in the order of their depth. Plain: one pass a candidate.",

@@ -36,7 +36,7 @@ class Depths:
         head: Accuracy of the model's head at each depth [depths]; nan if it was not read.
         probe: Accuracy of a cross-fitted probe at each depth [depths].
         chosen: Accuracy of a probe whose fit chooses the depth.
-        beside: Accuracies that the curves are compared with, by name.
+        references: Accuracies that the curves are compared with, by name.
         interval: Bootstrap interval, over groups, of `chosen` minus the probe of the last depth.
     """
 
@@ -46,7 +46,7 @@ class Depths:
     head: tuple[float, ...]
     probe: tuple[float, ...]
     chosen: float
-    beside: Mapping[str, float]
+    references: Mapping[str, float]
     interval: Interval
 
 
@@ -70,7 +70,7 @@ def depths(cell: Cell) -> Depths | str | None:
         head=tuple(by_depth(cell, "trajectory", fit.places).tolist()),
         probe=probe,
         chosen=right[PROBE],
-        beside=dict(zip(_ROLES, shares, strict=True)),
+        references=dict(zip(_ROLES, shares, strict=True)),
         interval=bootstrap_mean(folded(gain, np.unique(fit.groups, return_inverse=True)[1])),
     )
 
@@ -93,7 +93,7 @@ def depths_table(cells: Sequence[Depths | str]) -> Table:
         if isinstance(entry, str):
             notes += (entry,)
             continue
-        words, first, model, chance = entry.beside.values()
+        words, first, model, chance = entry.references.values()
         last, interval = entry.probe[-1], entry.interval
         shares = points(chance, model, words, first, last, entry.chosen)
         gains = points(entry.chosen - last, interval.low, interval.high)
@@ -121,7 +121,7 @@ def _panel(entry: Depths) -> Panel:
     x = tuple(map(float, range(len(entry.probe))))
     rules = [
         Rule(share, _ROLES[name], "" if name == MODEL else name, axis="y")  # a curve has that name
-        for name, share in entry.beside.items()
+        for name, share in entry.references.items()
     ]
     above = entry.probe[-1] >= entry.head[-1]
     lines = (

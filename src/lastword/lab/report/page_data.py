@@ -58,6 +58,7 @@ def data_blocks(cells: Sequence[Cell], theta: Theta) -> dict[str, str]:
             {"model": model, "benchmark": benchmark, "text": text_places, "codes": letters}
         )
         blocks[f"cell-{c}"] = compress(shown)
+    # The codes are four letters per record; the second is the operator.
     corrected = any("c" in entry["codes"][1::4] for entry in index)  # by another method
     names = {
         "benchmark": benchmarks,

@@ -118,6 +118,7 @@ def per_model_against_paper(per_model: Table) -> Table:
     names = [column.name for column in per_model.columns]
     compared = [name for name in names if name not in ("Model", "Scalar operator")]
     heads = "Model | Paper's model | " + " | ".join(f"{n} .1 | {n} paper .1" for n in compared)
+    # The third column of the paper's table is text: the scalar operator.
     theirs = {row[0]: [float(v) for v in (row[1], *row[3:])] for row in _rows(_PER_MODEL)}
     rows = []
     for row in per_model.rows:

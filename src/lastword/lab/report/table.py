@@ -235,6 +235,7 @@ def _latex(value: Value, column: Column) -> str:
     text = _read(value, column, _LATEX)
     if isinstance(value, str):
         return text
+    # A number gets a minus sign; as text, LaTeX would print a hyphen.
     text = text.replace(EN_DASH, "--").replace("∞", r"$\infty$")
     return f"$-${text[1:]}" if text.startswith("-") and text != "--" else text
 

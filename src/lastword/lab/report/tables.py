@@ -16,10 +16,9 @@ import numpy as np
 from lastword.lab.evaluation.statistics import LEAST_CELLS, Judgement, over_cells
 from lastword.lab.report.table import EN_DASH, Column, Marked, Table, Value, columns, points
 from lastword.probes.controls import Controls, Fit
-from lastword.records.cells import Summary, mean_known
+from lastword.records.cells import Summary, mean_defined
 from lastword.rule.theta import Theta
-
-_OPERATORS = ("decisive", "mix", "early")
+from lastword.trust.policy import OVERRIDING, scalar_operator
 
 
 def master(summaries: Sequence[Summary], theta: Theta) -> Table:
@@ -75,9 +74,9 @@ def per_model(summaries: Sequence[Summary], theta: Theta) -> Table:
     )
     rows: list[tuple[Value, ...]] = []
     for model, group in _by_model(summaries).items():
-        shares = [s.scalar for s in group], *([s.fired[o] for s in group] for o in _OPERATORS)
+        shares = [s.scalar for s in group], *([s.fired[o] for s in group] for o in OVERRIDING)
         deltas = [s.delta_mc1 for s in group], [s.delta_mc2 for s in group]
-        values = points(*map(mean_known, (*shares, *deltas)))
+        values = points(*map(mean_defined, (*shares, *deltas)))
         rows.append((model, group[0].invariant, branch(group[0].invariant, theta), *values))
     notes = (
         "Shares are over the items that count for MC1; % decisive and % mix are items that the "
@@ -122,12 +121,12 @@ def controls_table(summaries: Sequence[Summary], controls: Sequence[Controls]) -
     )
     wordings = ("shortest", "longest", "question-blind", "anti-blind")
     rows: list[tuple[Value, ...]] = []
-    for s, beside in zip(summaries, controls, strict=True):
-        flips = (beside.placebo.overrides, 100 * beside.placebo.gain, beside.placebo.p)
-        shares = points(beside.chance, beside.base, beside.corrected)
-        unread = points(*(beside.wordings[name] for name in wordings))
-        fitted = [math.nan] * 9 if beside.fit is None else _added(beside.fit)
-        last = points(beside.oracle, beside.blind_oracle, s.pairs_base, s.pairs)
+    for s, control in zip(summaries, controls, strict=True):
+        flips = (control.placebo.overrides, 100 * control.placebo.gain, control.placebo.p)
+        shares = points(control.chance, control.base, control.corrected)
+        unread = points(*(control.wordings[name] for name in wordings))
+        fitted = [math.nan] * 9 if control.fit is None else _added(control.fit)
+        last = points(control.oracle, control.blind_oracle, s.pairs_base, s.pairs)
         rows.append((s.model, s.benchmark, *shares, *flips, *unread, *fitted, *last))
     notes = (
         "Flips: as many overrides as the rule made, of items and to candidates drawn at random, "
@@ -200,7 +199,7 @@ def branch(invariant: float, theta: Theta) -> str:
     """Return the scalar operator that I(M) chooses, `mix` or `early`; an en dash for nan."""
     if math.isnan(invariant):
         return EN_DASH
-    return "mix" if invariant > theta.tau_I else "early"
+    return scalar_operator(invariant, theta.tau_I)
 
 
 def _by_model(summaries: Iterable[Summary]) -> dict[str, list[Summary]]:

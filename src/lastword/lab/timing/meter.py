@@ -66,6 +66,7 @@ def metered(tracer: Tracer, clock: Clock = time.perf_counter) -> Iterator[Meter]
         (readout, "log_probs", "readout", reads),
         (scorer, "log_probs", "scorer", lambda *_: None),
     ]
+    # Set on the instances, so that deleting the attribute restores the method of the class.
     for owner, name, stage, count in stages:
         setattr(owner, name, timed(stage, getattr(owner, name), count))
     start = clock()
@@ -94,6 +95,7 @@ def peak_bytes(run: Callable[[], Any], device: torch.device) -> int:
             torch.cuda.reset_peak_memory_stats(gpu)
         run()
         return sum(torch.cuda.max_memory_allocated(gpu) for gpu in gpus) - before
+    # The system's own peak is that since the start of the process, so the memory is sampled.
     process, end = psutil.Process(), threading.Event()
     before = peak = process.memory_info().rss
 

@@ -74,10 +74,11 @@ class GoogleQuestion(BaseModel, strict=True, extra="ignore"):
             yes, no = noul.true_description or None, noul.false_description or None
             return Predicate(instructions, yes, no)
         if self.type == "choice" and isinstance(criteria, dict):
-            if crooked := [id for id in criteria if id != id.strip() or _has_control(id)]:
-                raise InputError(
-                    f"option {crooked[0]!r:.80} has spaces around it or control characters"
-                )
+            for id in criteria:
+                if id != id.strip() or any(unicodedata.category(letter) == "Cc" for letter in id):
+                    raise InputError(
+                        f"option {id!r:.80} has spaces around it or control characters"
+                    )
             return Choice(
                 instructions,
                 [Option(id, description or None) for id, description in criteria.items()],
@@ -129,10 +130,6 @@ def _answer(answer: SingleAnswer) -> dict[str, Any]:
         noul = min(max(answer.probability, _MIN_NOUL), 1 - _MIN_NOUL)
         return {"type": "noul", "noul": noul, "confidence": max(noul, 1 - noul)}
     return keyed(answer, answer.probability)
-
-
-def _has_control(text: str) -> bool:
-    return any(unicodedata.category(letter) == "Cc" for letter in text)
 
 
 def _text(value: Content) -> str:

@@ -29,7 +29,7 @@ from lastword.service.schema import (
     problem,
     to_bytes,
 )
-from lastword.service.service import characters, leave
+from lastword.service.service import cancel, characters
 from lastword.text.items import Item
 from lastword.version import __version__
 
@@ -92,14 +92,14 @@ async def model(call: ThisCall) -> Response:
 
 
 async def healthz(call: ThisCall) -> Response:
-    """Tell whether it lives: 500 where a thread has ended."""
+    """Report that the service lives; 500 if one of its threads has ended."""
     if not call.service.alive and not call.service.traffic.draining:
         raise Refusal("internal", "a thread of the service has ended: restart it")
     return json_of({"status": "ok"})
 
 
 async def readyz(call: ThisCall) -> Response:
-    """Tell whether items are taken: 503 while the service stops."""
+    """Report that items are accepted; 503 while the service stops."""
     if call.service.traffic.draining or not call.service.model.taking:
         raise Refusal("draining", "the service takes no more items", retry_after=1)
     lost = {"log": f"{call.service.log.dropped} lines were dropped: nothing takes them"}
@@ -127,6 +127,7 @@ def read_batch(body: bytes, kind: str, limit: int) -> list[Entry]:
         if not values:
             raise Refusal("invalid_body", f"{_NO_BATCH}: there is no line")
     if len(values) > limit:
+        # Counted before the lines are parsed, which would take most of the time.
         what = f"the batch has more than {limit} items (--limits batch_limit); send it in parts"
         raise Refusal("batch_too_large", what)
     if kind != JSON:
@@ -171,7 +172,7 @@ async def lines_of(call: Call, entries: Sequence[Entry], first: Started) -> Asyn
                 place += 1
             started = await window_of(call, entries, place)
     finally:  # the client may leave before the end
-        leave(started)
+        cancel(started)
 
 
 async def window_of(call: Call, entries: Sequence[Entry], place: int) -> Started:

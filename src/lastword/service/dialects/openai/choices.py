@@ -181,6 +181,10 @@ def _require_few(entries: Collection[Any], where: str, most: int) -> None:
 
 
 def _of_schema(schema: Mapping[str, Any], most: int) -> Choices:
+    """Return the options of a JSON schema: of an enum, or of constants in `anyOf` or `oneOf`.
+
+    They may be the items of an array, and either may be the only property of an object.
+    """
     followed = partial(_followed, schema=schema, most=most + 1)  # null is no option
     where, key, choice_schema = "schema", None, followed(schema, where="schema")
     if isinstance(properties := choice_schema.get("properties"), Mapping):
@@ -210,12 +214,12 @@ def _of_schema(schema: Mapping[str, Any], most: int) -> Choices:
         places = ((f"{where}.{word}[{i}]", one) for i, one in enumerate(forms))
         parts = ((place, followed(one, where=place)) for place, one in places)
     pairs: list[tuple[Any, str | None]] = []
-    seen: dict[tuple[bool, Any], Any] = {}
+    earlier: dict[tuple[bool, Any], Any] = {}
     for one_place, one in parts:
         pairs += (more := _pairs(one, one_place))
         # Checked part by part, so that a long text that many parts refer to is read twice at most.
         _require_few(pairs, where, most + 1)
-        _require_distinct([value for value, _ in more if value is not None], seen, where)
+        _require_distinct([value for value, _ in more if value is not None], earlier, where)
     for value, _ in pairs:
         _require_type(part, value, where)
     _require_bounds(part, [value for value, _ in pairs], where)
@@ -346,14 +350,16 @@ def _pairs(part: Mapping[str, Any], where: str) -> list[tuple[Any, str | None]]:
     return pairs
 
 
-def _require_distinct(values: Iterable[Any], seen: dict[tuple[bool, Any], Any], where: str) -> None:
-    """Refuse values that are equal in JSON, such as 1 and 1.0, to one another or to `seen`."""
+def _require_distinct(
+    values: Iterable[Any], earlier: dict[tuple[bool, Any], Any], where: str
+) -> None:
+    """Refuse values that are equal in JSON, such as 1 and 1.0, and add them to the earlier ones."""
     for value in values:
         key = isinstance(value, bool), value  # in Python True == 1
-        if key in seen:
-            one, other = to_json(seen[key]), to_json(value)
+        if key in earlier:
+            one, other = to_json(earlier[key]), to_json(value)
             raise _no_choice(where, f"has the enum value {one:.80} twice, again as {other:.80}")
-        seen[key] = value
+        earlier[key] = value
 
 
 def _text(value: Any) -> str | None:
