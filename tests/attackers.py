@@ -1,7 +1,7 @@
-"""Attacks on a service from a process of its own: `attackers.py ATTACK PORT HANDS`, until killed.
+"""Attacks on a service from another process: `attackers.py ATTACK PORT HANDS`, until killed.
 
-Those of A, B and C have no token; the others do what a caller may. Those of E leave at once; F, G
-and H repeat a prompt of nearly a megabyte over one connection each.
+A, B and C have no token; the others send requests that a caller may send. Clients of E disconnect
+at once. F, G and H repeat a prompt of nearly a megabyte over one connection each.
 """
 
 import json
@@ -17,33 +17,33 @@ MANY = HEAD + b"".join(b"x%d: a\r\n" % i for i in range(9000)) + b"\r\n"
 CHUNKS = b"1;extension=of-no-use\r\nx\r\n" * 500
 _ITEM = {"prompt": "w5 " * 60, "candidates": ["w8 w9", "w10", "w11 w12 w13"]}
 _BATCH = json.dumps({"items": [_ITEM] * 2000}).encode()
-_BURSTS = {"B": 1, "E": 25}  # connections of each hand, one after the other
+_BURSTS = {"B": 1, "E": 25}  # number of connections per thread, one after the other
 _TO_BATCH = HEAD.replace(b"correct", b"correct/batch") + b"authorization: Bearer ask\r\n"
 
 
 def chunks(raw: socket.socket) -> None:
-    """A: small chunks with extensions, after the refusal too."""
+    """A: send small chunks with extensions, also after the refusal."""
     raw.sendall(HEAD + b"transfer-encoding: chunked\r\n\r\n")
     while True:
         raw.sendall(CHUNKS)
 
 
 def empty(raw: socket.socket) -> None:
-    """B: a body that is said and does not come, where none belongs."""
+    """B: announce a body on a route without one, and do not send it."""
     raw.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\ncontent-length: 1048576\r\n\r\n")
     while raw.recv(4096):
         pass
 
 
 def headers(raw: socket.socket) -> None:
-    """C: 9,000 header lines."""
+    """C: send 9,000 header lines."""
     raw.sendall(MANY)
     while raw.recv(4096):
         pass
 
 
 def left(raw: socket.socket) -> None:
-    """E: a large batch whose client does not wait for it."""
+    """E: send a large batch, and do not wait for the answer."""
     raw.sendall(_TO_BATCH + b"content-length: %d\r\n\r\n" % len(_BATCH) + _BATCH)
 
 
@@ -69,7 +69,7 @@ ATTACKS: dict[str, Callable[[socket.socket], None]] = {
 
 
 def send(name: str, port: int, hands: int) -> None:
-    """Repeat an attack by so many connections at a time; B and E are a burst, and then quiet."""
+    """Repeat an attack over a number of connections at a time; B and E end after a burst."""
 
     def loop() -> None:
         for _ in range(_BURSTS[name]) if name in _BURSTS else count():

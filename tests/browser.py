@@ -24,12 +24,12 @@ PATIENCE_MS = 30_000  # a busy machine is slow, not wrong
 
 
 class Watched:
-    """A page with what it said and asked for.
+    """A page with its console messages and requests.
 
     Attributes:
         page: Playwright's page.
         complaints: Errors and warnings of its console, and exceptions.
-        requests: Addresses that it asked for beyond its own file and data in it.
+        requests: Addresses that it requested, except its file and data in it.
     """
 
     def __init__(self, page: Any) -> None:
@@ -37,15 +37,15 @@ class Watched:
         self.complaints: list[str] = []
         self.requests: list[str] = []
         page.set_default_timeout(PATIENCE_MS)
-        page.on("console", self._said)
+        page.on("console", self._log)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("request", lambda request: self._asked(request.url))
+        page.on("request", lambda request: self._request(request.url))
 
-    def _said(self, message: Any) -> None:
+    def _log(self, message: Any) -> None:
         if message.type in ("error", "warning"):
             self.complaints.append(message.text)
 
-    def _asked(self, address: str) -> None:
+    def _request(self, address: str) -> None:
         if not address.startswith(("file:", "data:", "blob:")):
             self.requests.append(address)
 
@@ -54,17 +54,17 @@ class Watched:
 
 
 class Chromium:
-    """One browser for all pages of a test file; each page has a context of its own."""
+    """One browser for all pages of a test file; each page has its context."""
 
     def __init__(self, browser: Any) -> None:
         self._browser = browser
 
     @contextmanager
     def empty(self, **options: Any) -> Iterator[Watched]:
-        """An empty page.
+        """Yield an empty page.
 
         Args:
-            options: Of Playwright's context.
+            options: Options of Playwright's context.
         """
         context = self._browser.new_context(**({"viewport": DESKTOP} | options))
         try:
@@ -76,10 +76,10 @@ class Chromium:
     def opened(
         self, path: Path, *, viewport: dict[str, int] = DESKTOP, scheme: str = "light"
     ) -> Iterator[Watched]:
-        """A file, its items ready.
+        """Yield a page with a file whose items are ready.
 
         Args:
-            path: The page.
+            path: The file.
             viewport: Width and height in pixels.
             scheme: `light` or `dark`.
         """
@@ -91,7 +91,7 @@ class Chromium:
 
 @contextmanager
 def started() -> Iterator[Chromium]:
-    """Chromium, until the block ends: its thread has an event loop that runs until then."""
+    """Start Chromium until the block ends; its thread runs an event loop until then."""
     executable = shutil.which("chromium") or shutil.which("chromium-browser")
     if executable is None:
         pytest.skip("no chromium: install it to open pages in tests")
@@ -105,10 +105,10 @@ def started() -> Iterator[Chromium]:
 
 
 def assert_accessible(page: Any) -> None:
-    """No violation that axe-core finds, no scrolling sideways: on a phone and a desk, by any light.
+    """Assert that axe-core finds no fault and nothing scrolls sideways, on phone and desktop.
 
     Args:
-        page: Playwright's page, as a reader has it before them.
+        page: Playwright's page, as a reader sees it.
     """
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     for size in SIZES:
@@ -116,6 +116,6 @@ def assert_accessible(page: Any) -> None:
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme)
             violations = axe.run(page).response["violations"]
-            told = [(v["id"], [n["target"] for n in v["nodes"]]) for v in violations]
-            assert told == [], (size, scheme, told)
+            faults = [(v["id"], [n["target"] for n in v["nodes"]]) for v in violations]
+            assert faults == [], (size, scheme, faults)
         assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]

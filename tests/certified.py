@@ -1,4 +1,4 @@
-"""What a service under a certificate is asked, and the labels that it gets."""
+"""Requests and labels for a service with a certificate."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from served import Running
 from lastword import Item
 from lastword.lab.benchmarks.demo import items
 
-ASKED = [item for item in items() if len(item.candidates) > 2][:120]
+ITEMS = [item for item in items() if len(item.candidates) > 2][:120]
 
 
 def ask(service: Running, item: Item, **more: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Commands in processes of their own, forked from one that has imported torch: that takes 5 s.
+"""Commands in new processes, forked from one that has imported torch, since that takes 5 s.
 
-What is imported beforehand has read its variables by then: transformers and the hub's client have,
-and a test that sets theirs asks for forks without them.
+Modules that are imported before the fork have already read their environment variables. A test that
+sets variables of transformers or of the hub's client needs forks without these modules.
 """
 
 import atexit
@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
 
-# The largest of what transformers imports of others, and what a command of lastword does.
+# The slowest imports of transformers, and the modules that commands of lastword import.
 TORCH = ("torch._dynamo", "torch.distributed.tensor", "scipy.optimize", "sklearn.metrics", "rich")
 LASTWORD = (
     "lastword.decide.tracer",
@@ -31,12 +31,12 @@ LONGEST_SECONDS = 300
 
 
 class Fork:
-    """A command that runs beside the test, with what it prints; killed when its block ends.
+    """A command that runs next to the test; it is killed at the end of its block.
 
     Attributes:
-        stdout: What it prints, as it comes.
-        stderr: The same of its errors.
-        returncode: As `subprocess.Popen` has it; None while it was not seen to end.
+        stdout: A pipe of its output.
+        stderr: A pipe of its errors.
+        returncode: As in `subprocess.Popen`; None until `poll` or `wait` sees the end.
     """
 
     def __init__(self, forks: "Forks", pid: int, stdout: IO[str], stderr: IO[str]) -> None:
@@ -45,26 +45,26 @@ class Fork:
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """The exit code, or None while it runs."""
+        """Return the exit code, or None while it runs."""
         if self.returncode is None:
             self.returncode = self._forks.ask(ended=self._pid)
         return self.returncode
 
     def wait(self, timeout: float = LONGEST_SECONDS) -> int:
-        """The exit code, once it has ended."""
+        """Wait for its end, and return the exit code."""
         latest = time.monotonic() + timeout
         while (code := self.poll()) is None:
-            assert time.monotonic() < latest, "it did not end"
+            assert time.monotonic() < latest, "the command did not end"
             time.sleep(0.005)
         return code
 
     def send_signal(self, number: int) -> None:
-        """Signal it, where it has not ended."""
+        """Send a signal unless it has ended."""
         if self.poll() is None:
             os.kill(self._pid, number)
 
     def kill(self) -> None:
-        """Kill it, where it has not ended."""
+        """Kill it unless it has ended."""
         self.send_signal(signal.SIGKILL)
 
 
@@ -75,7 +75,7 @@ class Forks:
         self._server = server
 
     def ask(self, **task: Any) -> Any:
-        """What the process of the forks answers to a task."""
+        """Send a task to the server, and return its answer."""
         assert self._server.stdin is not None and self._server.stdout is not None
         print(json.dumps(task), file=self._server.stdin, flush=True)
         return json.loads(self._server.stdout.readline())
@@ -88,14 +88,14 @@ class Forks:
         stdout: str | None = None,
         most: int | None = None,
     ) -> "subprocess.CompletedProcess[str]":
-        """As `subprocess.run` of this Python, with what was printed.
+        """Run a command to its end, as `subprocess.run` does, and return its output.
 
         Args:
-            arguments: What follows `python`: `-m` and a module or `-c` and a program, and more.
-            env: Variables in place of this process's.
-            cwd: The folder in place of this process's.
-            stdout: The file that is printed to, in place of one that is read here.
-            most: The most bytes of a file.
+            arguments: Arguments of `python`: `-m` and a module or `-c` and a program, and more.
+            env: Environment variables; those of this process by default.
+            cwd: The working directory; that of this process by default.
+            stdout: A file for the output, which is then not returned.
+            most: Maximum size of a written file in bytes.
         """
         with TemporaryDirectory() as folder:
             streams = [os.devnull, stdout or f"{folder}/out", f"{folder}/err"]
@@ -108,7 +108,7 @@ class Forks:
     def start(
         self, *arguments: object, env: Mapping[str, str] | None = None, cwd: Path | None = None
     ) -> Iterator[Fork]:
-        """A command as `run` takes it, running until the block ends at most."""
+        """Start a command with the arguments of `run`, and kill it at the end of the block."""
         with TemporaryDirectory() as folder:
             streams = [f"{folder}/out", f"{folder}/err"]
             for stream in streams:
@@ -136,7 +136,7 @@ def _task(
 
 @contextmanager
 def forks(*modules: str) -> Iterator[Forks]:
-    """Forks of a process that has imported these modules, until the block ends."""
+    """Start a server that imports modules and forks commands until the block ends."""
     command = [sys.executable, __file__, *modules]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as server:
@@ -144,7 +144,7 @@ def forks(*modules: str) -> Iterator[Forks]:
 
 
 def _serve() -> None:
-    """Fork for every task that comes in, and answer with its exit code, or with its number."""
+    """Fork for every task, and answer with the exit code or the process id."""
     for name in sys.argv[1:]:
         import_module(name)
     for line in sys.stdin:
@@ -162,7 +162,7 @@ def _serve() -> None:
 
 
 def _code(pid: int, option: int = 0) -> int | None:
-    """The exit code of a fork, or None where it goes on."""
+    """Return the exit code of a fork, or None if it still runs."""
     ended, status = os.waitpid(pid, option)
     return os.waitstatus_to_exitcode(status) if ended else None
 
@@ -170,7 +170,7 @@ def _code(pid: int, option: int = 0) -> int | None:
 def _become(
     command: list[str], streams: list[str], most: int | None, env: dict[str, str], cwd: str
 ) -> None:
-    """Run a command as a new process would, to the interpreter's own end."""
+    """Run a command as a new process would, to the end of the interpreter."""
     signal.alarm(LONGEST_SECONDS)
     os.environ.clear()
     os.environ.update(env)
@@ -183,7 +183,7 @@ def _become(
 
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
-        # At the very end coverage writes what it has measured.
+        # coverage writes its data at exit.
         atexit.register(resource.setrlimit, resource.RLIMIT_FSIZE, before)
     kind, what, *rest = command
     sys.path[0], sys.argv = cwd, [what, *rest]

@@ -1,4 +1,4 @@
-"""An installation of a wheel and of what it requires, without anything else that is here."""
+"""Installations of lastword with its requirements, and nothing else of this environment."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ COMMAND = "from lastword.__main__ import main; main()"
 
 
 def needed(requires: Sequence[str], extras: Set[str]) -> set[str]:
-    """Packages that an installation brings for these requirements, with extras of lastword."""
+    """Return the packages that pip installs for these requirements with extras of lastword."""
     names: set[str] = set()
     waiting = [(Requirement(line), extras) for line in requires]
     while waiting:
@@ -35,7 +35,7 @@ def required(installed: Path) -> Sequence[str]:
 
 
 def environment(installed: Path, folder: Path, *extras: str) -> Path:
-    """Fill a folder with what `pip install "lastword[EXTRAS]"` brings."""
+    """Fill a folder with the packages of `pip install "lastword[EXTRAS]"`."""
     for name in needed(required(installed), set(extras)):
         package = distribution(name)
         tops = {file.parts[0] for file in package.files or () if file.parts[0] not in ("..", ".")}
@@ -48,12 +48,12 @@ def environment(installed: Path, folder: Path, *extras: str) -> Path:
 
 
 def isolated(folder: Path, program: str, *arguments: object) -> list[str]:
-    """Return the command that runs a program with nothing but Python and what is in a folder."""
+    """Return the command that runs a program with only Python and the packages of a folder."""
     lines = f"import sys; sys.path.append({str(folder)!r}); sys.argv[0] = 'lastword'\n{program}"
     return [sys.executable, "-I", "-S", "-c", lines, *map(str, arguments)]
 
 
 def alone(folder: Path, place: Path, program: str, *arguments: object):
-    """Run a program with nothing but Python and what is in a folder."""
+    """Run a program with only Python and the packages of a folder."""
     command = isolated(folder, program, *arguments)
     return subprocess.run(command, cwd=place, capture_output=True, text=True)

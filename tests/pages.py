@@ -1,4 +1,4 @@
-"""What a page has people type: its blocks of commands and of Python, and what they print."""
+"""The commands and programs on a page of the docs, and their output."""
 
 import re
 import shlex
@@ -11,7 +11,7 @@ TYPED = ("sh", "console", "python")  # other blocks show what is printed, or a f
 
 @dataclass
 class Block:
-    """What a page has people type, and the last command's output, in the block under it."""
+    """A block of commands or Python, and the output of the last command in the next block."""
 
     kind: str
     text: str
@@ -19,7 +19,7 @@ class Block:
 
 
 def blocks(page: str) -> list[Block]:
-    """Those of a page's text, in its order."""
+    """Return the blocks of a page in order."""
     typed: list[Block] = []
     end = 0
     for fence in FENCE.finditer(page):
@@ -33,7 +33,7 @@ def blocks(page: str) -> list[Block]:
 
 
 def commands(text: str) -> Iterator[str]:
-    """The commands of a block; one ends with its line unless a quote or a backslash goes on."""
+    """Yield the commands of a block; an open quote or a backslash continues a command."""
     command = ""
     for line in text.splitlines(keepends=True):
         command += line
@@ -48,6 +48,6 @@ def commands(text: str) -> Iterator[str]:
 
 
 def parts(block: Block) -> list[str]:
-    """A program as it is, or each command of a shell's block."""
+    """Return a Python program as a whole, or the commands of a shell block."""
     whole = block.kind == "python" or block.text.startswith("#!")
     return [block.text] if whole else [*commands(block.text)]

@@ -1,4 +1,4 @@
-"""A Postgres server of the test's own, from Debian's binaries; it keeps nothing."""
+"""A temporary Postgres server for the tests, from Debian's package."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ FOLDERS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 
 
 class Postgres:
-    """A server that can be ended and started again where it was."""
+    """A server that can be stopped and started again on the same data."""
 
     def __init__(self, folder: Path) -> None:
         self.port = free_port()
@@ -26,13 +26,13 @@ class Postgres:
             shutil.chown(folder, "nobody")
         self._run("initdb", "--auth=trust", "--username=me", "--encoding=UTF8", "--no-sync")
 
-    def _run(self, program: str, *options: str) -> None:
-        command = [FOLDERS[-1] / program, "--pgdata", self._folder, *options]
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [FOLDERS[-1] / program, "--pgdata", self._folder, *arguments]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/", **self._as)
 
     def start(self) -> None:
-        told = f"-p {self.port} -k '' -c listen_addresses=127.0.0.1 -c fsync=off"
-        self._run("pg_ctl", "start", "--wait", "--log", str(self._folder / "log"), "-o", told)
+        options = f"-p {self.port} -k '' -c listen_addresses=127.0.0.1 -c fsync=off"
+        self._run("pg_ctl", "start", "--wait", "--log", str(self._folder / "log"), "-o", options)
 
     def stop(self) -> None:
         self._run("pg_ctl", "stop", "--wait", "--mode=immediate")
@@ -50,8 +50,8 @@ class Postgres:
 
 @contextmanager
 def postgres() -> Iterator[Postgres]:
-    """A server that runs until the block ends."""
-    folder = Path(mkdtemp(dir="/tmp"))  # one that others than we may enter
+    """Run a server until the block ends."""
+    folder = Path(mkdtemp(dir="/tmp"))  # a folder that other users may enter
     try:
         server = Postgres(folder)
         server.start()

@@ -1,4 +1,4 @@
-"""A service on a free port in a thread of the test's own process, or in a process of its own."""
+"""A service on a free port, in a thread of the test process or in another process."""
 
 import asyncio
 import io
@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -34,18 +34,27 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
+def wait_until(
+    condition: Callable[[], object], seconds: float = PATIENCE_SECONDS, pause: float = 0.005
+) -> None:
+    latest = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < latest, "the condition did not become true"
+        time.sleep(pause)
+
+
 def as_body(item: Item, **more: Any) -> dict[str, Any]:
     return {"id": item.id, "prompt": item.prompt, "candidates": list(item.candidates)} | more
 
 
 def code_of(answer: httpx.Response) -> str:
-    told = answer.json()
-    assert told["schema"] == 1 and told["error"]["message"]
-    return str(told["error"]["code"])
+    body = answer.json()
+    assert body["schema"] == 1 and body["error"]["message"]
+    return str(body["error"]["code"])
 
 
 def tracer(**options: Any) -> Tracer:
-    """A tiny random model; I(M) = 2 lets items mix."""
+    """Return a tracer of a tiny random model; I(M) = 2 lets items mix."""
     return Tracer(build("llama"), tokenizer(), invariant=2.0, **options)
 
 
@@ -54,13 +63,13 @@ def decider_of(model: Tracer | Decider) -> Decider:
 
 
 class Held(Decider):
-    """A decider whose passes wait until they are let go, and that fails on the items named.
+    """A decider whose passes wait for the test, and that fails on chosen items.
 
     Attributes:
-        go: Set while passes run; cleared, the next one waits.
-        busy: Whether a pass is waiting or running.
+        go: Set while passes run. If it is cleared, the next pass waits.
+        busy: True while a pass waits or runs.
         groups: Ids of the items of every pass.
-        poison: What is raised for an item, by its id.
+        poison: The error to raise for an item, by its id.
     """
 
     def __init__(self, inner: Tracer | Decider) -> None:
@@ -113,15 +122,12 @@ class Running:
     def metric(self, name: str, **labels: str) -> float:
         return self.service.metrics.registry.get_sample_value(name, labels) or 0.0
 
-    def wait_for(self, condition: Any) -> None:
-        latest = time.monotonic() + PATIENCE_SECONDS
-        while not condition():
-            assert time.monotonic() < latest, "nothing happened"
-            time.sleep(0.005)
+    def wait_for(self, condition: Callable[[], object]) -> None:
+        wait_until(condition)
 
 
 def together(served: Running, held: Held, bodies: Sequence[Any]) -> list[httpx.Response]:
-    """The answers to requests that wait behind one that is held."""
+    """Return the answers to requests that wait behind a blocked one."""
     held.go.clear()
     with ThreadPoolExecutor(len(bodies) + 1) as pool:
         first = pool.submit(served.client.post, "/v1/correct", json=BODY | {"id": "first"})

@@ -1,4 +1,4 @@
-"""`lastword ablate` on records that lie on disk."""
+"""`lastword ablate` on stored records."""
 
 from dataclasses import replace
 
@@ -27,12 +27,12 @@ def ablate(*arguments):
     return result
 
 
-def test_both_tables_are_written_where_asked(runs, tmp_path):
-    named = ablate(runs, "--out", tmp_path / "tables").stdout.split()
+def test_both_tables_are_written_to_the_folder(runs, tmp_path):
+    paths = ablate(runs, "--out", tmp_path / "tables").stdout.split()
     assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == sorted(
         f"{name}.{ending}" for name in ("ablation", "sweeps") for ending in ("md", "csv", "tex")
     )
-    assert len(named) == 6
+    assert len(paths) == 6
 
 
 def test_both_tables_are_printed_in_every_form(runs, golden):
@@ -52,23 +52,23 @@ def test_the_theta_of_the_runs_is_read_back(tmp_path):
         ablate(tmp_path)
 
 
-def test_missing_records_are_said(tmp_path):
+def test_missing_records_are_reported(tmp_path):
     write_cells(synthetic_cell("org/m", "halueval-qa", 24), tmp_path)
     next(tmp_path.rglob("part-00001.parquet")).unlink()
-    (said,) = unfinished(tmp_path)
-    assert "8 of 24 items" in said and said in ablate(tmp_path).stderr
+    (warning,) = unfinished(tmp_path)
+    assert "8 of 24 items" in warning and warning in ablate(tmp_path).stderr
 
 
-def test_where_no_item_counts_there_is_nothing_to_reduce(tmp_path):
+def test_runs_without_usable_items_are_refused(tmp_path):
     failed = synthetic_cell("org/m", "halueval-qa", 3, failed=3).assign(invariant=2.0)
     bare = synthetic_cell("org/m", "halueval-qa", 4)
     unknown = {name: np.nan for name in bare.columns if name.startswith("mc")}
     write_cells(failed, tmp_path / "failed")
     write_cells(bare.assign(truthful=None, **unknown), tmp_path / "bare")
-    for name, said in (
+    for name, message in (
         ("failed", "3 items failed.* 700"),
         ("bare", "4 items have no"),
         ("", "no records"),
     ):
-        with pytest.raises(RecordError, match=said):
+        with pytest.raises(RecordError, match=message):
             ablate(tmp_path / (name or "none"))

@@ -1,4 +1,4 @@
-"""A certificate is obeyed by the tracer, and so by every command: nothing else is allowed."""
+"""The tracer and every command apply a certificate."""
 
 import json
 from dataclasses import replace
@@ -24,33 +24,33 @@ TEMPLATE = "demo/prompt 1 (a3ab503dc64d)"
 
 
 def certificate(policy, **changes):
-    known = {"templates": (TEMPLATE,), "answered": 300, "wrong": 0.03}
-    made = populations.certificate(Decider.demo().subject, policy, Terms(error=0.1), 9, **known)
-    return replace(made, **changes)
+    options = {"templates": (TEMPLATE,), "answered": 300, "wrong": 0.03}
+    base = populations.certificate(Decider.demo().subject, policy, Terms(error=0.1), 9, **options)
+    return replace(base, **changes)
 
 
 @pytest.fixture(scope="module")
-def asked():
+def demo_items():
     return items()[:60]
 
 
 @pytest.fixture(scope="module")
-def free(asked):
-    return list(Tracer.demo().correct_many(asked))
+def uncertified(demo_items):
+    return list(Tracer.demo().correct_many(demo_items))
 
 
-def test_a_tracer_lets_through_what_its_certificate_does(asked, free):
+def test_a_tracer_applies_only_the_overrides_that_its_certificate_allows(demo_items, uncertified):
     policy = Policy(("decisive", "early"), 3.0)
-    held = list(Decider.demo(certificate=certificate(policy)).correct_many(asked))
-    for was, stands in zip(free, held, strict=True):
-        if was.corrected and policy.withholds(was.operator, margin(was.scores)):
-            assert stands.index == was.base_index and stands.withheld.index == was.index
+    certified = list(Decider.demo(certificate=certificate(policy)).correct_many(demo_items))
+    for before, after in zip(uncertified, certified, strict=True):
+        if before.corrected and policy.withholds(before.operator, margin(before.scores)):
+            assert after.index == before.base_index and after.withheld.index == before.index
         else:
-            assert stands.index == was.index and stands.withheld is None
-    assert {bool(d.withheld) for d in held if d.withheld or d.corrected} == {True, False}
+            assert after.index == before.index and after.withheld is None
+    assert {bool(d.withheld) for d in certified if d.withheld or d.corrected} == {True, False}
 
 
-def test_a_certificate_of_something_else_is_refused(tmp_path):
+def test_a_certificate_of_another_model_or_theta_is_refused(tmp_path):
     other = certificate(OFF, subject=Subject("org/other"))
     with pytest.raises(CertificateError, match="'org/other', .*organism'"):
         Decider.demo(certificate=other)
@@ -74,24 +74,24 @@ def command(*arguments, code=0):
     return result
 
 
-def test_correct_says_what_was_withheld(asked, free, file, tmp_path):
-    place = next(i for i, decision in enumerate(free) if decision.corrected)
-    item = asked[place]
-    given = ["correct", "--model", MODEL, "--prompt", item.prompt, "--certificate", file]
-    given += [part for text in item.candidates for part in ("--candidate", text)]
-    told = json.loads(command(*given, "--json").stdout)
-    assert told["withheld"]["answer"] == free[place].answer
-    assert told["answer"] == free[place].base_answer and not told["corrected"]
-    assert told["deferred"] and told["withheld"]["rule"] == "nothing may override"
-    shown = command(*given).stdout
+def test_correct_shows_a_withheld_override(demo_items, uncertified, file, tmp_path):
+    place = next(i for i, decision in enumerate(uncertified) if decision.corrected)
+    item = demo_items[place]
+    args = ["correct", "--model", MODEL, "--prompt", item.prompt, "--certificate", file]
+    args += [part for text in item.candidates for part in ("--candidate", text)]
+    output = json.loads(command(*args, "--json").stdout)
+    assert output["withheld"]["answer"] == uncertified[place].answer
+    assert output["answer"] == uncertified[place].base_answer and not output["corrected"]
+    assert output["deferred"] and output["withheld"]["rule"] == "nothing may override"
+    shown = command(*args).stdout
     assert "withheld" in shown and "nothing may override" in shown and "deferred" in shown
-    refused = command(*given, "--method", "base-sum", code=2)
+    refused = command(*args, "--method", "base-sum", code=2)
     assert "--certificate" in refused.stderr
 
 
-def test_eval_records_what_was_withheld_and_takes_the_same_template(file, tmp_path):
-    given = ["eval", "--model", MODEL, "--benchmark", "demo", "--limit", 40, "--certificate", file]
-    command(*given, "--out", tmp_path / "runs")
+def test_eval_records_withheld_overrides_and_needs_the_certified_template(file, tmp_path):
+    args = ["eval", "--model", MODEL, "--benchmark", "demo", "--limit", 40, "--certificate", file]
+    command(*args, "--out", tmp_path / "runs")
     records = load_records(tmp_path / "runs")
     withheld = records[records["withheld"].notna()]
     assert len(withheld) and (records["index"] == records["base_index"]).all()
@@ -103,10 +103,10 @@ def test_eval_records_what_was_withheld_and_takes_the_same_template(file, tmp_pa
     other = tmp_path / "other.jinja"
     other.write_text("{{ prompt }} ")
     with pytest.raises(CertificateError, match="'demo/prompt 1"):
-        command(*given, "--template", other, "--out", tmp_path / "more")
+        command(*args, "--template", other, "--out", tmp_path / "more")
 
 
-def test_the_harness_obeys_too(file):
+def test_the_harness_applies_the_certificate(file):
     from lastword.integrations.lm_eval import CorrectedLM
 
     lm = CorrectedLM(MODEL, certificate=str(file))

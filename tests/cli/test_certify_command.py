@@ -1,4 +1,4 @@
-"""`lastword certify`: six lines, a file, JSON, and refusals in one line."""
+"""`lastword certify`: its summary, file, JSON and refusals."""
 
 import json
 from dataclasses import asdict, replace
@@ -36,47 +36,48 @@ def test_a_file_and_json(runs, tmp_path):
     out = tmp_path / "certificate.toml"
     result = run(runs, "--alpha", 0.4, "--error", 0.6, "--out", out)
     assert result.exit_code == 0 and result.stdout.splitlines()[-1] == str(out)
-    made = Certificate.read(out)
-    assert made.terms == Terms(0.4, 0.05, True, 0.6)
-    told = json.loads(run(runs, "--alpha", 0.4, "--error", 0.6, "--json").stdout)
-    assert told["terms"]["gain"]
+    certificate = Certificate.read(out)
+    assert certificate.terms == Terms(0.4, 0.05, True, 0.6)
+    output = json.loads(run(runs, "--alpha", 0.4, "--error", 0.6, "--json").stdout)
+    assert output["terms"]["gain"]
     assert not json.loads(run(runs, "--alpha", 0.4, "--no-gain", "--json").stdout)["terms"]["gain"]
-    assert told["policy"]["operators"] == list(made.policy.operators)
-    assert told["policy"]["margin"] == made.policy.margin and len(told["trials"]) == 4
-    assert told["deferral"]["threshold"] == made.threshold
+    assert output["policy"]["operators"] == list(certificate.policy.operators)
+    assert output["policy"]["margin"] == certificate.policy.margin and len(output["trials"]) == 4
+    assert output["deferral"]["threshold"] == certificate.threshold
 
 
-def test_a_temperature_is_fitted_on_what_the_certificate_shows(runs, tmp_path):
+def test_a_temperature_is_fitted_on_the_answers_under_the_certificate(runs, tmp_path):
     out = tmp_path / "certificate.toml"
     lines = run(runs, "--alpha", 0.4, "--calibrate", "--out", out).stdout.splitlines()
-    made = Certificate.read(out)
-    assert made.calibration is not None and Certificate.from_dict(made.to_dict()) == made
-    said = next(line for line in lines if line.startswith("probabilities: temperature"))
-    assert f"{made.calibration.temperature:.3g}, of {made.calibration.items} items" in said
+    certificate = Certificate.read(out)
+    calibration = certificate.calibration
+    assert calibration is not None and Certificate.from_dict(certificate.to_dict()) == certificate
+    (line,) = (line for line in lines if line.startswith("probabilities: temperature"))
+    assert f"{calibration.temperature:.3g}, of {calibration.items} items" in line
     (cell,) = read_cells(Path(runs))
     frame = cell.mc1_items
     scores, truths = [], []
     for row in frame.itertuples():
-        stands = made.policy.withholds(row.operator, margin(np.array(row.scores))) is None
-        shown = row.scores if row.index == row.base_index or stands else row.base_scores
+        allowed = certificate.policy.withholds(row.operator, margin(np.array(row.scores))) is None
+        shown = row.scores if row.index == row.base_index or allowed else row.base_scores
         if sum(row.truthful) == 1:
             scores.append(np.array(shown, dtype=float))
             truths.append(list(row.truthful).index(True))
-    assert calibrate(scores, truths) == made.calibration
+    assert calibrate(scores, truths) == calibration
     counts = [line.split()[3] for line in lines if line.startswith("  0.")]
-    assert sum(map(int, counts)) == made.calibration.items
-    told = json.loads(run(runs, "--alpha", 0.4, "--calibrate", "--json").stdout)
-    assert told["calibration"] == asdict(made.calibration)
+    assert sum(map(int, counts)) == calibration.items
+    output = json.loads(run(runs, "--alpha", 0.4, "--calibrate", "--json").stdout)
+    assert output["calibration"] == asdict(calibration)
 
 
-def test_slices_are_told_and_counted(runs):
+def test_slices_are_printed_and_add_up(runs):
     lines = run(runs, "--alpha", 0.4, "--by", "answer").stdout.splitlines()
     assert len(lines) == 8 and lines[7].startswith("By answer (")
-    told = json.loads(run(runs, "--alpha", 0.4, "--by", "truth", "--json").stdout)
-    chosen = next(t for t in told["trials"] if t["policy"] == told["policy"])
-    assert told["by"] == "truth"
+    output = json.loads(run(runs, "--alpha", 0.4, "--by", "truth", "--json").stdout)
+    chosen = next(trial for trial in output["trials"] if trial["policy"] == output["policy"])
+    assert output["by"] == "truth"
     for name in ("items", "fixed", "broken"):
-        assert sum(part[name] for part in told["slices"]) == chosen[name]
+        assert sum(part[name] for part in output["slices"]) == chosen[name]
     (whole,) = json.loads(run(runs, "--alpha", 0.4, "--by", "benchmark", "--json").stdout)["slices"]
     assert (whole["name"], whole["items"]) == ("halueval-qa", 300)
     with pytest.raises(TraceError, match="names no group"):
@@ -86,7 +87,7 @@ def test_slices_are_told_and_counted(runs):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--alpha", 0.01], "300 .* 0.01 at 0.95"),
         (["--alpha", 2], "alpha .* not 2.0"),
@@ -94,8 +95,8 @@ def test_slices_are_told_and_counted(runs):
         (["--out", "nowhere/c.toml"], "no folder"),
     ],
 )
-def test_what_cannot_be_certified_is_refused(runs, arguments, said):
-    with pytest.raises(TraceError, match=said):
+def test_too_few_items_and_invalid_options_are_refused(runs, arguments, message):
+    with pytest.raises(TraceError, match=message):
         run(runs, *arguments)
 
 
@@ -113,7 +114,7 @@ WORDS = [
 ]
 
 
-def test_a_table_that_is_not_there_and_a_share_of_zero_are_refused(tmp_path):
+def test_a_missing_table_and_a_share_of_zero_are_refused(tmp_path):
     with pytest.raises(TraceError, match=r"cannot read .*\.csv: No such file"):
         run(tmp_path / "table.csv")
     (tmp_path / "table.csv").write_text("prediction,truth\na,a\n", encoding="utf-8")
@@ -123,8 +124,8 @@ def test_a_table_that_is_not_there_and_a_share_of_zero_are_refused(tmp_path):
 
 
 def test_certificates_and_refusals_in_words(golden):
-    told = []
+    summaries = []
     for kinds, terms, failed in WORDS:
         finding = certify(labelled(kinds), "early", terms)
-        told.append("\n".join(summary(finding, "org/m", ["a", "b"], failed)))
-    golden("certify-words", "\n\n".join(told) + "\n")
+        summaries.append("\n".join(summary(finding, "org/m", ["a", "b"], failed)))
+    golden("certify-words", "\n\n".join(summaries) + "\n")

@@ -1,4 +1,4 @@
-"""The command line as its users meet it: what stdout and stderr hold, and the exit code."""
+"""The command line: stdout, stderr and exit codes."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def tracer(model) -> Tracer:
 
 @pytest.fixture
 def one_line(run):
-    """Run a command that must fail with a known error: one line, exit 1, nothing on stdout."""
+    """Run a command that must fail: one line on stderr, exit code 1, nothing on stdout."""
 
     def call(*arguments: str) -> str:
         code, out, err = run(*arguments)
@@ -39,8 +39,8 @@ def one_line(run):
 
 
 def single(model: str, *more: str, prompt: str = PROMPT, candidates=ANSWERS) -> list[str]:
-    named = [part for c in candidates for part in ("--candidate", c)]
-    return ["correct", "--model", model, "--prompt", prompt, *named, *more]
+    options = [part for c in candidates for part in ("--candidate", c)]
+    return ["correct", "--model", model, "--prompt", prompt, *options, *more]
 
 
 def many(model: str, path: Path | str, *more: str) -> list[str]:
@@ -60,14 +60,14 @@ def write(path: Path, *values) -> Path:
     [(["--json"], {}), (["--full"], {"read": "all"})]
     + [(["--json", "--separator", " w3 "], {"separator": " w3 "})],
 )
-def test_json_is_the_librarys_decision(run, model, tracer, flags, options):
+def test_json_is_the_decision_of_the_library(run, model, tracer, flags, options):
     code, out, err = run(*single(model, *flags))
     assert (code, err) == (0, "")
     expected = tracer.correct(PROMPT, ANSWERS, **options).to_dict(full="--full" in flags)
     assert json.loads(out) == json.loads(json.dumps(expected))
 
 
-def test_full_reads_every_depth_after_a_blind_prompt_too(run, model, tmp_path):
+def test_full_includes_every_depth_after_the_blind_prompt(run, model, tmp_path):
     values = [{**value, "blind_prompt": "w3 w4"} for value in items(2)]
     path = write(tmp_path / "items.jsonl", *values, items(3)[2])
     lines = [json.loads(line) for line in run(*many(model, path, "--full"))[1].splitlines()]
@@ -78,14 +78,14 @@ def test_full_reads_every_depth_after_a_blind_prompt_too(run, model, tmp_path):
     assert "blind_trajectory" not in lines[2]
 
 
-def test_a_conversation_is_written_by_the_models_own_template(run, one_line, model, tmp_path):
+def test_a_conversation_uses_the_chat_template_of_the_model(run, one_line, model, tmp_path):
     talk = [{"role": "user", "content": "w4 w9"}]
-    asked = ("--messages", json.dumps(talk), "--candidate", "w7", "--candidate", "w10", "--json")
-    assert "no chat template" in one_line("correct", "--model", model, *asked)
+    args = ("--messages", json.dumps(talk), "--candidate", "w7", "--candidate", "w10", "--json")
+    assert "no chat template" in one_line("correct", "--model", model, *args)
     build("llama").save_pretrained(tmp_path)
     talking = talker("{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}")
     talking.save_pretrained(tmp_path)
-    value = json.loads(run("correct", "--model", str(tmp_path), *asked)[1])
+    value = json.loads(run("correct", "--model", str(tmp_path), *args)[1])
     expected = Tracer.from_pretrained(tmp_path).correct(talk, ["w7", "w10"])
     assert value["scores"] == expected.scores.tolist()
     path = write(tmp_path / "items.jsonl", {"prompt": talk, "candidates": ["w7", "w10"]})
@@ -110,16 +110,16 @@ def test_a_file_of_items_keeps_order_and_ids(run, model, tracer, tmp_path):
     assert (code, out) == (0, "")
     decisions = [json.loads(line) for line in output.read_text().splitlines()]
     corrected = sum(d["corrected"] for d in decisions)
-    said = f"lastword: wrote {output}: 9 answered, {corrected} of them corrected"
-    assert err.splitlines()[0] == said
+    message = f"lastword: wrote {output}: 9 answered, {corrected} of them corrected"
+    assert err.splitlines()[0] == message
     assert [d["id"] for d in decisions] == [v["id"] for v in values]
     expected = tracer.correct_many([Item.from_dict(v) for v in values], read="all")
-    for decision, want in zip(decisions, expected, strict=True):
-        assert decision == json.loads(json.dumps(want.to_dict(full=True)))
+    for decision, other in zip(decisions, expected, strict=True):
+        assert decision == json.loads(json.dumps(other.to_dict(full=True)))
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 
-def test_items_that_only_the_tokenizer_refuses_are_all_named_and_nothing_is_written(
+def test_items_that_the_tokenizer_refuses_are_all_named_and_nothing_is_written(
     one_line, model, tmp_path
 ):
     same = {"id": "twice", "prompt": "w4", "candidates": ["w5", "w5"]}
@@ -131,7 +131,7 @@ def test_items_that_only_the_tokenizer_refuses_are_all_named_and_nothing_is_writ
     assert output.read_text() == "as it was\n"
 
 
-def test_skip_invalid_writes_the_errors_and_goes_on(run, model, tmp_path):
+def test_skip_invalid_writes_errors_and_continues(run, model, tmp_path):
     same = {"id": "twice", "prompt": "w4", "candidates": ["w5", "w5"]}
     blank = {"id": "blank", "prompt": "w4", "candidates": [" "]}
     path = write(tmp_path / "items.jsonl", "{", items(1)[0], same, blank, items(2)[1])
@@ -145,7 +145,7 @@ def test_skip_invalid_writes_the_errors_and_goes_on(run, model, tmp_path):
     assert "same tokens" in lines[2]["error"] and "blank" in lines[3]["error"]
 
 
-def test_boundaries_that_joining_moves_are_counted_and_said(run, model, tmp_path):
+def test_a_note_counts_items_whose_token_boundary_moves(run, model, tmp_path):
     whole = {"prompt": "w4 w", "candidates": ["5", "5 w6"], "separator": ""}
     path = write(tmp_path / "items.jsonl", whole, items(1)[0])
     code, out, err = run(*many(model, path))
@@ -164,46 +164,46 @@ def test_invariant_of_a_folder_and_of_an_embedded_model(run, model, tracer, name
     assert value["branch"] == ("mix" if value["invariant"] > Theta().tau_I else "early")
 
 
-def test_a_table_of_labels_is_no_state(one_line, tmp_path):
+def test_a_table_of_labels_is_not_a_state(one_line, tmp_path):
     (table := tmp_path / "labels.csv").write_text("text,label\na,b\n")
     assert "give it to `lastword try`" in one_line("labels", str(table), "--out", "more.csv")
 
 
-def test_models_lists_every_family_with_its_road(run):
+def test_models_lists_every_family_with_its_code_path(run):
     from lastword.model.families import FAMILIES
 
-    code, out, err = run("models")  # piped: no width cuts or folds it
+    code, out, err = run("models")  # not a terminal: lines are not folded
     assert (code, err) == (0, "") and "…" not in out
     rows = {w[0]: w[1] for w in map(str.split, out.splitlines()) if len(w) > 1}
     for family in FAMILIES:
         assert rows[family.model_type] == family.road
         assert f"{family.head}: {family.rule}" in out or not family.rule
-    found = json.loads(run("models", "--json")[1])
-    assert [f["model_type"] for f in found] == [family.model_type for family in FAMILIES]
+    families = json.loads(run("models", "--json")[1])
+    assert [f["model_type"] for f in families] == [family.model_type for family in FAMILIES]
 
 
 # bench
 
 
-def test_bench_tells_speeds_where_sums_agree(run, tmp_path):
+def test_bench_prints_the_speed_of_programs_that_agree(run, tmp_path):
     pytest.importorskip("lm_eval")
     out = tmp_path / "bench.json"
     model = ("--model", "lastword/demo-organism")
-    asked = ("bench", *model, "--limit", 4, "--rounds", 1, "--out", out)
-    code, told, err = run(*asked, "--against", "lm-eval hf", "--against", "plain trace")
+    args = ("bench", *model, "--limit", 4, "--rounds", 1, "--out", out)
+    code, table, err = run(*args, "--against", "lm-eval hf", "--against", "plain trace")
     assert (code, err) == (0, "")
-    found = json.loads(out.read_text())
-    assert found["dtype"] == "float32" and found["items"] >= 4 and found["same_decisions"]
-    assert 0 < found["agreement"]["lm-eval hf"] < 1e-4
-    assert "decisions agree" in told and "/ lm-eval hf" in told and "–" not in told
+    report = json.loads(out.read_text())
+    assert report["dtype"] == "float32" and report["items"] >= 4 and report["same_decisions"]
+    assert 0 < report["agreement"]["lm-eval hf"] < 1e-4
+    assert "decisions agree" in table and "/ lm-eval hf" in table and "–" not in table
     for name in ("lm-eval hf", "plain trace", "ours, staged"):
-        (row,) = (line for line in told.splitlines() if line.startswith(f"│ {name} "))
-        assert f"{found['seconds'][name]:.3f}" in row
-        assert f"{found['seconds'][name] / found['seconds']['lm-eval hf']:.3f}" in row
-    assert "head reads" in told and "peak memory" in told
+        (row,) = (line for line in table.splitlines() if line.startswith(f"│ {name} "))
+        assert f"{report['seconds'][name]:.3f}" in row
+        assert f"{report['seconds'][name] / report['seconds']['lm-eval hf']:.3f}" in row
+    assert "head reads" in table and "peak memory" in table
 
 
-# What is shown
+# Progress and escapes
 
 
 def test_progress_is_shown_on_a_terminal_after_a_second_and_changes_nothing(capsys, monkeypatch):
@@ -221,6 +221,6 @@ def test_progress_is_shown_on_a_terminal_after_a_second_and_changes_nothing(caps
     assert "counting letters" in err and "3/3" in err and re.search(r"thinking .*0:00:00", err)
 
 
-def test_text_cannot_drive_the_terminal():
+def test_control_characters_are_escaped():
     assert printable("a\x1b[31mb\u202ec\n") == "a\\x1b[31mb\\u202ec\\n"
     assert printable("naïve 東京 [bold]") == "naïve 東京 [bold]"

@@ -1,4 +1,4 @@
-"""`lastword decide`: one text, a file of them, and a file of answers that is taken up again."""
+"""`lastword decide`: one text, a file of texts, and runs that resume."""
 
 import csv
 import io
@@ -40,22 +40,20 @@ def texts(tmp_path):
     return path
 
 
-def test_one_text_as_json_is_what_python_gives(run, questions):
+def test_json_for_one_text_is_the_answer_of_python(run, questions):
     code, out, _ = run("decide", *MODEL, "--questions", questions, "--text", TEXT, "--json")
-    told = Decider.demo().decide(TEXT, read_questions(questions)).to_dict()
-    assert code == 0 and json.loads(out) == json.loads(json.dumps(told))
+    expected = Decider.demo().decide(TEXT, read_questions(questions)).to_dict()
+    assert code == 0 and json.loads(out) == json.loads(json.dumps(expected))
 
 
-def test_standard_input_and_a_table(run, questions, monkeypatch):
+def test_a_text_from_standard_input_is_answered_in_a_table(run, questions, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO(TEXT + "\n"))
     code, out, _ = run("decide", *MODEL, "--questions", questions)
-    assert (
-        code == 0 and "goods" in out and "the model's answers; probabilities not calibrated" in out
-    )
-    assert ("yes" in out) or ("no " in out)
+    assert code == 0 and "goods" in out and ("yes" in out or "no " in out)
+    assert "the model's answers; probabilities not calibrated" in out
 
 
-def test_a_run_that_goes_on_writes_the_same_bytes(run, questions, texts, tmp_path, monkeypatch):
+def test_a_resumed_run_writes_the_same_bytes(run, questions, texts, tmp_path, monkeypatch):
     monkeypatch.setattr("lastword.decide.decider.TOGETHER", 3)
     texts.write_text(texts.read_text().replace("=t2", "\0") + '"long","' + "word " * 3000 + '"\n')
     whole, cut = tmp_path / "whole.jsonl", tmp_path / "cut.jsonl"
@@ -63,22 +61,22 @@ def test_a_run_that_goes_on_writes_the_same_bytes(run, questions, texts, tmp_pat
     run(*ask, whole)
     lines = whole.read_bytes().splitlines(keepends=True)
     assert len(lines) == 6
-    for kept in range(1, 6):
-        cut.write_bytes(b"".join(lines[:kept]))
+    for count in range(1, 6):
+        cut.write_bytes(b"".join(lines[:count]))
         run(*ask, cut)
         assert cut.read_bytes() == whole.read_bytes()
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "csv"])
-def test_a_file_of_answers_is_taken_up_where_it_ends(run, questions, texts, tmp_path, ending):
-    asked = read_questions(questions)
+def test_a_run_resumes_after_the_last_whole_answer(run, questions, texts, tmp_path, ending):
+    questionnaire = read_questions(questions)
     whole, cut = tmp_path / f"whole.{ending}", tmp_path / f"cut.{ending}"
     ask = ("decide", *MODEL, "--questions", questions, "--input", texts, "--output")
     code, _, err = run(*ask, whole)
     assert code == 0 and "5 texts" in err
     lines = whole.read_bytes().splitlines(keepends=True)
-    kept = 3 if ending == "csv" else 2
-    cut.write_bytes(b"".join(lines[:kept]) + lines[kept][:9])
+    count = 3 if ending == "csv" else 2
+    cut.write_bytes(b"".join(lines[:count]) + lines[count][:9])
     code, _, err = run(*ask, cut)
     assert code == 0 and "5 texts, 2 of them before" in err
     names = ["=t0", "=t1", "=t2", "=t3", "=t4"]
@@ -90,8 +88,9 @@ def test_a_file_of_answers_is_taken_up_where_it_ends(run, questions, texts, tmp_
             assert p == pytest.approx(q, abs=1e-5)
     else:
         rows = list(csv.DictReader(io.StringIO(cut.read_text())))
-        assert [row["id"] for row in rows] == [f"'{name}" for name in names]  # no formula
-        (answers,) = Decider.demo().decide_many([f"{TEXT} It is number 0, of the lake."], asked)
+        assert [row["id"] for row in rows] == [f"'{name}" for name in names]  # not a formula
+        text = f"{TEXT} It is number 0, of the lake."
+        answers = Decider.demo().decide(text, questionnaire)
         frame = to_frame([answers])
         assert list(rows[0]) == ["id", "work", *frame.columns, "error"]
         assert rows[0]["lake"] == str(frame["lake"][0])
@@ -99,7 +98,7 @@ def test_a_file_of_answers_is_taken_up_where_it_ends(run, questions, texts, tmp_
             assert float(rows[0][name]) == pytest.approx(frame[name][0], abs=1e-5)
 
 
-def test_a_file_of_other_answers_is_left_alone(run, questions, texts, tmp_path):
+def test_answers_to_other_questions_are_not_overwritten(run, questions, texts, tmp_path):
     question, decider = read_questions(questions)["goods"], Decider.demo()
     tracer, ready = decider.tracer, decider.prepare({"goods": question})
     labelled = ["wool from sheep", "combs of wool", "lamps of clay", "a lamp burns"]
@@ -120,7 +119,7 @@ def test_a_file_of_other_answers_is_left_alone(run, questions, texts, tmp_path):
         assert code == 1 and "answers to other questions" in err and out.read_bytes() == before
 
 
-def test_a_file_without_the_column_names_those_that_are_there(run, questions, tmp_path):
+def test_a_missing_column_is_refused_with_the_names_of_the_others(run, questions, tmp_path):
     path = tmp_path / "x.csv"
     path.write_text("body,who\nHi,me\n")
     code, _, err = run("decide", *MODEL, "--questions", questions, "--input", path)
@@ -132,7 +131,7 @@ def test_a_file_without_the_column_names_those_that_are_there(run, questions, tm
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "csv"])
-def test_a_bad_row_is_a_row_with_its_error(run, questions, tmp_path, ending):
+def test_an_invalid_row_has_an_error(run, questions, tmp_path, ending):
     texts, out = tmp_path / "texts.jsonl", tmp_path / f"out.{ending}"
     rows = [{"id": "a", "text": TEXT}, {"id": "b", "text": "a\0b"}, {"id": "c"}]
     rows += [{"id": "d", "text": " "}, {"id": "\ud800", "text": None}]
@@ -143,25 +142,25 @@ def test_a_bad_row_is_a_row_with_its_error(run, questions, tmp_path, ending):
     assert code == 1 and "8 texts" in err and "6 texts could not be read; `error` says why" in err
     raw = out.read_text()
     if ending == "csv":
-        told = list(csv.DictReader(io.StringIO(raw)))
-        assert [row["lake"] != "" for row in told] == [True, *[False] * 6, True]
+        result = list(csv.DictReader(io.StringIO(raw)))
+        assert [row["lake"] != "" for row in result] == [True, *[False] * 6, True]
     else:
-        told = [json.loads(line) for line in raw.splitlines()]
-        assert ["answers" in row for row in told] == [True, *[False] * 6, True]
+        result = [json.loads(line) for line in raw.splitlines()]
+        assert ["answers" in row for row in result] == [True, *[False] * 6, True]
         code, printed, err = run(*ask)
         assert code == 1 and "6 texts could not be read" in err
-        bare = [{key: row[key] for key in row if key != "work"} for row in told]
+        bare = [{key: row[key] for key in row if key != "work"} for row in result]
         assert [json.loads(line) for line in printed.splitlines()] == bare
-    assert [row["id"] for row in told] == ["a", "b", "c", "d", "\\ud800", "line 6", "e", "line 8"]
+    assert [row["id"] for row in result] == ["a", "b", "c", "d", "\\ud800", "line 6", "e", "line 8"]
     reasons = ("NUL", "--column names one of id", "no text", "no text", "not JSON", "not int")
-    for row, why in zip(told[1:7], reasons, strict=True):
-        assert why in row["error"]
+    for row, reason in zip(result[1:7], reasons, strict=True):
+        assert reason in row["error"]
     code, _, err = run(*ask, "--output", out)
     assert code == 1 and "8 of them before" in err and "6 texts could not be read" in err
     assert out.read_text() == raw
 
 
-def test_a_text_that_is_too_long_is_cut_where_the_user_says_so(run, questions):
+def test_a_too_long_text_is_truncated_only_on_request(run, questions):
     long = " ".join([TEXT] * 40)
     ask = ("decide", *MODEL, "--questions", questions, "--text", long, "--json")
     code, out, err = run(*ask)

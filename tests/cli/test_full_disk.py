@@ -1,4 +1,4 @@
-"""A disk that is full, for the commands that write: one line, and what was there is as it was."""
+"""A full disk: commands print one line and leave existing files unchanged."""
 
 import json
 import os
@@ -22,7 +22,7 @@ ITEM = {"prompt": "Question: Which goods come from Baevwick? Answer:", "candidat
 
 @pytest.fixture
 def command(forks: Forks) -> Callable[..., CompletedProcess[str]]:
-    """The command line: `most` bytes a file, or its output on a disk that is full."""
+    """Run the command line with at most `most` bytes per file, or with stdout on a full disk."""
     variables = os.environ | {"COLUMNS": "200"}
 
     def call(*arguments: object, **limits: Any) -> CompletedProcess[str]:
@@ -32,42 +32,42 @@ def command(forks: Forks) -> Callable[..., CompletedProcess[str]]:
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
-def test_an_answer_that_cannot_be_written_is_one_line(command, form):
+def test_an_answer_that_cannot_be_written_is_an_error_in_one_line(command, form):
     candidates = ("--candidate", "a", "--candidate", "b")
-    asked = ("correct", "--model", "lastword/demo-organism", "--prompt", "Q:", *candidates)
-    done = command(*asked, *form, stdout="/dev/full")
-    assert done.returncode == 1
-    told = "lastword: No space left on device: make room, and run it again\n"
-    assert done.stderr.endswith(told) and "Traceback" not in done.stderr
+    args = ("correct", "--model", "lastword/demo-organism", "--prompt", "Q:", *candidates)
+    process = command(*args, *form, stdout="/dev/full")
+    assert process.returncode == 1
+    message = "lastword: No space left on device: make room, and run it again\n"
+    assert process.stderr.endswith(message) and "Traceback" not in process.stderr
 
 
-def test_corrections_that_cannot_be_written_leave_the_file_as_it_was(command, tmp_path):
+def test_corrections_that_cannot_be_written_leave_the_file_unchanged(command, tmp_path):
     items, out = tmp_path / "items.jsonl", tmp_path / "out.jsonl"
     items.write_text("".join(json.dumps(ITEM | {"id": str(i)}) + "\n" for i in range(40)))
     out.write_text("what was there\n")
-    asked = ("correct", "--model", "lastword/demo-organism", "--input", items, "--output", out)
-    done = command(*asked, "--full", most=8 * 1024)
-    assert done.returncode == 1 and len(done.stderr.strip().splitlines()) == 1
-    assert "cannot write" in done.stderr and str(out) in done.stderr
+    args = ("correct", "--model", "lastword/demo-organism", "--input", items, "--output", out)
+    process = command(*args, "--full", most=8 * 1024)
+    assert process.returncode == 1 and len(process.stderr.strip().splitlines()) == 1
+    assert "cannot write" in process.stderr and str(out) in process.stderr
     assert out.read_text() == "what was there\n"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["items.jsonl", "out.jsonl"]
 
 
-def test_an_evaluation_that_cannot_be_written_goes_on_where_it_stopped(command, tmp_path):
-    asked = ["eval", "--model", "lastword/demo-organism", "--benchmark", "demo", "--out", tmp_path]
-    asked += ["--limit", "40", "--load", "batch_tokens=700"]
-    whole = command(*asked)
+def test_an_evaluation_resumes_after_a_full_disk(command, tmp_path):
+    args = ["eval", "--model", "lastword/demo-organism", "--benchmark", "demo", "--out", tmp_path]
+    args += ["--limit", "40", "--load", "batch_tokens=700"]
+    whole = command(*args)
     assert whole.returncode == 0, whole.stderr
     (cell,) = find_cells(tmp_path)
     parts = part_paths(cell)
     sizes = {group: path.stat().st_size for group, path in parts.items()}
     largest = max(sizes, key=lambda group: sizes[group])
-    kept = {g: p.read_bytes() for g, p in parts.items() if sizes[g] < sizes[largest]}
+    others = {g: p.read_bytes() for g, p in parts.items() if sizes[g] < sizes[largest]}
     parts[largest].unlink()
-    done = command(*asked, most=sizes[largest] // 2)
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert "File too large" in done.stderr
-    assert {g: p.read_bytes() for g, p in part_paths(cell).items() if g in kept} == kept
-    assert kept and largest not in part_paths(cell) and not list(cell.glob(".*.tmp"))
-    assert command(*asked).returncode == 0
+    process = command(*args, most=sizes[largest] // 2)
+    assert process.returncode == 1 and "Traceback" not in process.stderr
+    assert "File too large" in process.stderr
+    assert {g: p.read_bytes() for g, p in part_paths(cell).items() if g in others} == others
+    assert others and largest not in part_paths(cell) and not list(cell.glob(".*.tmp"))
+    assert command(*args).returncode == 0
     assert part_paths(cell).keys() == parts.keys()

@@ -1,4 +1,4 @@
-"""GGUF files and names of our own from the command line: one model option for every command."""
+"""GGUF files and aliases on the command line; every command takes the same option."""
 
 import json
 from pathlib import Path
@@ -12,21 +12,21 @@ from lastword.model import named
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small llama, its context long enough for questions in bytes."""
+    """A small llama with a context that is long enough for questions in bytes."""
     model = gguf_files.build("llama", max_position_embeddings=4096)
     return gguf_files.write(tmp_path_factory.mktemp("gguf") / "m.Q8_0.gguf", model, stored="Q8_0")
 
 
 def test_correct(run, path):
-    asked = ("--prompt", "the tea", "--candidate", "is hot", "--candidate", "is not", "--json")
-    code, out, err = run("correct", "--model", path, "--device", "cpu", *asked)
-    assert (code, err) == (0, "")  # no bar of transformers' own on stderr
+    args = ("--prompt", "the tea", "--candidate", "is hot", "--candidate", "is not", "--json")
+    code, out, err = run("correct", "--model", path, "--device", "cpu", *args)
+    assert (code, err) == (0, "")  # no progress bar of transformers on stderr
     assert json.loads(out)["answer"] in ("is hot", "is not")
     in_folder = ("--model", path.parent, "--load", f"gguf={path.name}")
-    assert run("correct", *in_folder, "--device", "cpu", *asked) == (0, out, "")
+    assert run("correct", *in_folder, "--device", "cpu", *args) == (0, out, "")
 
 
-def test_eval_records_the_file_and_a_name_of_ones_own(run, path, tmp_path):
+def test_eval_records_the_file_and_an_alias(run, path, tmp_path):
     options = ("--benchmark", "everyday", "--limit", 2, "--device", "cpu", "--out", tmp_path)
     loaded = ("--load", f"gguf={path.name}", "--load", "alias=mine")
     command = ("eval", "--model", path.parent, *loaded, *options)
@@ -48,7 +48,7 @@ def test_invariant(run, path):
     assert json.loads(out)["tensors"][0] == "model.norm.weight"
 
 
-def test_get_prints_where_the_file_is(run, tmp_path, monkeypatch):
+def test_get_prints_the_path_of_the_file(run, tmp_path, monkeypatch):
     monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path))
     model = named.PUBLISHED["smollm2-135m"]
     model.path.parent.mkdir()

@@ -1,4 +1,4 @@
-"""The main output of commands, each as its file in golden/ has it, and what is refused."""
+"""The output of commands, compared with the files in golden/, and refusals."""
 
 import shlex
 from pathlib import Path
@@ -20,7 +20,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_prints_what_it_printed(run, golden, tmp_path, monkeypatch, name):
+def test_the_output_of_a_command_is_unchanged(run, golden, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     (tmp_path / "questions.yaml").write_text(QUESTIONS)
@@ -28,7 +28,7 @@ def test_a_command_prints_what_it_printed(run, golden, tmp_path, monkeypatch, na
     golden(name, f"{out}--- stderr\n{err}--- exit {code}\n")
 
 
-def test_candidates_are_not_markup_and_other_constants_are_named(run, tmp_path):
+def test_candidates_are_not_markup_and_changed_constants_are_named(run, tmp_path):
     (tmp_path / "theta.toml").write_text('tau_dim = 9\n[scorer]\noutside = "final"\n')
     theta = ("--load", f"theta={tmp_path / 'theta.toml'}")
     candidates = ("--candidate", "[bold]clay", "--candidate", "boats")
@@ -46,7 +46,7 @@ FILES = {
 }
 ONE = "--prompt p --candidate c"
 DECIDE = f"decide {MODEL} --questions"
-# Bad usage, and a word of what is said of it.
+# Wrong usage, and a part of its message.
 USAGE = {
     "correct": "--model",
     "correct --model m": "--prompt or --messages",
@@ -74,8 +74,8 @@ USAGE = {
     f"serve {MODEL} --limits tokens=0": "from 1 on",
     f"serve {MODEL} --limits token=9": "tokens",
 }
-# What is known only when files and names are read, and a word of the one line about it.
-KNOWN = {
+# Errors in files and names, and a part of the message in one line.
+ERRORS = {
     f"correct --model lastword/demo-organ {ONE}": "mix-control",
     f"correct --model org/not-here {ONE}": "HF_HUB_OFFLINE",
     f"correct --model /no {ONE}": "config.json",
@@ -110,14 +110,14 @@ KNOWN = {
 }
 
 
-@pytest.mark.parametrize("line", [*USAGE, *KNOWN])
-def test_what_is_asked_wrongly_is_refused_and_nothing_is_written(run, tmp_path, monkeypatch, line):
+@pytest.mark.parametrize("line", [*USAGE, *ERRORS])
+def test_invalid_commands_are_refused_and_write_nothing(run, tmp_path, monkeypatch, line):
     monkeypatch.chdir(tmp_path)
     for file, text in FILES.items():
         Path(file).write_text(text)
     code, out, err = run(*shlex.split(line))
     assert (code, out) == ((2, "") if line in USAGE else (1, ""))
-    assert (USAGE | KNOWN)[line] in err.splitlines()[-1]
+    assert (USAGE | ERRORS)[line] in err.splitlines()[-1]
     assert line in USAGE or (err.startswith("lastword: ") and err.count("\n") == 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(FILES)
 
@@ -126,7 +126,7 @@ def test_what_is_asked_wrongly_is_refused_and_nothing_is_written(run, tmp_path, 
     "variable",
     ["SERVE_PROT", "SERVE_DEADLINE_SECONDS", "LM_EVAL_PROT", "SERVE_TRUST_REMOTE_CODE"],
 )
-def test_a_variable_that_is_no_option_is_refused(run, monkeypatch, variable):
+def test_an_environment_variable_that_is_not_an_option_is_refused(run, monkeypatch, variable):
     monkeypatch.setenv(f"LASTWORD_{variable}", "1")
     code, out, err = run("models")
     assert (code, out, err.count("\n")) == (1, "", 1)

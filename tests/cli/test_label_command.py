@@ -1,4 +1,4 @@
-"""`lastword label` refuses what cannot be labelled in one line, before a page or a model opens."""
+"""`lastword label` refuses an unsuitable table in one line, before it opens a page or a model."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def test_tables_that_cannot_be_labelled_are_refused_in_one_line(run, tmp_path, m
     assert run("label", "bare.csv", *MODEL[:2])[0] == 2, "the options have to be given"
 
 
-def test_a_variable_of_another_command_is_not_taken_for_one_of_label():
+def test_variables_that_begin_like_those_of_label_are_accepted():
     command: Any = get_command(app)
     refuse_unknown_variables(command.commands, ["LASTWORD_LABEL_TOKEN", "LASTWORD_LABEL_PORT"])
     with pytest.raises(InputError, match="LASTWORD_LABEL_TOKN is set"):

@@ -1,13 +1,13 @@
-"""`lastword paper`: the grid, what it will take, and its page from a run that was killed twice."""
+"""`lastword paper`: its grid, its forecast, and its page after a run that was killed twice."""
 
 import json
-import time
 from pathlib import Path
 
 import formats
 import pytest
 import torch
 from families import build, save
+from served import wait_until
 
 from lastword.errors import InputError
 from lastword.lab.paper import GridModel, Volume, read_grid
@@ -27,7 +27,7 @@ def grid_file(folder: Path, text: str) -> Path:
     return path
 
 
-def test_the_built_in_grid_is_the_papers_fifteen():
+def test_the_default_grid_has_the_fifteen_models_of_the_paper():
     grid = read_grid(None)
     assert [m.name for m in grid] == [row.model for row in read_published()["truthfulqa"]]
     assert [m.name for m in grid] == list(checkpoints())
@@ -35,7 +35,7 @@ def test_the_built_in_grid_is_the_papers_fifteen():
     assert (one.name, one.quantize, one.engine) == ("Gemma-3-27B", "nf4", "local")
 
 
-def test_a_row_is_called_as_the_paper_calls_its_model(tmp_path):
+def test_a_row_has_the_name_of_its_model_in_the_paper(tmp_path):
     text = "paper,model,revision,dtype,quantisation,engine\n"
     text += "LLaMA-7B,/data/llama,,float32,int8,vllm\n,org/other,main,,fp8,\n"
     first, second = read_grid(grid_file(tmp_path, text))
@@ -57,13 +57,13 @@ def test_a_row_is_called_as_the_paper_calls_its_model(tmp_path):
         ("model\n", (), "has no rows"),
     ],
 )
-def test_a_grid_that_says_nothing_useful_is_refused(text, only, message, tmp_path):
+def test_an_invalid_grid_is_refused(text, only, message, tmp_path):
     with pytest.raises(InputError, match=message):
         read_grid(grid_file(tmp_path, text), only)
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3_moe"])
-def test_a_header_tells_what_one_token_goes_through(family, tmp_path):
+def test_a_forecast_counts_parameters_bytes_and_operations(family, tmp_path):
     save(tmp_path / "model", family)
     model = build(family)
     config = model.config
@@ -75,18 +75,18 @@ def test_a_header_tells_what_one_token_goes_through(family, tmp_path):
         for name, p in model.named_parameters()
         if "embed_tokens" not in name and "lm_head" not in name
     )
-    own = forecast(LoadOptions(str(tmp_path / "model"), device="cpu"))
-    assert own.blocks == pytest.approx(expected) and own.missing == ()
-    assert own.disk == sum(p.numel() * p.element_size() for p in model.parameters())
+    result = forecast(LoadOptions(str(tmp_path / "model"), device="cpu"))
+    assert result.blocks == pytest.approx(expected) and result.missing == ()
+    assert result.disk == sum(p.numel() * p.element_size() for p in model.parameters())
     head = config.vocab_size * config.hidden_size
     reads = 2.0 * head * (config.num_hidden_layers + 1)
-    assert own.operations(7, 3) == pytest.approx(7 * 2 * expected + 3 * reads)
+    assert result.operations(7, 3) == pytest.approx(7 * 2 * expected + 3 * reads)
     assert forecast(LoadOptions(str(tmp_path / "nothing"))).missing[0].startswith("no model at")
 
 
 @pytest.mark.parametrize(("capability", "has_kernels"), [((8, 0), False), ((9, 0), True)])
-def test_fp8_on_a_gpu_takes_what_it_becomes_there(capability, has_kernels, tmp_path, monkeypatch):
-    # A stand-in for a GPU and for the package: neither is here.
+def test_the_memory_for_fp8_depends_on_the_gpu(capability, has_kernels, tmp_path, monkeypatch):
+    # A double for the GPU and for the package `kernels`.
     pytest.importorskip("accelerate")
     save(tmp_path / "model", "llama", hidden_size=128, intermediate_size=256, head_dim=32)
     formats.write_fp8(tmp_path / "model", tmp_path / "stored", tmp_path / "twin")
@@ -103,13 +103,13 @@ def test_fp8_on_a_gpu_takes_what_it_becomes_there(capability, has_kernels, tmp_p
     monkeypatch.setattr(forecasts, "device_of", lambda _: torch.device("cpu"))
     dense = forecast(options)
     assert on_gpu.missing == () and on_gpu.need is not None and dense.need is not None
-    if has_kernels:  # a byte a weight, and the scales
+    if has_kernels:  # one byte per weight, and the scales
         assert on_gpu.need.weights < 0.8 * dense.need.weights
-    else:  # transformers makes bfloat16 of it
+    else:  # transformers converts it to bfloat16
         assert on_gpu.need.weights == dense.need.weights
 
 
-def test_a_preamble_is_counted_once():
+def test_a_common_prefix_is_counted_once():
     items = [
         Item(prompt="x" * 400 + q, candidates=("a" * 8, "b" * 4)) for q in ("y" * 40, "z" * 80)
     ]
@@ -118,7 +118,7 @@ def test_a_preamble_is_counted_once():
     assert volume.tokens == (400 + 40 + 80) // 4 + 24 // 4
 
 
-def test_a_plan_needs_no_weights_and_names_what_is_missing(run, tmp_path):
+def test_a_plan_needs_no_weights_and_names_missing_models(run, tmp_path):
     grid = grid_file(tmp_path, f"model\n{MODELS[0]}\n{tmp_path}/gone\n")
     code, out, _ = run("paper", "--models", grid, "--benchmark", "demo", "--limit", 5, "--plan")
     lines = [line for line in out.splitlines() if line.startswith("| ")]
@@ -127,12 +127,12 @@ def test_a_plan_needs_no_weights_and_names_what_is_missing(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_grid_goes_on_after_two_kills_and_past_a_cell_that_fails(forks, tmp_path):
+def test_a_grid_resumes_after_two_kills_and_continues_after_a_failed_cell(forks, tmp_path):
     rows = [f"{model}," for model in MODELS] + [f"{tmp_path}/gone,LLaMA-7B"]
-    rows[1] += "LLaMA-13B"  # so that a cell of the paper's is there
+    rows[1] += "LLaMA-13B"  # so that the run has a model of the paper
     grid = grid_file(tmp_path, "model,paper\n" + "\n".join(rows) + "\n")
     out = tmp_path / "out"
-    # The long set: nothing of it fits the embedded models' context.
+    # This item does not fit the context of the embedded models.
     long = tmp_path / "long.jsonl"
     line = {"prompt": "word " * 400, "candidates": ["a", "b"], "truthful": 0}
     long.write_text(json.dumps(line) + "\n")
@@ -141,30 +141,23 @@ def test_a_grid_goes_on_after_two_kills_and_past_a_cell_that_fails(forks, tmp_pa
         arguments += ["--benchmark", benchmark]
     for cell in ("demo-organism", "LLaMA-13B"):
         with forks.start(*arguments) as command:
-            until((out / "runs" / cell / "demo").exists)
+            wait_until((out / "runs" / cell / "demo").exists, 120)
             command.kill()
     before = sorted((out / "runs").rglob("part-*.parquet"))
     times = [path.stat().st_mtime_ns for path in before]
-    done = forks.run(*arguments)
-    assert done.returncode == 1
+    process = forks.run(*arguments)
+    assert process.returncode == 1
     assert before and [path.stat().st_mtime_ns for path in before] == times  # not computed again
-    told = [line for line in done.stderr.splitlines() if line.startswith("lastword: ")]
-    assert any("every model on halueval-sum: cannot load" in line for line in told)
-    assert any("LLaMA-7B on demo: no model at" in line for line in told)
+    messages = [line for line in process.stderr.splitlines() if line.startswith("lastword: ")]
+    assert any("every model on halueval-sum: cannot load" in line for line in messages)
+    assert any("LLaMA-7B on demo: no model at" in line for line in messages)
     assert any(
-        "demo-organism on jsonl:long: every item failed, the first: " in line for line in told
+        "demo-organism on jsonl:long: every item failed, the first: " in line for line in messages
     )
     invariants = json.loads((out / "invariants.json").read_text())
     assert list(invariants) == ["demo-organism", "LLaMA-13B"]
     page = (out / "index.html").read_text(encoding="utf-8")
     for title in ("I(M) against", *(f"Table {n} of the paper" for n in (1, 3, 4))):
         assert title in page
-    beside = (out / "tables" / "per-model-against-paper.csv").read_text()
-    assert "LLaMA-13B,LLaMA-13B," in beside and ",29.6," in beside
-
-
-def until(holds) -> None:
-    latest = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < latest, "it did not come"
-        time.sleep(0.01)
+    table = (out / "tables" / "per-model-against-paper.csv").read_text()
+    assert "LLaMA-13B,LLaMA-13B," in table and ",29.6," in table

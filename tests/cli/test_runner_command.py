@@ -1,4 +1,4 @@
-"""`lastword eval` and `lastword merge` as their users meet them, on tiny random models."""
+"""`lastword eval` and `lastword merge` on tiny random models."""
 
 import json
 import shutil
@@ -49,7 +49,7 @@ def eval_(model: str, items: Path, out: Path, *more: object) -> list[object]:
     return ["eval", "--model", model, "--benchmark", f"jsonl:{items}", "--out", out, *more]
 
 
-def test_models_in_turn_under_every_template(run, models, items, tmp_path):
+def test_several_models_and_templates_give_one_table(run, models, items, tmp_path):
     template = tmp_path / "bare.jinja"
     template.write_text("{{ prompt }} w2\n")
     arguments = eval_(models[0], items, tmp_path / "runs", "--model", models[1])
@@ -94,60 +94,63 @@ def test_a_finished_run_starts_again_without_torch(run, models, items, tmp_path)
     assert (code, again.stdout, again.stderr) == (0, f"{out}[]\n", "")
 
 
-def test_a_finished_run_is_known_by_what_was_asked(run, models, items, tmp_path, monkeypatch):
+def test_a_finished_run_is_found_only_by_the_same_options_and_files(
+    run, models, items, tmp_path, monkeypatch
+):
     folder = tmp_path / "model"
     shutil.copytree(models[0], folder)
     data = jsonl(items).load()
     template = data.benchmark.template()
 
-    def known(out: str = "runs", **asked: Any) -> Any:
-        kept = asked.pop("record", "all")
-        work = Work(data, template, asked.pop("blind", "base"), record=kept)
-        shard = asked.pop("shard", None)
-        return finished(LoadOptions(str(folder), **asked), work, tmp_path / out, shard)
+    def find_run(out: str = "runs", **options: Any) -> Any:
+        record = options.pop("record", "all")
+        work = Work(data, template, options.pop("blind", "base"), record=record)
+        shard = options.pop("shard", None)
+        return finished(LoadOptions(str(folder), **options), work, tmp_path / out, shard)
 
-    assert known() is None
+    assert find_run() is None
     assert run(*eval_(str(folder), items, tmp_path / "runs"))[0] == 0
     assert run(*eval_(str(folder), items, tmp_path / "parts", "--shard", "0/2"))[0] == 0
-    assert known(device="cpu", batch_tokens=7).items == 12
-    assert known("parts", shard=Shard(0, 2)).items == known("parts", shard=Shard(0, 2)).resumed > 0
-    assert known("parts") is None and known("parts", shard=Shard(1, 2)) is None
+    assert find_run(device="cpu", batch_tokens=7).items == 12
+    half = find_run("parts", shard=Shard(0, 2))
+    assert half.items == half.resumed > 0
+    assert find_run("parts") is None and find_run("parts", shard=Shard(1, 2)) is None
     others = {"dtype": "bfloat16", "theta": Theta(tau_dim=1.01), "chat": Chat("Be brief.")}
     others |= {"invariant": 3.0, "blind": "none", "record": "decide"}
     for name, value in others.items():
-        assert known(**{name: value}) is None, name
+        assert find_run(**{name: value}) is None, name
     with monkeypatch.context() as patch:
         patch.setattr("lastword.records.info.version", lambda name: "9.9")
-        assert known() is None
+        assert find_run() is None
     part = next((tmp_path / "runs").rglob("part-00000.parquet"))
     whole = part.read_bytes()
     part.write_bytes(whole[:100])
-    assert known() is None
+    assert find_run() is None
     part.write_bytes(whole)
-    assert known() is not None
+    assert find_run() is not None
     weights = next(folder.glob("*.safetensors"))
     weights.write_bytes(bytes(b ^ 1 for b in weights.read_bytes()))
-    assert known() is None
+    assert find_run() is None
 
 
-def test_the_table_tells_what_the_records_say(run, models, items, tmp_path):
+def test_the_table_agrees_with_the_records(run, models, items, tmp_path):
     _, out, _ = run(*eval_(models[0], items, tmp_path))
     titles, numbers = (line.split() for line in out.splitlines()[:2])
     records = lastword.load_records(tmp_path)
-    said = dict(zip(titles, numbers, strict=True))
-    assert float(said["MC1-base"]) == pytest.approx(100 * records["mc1_base"].mean(), abs=0.006)
-    assert float(said["MC2"]) == pytest.approx(100 * records["mc2"].mean(), abs=0.006)
-    (found,) = json.loads(run(*eval_(models[0], items, tmp_path, "--json"))[1])
-    assert found["mc2"] == pytest.approx(records["mc2"].mean())
-    assert (found["model"], found["counts"]["items"]) == ("llama", 12)
+    row = dict(zip(titles, numbers, strict=True))
+    assert float(row["MC1-base"]) == pytest.approx(100 * records["mc1_base"].mean(), abs=0.006)
+    assert float(row["MC2"]) == pytest.approx(100 * records["mc2"].mean(), abs=0.006)
+    (cell,) = json.loads(run(*eval_(models[0], items, tmp_path, "--json"))[1])
+    assert cell["mc2"] == pytest.approx(records["mc2"].mean())
+    assert (cell["model"], cell["counts"]["items"]) == ("llama", 12)
     *_, verdict, controls = out.splitlines()
-    assert verdict == f"llama on jsonl:mine: {found['verdict']}"
-    assert f"chance {100 * found['chance']:.2f}, shortest" in controls
-    assert found["controls"]["wordings"]["longest"] == found["longest"]
-    assert found["scalar"] == pytest.approx((records["regime"] == "scalar").mean())
+    assert verdict == f"llama on jsonl:mine: {cell['verdict']}"
+    assert f"chance {100 * cell['chance']:.2f}, shortest" in controls
+    assert cell["controls"]["wordings"]["longest"] == cell["longest"]
+    assert cell["scalar"] == pytest.approx((records["regime"] == "scalar").mean())
     gain = (records["mc1"] - records["mc1_base"]).mean()
-    assert float(said["ΔMC1"]) == pytest.approx(100 * gain, abs=0.006)
-    assert len(titles) == len(said)  # no two columns have one name
+    assert float(row["ΔMC1"]) == pytest.approx(100 * gain, abs=0.006)
+    assert len(titles) == len(row)  # no name occurs twice
 
 
 def test_shards_and_merge(run, models, items, tmp_path):
@@ -173,7 +176,7 @@ def test_shards_and_merge(run, models, items, tmp_path):
     assert code == 0 and "this shard" in err
 
 
-def test_a_failed_item_is_said_on_stderr(run, models, items, tmp_path):
+def test_a_failed_item_is_reported_on_stderr(run, models, items, tmp_path):
     long = tmp_path / "long.jsonl"
     extra = {"id": "long", "prompt": "w8 " * 5000, "candidates": ["w2", "w3"]}
     long.write_text(items.read_text() + "\n" + json.dumps(extra))
@@ -188,13 +191,13 @@ def test_a_failed_item_is_said_on_stderr(run, models, items, tmp_path):
     assert lastword.load_records(tmp_path / "cut")["truncated"].max() > 0
 
 
-def test_a_run_of_which_every_item_fails_exits_with_1(run, models, items, tmp_path):
+def test_a_run_exits_with_1_if_every_item_fails(run, models, items, tmp_path):
     long = tmp_path / "long.jsonl"
     long.write_text(json.dumps({"prompt": "w8 " * 5000, "candidates": ["w2", "w3"]}))
     code, out, err = run(*eval_(models[0], long, tmp_path / "runs"))
     assert code == 1 and "1 of 1 records are of items that failed" in err
     assert "nothing to judge" in out
-    assert run(*eval_(models[0], long, tmp_path / "runs"))[0] == 1  # found finished
+    assert run(*eval_(models[0], long, tmp_path / "runs"))[0] == 1  # the finished run is read again
 
 
 @pytest.mark.parametrize(
@@ -205,36 +208,37 @@ def test_a_run_of_which_every_item_fails_exits_with_1(run, models, items, tmp_pa
         ('[invariant]\noutput_rows = "input"\nblock = "depth"', "I(M): input/depth/stored"),
     ],
 )
-def test_a_row_of_a_reading_is_a_run_under_it(theta, row, run, models, items, tmp_path):
+def test_the_row_of_a_reading_equals_a_run_with_it(theta, row, run, models, items, tmp_path):
     constants = "tau_dim = 1e9\ntau_I = {}\n[scorer]\nk_min = 12\n"
     tau = 0.0 if row.startswith("T") else middle(run, models[0])
-    (tmp_path / "own.toml").write_text(constants.format(tau))
+    (tmp_path / "first.toml").write_text(constants.format(tau))
     section, switches = theta.split("\n", 1)
     other = constants.format(tau) + (switches if section == "[scorer]" else theta)
     (tmp_path / "other.toml").write_text(other)
     deltas = {}
-    for name in ("own", "other"):
+    for name in ("first", "other"):
         load = ("--load", f"theta={tmp_path / name}.toml")
         assert run(*eval_(models[0], items, tmp_path / name, *load))[0] == 0
         code, out, _ = run("ablate", tmp_path / name, "--json")
         assert code == 0
         rows = {r.get("Variant") or r.get("Reading"): r for t in json.loads(out) for r in t["rows"]}
         deltas[name] = {label: (r["ΔMC1"], r["ΔMC2"]) for label, r in rows.items() if label}
-    assert deltas["own"][row] == pytest.approx(deltas["other"]["TRACE (as run)"], abs=1e-4)
-    assert deltas["own"][row] != pytest.approx(deltas["own"]["TRACE (as run)"], abs=1e-4)
-    disagree = lastword.load_records(tmp_path / "own")["readings_disagree"]
-    assert disagree.any() == row.startswith("I")  # T of a random model is too flat to choose anew
+    assert deltas["first"][row] == pytest.approx(deltas["other"]["TRACE (as run)"], abs=1e-4)
+    assert deltas["first"][row] != pytest.approx(deltas["first"]["TRACE (as run)"], abs=1e-4)
+    disagree = lastword.load_records(tmp_path / "first")["readings_disagree"]
+    # T of a random model is too flat to change a choice.
+    assert disagree.any() == row.startswith("I")
 
 
 def middle(run: Run, model: str) -> float:
-    """A value between a model's I(M) as it is read and by the reading that is tried."""
+    """Return a value between I(M) by the default reading and by the tested one."""
     code, out, _ = run("invariant", model, "--json")
     readings = json.loads(out)["readings"]
     assert code == 0 and len(readings) == 8
     return (readings["stored/zero/stored"] + readings["input/depth/stored"]) / 2
 
 
-def test_items_are_chosen_by_id(run, models, items, tmp_path):
+def test_items_can_be_selected_by_id(run, models, items, tmp_path):
     out = tmp_path / "runs"
     assert run(*eval_(models[0], items, out, "--id", "i14", "--id", "i10"))[0] == 0
     assert lastword.load_records(out)["id"].tolist() == ["i10", "i14"]
@@ -256,7 +260,7 @@ def test_show_prompt_needs_no_weights(run, golden, models, items, tmp_path):
     golden("eval-show-prompt", out)
 
 
-def test_progress_without_a_terminal_is_a_line_now_and_then(capsys, monkeypatch):
+def test_progress_without_a_terminal_is_printed_as_occasional_lines(capsys, monkeypatch):
     clock = [100.0]
     monkeypatch.setattr("lastword.cli.progress.time.monotonic", lambda: clock[0])
     with progress.counting("m on b", 100) as countdown:
@@ -267,7 +271,7 @@ def test_progress_without_a_terminal_is_a_line_now_and_then(capsys, monkeypatch)
     with progress.counting("m on b", 100) as countdown:
         countdown.advance(0)
         clock[0] += 40.0
-        countdown.advance(0)  # no rate yet, so no time left either
+        countdown.advance(0)  # without a rate there is no time left to print
     *lines, last = capsys.readouterr().err.splitlines()
     assert last == "m on b: 0 of 100, 0/s"
     assert lines == ["m on b: 40 of 100, 0.5/s, 120 s left", "m on b: 60 of 100, 0.5/s, 80 s left"]

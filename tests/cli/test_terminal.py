@@ -1,4 +1,4 @@
-"""What a person at a terminal gets: groups of help, tables that fit, warnings, options by file."""
+"""The command line at a terminal: help, variables, tables, warnings and `doctor`."""
 
 import json
 import os
@@ -23,7 +23,7 @@ TWO = ["clay lamps", "pale cedar boats"]
 
 @pytest.fixture
 def terminal(monkeypatch):
-    """Stdout is a terminal of some width."""
+    """Return a function that makes stdout a terminal of some width."""
 
     def of(width: int) -> None:
         for name, value in {"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": str(width)}.items():
@@ -32,8 +32,8 @@ def terminal(monkeypatch):
     return of
 
 
-def bare(shown: str) -> str:
-    """What is seen, without what makes it bold."""
+def without_escapes(shown: str) -> str:
+    """Remove the escape sequences of colours and bold text."""
     return re.sub(r"\x1b\[[\d;]*m", "", shown)
 
 
@@ -70,22 +70,22 @@ def test_the_harness_has_its_help(run):
     assert "usage: lm-eval run" in run("lm-eval", "--help")[1]
 
 
-def test_completion_is_written_for_the_shell():
-    asked = {"_LASTWORD_COMPLETE": "complete_bash", "COMP_WORDS": "lastword inv", "COMP_CWORD": "1"}
-    done = subprocess.run(
+def test_the_shell_can_complete_commands():
+    env = {"_LASTWORD_COMPLETE": "complete_bash", "COMP_WORDS": "lastword inv", "COMP_CWORD": "1"}
+    process = subprocess.run(
         [sys.executable, "-c", "from lastword.cli import main; main()"],
-        env=os.environ | asked,
+        env=os.environ | env,
         capture_output=True,
         text=True,
     )
-    assert done.stdout.split() == ["invariant"], done.stderr
+    assert process.stdout.split() == ["invariant"], process.stderr
 
 
-# Options by variable
+# Environment variables
 
 
 @pytest.mark.parametrize("name", sorted(commands()))
-def test_every_option_is_set_by_the_variable_of_its_long_flag(name):
+def test_every_option_can_be_set_by_a_variable_with_its_name(name):
     command = commands()[name]
     prefix = f"LASTWORD_{name}".upper().replace("-", "_")
     for option in (p for p in command.params if p.param_type_name == "option"):
@@ -97,17 +97,17 @@ def test_every_option_is_set_by_the_variable_of_its_long_flag(name):
         assert (value == "7") == (option.name != "trust_remote_code")
 
 
-def test_a_flag_goes_before_a_variable(run, monkeypatch):
-    monkeypatch.setenv("LASTWORD_VERSION", "0.2.0")  # a variable of the user's own
+def test_a_flag_overrides_a_variable(run, monkeypatch):
+    monkeypatch.setenv("LASTWORD_VERSION", "0.2.0")  # not a variable of lastword
     monkeypatch.setenv("LASTWORD_SERVE_DEADLINE", "soon")
     code, _, err = run("serve", "--model", ORGANISM)
     assert code == 2 and "--deadline" in err and "soon" in err
     assert "--port" in run("serve", "--model", ORGANISM, "--deadline", "3", "--port", "x")[2]
 
 
-def test_a_service_refuses_an_address_that_is_taken_before_it_loads_a_model(run):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+def test_serve_refuses_a_port_in_use_before_it_loads_a_model(run):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         code, _, err = run("serve", "--model", "no-such-model", "--port", str(port))
     assert code == 1 and "cannot listen" in err and "no-such-model" not in err
 
@@ -124,10 +124,10 @@ TABLE = Table(
 )
 
 
-def test_a_terminal_gets_a_table_without_escapes_that_fits(terminal, capsys):
+def test_a_table_fits_the_terminal_and_has_no_escapes(terminal, capsys):
     terminal(40)
     output.show_tables([TABLE], None)
-    out = bare(capsys.readouterr().out)
+    out = without_escapes(capsys.readouterr().out)
     assert "\\" not in out and "|" not in out and "Marked is *small*." in out
     assert max(map(len, out.splitlines())) <= 40
     assert "81.25" in out and "0.012†" in out and "–" in out
@@ -135,23 +135,23 @@ def test_a_terminal_gets_a_table_without_escapes_that_fits(terminal, capsys):
 
 def test_a_table_as_json_has_numbers(capsys):
     output.show_tables([TABLE], "json")
-    (found,) = json.loads(capsys.readouterr().out)
-    assert found["rows"][0] == {"benchmark": "a_long_name_of_a_benchmark", "MC1": 81.25, "p": 0.012}
-    assert found["rows"][1]["MC1"] is None
+    (table,) = json.loads(capsys.readouterr().out)
+    assert table["rows"][0] == {"benchmark": "a_long_name_of_a_benchmark", "MC1": 81.25, "p": 0.012}
+    assert table["rows"][1]["MC1"] is None
 
 
 @pytest.mark.parametrize("width", [50, 120])
-def test_a_narrow_terminal_folds_the_families_and_loses_none(terminal, run, width):
+def test_a_narrow_terminal_shows_every_family(terminal, run, width):
     from lastword.model.families import FAMILIES
 
     terminal(width)
-    out = bare(run("models")[1]).split("code path: packed")[0]
+    out = without_escapes(run("models")[1]).split("code path: packed")[0]
     assert "…" not in out and max(map(len, out.splitlines())) <= width
     letters = "".join(out.split())
     assert all(f.model_type in letters or width < 60 for f in FAMILIES)
 
 
-# Reasons and warnings
+# Warnings
 
 
 def two(*more: str) -> tuple[str, ...]:
@@ -159,13 +159,13 @@ def two(*more: str) -> tuple[str, ...]:
     return ("correct", "--model", ORGANISM, "--prompt", BAEVWICK, *answers, *more)
 
 
-def test_early_is_warned_of_wherever_it_decides(run, tmp_path):
+def test_a_warning_counts_answers_that_early_decided(run, tmp_path):
     low = ("--load", "invariant=0.1", "--load", f"theta={tmp_path / 'theta.toml'}")
     (tmp_path / "theta.toml").write_text("eta = 0.0\n")
     early = Tracer.demo(invariant=0.1, theta=Theta(eta=0.0))
     assert early.correct(BAEVWICK, TWO).operator == "early"
-    for how in ((), ("--json",)):
-        err = run(*two(*low, *how))[2]
+    for form in ((), ("--json",)):
+        err = run(*two(*low, *form))[2]
         assert err.startswith("warning: `early` decided the answer: ") and "has not read" in err
     path = tmp_path / "items.json"
     items = [{"prompt": BAEVWICK, "candidates": texts} for texts in (TWO, TWO, TWO[:1])]
@@ -178,21 +178,21 @@ def test_early_is_warned_of_wherever_it_decides(run, tmp_path):
 # Doctor
 
 
-def test_doctor_tells_what_is_here_and_what_is_missing(run, monkeypatch):
+def test_doctor_lists_what_is_installed_and_what_is_missing(run, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    found = json.loads(run("doctor", "--json")[1])
-    assert found["versions"]["lastword"] == lastword.__version__
-    assert found["extras"]["try"]["missing"] == []
-    assert found["models"][ORGANISM] == "embedded" and found["service_gb"][ORGANISM] == 0.5
-    assert found["devices"][0]["name"] == "cpu" and found["devices"][0]["free_gb"] > 0
-    assert found["hub"]["offline"] and found["hub"]["token"] is True
+    report = json.loads(run("doctor", "--json")[1])
+    assert report["versions"]["lastword"] == lastword.__version__
+    assert report["extras"]["try"]["missing"] == []
+    assert report["models"][ORGANISM] == "embedded" and report["service_gb"][ORGANISM] == 0.5
+    assert report["devices"][0]["name"] == "cpu" and report["devices"][0]["free_gb"] > 0
+    assert report["hub"]["offline"] and report["hub"]["token"] is True
     code, out, err = run("doctor")
     assert (code, err) == (0, "") and "hf_secret" not in out
     assert "HF_HUB_OFFLINE" in out and "embedded; `serve` takes about 0.5 GB of memory" in out
 
 
-def test_doctor_tells_of_a_device_that_torch_is_built_for_and_that_is_not_here(run, monkeypatch):
+def test_doctor_reports_a_missing_device_that_torch_supports(run, monkeypatch):
     import torch
 
     monkeypatch.setattr(torch._C, "_accelerator_getAccelerator", lambda: torch.device("cuda"))

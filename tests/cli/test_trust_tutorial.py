@@ -1,4 +1,4 @@
-"""The tutorial of docs/trust.md, run as it stands: four commands and what they print."""
+"""The tutorial of docs/trust.md: its commands work and print what the page shows."""
 
 import json
 import os
@@ -31,40 +31,40 @@ def words(command: str) -> list[str]:
 
 
 @pytest.fixture
-def typed(forks: Forks, tmp_path: Path) -> Callable[[str], str]:
-    """What a program, or a command of lastword, prints in the reader's folder."""
+def run_text(forks: Forks, tmp_path: Path) -> Callable[[str], str]:
+    """Run a program or a command of lastword in a folder, and return its output."""
 
     def run(text: str) -> str:
         command = ["-c", text]
         if text.startswith("lastword "):
             command = ["-m", *words(text)]
-        done = forks.run(*command, cwd=tmp_path, env=ENVIRONMENT)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        process = forks.run(*command, cwd=tmp_path, env=ENVIRONMENT)
+        assert process.returncode == 0, process.stderr
+        return process.stdout
 
     return run
 
 
 @pytest.mark.slow
-def test_the_tutorial_runs_as_it_stands(typed, forks, tmp_path):
+def test_the_tutorial_works_unchanged(run_text, forks, tmp_path):
     evaluate, certify, serve = COMMANDS
     make, ask, within = PYTHON
-    typed(make)
-    assert "correction helps" in typed(evaluate)
-    assert typed(certify) == PRINTED
-    command = ("-m", *words(serve), "--port", "0")  # 8000 may be taken here
+    run_text(make)
+    assert "correction helps" in run_text(evaluate)
+    assert run_text(certify) == PRINTED
+    command = ("-m", *words(serve), "--port", "0")  # port 8000 may be in use
     with forks.start(*command, cwd=tmp_path, env=ENVIRONMENT) as served:
         events = map(json.loads, served.stderr)
         address = next(event["address"] for event in events if event["event"] == "started")
-        told = typed(ask.replace("http://127.0.0.1:8000", address))
+        output = run_text(ask.replace("http://127.0.0.1:8000", address))
         served.send_signal(signal.SIGTERM)
         assert served.wait(60) == 0
-    assert told == "pale cedar boats None\n1 0 False\n"
-    assert typed(within) == "corrected pale cedar boats\n"
+    assert output == "pale cedar boats None\n1 0 False\n"
+    assert run_text(within) == "corrected pale cedar boats\n"
     assert (tmp_path / "state.db").stat().st_size > 0
 
 
-def test_the_needed_items_are_the_formula():
+def test_the_numbers_of_items_on_the_page_follow_from_the_formula():
     (sentence,) = re.findall(r"^If no answer is broken, (.*)$", PAGE, flags=re.MULTILINE)
     numbers = re.findall(
         r"(\d+)(?: items)?(?: certify a broken rate of at most)? ([\d.]+)%", sentence
@@ -72,5 +72,5 @@ def test_the_needed_items_are_the_formula():
     assert len(numbers) == 4
     for items, share in numbers:
         alpha = float(share) / 100
-        assert Terms(alpha).least <= int(items)  # it is a promise: rounded up
+        assert Terms(alpha).least <= int(items)  # the numbers are rounded up
         assert Terms(0.95 * alpha).least > int(items)

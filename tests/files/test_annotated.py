@@ -1,4 +1,4 @@
-"""Label Studio's tasks and Argilla's records as rows of a table, in their documented forms."""
+"""Tasks of Label Studio and records of Argilla as rows of a table."""
 
 import json
 from pathlib import Path
@@ -51,14 +51,14 @@ def record(text: str, *labels: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("made", [task, record])
-def test_labels_of_annotators_are_a_column_by_the_name_of_the_question(made: Any) -> None:
-    values = [made("a", "good"), made("b", "bad", "bad"), made("c"), made("d", "bad", "good")]
+@pytest.mark.parametrize("build", [task, record])
+def test_labels_of_annotators_are_a_column_with_the_name_of_the_question(build: Any) -> None:
+    values = [build("a", "good"), build("b", "bad", "bad"), build("c"), build("d", "bad", "good")]
     rows = annotated_rows([Row(f"row {n}", value) for n, value in enumerate(values, start=1)])
     assert [row.value for row in rows[:3]] == [
         {"text": "a", "nr": "7", "tone": "good"},
         {"text": "b", "nr": "7", "tone": "bad"},
-        {"text": "c", "nr": "7"},  # what a model suggests is no label
+        {"text": "c", "nr": "7"},  # a suggestion of a model is not a label
     ]
     assert rows[3].place == "row 4" and rows[3].error is not None
     assert rows[3].error == "its annotators disagree: 'bad' and 'good'"
@@ -86,7 +86,7 @@ def test_null_is_no_response_and_metadata_is_an_object(tmp_path: Path) -> None:
     assert other.error == "its metadata is list, expected an object"
 
 
-def test_other_rows_stay_as_they_are() -> None:
+def test_other_rows_are_unchanged() -> None:
     rows = [
         Row("row 1", {"text": "a", "data": {"x": 1}, "label": "b"}),
         Row("row 2", {"fields": "a", "responses": "b"}),
@@ -95,23 +95,23 @@ def test_other_rows_stay_as_they_are() -> None:
     assert annotated_rows(rows) == rows
 
 
-@pytest.mark.parametrize("made", [task, record])
-def test_the_table_of_a_try_can_be_an_export(made: Any, tmp_path: Path) -> None:
-    values = [made(f"thing {i} is seen", ("good", "bad")[i % 2]) for i in range(12)]
-    (path := tmp_path / "export.json").write_text(json.dumps([*values, made("not yet")]))
+@pytest.mark.parametrize("build", [task, record])
+def test_try_reads_an_export(build: Any, tmp_path: Path) -> None:
+    values = [build(f"thing {i} is seen", ("good", "bad")[i % 2]) for i in range(12)]
+    (path := tmp_path / "export.json").write_text(json.dumps([*values, build("not yet")]))
     labels = read_labels(path)
     assert [row[2] for row in labels.rows] == ["good", "bad"] * 6
     assert any("label is column tone" in note for note in labels.notes)
     lines = tmp_path / "export.jsonl"
     lines.write_text("\n".join(json.dumps(value) for value in values))
     assert read_labels(lines).rows == labels.rows
-    (bad := tmp_path / "bad.json").write_text(json.dumps([made("a", "good", "bad")]))
+    (bad := tmp_path / "bad.json").write_text(json.dumps([build("a", "good", "bad")]))
     for read in (read_annotated, read_labels):
         with pytest.raises(InputError, match="row 1: its annotators disagree: 'good' and 'bad'$"):
             read(bad)
 
 
-def test_rows_are_written_in_the_forms_that_the_tools_import(tmp_path: Path) -> None:
+def test_rows_are_written_in_the_import_formats_of_the_tools(tmp_path: Path) -> None:
     rows = {"7": {"text": "a", "nr": "7", "tone": "", "note": None}}
     tasks = json.loads(annotation_file("label-studio", rows, "text", "tone"))
     assert tasks == [{"data": {"text": "a", "nr": "7"}}]
@@ -124,7 +124,7 @@ def test_rows_are_written_in_the_forms_that_the_tools_import(tmp_path: Path) -> 
         "responses": {},
         "vectors": {},
     }
-    # Read as they are, they are the rows without a label.
+    # Without annotations, they are rows without a label.
     for form in ("label-studio", "argilla"):
         (path := tmp_path / "rows.json").write_text(annotation_file(form, rows, "text", "tone"))
         assert [row.value for row in annotated_rows(read_rows(path))] == [{"text": "a", "nr": "7"}]

@@ -1,4 +1,4 @@
-"""Files of other evaluation tools, as they are."""
+"""Result files of other evaluation tools."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from lastword.trust.predictions import read_plain
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
-def test_promptfoos_two_providers_are_prediction_and_rival():
+def test_two_providers_of_promptfoo_are_prediction_and_rival():
     table = read_plain(EXAMPLES / "promptfoo-results.json")
     results = json.loads((EXAMPLES / "promptfoo-results.json").read_text())["results"]["results"]
     assert len(table.rows) == len(results) // 2 == 24
@@ -23,7 +23,7 @@ def test_promptfoos_two_providers_are_prediction_and_rival():
     assert (table.column(table.columns.rival) == table.truths).sum() == right["echo:old"]
 
 
-def test_the_harness_samples_have_its_accuracy():
+def test_samples_of_the_harness_have_its_accuracy():
     table = read_plain(EXAMPLES / "samples_quiz.jsonl")
     lines = (EXAMPLES / "samples_quiz.jsonl").read_text().splitlines()
     accuracies = [json.loads(line)["acc"] for line in lines]
@@ -42,7 +42,7 @@ def test_generated_answers_of_the_harness_are_compared_as_text(tmp_path):
 @pytest.mark.parametrize(
     "runs, reason", [([{"output": "a"}] * 3, "test 1: 3 runs"), ([None], "test 1: no output")]
 )
-def test_what_is_no_prediction_is_named(tmp_path, runs, reason):
+def test_a_test_without_one_output_is_named(tmp_path, runs, reason):
     results = [{"testIdx": 0, "vars": {"label": "a"}, "response": run} for run in runs]
     (tmp_path / "out.json").write_text(json.dumps({"results": {"results": results}}))
     with pytest.raises(InputError, match=reason):
@@ -56,7 +56,7 @@ def test_what_is_no_prediction_is_named(tmp_path, runs, reason):
         {"vars": {"label": "a"}, "response": "a"},
     ],
 )
-def test_a_result_that_is_no_test_of_promptfoo_is_named(tmp_path, result):
+def test_an_invalid_result_of_promptfoo_is_named(tmp_path, result):
     (tmp_path / "out.json").write_text(json.dumps({"results": {"results": [result]}}))
     with pytest.raises(InputError, match="result 1 is not a test of promptfoo"):
         read_plain(tmp_path / "out.json")
@@ -71,7 +71,7 @@ def test_a_sample_of_the_harness_without_an_answer_is_named(tmp_path, answers):
 
 
 @pytest.mark.parametrize("results", [None, False, 3])
-def test_a_file_without_a_list_of_results_is_none_of_promptfoo(tmp_path, results):
+def test_a_file_without_a_list_of_results_is_not_read_as_promptfoo(tmp_path, results):
     (tmp_path / "out.json").write_text(json.dumps({"results": {"results": results}}))
     with pytest.raises(InputError, match="no column for the prediction"):
         read_plain(tmp_path / "out.json")

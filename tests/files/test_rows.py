@@ -1,4 +1,4 @@
-"""Items as people have them: dictionaries, pairs, rows of frames and of data sets."""
+"""Items as dictionaries, pairs, and rows of frames and datasets."""
 
 from functools import cache
 from typing import Any
@@ -22,7 +22,7 @@ def tracer() -> Tracer:
 
 
 @cache
-def known() -> list[float]:
+def expected_scores() -> list[float]:
     return [score for item in ITEMS for score in next(tracer().correct_many([item])).scores]
 
 
@@ -44,11 +44,11 @@ def scores(source: Any) -> list[float]:
     ],
     ids="dicts stream pairs arrays frame dataset iterable rows".split(),
 )
-def test_rows_are_answered_as_the_items_that_they_are(make):
-    assert scores(make()) == pytest.approx(known(), abs=1e-5)
+def test_every_kind_of_row_is_read_as_its_item(make):
+    assert scores(make()) == pytest.approx(expected_scores(), abs=1e-5)
 
 
-def test_a_row_without_an_id_in_a_frame_with_ids_has_none_and_items_stay_items():
+def test_a_missing_id_in_a_frame_is_none_and_items_are_unchanged():
     mixed = pd.DataFrame([ROWS[0], {k: v for k, v in ROWS[1].items() if k != "id"}])
     assert [d.id for d in tracer().correct_many(mixed)] == ["q0", None]
     assert [d.id for d in tracer().correct_many([Item("w4", ("w5", "w6"), id="x")])] == ["x"]
@@ -64,12 +64,12 @@ def test_a_row_without_an_id_in_a_frame_with_ids_has_none_and_items_stay_items()
         ("where", "item 0: expected an Item"),
     ],
 )
-def test_what_is_no_item_is_named_by_its_place(source, message):
+def test_an_invalid_item_is_named_by_its_place(source, message):
     with pytest.raises(ItemError, match=message):
         list(tracer().correct_many(source))
 
 
-def test_one_dictionary_is_not_many_nor_one_text_candidates():
+def test_one_dictionary_or_one_text_is_not_a_list():
     with pytest.raises(InputError, match="expected many items, got a dictionary"):
         next(tracer().correct_many(ROWS[0]))
     with pytest.raises(ItemError, match="candidates is a list, not str"):
@@ -78,13 +78,13 @@ def test_one_dictionary_is_not_many_nor_one_text_candidates():
         tracer().correct("w4 w9", ["w5", "w6"], content_free="N/A")
 
 
-def test_a_tracer_is_one_line_for_people():
+def test_the_repr_of_a_tracer_is_one_line():
     shown = repr(tracer())
     assert shown.startswith("Tracer('Llama") and "\n" not in shown
     assert shown.endswith("llama of 6 blocks, float32 on cpu, I(M) = 2 (mix branch))")
 
 
-def test_a_frame_has_a_row_a_decision_and_a_column_a_number():
+def test_a_frame_has_a_row_per_decision_and_a_column_per_number():
     decisions = list(tracer().correct_many(ITEMS))
     frame = to_frame(decisions)
     assert len(frame) == len(ITEMS) and frame.answer.tolist() == [d.answer for d in decisions]

@@ -1,4 +1,4 @@
-"""Tables as spreadsheets leave them: separators, encodings, Excel, and what cannot be read."""
+"""Tables from spreadsheets: separators, encodings, Excel, and invalid files."""
 
 import csv
 import io
@@ -36,15 +36,15 @@ CYRILLIC = "text,team\nгде моя посылка,a\nверните мне д�
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
-def test_separators_and_encodings_are_found_and_said(
+def test_separators_and_encodings_are_detected_and_reported(
     tmp_path: Path, separator: str, encoding: str
 ) -> None:
-    path, said = tmp_path / "tickets.csv", list[str]()
+    path, notes = tmp_path / "tickets.csv", list[str]()
     path.write_bytes(quoted(separator).encode(encoding))
     named = encoding if encoding == "cp1252" else None
-    assert [row.value for row in read_rows(path, said.append, named)] == ROWS
+    assert [row.value for row in read_rows(path, notes.append, named)] == ROWS
     plain = named or separator == "," and encoding in ("utf-8", "utf-8-sig")
-    assert len(said) == (0 if plain else 1)
+    assert len(notes) == (0 if plain else 1)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_separators_and_encodings_are_found_and_said(
     ],
     ids="stray cut gbk cp1251 cp1252 utf16".split(),
 )
-def test_another_encoding_is_refused_by_line_and_byte(tmp_path: Path, raw: bytes, message: str):
+def test_another_encoding_is_refused_with_line_and_byte(tmp_path: Path, raw: bytes, message: str):
     (path := tmp_path / "t.csv").write_bytes(raw)
     with pytest.raises(InputError, match=message):
         read_rows(path)
@@ -79,7 +79,7 @@ def test_another_encoding_is_refused_by_line_and_byte(tmp_path: Path, raw: bytes
         ("utf-16-be", "--encoding utf-16-be"),
     ],
 )
-def test_short_texts_in_another_encoding_are_refused_with_doubt(
+def test_the_guess_for_a_short_text_is_marked_as_uncertain(
     tmp_path: Path, ending: str, encoding: str, message: str
 ) -> None:
     text = {"csv": "text,team\nday,b\ncafééé,a\n", "jsonl": '{"text": "day"}\n{"text": "cafééé"}\n'}
@@ -94,7 +94,7 @@ def test_short_texts_in_another_encoding_are_refused_with_doubt(
 @pytest.mark.parametrize(
     "first", ["sep=;", '"sep=;"', "sep=\t", "SEP=;", "sep=;;", "sep=; ", "\nsep=;"]
 )
-def test_the_line_in_which_excel_names_a_separator_is_no_header(tmp_path: Path, first: str):
+def test_the_separator_line_of_excel_is_not_a_header(tmp_path: Path, first: str):
     mark = first.strip('" \n')[-1] if first[-1] != "\t" else "\t"
     path = tmp_path / "t.csv"
     path.write_text(f"{first}\r\ntext{mark}team\r\na, b{mark}x\r\n", newline="")
@@ -110,13 +110,13 @@ def test_the_line_in_which_excel_names_a_separator_is_no_header(tmp_path: Path, 
         ('text,team\na,b\n"never closed,d\ne,f\ng,h\n', 3),
     ],
 )
-def test_a_broken_line_is_named_as_an_editor_counts_it(tmp_path: Path, text: str, line: int):
+def test_an_invalid_line_is_named_by_its_number_in_an_editor(tmp_path: Path, text: str, line: int):
     (path := tmp_path / "t.csv").write_text(text)
     with pytest.raises(InputError, match=f"line {line}:"):
         read_rows(path)
 
 
-def test_two_byte_order_marks_are_no_part_of_a_name_and_utf32_is_named(tmp_path: Path) -> None:
+def test_byte_order_marks_are_removed_and_utf32_is_recognised(tmp_path: Path) -> None:
     (path := tmp_path / "t.csv").write_text("\ufeff\ufefftext,team\na,b\n", encoding="utf-8")
     assert read_rows(path)[0].value == {"text": "a", "team": "b"}
     path.write_text("text,team\na,b\n", encoding="utf-32")
@@ -126,7 +126,7 @@ def test_two_byte_order_marks_are_no_part_of_a_name_and_utf32_is_named(tmp_path:
 
 
 @pytest.mark.parametrize("name", ["t.txt", "t.csv.gz", "t.xls"])
-def test_a_file_of_another_kind_is_refused_with_the_kinds_that_are_read(tmp_path: Path, name: str):
+def test_a_file_of_another_kind_is_refused_with_the_supported_kinds(tmp_path: Path, name: str):
     (path := tmp_path / name).write_text("text,team\na,b\n")
     with pytest.raises(InputError, match=r"tables end in \.csv, \.tsv, \.xlsx or \.parquet"):
         require_rows(read_rows(path), path)
@@ -154,7 +154,7 @@ def test_many_columns_are_read_in_linear_time_and_a_workbook_of_them_is_refused(
         read_rows(path)
 
 
-def test_control_characters_of_a_workbook_are_read_as_excel_stores_them(tmp_path: Path) -> None:
+def test_escaped_control_characters_of_a_workbook_are_decoded(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
     for cells in [["text", "team"], ["one_x000D_\ntwo", "a_x0041_"]]:
@@ -167,7 +167,7 @@ def test_control_characters_of_a_workbook_are_read_as_excel_stores_them(tmp_path
         read_rows(path)
 
 
-def test_a_long_cell_is_read_and_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_a_long_cell_is_read_and_duplicate_column_names_are_refused(tmp_path: Path) -> None:
     import pandas as pd
 
     long = "word " * 2**16
@@ -182,20 +182,20 @@ def test_a_long_cell_is_read_and_columns_of_one_name_are_refused(tmp_path: Path)
             read()
 
 
-def test_a_stray_cell_and_a_bomb_take_no_memory_and_formulas_without_values_are_named(
+def test_stray_cells_and_zip_bombs_need_little_memory_and_empty_formulas_are_reported(
     tmp_path: Path,
 ) -> None:
     openpyxl = pytest.importorskip("openpyxl")
-    book, path, said = openpyxl.Workbook(), tmp_path / "t.xlsx", list[str]()
+    book, path, notes = openpyxl.Workbook(), tmp_path / "t.xlsx", list[str]()
     for cells in [["text", "team"], ["a", "=1+1"], ["b", None], ["=A2", "x"]]:
         book.active.append(cells)
     book.active.cell(2, 500, "stray")
     book.active.cell(1_048_576, 16_384, "stray")
     book.save(path)
-    rows = [row.value for row in read_rows(path, said.append)]
-    assert rows == [{"text": t, "team": own} for t, own in [("a", ""), ("b", ""), ("", "x")]]
-    assert said[0] == "left out: 1 cell to the right of the last name in row 1, the first in SF2"
-    assert said[1].startswith("2 formula cells without a stored value read as empty (B2, A4)")
+    rows = [row.value for row in read_rows(path, notes.append)]
+    assert rows == [{"text": t, "team": team} for t, team in [("a", ""), ("b", ""), ("", "x")]]
+    assert notes[0] == "left out: 1 cell to the right of the last name in row 1, the first in SF2"
+    assert notes[1].startswith("2 formula cells without a stored value read as empty (B2, A4)")
     with ZipFile(path, "w", ZIP_DEFLATED) as archive:
         archive.writestr("xl/worksheets/sheet1.xml", b" " * 2**29)
     with pytest.raises(InputError, match="unpacks to 512 MiB"):
@@ -215,7 +215,7 @@ def test_a_stray_cell_and_a_bomb_take_no_memory_and_formulas_without_values_are_
         (None, "it has no sheet"),
     ],
 )
-def test_rows_that_the_library_drops_are_refused(
+def test_invalid_rows_that_openpyxl_drops_are_refused(
     tmp_path: Path, rows: str | None, message: str
 ) -> None:
     openpyxl = pytest.importorskip("openpyxl")
@@ -255,12 +255,12 @@ def test_rows_that_the_library_drops_are_refused(
         (np.timedelta64(10**9, "ns"), "0:00:01"),
     ],
 )
-def test_times_of_numpy_are_no_numbers(value: object, text: str) -> None:
+def test_times_of_numpy_are_written_as_times(value: object, text: str) -> None:
     assert cell_text(value) == text
 
 
 @given(cells=st.lists(st.one_of(st.text(), st.sampled_from(["=1", " =1", "\r=1", "\x1b[31m"]))))
-def test_no_cell_that_is_written_is_run_or_obeyed(cells: list[str]) -> None:
+def test_written_cells_hold_no_formulas_and_control_characters(cells: list[str]) -> None:
     line = csv_line(["x", *cells])
     (read,) = csv.reader(io.StringIO(line, newline=""))
     assert not {*line} & {chr(code) for code in (*range(9), 11, 12, *range(14, 32), 127)}
@@ -269,36 +269,36 @@ def test_no_cell_that_is_written_is_run_or_obeyed(cells: list[str]) -> None:
     assert [cell for cell in read[1:] if cell.isalnum()] == plain
 
 
-def test_a_separator_in_a_header_of_several_is_the_one_of_the_rows(tmp_path: Path) -> None:
+def test_the_rows_decide_between_two_separators_in_the_header(tmp_path: Path) -> None:
     path = tmp_path / "tickets.csv"
     path.write_text("text, as it came;team\n" + "hello, you;billing\nbye;shipping\n" * 4)
     assert read_rows(path)[0].value == {"text, as it came": "hello, you", "team": "billing"}
 
 
-def test_one_column_is_no_guess(tmp_path: Path) -> None:
-    path, said = tmp_path / "texts.csv", list[str]()
+def test_a_table_of_one_column_needs_no_note(tmp_path: Path) -> None:
+    path, notes = tmp_path / "texts.csv", list[str]()
     path.write_text("text\nI paid; twice\n")
-    assert [row.value for row in read_rows(path, said.append)] == [{"text": "I paid; twice"}]
-    assert said == []
+    assert [row.value for row in read_rows(path, notes.append)] == [{"text": "I paid; twice"}]
+    assert notes == []
 
 
-def test_a_workbook_is_read_as_text_and_its_sheet_is_said(tmp_path: Path) -> None:
+def test_a_workbook_is_read_as_text_and_its_sheet_is_reported(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
-    book, path, said = openpyxl.Workbook(), tmp_path / "tickets.xlsx", list[str]()
+    book, path, notes = openpyxl.Workbook(), tmp_path / "tickets.xlsx", list[str]()
     for cells in [*CELLS, [None, None, None], [7, "NA", True]]:
         book.active.append(cells)
     book.create_sheet("notes")
     book.save(path)
-    rows = read_rows(path, said.append)
+    rows = read_rows(path, notes.append)
     assert [row.value for row in rows[:3]] == ROWS
     assert list(rows[3].value.values()) == ["7", "NA", "True"] and rows[3].place == "row 5"
-    assert len(said) == 1 and "Sheet" in said[0]
+    assert len(notes) == 1 and "Sheet" in notes[0]
     path.write_bytes(b"no workbook")
     with pytest.raises(InputError, match=r"cannot read .*tickets\.xlsx"):
         read_rows(path)
 
 
-def test_what_cannot_be_read_names_the_separator(tmp_path: Path) -> None:
+def test_errors_of_rows_name_the_separator(tmp_path: Path) -> None:
     path = tmp_path / "tickets.csv"
     path.write_text('text;team\n"never closed;billing\n')
     with pytest.raises(InputError, match="separated by semicolons"):
@@ -317,11 +317,11 @@ def test_what_cannot_be_read_names_the_separator(tmp_path: Path) -> None:
         (["paid", "valid", "text", "Grid"], None),
     ],
 )
-def test_the_column_of_ids_is_known_by_its_name(columns: list[str], column: str | None) -> None:
+def test_the_id_column_is_recognised_by_its_name(columns: list[str], column: str | None) -> None:
     assert id_column(columns) == column
 
 
-def test_a_workbook_of_charts_alone_has_no_table(tmp_path: Path) -> None:
+def test_a_workbook_with_only_charts_is_refused(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
     book.create_chartsheet("Chart")

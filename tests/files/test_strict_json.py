@@ -1,4 +1,4 @@
-"""JSON that every reader takes."""
+"""JSON that every parser accepts."""
 
 import json
 import math
@@ -21,6 +21,6 @@ from lastword.files.strict_json import strict, to_json
         ([True, None, "text", 3], '[true, null, "text", 3]'),
     ],
 )  # fmt: skip
-def test_a_value_is_written_so(value, text):
+def test_values_are_written_as_strict_json(value, text):
     assert to_json(value) == text
     assert json.loads(text) == strict(value)

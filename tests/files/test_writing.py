@@ -1,4 +1,4 @@
-"""Files that stand whole or not at all."""
+"""Files are written completely or not at all."""
 
 import os
 
@@ -7,7 +7,7 @@ import pytest
 from lastword.files.writing import open_whole
 
 
-def test_a_file_stands_only_once_it_is_whole(tmp_path):
+def test_a_file_appears_only_when_it_is_complete(tmp_path):
     path = tmp_path / "records"
     with open_whole(path) as file:
         file.write(b"one")
@@ -19,7 +19,7 @@ def test_a_file_stands_only_once_it_is_whole(tmp_path):
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
-def test_a_disk_that_refuses_leaves_what_was_there(step, tmp_path, monkeypatch):
+def test_a_failed_write_leaves_the_old_file(step, tmp_path, monkeypatch):
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -39,7 +39,7 @@ def test_two_writers_of_one_file_do_not_mix(tmp_path):
     assert path.read_bytes() == b"first" and os.listdir(tmp_path) == ["records"]
 
 
-def test_others_may_read_what_the_users_mask_allows(tmp_path):
+def test_the_permissions_of_a_file_follow_the_umask(tmp_path):
     before = os.umask(0o022)
     try:
         with open_whole(tmp_path / "records"):

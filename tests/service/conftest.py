@@ -1,15 +1,15 @@
-"""What most tests of the service stand on; a file that needs another model has its own."""
+"""Fixtures of most tests of the service; a file that needs another model overrides them."""
 
 from collections.abc import Iterator
 from itertools import count
 
 import populations
 import pytest
-from certified import ASKED
+from certified import ITEMS
 from postgres import FOLDERS, Postgres, postgres
 from served import Held, Running, running, tracer
 
-from lastword import Decider, ProbeClassifier, Tracer
+from lastword import Decider, Item, ProbeClassifier, Tracer
 from lastword.probes import Probe
 from lastword.records.decision import Decision
 from lastword.trust.certificate import Certificate
@@ -25,45 +25,51 @@ def model() -> Tracer:
 
 @pytest.fixture(scope="module")
 def plain(model: Tracer) -> Iterator[Running]:
-    """A service as it comes, for tests that leave it as it is."""
+    """A service with default settings, for tests that do not change it."""
     with running(model) as served:
         yield served
 
 
 @pytest.fixture
 def held(model: Tracer) -> Iterator[Held]:
-    """The model, waiting before every group until it is let go."""
+    """The model; a test can make it wait before a group."""
     held = Held(model)
     yield held
     held.go.set()
 
 
 @pytest.fixture(scope="session")
-def free() -> list[Decision]:
-    """What TRACE answers by itself to what certified services are asked."""
-    return list(Tracer.demo().correct_many(ASKED))
+def trace_decisions() -> list[Decision]:
+    """TRACE's answers without a certificate to the items that certified services get."""
+    return list(Tracer.demo().correct_many(ITEMS))
 
 
 @pytest.fixture(scope="session")
-def certificate(free: list[Decision]) -> Certificate:
-    """Of the embedded model, with these answers as the reference of drift."""
-    seen = [statistics(decision.to_dict()) for decision in free]
-    names = {name for values in seen for name in values} - {"mix"}
-    reference = {n: tuple(v[n] for v in seen if n in v) for n in sorted(names)}
+def overridden(trace_decisions: list[Decision]) -> list[Item]:
+    """The items whose answers TRACE changes."""
+    return [item for item, d in zip(ITEMS, trace_decisions, strict=True) if d.corrected]
+
+
+@pytest.fixture(scope="session")
+def certificate(trace_decisions: list[Decision]) -> Certificate:
+    """A certificate for the embedded model; these answers are the reference for drift."""
+    values = [statistics(decision.to_dict()) for decision in trace_decisions]
+    names = {name for row in values for name in row} - {"mix"}
+    reference = {n: tuple(v[n] for v in values if n in v) for n in sorted(names)}
     policy, terms = Policy(("decisive", "early"), 0.25), Terms(0.1, 0.05)
-    made: Certificate = populations.certificate(
+    certificate: Certificate = populations.certificate(
         Decider.demo().subject, policy, terms, 18, 1, 120, reference=reference, date="2026-11-21"
     )
-    return made
+    return certificate
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Postgres]:
-    """A Postgres server, which a test that ends it starts again."""
+    """A Postgres server; a test that stops it starts it again."""
     if not FOLDERS:
         pytest.skip("needs Debian's package postgresql")
-    with postgres() as own:
-        yield own
+    with postgres() as process:
+        yield process
 
 
 NUMBERS = count()
@@ -71,15 +77,15 @@ NUMBERS = count()
 
 @pytest.fixture
 def database(server: Postgres) -> str:
-    """The address of a database of the test's own."""
-    name = f"own{next(NUMBERS)}"
+    """The address of a new database for one test."""
+    name = f"test{next(NUMBERS)}"
     server.execute(f"CREATE DATABASE {name}")
     return server.address(name)
 
 
 @pytest.fixture(scope="session")
 def topic() -> Probe:
-    """A probe of what a text is about, on the embedded model."""
+    """A probe for the topic of a text, on the embedded model."""
     texts = ["the red fox runs", "a cat sleeps here", "pay the bill now", "the invoice is late"]
     labels = ["animal", "animal", "money", "money"]
     probe: Probe = ProbeClassifier(Tracer.demo(), "What is it about?").fit(texts, labels).probe_

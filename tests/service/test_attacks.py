@@ -1,4 +1,4 @@
-"""What once stopped the service, each attack beside an honest client."""
+"""Attacks that once stopped the service, each next to an honest client."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ import pytest
 from attackers import HEAD
 from families import build
 from served import BODY, Held, connect, running
-from test_decisions import reader
+from test_decisions import byte_tokenizer
 
 from lastword import Choice, Tracer
 from lastword.decide.questionnaire import prepare
@@ -28,7 +28,7 @@ LARGE = 2**17
 
 
 def answers(served, seconds: float) -> int:
-    """How many answers an honest client gets."""
+    """Return the number of answers that an honest client gets."""
     end, count = time.monotonic() + seconds, 0
     while time.monotonic() < end:
         assert served.client.post("/v1/correct", json=BODY, headers=ASK).status_code == 200
@@ -38,7 +38,7 @@ def answers(served, seconds: float) -> int:
 
 @contextmanager
 def attack(served, name: str, hands: int):
-    """Let a process attack while the block runs."""
+    """Run an attack in another process while the block runs."""
     port = served.url.rsplit(":", 1)[1]
     sender = subprocess.Popen([sys.executable, attackers.__file__, name, port, str(hands)])
     try:
@@ -50,7 +50,7 @@ def attack(served, name: str, hands: int):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "hands"), [("A", 4), ("B", 12), ("C", 12)])
-def test_who_has_no_token_does_not_stop_those_who_have(model, name, hands):
+def test_clients_without_a_token_do_not_stop_clients_with_one(model, name, hands):
     with running(model, token="ask") as served:
         quiet = answers(served, 3.0)
         with attack(served, name, hands):
@@ -58,12 +58,12 @@ def test_who_has_no_token_does_not_stop_those_who_have(model, name, hands):
             assert served.client.get("/healthz").status_code == 200
 
 
-def test_no_body_is_taken_where_none_belongs(model):
+def test_a_body_on_a_route_that_has_none_is_not_stored(model):
     with running(model, token="ask") as served, ExitStack() as stack:
         before = psutil.Process().memory_info().rss
         for _ in range(200):
             raw = stack.enter_context(closing(connect(served)))
-            with suppress(OSError):  # closed, rightly, while it is sent
+            with suppress(OSError):  # the service may close the connection while this sends
                 raw.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\ncontent-length: 1048576\r\n\r\n")
                 raw.sendall(b"x" * 2**18)
         assert served.client.request("GET", "/healthz", content=b"x").status_code == 422
@@ -79,7 +79,7 @@ def test_after_a_refusal_the_connection_closes(model):
     assert data.startswith(b"HTTP/1.1 401") and b"connection: close" in data
 
 
-def test_bytes_of_bodies_are_bounded_and_told(model):
+def test_the_total_size_of_bodies_is_bounded_and_measured(model):
     with running(model, flight_bytes=5000) as served, ExitStack() as stack:
         raws = [stack.enter_context(closing(connect(served))) for _ in range(2)]
         raws[0].sendall(HEAD + b"content-length: 4001\r\n\r\n" + b" " * 4000)
@@ -91,7 +91,7 @@ def test_bytes_of_bodies_are_bounded_and_told(model):
         served.wait_for(lambda: served.metric("lastword_body_bytes") == 0)
 
 
-def test_large_bodies_leave_room_to_small_ones(model):
+def test_large_bodies_leave_room_for_small_ones(model):
     with running(model, flight_bytes=10 * LARGE) as served, ExitStack() as stack:
         raws = [stack.enter_context(closing(connect(served))) for _ in range(8)]
         for raw in raws:
@@ -103,21 +103,21 @@ def test_large_bodies_leave_room_to_small_ones(model):
 
 
 @pytest.mark.parametrize("coding", ["identity", "zstd"])
-def test_large_bodies_take_turns_and_small_ones_wait_for_none(model, monkeypatch, coding):
+def test_large_bodies_take_turns_and_small_ones_do_not_wait(model, monkeypatch, coding):
     monkeypatch.setattr(traffic, "_RATE", LARGE / 2)
     body = json.dumps(BODY | {"question": "w" * LARGE}).encode()
     if coding == "zstd":
         body = pytest.importorskip("backports.zstd").compress(body)
-    told = {"content-type": "application/json", "content-encoding": coding}
+    headers = {"content-type": "application/json", "content-encoding": coding}
     with running(model) as served, ThreadPoolExecutor(2) as pool:
         begun = time.monotonic()
-        send = partial(served.client.post, "/v1/correct", content=body, headers=told)
+        send = partial(served.client.post, "/v1/correct", content=body, headers=headers)
         sent = [pool.submit(send) for _ in range(2)]
         served.wait_for(lambda: served.metric("lastword_body_bytes") > LARGE)
         assert served.client.post("/v1/correct", json=BODY).status_code == 200
         assert not all(one.done() for one in sent)
         assert [one.result().status_code for one in sent] == [200, 200]
-    assert time.monotonic() - begun > 2  # the second waits until the first has had its turn
+    assert time.monotonic() - begun > 2  # the second waits for the turn of the first
 
 
 def test_refusals_take_turns(model, monkeypatch):
@@ -130,7 +130,7 @@ def test_refusals_take_turns(model, monkeypatch):
     assert time.monotonic() - begun > 1
 
 
-def test_who_would_wait_too_long_for_a_turn_does_not():
+def test_the_wait_for_a_turn_is_limited():
     async def turns() -> None:
         pace = traffic.Turns(longest=1.0)
         async with asyncio.timeout(20):
@@ -157,7 +157,7 @@ def test_targets_of_a_pass_are_bounded(model, monkeypatch, included, most):
     assert len(held.groups) >= 2 and max(map(len, held.groups)) <= most
 
 
-def test_batches_whose_clients_have_left_hold_nobody_up(model):
+def test_batches_of_clients_that_left_delay_nobody(model):
     with running(model) as served, attack(served, "E", 4):
         served.wait_for(lambda: served.metric("lastword_refusals_total", code="client_left") > 20)
         body = BODY | {"question": "w" * 18_000}
@@ -166,7 +166,7 @@ def test_batches_whose_clients_have_left_hold_nobody_up(model):
         assert served.service.reader.waiting == 0
 
 
-def test_places_are_bounded_and_a_client_is_told_when_to_come_again(model):
+def test_requests_in_progress_are_bounded_and_a_refusal_says_when_to_retry(model):
     held = Held(model)
     with running(held, requests=2) as served, ThreadPoolExecutor(2) as pool:
         held.go.clear()
@@ -185,7 +185,7 @@ def test_many_short_questions_are_tokenised_in_turns():
     assert sum(pieces) == 400 and max(pieces) < 150
 
 
-def test_who_leaves_is_taken_out_at_once(model):
+def test_requests_of_clients_that_left_are_removed_at_once(model):
     held = Held(model)
     with running(held) as served:
         held.go.clear()
@@ -197,10 +197,10 @@ def test_who_leaves_is_taken_out_at_once(model):
         left = {"route": "/v1/correct", "status": "499"}
         assert served.metric("lastword_requests_total", **left) == 3
         held.go.set()
-    assert held.groups == [[None]]  # what was in hand, and nothing that waited
+    assert held.groups == [[None]]  # the pass in progress, and no waiting request
 
 
-def test_a_crowd_that_asks_nothing_leaves_room(model):
+def test_idle_connections_leave_room(model):
     with running(model) as served, ExitStack() as stack:
         for _ in range(600):
             stack.enter_context(closing(connect(served)))
@@ -229,12 +229,12 @@ def test_other_hosts_and_origins_are_refused(plain, headers):
     assert answer.status_code == 403 and answer.json()["error"]["code"] == "forbidden"
     assert "access-control-allow-origin" not in answer.headers
     assert plain.events("failure") == []
-    own = {"origin": f"http://{host}"}
-    assert plain.client.post("/v1/correct", json=BODY, headers=own).status_code == 200
+    same_origin = {"origin": f"http://{host}"}
+    assert plain.client.post("/v1/correct", json=BODY, headers=same_origin).status_code == 200
 
 
 def test_two_hosts_are_refused(plain):
-    """RFC 9112, section 3.2: 400, whichever of the two is ours."""
+    """RFC 9112, section 3.2 requires status 400, even if both hosts are the same."""
     host = plain.url.removeprefix("http://")
     for first, second in ((host, "evil.example"), (host, host)):
         with connect(plain) as door:
@@ -247,29 +247,29 @@ LONG = {"words": "w5 " * 300_000, "letter": "a" * 900_000, "blanks": " " * 900_0
 
 
 @pytest.fixture(scope="module")
-def of_bytes() -> Tracer:
+def byte_tracer() -> Tracer:
     return Tracer(
-        build("llama", vocab_size=258, max_position_embeddings=512), reader(), invariant=2.0
+        build("llama", vocab_size=258, max_position_embeddings=512), byte_tokenizer(), invariant=2.0
     )
 
 
 @pytest.mark.parametrize("text", LONG)
 @pytest.mark.parametrize("route", ["correct", "batch", "decisions", "instructions"])
-def test_a_long_text_is_refused_before_it_is_tokenised(of_bytes, monkeypatch, text, route):
-    """Of a text of 900,000 characters no more is read than the context may hold."""
+def test_a_long_text_is_refused_before_it_is_tokenised(byte_tracer, monkeypatch, text, route):
+    """A text of 900,000 characters is tokenised only as far as the context may hold."""
     read: list[int] = []
-    with running(of_bytes, characters=2**21) as served:
-        kind = type(of_bytes.tokenizer)
+    with running(byte_tracer, characters=2**21) as served:
+        kind = type(byte_tracer.tokenizer)
         calls = kind.__call__
 
-        def counted(self: Any, texts: Any, *given: Any, **more: Any) -> Any:
+        def counted(self: Any, texts: Any, *arguments: Any, **options: Any) -> Any:
             read.append(sum(map(len, texts)))
-            return calls(self, texts, *given, **more)
+            return calls(self, texts, *arguments, **options)
 
         monkeypatch.setattr(kind, "__call__", counted)
         item = {"prompt": LONG[text], "candidates": ["w6", "w7"]}
-        asked = {"type": "choice", "instructions": "Which?", "choices": ["w6", "w7"]}
-        body = {"model": served.service.name, "input": "w5", "questions": [asked]}
+        question = {"type": "choice", "instructions": "Which?", "choices": ["w6", "w7"]}
+        body = {"model": served.service.name, "input": "w5", "questions": [question]}
         if route == "correct":
             answer = served.client.post("/v1/correct", json=item)
         elif route == "batch":
@@ -277,16 +277,16 @@ def test_a_long_text_is_refused_before_it_is_tokenised(of_bytes, monkeypatch, te
             first, second = map(json.loads, answer.text.splitlines())
             assert first["error"]["code"] == "too_many_tokens" and "answer" in second
         else:
-            own: dict[str, Any] = {"input": LONG[text]}
+            changes: dict[str, Any] = {"input": LONG[text]}
             if route == "instructions":
-                own = {"questions": [asked | {"instructions": LONG[text]}]}
-            answer = served.client.post("/v1/decisions", json=body | own)
+                changes = {"questions": [question | {"instructions": LONG[text]}]}
+            answer = served.client.post("/v1/decisions", json=body | changes)
         if route != "batch":
             assert answer.headers["x-refusal"] == "too_many_tokens"
         assert sum(read) < 2**14
 
 
-def test_the_characters_of_an_item_are_those_of_its_context(model):
+def test_the_character_limit_of_an_item_follows_from_the_context(model):
     body = {"prompt": "w5 " * 100_000, "candidates": ["w6"]}
     with running(model) as served:
         context = model.profile.context

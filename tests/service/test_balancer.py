@@ -1,4 +1,4 @@
-"""Two services behind a balancer, each stopped and started anew under load: nothing is lost."""
+"""Two services behind a balancer, each restarted under load: no request is lost."""
 
 import json
 import os
@@ -17,7 +17,7 @@ import populations
 import pytest
 from clients import PYTHON
 from forked import Fork, Forks
-from served import free_port
+from served import free_port, wait_until
 
 from lastword import Decider
 from lastword.lab import demo
@@ -36,7 +36,7 @@ pytestmark = [
 
 
 class Replica:
-    """One of the services: its port stays when it is started anew."""
+    """One of the services; it has the same port after a restart."""
 
     def __init__(self, forks: Forks, certificate: Path, state: str) -> None:
         self.port = free_port()
@@ -56,15 +56,13 @@ class Replica:
         return process
 
     def remembered(self) -> int:
-        told = httpx.get(f"{self.url}/v1/model", trust_env=False).json()
-        return int(told["oversight"]["remembered"]["labels"])
+        status = httpx.get(f"{self.url}/v1/model", trust_env=False).json()
+        return int(status["oversight"]["remembered"]["labels"])
 
     def wait_for_answers(self) -> None:
-        """Wait until it has answered since its start: then the balancer knows that it is there."""
-        latest = time.monotonic() + PATIENCE_SECONDS
-        while not sum(self._metric('lastword_requests_total{route="/v1/correct",status="200"}')):
-            assert time.monotonic() < latest, "the balancer sends it nothing"
-            time.sleep(0.1)
+        """Wait for its first answer since its start; then the balancer uses it again."""
+        name = 'lastword_requests_total{route="/v1/correct",status="200"}'
+        wait_until(lambda: sum(self._metric(name)), PATIENCE_SECONDS, pause=0.1)
 
     def _metric(self, name: str) -> list[float]:
         lines = httpx.get(f"{self.url}/metrics", trust_env=False).text.splitlines()
@@ -73,7 +71,7 @@ class Replica:
 
 @contextmanager
 def balanced(ports: list[int]):
-    """The address of a balancer in front of two services."""
+    """Yield the address of a balancer in front of two services."""
     front = f"127.0.0.1:{free_port()}"
     addresses = [f"127.0.0.1:{port}" for port in ports]
     names = ("LASTWORD_FRONT", "LASTWORD_A", "LASTWORD_B")
@@ -86,40 +84,40 @@ def balanced(ports: list[int]):
 
 
 class Echo(BaseHTTPRequestHandler):
-    """A service that says who the balancer says is asking."""
+    """A service that returns the client header that the balancer sets."""
 
     def do_GET(self) -> None:
-        said = json.dumps(self.headers.get_all("x-client")).encode()
+        body = json.dumps(self.headers.get_all("x-client")).encode()
         self.send_response(200)
-        self.send_header("content-length", str(len(said)))
+        self.send_header("content-length", str(len(body)))
         self.end_headers()
-        self.wfile.write(said)
+        self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
-def test_whoever_asks_is_named_by_the_balancer_and_not_by_himself():
+def test_the_balancer_names_the_client_whatever_header_it_sends():
     with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as service:
         threading.Thread(target=service.serve_forever, daemon=True).start()
         with balanced([service.server_port] * 2) as url:
-            asked, latest = None, time.monotonic() + PATIENCE_SECONDS
-            while asked is None or asked.status_code != 200:
+            answer, latest = None, time.monotonic() + PATIENCE_SECONDS
+            while answer is None or answer.status_code != 200:
                 assert time.monotonic() < latest
                 with suppress(httpx.HTTPError):
                     headers = [("x-client", "forged"), ("x-client", "again")]
-                    asked = httpx.get(url, headers=headers, trust_env=False)
+                    answer = httpx.get(url, headers=headers, trust_env=False)
                 time.sleep(0.1)
         service.shutdown()
-    assert asked.json() == ["127.0.0.1"]
+    assert answer.json() == ["127.0.0.1"]
 
 
 class Clients:
-    """Ask through the balancer, one request after the other, and label every answer at once.
+    """Clients that send one request after the other through the balancer, and label each answer.
 
     Attributes:
-        statuses: Of what was asked.
-        labels: What labels were told in the end; one that is told to come again does.
+        statuses: Count of each status of the requests.
+        labels: Count of each final status of the labels, after retries.
     """
 
     def __init__(self, url: str, count: int) -> None:
@@ -139,11 +137,9 @@ class Clients:
             thread.join(PATIENCE_SECONDS)
 
     def wait_for(self, more: int) -> None:
-        """Wait until so many more have been answered."""
-        latest, many = time.monotonic() + PATIENCE_SECONDS, self.statuses.total() + more
-        while self.statuses.total() < many:
-            assert time.monotonic() < latest, "nothing is answered"
-            time.sleep(0.01)
+        """Wait until the clients have got so many more answers."""
+        count = self.statuses.total() + more
+        wait_until(lambda: self.statuses.total() >= count, PATIENCE_SECONDS)
 
     def _run(self) -> None:
         item = demo.items()[0]
@@ -160,9 +156,12 @@ class Clients:
                     self.labels[self._label(http, answer.json())] += 1
                 self._stop.wait(0.05)
 
-    def _label(self, http: httpx.Client, told: dict) -> str:
-        """Label an answer; whose service is being started anew is told so until it is there."""
-        label, latest = {"id": told["feedback_id"], "right": 0}, time.monotonic() + PATIENCE_SECONDS
+    def _label(self, http: httpx.Client, decision: dict) -> str:
+        """Label an answer; try again while its service restarts."""
+        label, latest = (
+            {"id": decision["feedback_id"], "right": 0},
+            time.monotonic() + PATIENCE_SECONDS,
+        )
         while True:
             answer = http.post("/v1/feedback", json=label)
             if answer.status_code != 503 or time.monotonic() > latest:
@@ -170,7 +169,7 @@ class Clients:
             time.sleep(0.2)
 
 
-# Until its input ends; it comes again by itself as often as it does for everybody.
+# Asks until its input ends; the client library retries as often as it does by default.
 STOCK = """
 import sys, threading
 from openai import OpenAI
@@ -187,7 +186,7 @@ print(count)
 
 @contextmanager
 def stock_client(url: str):
-    """A stock client that asks until the block ends, and must never meet an error."""
+    """Run a stock client until the block ends; it must never get an error."""
     if not PYTHON.is_file():
         yield
         return
@@ -195,8 +194,8 @@ def stock_client(url: str):
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
         yield
-        told, wrong = process.communicate("", PATIENCE_SECONDS)
-    assert process.returncode == 0 and int(told) > 20, wrong
+        output, errors = process.communicate("", PATIENCE_SECONDS)
+    assert process.returncode == 0 and int(output) > 20, errors
 
 
 def test_a_rolling_restart_loses_no_request_and_no_label(forks, tmp_path, database):
@@ -207,12 +206,12 @@ def test_a_rolling_restart_loses_no_request_and_no_label(forks, tmp_path, databa
     replicas = [Replica(forks, path, database) for _ in range(2)]
     with ExitStack() as stack:
         processes = [replica.start(stack) for replica in replicas]
-        url = stack.enter_context(balanced([own.port for own in replicas]))
+        url = stack.enter_context(balanced([replica.port for replica in replicas]))
         with Clients(url, 4) as clients, stock_client(url):
             clients.wait_for(20)
             for replica, process in zip(replicas, processes, strict=True):
                 process.send_signal(signal.SIGTERM)
-                clients.wait_for(10)  # of the other one alone
+                clients.wait_for(10)  # from the other replica alone
                 assert process.wait(PATIENCE_SECONDS) == 0
                 replica.start(stack)
                 replica.wait_for_answers()

@@ -1,4 +1,4 @@
-"""The same questions through every form that clients know, by those clients where they are."""
+"""The same questions in every client's form, by HTTP and by the clients if they are installed."""
 
 import json
 import os
@@ -43,8 +43,8 @@ from lastword.trust.terms import Terms
 TEXT = "The folk of Baevwick send clay lamps over the lake."
 GOODS = ["green wool combs", "clay lamps"]
 FAR = ["near", "far", "very far"]
-# One questionnaire of the library, and as the clients send it: a probe answers the last.
-ASKED = {
+# One questionnaire, as the library and as the clients write it. A probe answers the last question.
+QUESTIONNAIRE = {
     "lake": Predicate("Baevwick lies on a lake."),
     "goods": Choice("Which goods?", [GOODS[0], Option(GOODS[1], "of clay")]),
     "far": Score("How far?", FAR),
@@ -62,9 +62,9 @@ QUESTIONS: list[dict[str, Any]] = [
 ]
 CRITERIA = [{}, {GOODS[0]: None, GOODS[1]: "of clay"}, FAR, {"animal": None, "money": None}]
 BY_NAME: dict[str, dict[str, Any]] = {
-    name: {"type": kind, "instructions": own["instructions"], "criteria": criteria}
-    for name, kind, own, criteria in zip(
-        ASKED, ("noul", "choice", "score", "choice"), QUESTIONS, CRITERIA, strict=True
+    name: {"type": kind, "instructions": question["instructions"], "criteria": criteria}
+    for name, kind, question, criteria in zip(
+        QUESTIONNAIRE, ("noul", "choice", "score", "choice"), QUESTIONS, CRITERIA, strict=True
     )
 }
 TO_GOOGLE = json.loads(json.dumps(BY_NAME).replace("null", '""'))  # its client sends no null
@@ -75,8 +75,8 @@ def model(topic: Probe) -> Decider:
     return Decider.demo(probes=[topic])
 
 
-def reader() -> PreTrainedTokenizerFast:
-    """A tokenizer of bytes, which reads any text."""
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """Return a tokenizer of bytes, which reads any text."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     pieces = {piece: i for i, piece in enumerate(["<s>", "</s>", *alphabet])}
     raw = Tokenizer(models.BPE(vocab=pieces, merges=[]))
@@ -87,35 +87,38 @@ def reader() -> PreTrainedTokenizerFast:
 
 @pytest.fixture(scope="module")
 def wide() -> Iterator[Running]:
-    """A service whose model reads any text, and much of it."""
+    """A service whose model reads any text, also a long one."""
     network = build("llama", vocab_size=258, max_position_embeddings=16_384)
-    # A byte is a token here, so that 255 described options are many, on a busy machine for minutes.
-    with running(Tracer(network, reader(), invariant=2.0), deadline_seconds=240.0) as served:
+    # A byte is a token here: 255 options with descriptions may take minutes on a busy machine.
+    with running(
+        Tracer(network, byte_tokenizer(), invariant=2.0), deadline_seconds=240.0
+    ) as served:
         yield served
 
 
-def decide(served: Running, **changes: Any) -> Any:
+def ask_openai(served: Running, **changes: Any) -> Any:
     """Ask in OpenAI's form."""
     body = {"model": served.service.name, "input": TEXT, "questions": QUESTIONS}
     return served.client.post("/v1/decisions", json=body | changes)
 
 
-def ask(served: Running, **changes: Any) -> Any:
+def ask_typesafe(served: Running, **changes: Any) -> Any:
     """Ask in TypeSafe's form."""
     body = {"model": "jev-latest", "state": TEXT, "questions": BY_NAME}
     return served.client.post("/v1/systemone", json=body | changes)
 
 
-def google(served: Running) -> Any:
+def ask_google(served: Running) -> Any:
     """Ask in Google's form."""
-    body = {"model": f"models/{served.service.name}", "input": TEXT}
-    headers = {"x-goog-api-key": "any"}
-    asked = body | {"questions": TO_GOOGLE}
-    return served.client.post("/v1/decisions", json=asked, headers=headers)
+    name = f"models/{served.service.name}"
+    body = {"model": name, "input": TEXT, "questions": TO_GOOGLE}
+    return served.client.post("/v1/decisions", json=body, headers={"x-goog-api-key": "any"})
 
 
-def deferring(model: Decider, asked: Questionnaire, threshold: float, **more: Any) -> Certificate:
-    """A certificate that defers answers less sure than the threshold."""
+def deferring(
+    model: Decider, questionnaire: Questionnaire, threshold: float, **more: Any
+) -> Certificate:
+    """Return a certificate that defers answers below a threshold of confidence."""
     return populations.certificate(
         model.subject,
         OFF,
@@ -125,138 +128,153 @@ def deferring(model: Decider, asked: Questionnaire, threshold: float, **more: An
         answered=300,
         wrong=0.03,
         threshold=threshold,
-        templates=(asked.template_name,),
+        templates=(questionnaire.template_name,),
         **more,
     )
 
 
-# Every form, by HTTP and by its clients as they stand
+# Every form, by HTTP and by unchanged clients
 
 CLIENTS = {
     "openai": """
 from openai import OpenAI
 client = OpenAI(base_url=URL + "/v1", api_key="none")
 (model,) = client.models.list()
-told = client.decisions.create(model=model.id, input=TEXT, questions=QUESTIONS).model_dump()
+response = client.decisions.create(model=model.id, input=TEXT, questions=QUESTIONS).model_dump()
 """,
     "typesafe": """
 from typesafe_sdk import Choice, Noul, Score, TypeSafeClient
 kinds = {"noul": Noul, "choice": Choice, "score": Score}
-asked = {name: kinds[own.pop("type")](**own) for name, own in BY_NAME.items()}
+questions = {name: kinds[each.pop("type")](**each) for name, each in BY_NAME.items()}
 with TypeSafeClient(api_key="none", base_url=URL) as client:
-    told = client.system_one(state=TEXT, questions=asked).model_dump()
+    response = client.system_one(state=TEXT, questions=questions).model_dump()
     assert client.models.list().models[0].name
 """,
     "langchain": """
 from langchain_openai.decisions import Choice, OpenAIDecisions, Predicate, Score
 kinds = {"noul": (Predicate, ""), "choice": (Choice, "choices"), "score": (Score, "levels")}
-asked = {}
-for name, own in BY_NAME.items():
-    kind, key = kinds[own["type"]]
-    more = {key: own["criteria"]} if key else {}
-    asked[name] = kind(instructions=own["instructions"], **more)
+questions = {}
+for name, question in BY_NAME.items():
+    kind, key = kinds[question["type"]]
+    criteria = {key: question["criteria"]} if key else {}
+    questions[name] = kind(instructions=question["instructions"], **criteria)
 decisions = OpenAIDecisions(model=MODEL, base_url=URL + "/v1", api_key="none")
-told = decisions.invoke({"input": TEXT, "questions": asked}).model_dump()
+response = decisions.invoke({"input": TEXT, "questions": questions}).model_dump()
 """,
     "google": """
 from google import genai
 options = genai.types.HttpOptions(base_url=URL)
 client = genai.Client(api_key="any", http_options=options)
-told = client.decisions.create(model="models/" + MODEL, input=TEXT, questions=BY_NAME)
-told = {"answers": {name: own.model_dump() for name, own in told.answers.items()}}
+typed = client.decisions.create(model="models/" + MODEL, input=TEXT, questions=BY_NAME)
+response = {"answers": {name: answer.model_dump() for name, answer in typed.answers.items()}}
 """,
 }
 BEGIN = "import json, os\nglobals().update(json.loads(os.environ['ALL']))\n"
 
 
 def run(program: str, served: Running, **more: Any) -> str:
-    """What a program prints in the clients' environment."""
-    given = {"URL": served.url, "MODEL": served.service.name, "TEXT": TEXT} | more
-    done = subprocess.run(
+    """Return the output of a program in the clients' environment."""
+    variables = {"URL": served.url, "MODEL": served.service.name, "TEXT": TEXT} | more
+    process = subprocess.run(
         [str(PYTHON), "-c", BEGIN + program],
-        env={"ALL": json.dumps(given), "NO_PROXY": "127.0.0.1", "PATH": "/usr/bin:/bin"},
+        env={"ALL": json.dumps(variables), "NO_PROXY": "127.0.0.1", "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
         timeout=900,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
-def assert_own(told: Mapping[str, Any], own: Answers, *, sure: float = 1.0) -> None:
-    """Hold a client's answers to the library's; `sure` is how much a noul may be."""
-    answers = told["answers"]
+def by_value(answer: Any) -> dict[Any, float]:
+    """Return the probabilities of an answer of the library, by option."""
+    return dict(zip(answer.values, answer.probabilities.tolist(), strict=True))
+
+
+def assert_same_answers(
+    response: Mapping[str, Any], expected: Answers, *, limit: float = 1.0
+) -> None:
+    """Assert that a client's answers equal the library's; `limit` bounds a noul's probability."""
+    answers = response["answers"]
     if isinstance(answers, list):
-        answers = dict(zip(own, answers, strict=True))
-    lake, p = answers["lake"], own.predicates["lake"].probability
-    said = min(max(p, 1 - sure), sure)
-    assert lake.get("probability", lake.get("noul")) == pytest.approx(said, abs=1e-5)
-    assert answers["goods"]["choice"] == own.choices["goods"].choice
-    assert answers["topic"]["choice"] == own.choices["topic"].choice
-    assert answers["far"]["score"] == pytest.approx(own.scores["far"].score, abs=1e-5)
+        answers = dict(zip(expected, answers, strict=True))
+    lake, p = answers["lake"], expected.predicates["lake"].probability
+    clipped = min(max(p, 1 - limit), limit)
+    assert lake.get("probability", lake.get("noul")) == pytest.approx(clipped, abs=1e-5)
+    assert answers["goods"]["choice"] == expected.choices["goods"].choice
+    assert answers["topic"]["choice"] == expected.choices["topic"].choice
+    assert answers["far"]["score"] == pytest.approx(expected.scores["far"].score, abs=1e-5)
     for name in ("goods", "far", "topic"):
         shares = answers[name]["probabilities"]
         if isinstance(shares, list):
             shares = {share["value"]: share["probability"] for share in shares}
-        names = [*map(str, range(3))] if name == "far" else [str(v) for v in own[name].values]
-        expected = dict(zip(names, own[name].probabilities.tolist(), strict=True))
-        assert {str(value): p for value, p in shares.items()} == pytest.approx(expected, abs=1e-5)
+        names = [*map(str, range(3))] if name == "far" else [str(v) for v in expected[name].values]
+        probabilities = dict(zip(names, expected[name].probabilities.tolist(), strict=True))
+        assert {str(value): p for value, p in shares.items()} == pytest.approx(
+            probabilities, abs=1e-5
+        )
 
 
-@pytest.mark.parametrize("form", [decide, ask, google])
+@pytest.mark.parametrize("form", [ask_openai, ask_typesafe, ask_google])
 def test_answers_are_those_of_the_library(plain, model, topic, form):
-    own, told = model.decide(TEXT, ASKED), form(plain).json()
-    assert_own(told, own, sure=0.99 if form is google else 1.0)
-    answers = told["answers"]
-    goods, far, about = [*(answers if form is decide else answers.values())][1:]
-    key = "lastword" if form is decide else "x_lastword"
+    expected, response = model.decide(TEXT, QUESTIONNAIRE), form(plain).json()
+    assert_same_answers(response, expected, limit=0.99 if form is ask_google else 1.0)
+    answers = response["answers"]
+    goods, far, about = [*(answers if form is ask_openai else answers.values())][1:]
+    key = "lastword" if form is ask_openai else "x_lastword"
     assert goods[key]["method"] == "model" and not goods[key]["calibrated"]
     assert about[key]["method"] == topic.name and about[key]["calibrated"]
     assert 0 < about[key]["likeness"] <= 1
-    shares = own["goods"].probabilities
-    confidence = max(shares) if form is google else own["goods"].confidence
+    shares = expected["goods"].probabilities
+    confidence = max(shares) if form is ask_google else expected["goods"].confidence
     assert goods["confidence"] == pytest.approx(confidence, abs=1e-5)
     legend = dict(zip("012", FAR, strict=True))
     assert far.get("legend", legend) == legend
-    assert all(isinstance(count, int | dict) and count for count in told["usage"].values())
+    assert all(isinstance(count, int | dict) and count for count in response["usage"].values())
 
 
 @needs_clients
 @pytest.mark.parametrize("client", CLIENTS)
 def test_answers_reach_the_client(plain, model, client):
-    end = "print(json.dumps(told, default=str))"
+    end = "print(json.dumps(response, default=str))"
     by_name = TO_GOOGLE if client == "google" else BY_NAME
-    told = run(CLIENTS[client] + end, plain, QUESTIONS=QUESTIONS, BY_NAME=by_name)
-    assert_own(json.loads(told), model.decide(TEXT, ASKED), sure=0.99 if client == "google" else 1)
+    output = run(CLIENTS[client] + end, plain, QUESTIONS=QUESTIONS, BY_NAME=by_name)
+    assert_same_answers(
+        json.loads(output),
+        model.decide(TEXT, QUESTIONNAIRE),
+        limit=0.99 if client == "google" else 1,
+    )
 
 
 # OpenAI's form
 
 
 def test_usage_counts_what_questions_share(plain):
-    usage = decide(plain).json()["usage"]
+    usage = ask_openai(plain).json()["usage"]
     details = usage["input_tokens_details"]
     assert 0 < details["cached_tokens"] < usage["input_tokens"]
     assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
-    alone = decide(plain, questions=QUESTIONS[:1]).json()["usage"]["input_tokens_details"]
+    alone = ask_openai(plain, questions=QUESTIONS[:1]).json()["usage"]["input_tokens_details"]
     assert alone == {"cached_tokens": 0, "cache_write_tokens": 0}
 
 
-def test_what_a_question_shares_is_the_most_of_any_earlier_one():
+def test_cached_tokens_are_the_longest_prefix_of_an_earlier_prompt():
     rng = np.random.default_rng(0)
     for _ in range(200):
         prompts = [tuple(rng.integers(0, 3, rng.integers(1, 9)).tolist()) for _ in range(12)]
         pairs = [
-            max((len(os.path.commonprefix([own, other])) for other in prompts[:place]), default=0)
-            for place, own in enumerate(prompts)
+            max(
+                (len(os.path.commonprefix([prompt, other])) for other in prompts[:place]), default=0
+            )
+            for place, prompt in enumerate(prompts)
         ]
         item = Item("p", ("c",))
         encoded = [EncodedItem(item, Encoded((Branch((*p, 9), len(p)),))) for p in prompts]
         assert Answered(Answers(), {}, tuple(encoded)).cached_tokens == sum(pairs)
 
 
-def near(one: Any, other: Any) -> None:
-    """Hold the answers of two requests to be the same."""
+def assert_close(one: Any, other: Any) -> None:
+    """Assert that the answers of two requests are equal."""
     for a, b in zip(one.json()["answers"], other.json()["answers"], strict=True):
         assert a.get("probability") == pytest.approx(b.get("probability"), abs=1e-5)
         for p, q in zip(a.get("probabilities", []), b.get("probabilities", []), strict=True):
@@ -264,34 +282,36 @@ def near(one: Any, other: Any) -> None:
 
 
 def test_messages_calls_and_json_are_text(wide):
-    said: list[dict[str, Any]] = [
+    messages: list[dict[str, Any]] = [
         {"role": "developer", "content": "Be kind."},
         {"role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
         {"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"at": 1}'},
         {"type": "function_call_output", "call_id": "c", "output": "a lake"},
     ]
     text = 'developer: Be kind.\nuser: Hi\nassistant: calls look({"at": 1})\ntool: a lake'
-    near(decide(wide, input=said), decide(wide, input=text))
-    near(decide(wide, input=[{"role": "user", "content": TEXT}]), decide(wide))
+    assert_close(ask_openai(wide, input=messages), ask_openai(wide, input=text))
+    assert_close(ask_openai(wide, input=[{"role": "user", "content": TEXT}]), ask_openai(wide))
 
 
-def test_texts_are_options_and_values_come_back_as_they_came(plain):
-    goods, far = ({k: v for k, v in own.items() if k != "choices"} for own in QUESTIONS[1:3])
+def test_options_may_be_texts_and_values_are_returned_unchanged(plain):
+    goods, far = (
+        {k: v for k, v in question.items() if k != "choices"} for question in QUESTIONS[1:3]
+    )
     described = [{"value": value} for value in GOODS], [{"label": label} for label in FAR]
     texts = [goods | {"choices": GOODS}, far]
     values = [goods | {"choices": described[0]}, far | {"levels": described[1]}]
-    near(decide(plain, questions=texts), decide(plain, questions=values))
-    so = goods | {"choices": [{"value": True}, {"value": "true"}, {"value": False}]}
-    more = {"questions": [so | {"name": "so"}], "include": ["trajectory"]}
-    (told,) = decide(plain, **more).json()["answers"]
-    assert [p["value"] for p in told["probabilities"]] == [True, "true", False]
-    assert told["name"] == "so"
-    trajectory = told["lastword"]["trajectory"]
+    assert_close(ask_openai(plain, questions=texts), ask_openai(plain, questions=values))
+    mixed = goods | {"choices": [{"value": True}, {"value": "true"}, {"value": False}]}
+    changes = {"questions": [mixed | {"name": "so"}], "include": ["trajectory"]}
+    (answer,) = ask_openai(plain, **changes).json()["answers"]
+    assert [p["value"] for p in answer["probabilities"]] == [True, "true", False]
+    assert answer["name"] == "so"
+    trajectory = answer["lastword"]["trajectory"]
     assert len(trajectory) == 2 and None not in trajectory[0]
 
 
-def test_prompts_of_which_the_certificate_says_nothing_are_refused(model):
-    prompts = model.prepare(ASKED).template_name
+def test_prompts_that_the_certificate_does_not_cover_are_refused(model):
+    prompts = model.prepare(QUESTIONNAIRE).template_name
     certificate = populations.certificate(
         model.subject,
         Policy(("decisive", "early"), 1.0),
@@ -302,45 +322,51 @@ def test_prompts_of_which_the_certificate_says_nothing_are_refused(model):
         templates=("decide/listed 1 (0)",),
     )
     with running(Decider.demo(certificate=certificate)) as served:
-        assert [form(served).status_code for form in (decide, ask)] == [400, 422]
-        assert repr(prompts) in decide(served).text
+        assert [form(served).status_code for form in (ask_openai, ask_typesafe)] == [400, 422]
+        assert repr(prompts) in ask_openai(served).text
     with running(Decider.demo(certificate=replace(certificate, templates=(prompts,)))) as served:
-        assert decide(served).status_code == ask(served).status_code == 200
+        assert ask_openai(served).status_code == ask_typesafe(served).status_code == 200
 
 
-def test_what_is_deferred_is_a_refusal_where_the_caller_asks_for_it():
+def test_a_deferred_answer_is_a_refusal_if_the_caller_wants_one():
     bare = Decider.demo()
-    tracer = Decider.demo(certificate=deferring(bare, bare.prepare(ASKED), 0.8))
-    unsure = [own.deferred for own in tracer.decide(TEXT, ASKED).values()]
+    decider = Decider.demo(certificate=deferring(bare, bare.prepare(QUESTIONNAIRE), 0.8))
+    unsure = [answer.deferred for answer in decider.decide(TEXT, QUESTIONNAIRE).values()]
     assert {*unsure} == {False, True}
-    with running(tracer) as served:
+    with running(decider) as served:
         ways: list[dict[str, str]] = [{}, {"on_deferred": "refusal"}]
-        flagged, refused = (decide(served, **more).json()["answers"] for more in ways)
-        told, state = (ask(served, **more) for more in ways)
-    assert [own["lastword"]["deferred"] for own in flagged] == unsure
-    for one, own, deferred in zip(flagged, refused, unsure, strict=True):
-        assert own["lastword"]["deferred"] == deferred and own["name"] == one["name"]
-        assert (
-            (own["type"] == "refusal" and len(own) == 3) if deferred else own.keys() == one.keys()
-        )
-    assert [own["x_lastword"]["deferred"] for own in told.json()["answers"].values()] == unsure
-    names = [f"questions.{name}" for name, own in zip(ASKED, unsure, strict=True) if own]
-    assert state.status_code == 422 and ", ".join(names) in state.text
+        flagged, refused = (ask_openai(served, **more).json()["answers"] for more in ways)
+        typesafe, refusal = (ask_typesafe(served, **more) for more in ways)
+    assert [answer["lastword"]["deferred"] for answer in flagged] == unsure
+    for flag, other, deferred in zip(flagged, refused, unsure, strict=True):
+        assert other["lastword"]["deferred"] == deferred and other["name"] == flag["name"]
+        if deferred:
+            assert other["type"] == "refusal" and len(other) == 3
+        else:
+            assert other.keys() == flag.keys()
+    by_name = typesafe.json()["answers"].values()
+    assert [answer["x_lastword"]["deferred"] for answer in by_name] == unsure
+    names = [
+        f"questions.{name}"
+        for name, deferred in zip(QUESTIONNAIRE, unsure, strict=True)
+        if deferred
+    ]
+    assert refusal.status_code == 422 and ", ".join(names) in refusal.text
 
 
-def test_a_request_of_too_much_work_is_refused_before_it_is_begun(model):
+def test_a_request_with_too_much_work_is_refused_before_it_starts(model):
     goods = [f"{a} {b}" for a in GOODS for b in GOODS]
-    asked = [QUESTIONS[1] | {"choices": goods}] * 9
+    questions = [QUESTIONS[1] | {"choices": goods}] * 9
     parts = [TEXT] + 9 * [QUESTIONS[1]["instructions"], *goods]
     work = sum(count_tokens(part, model.tracer.tokenizer) for part in parts)
     with running(model, tokens=(work - 1) // 4) as served:
-        answer = decide(served, questions=asked)
+        answer = ask_openai(served, questions=questions)
         assert answer.headers["x-refusal"] == "too_many_tokens"
         assert f"{work} tokens" in answer.text and f"{4 * ((work - 1) // 4)};" in answer.text
         assert served.metric("lastword_batch_items_count") == 0
-        assert decide(served, questions=asked[:8]).status_code == 200
+        assert ask_openai(served, questions=questions[:8]).status_code == 200
     with running(model, characters=100) as served:  # an input is repeated for every option
-        answer = decide(served)
+        answer = ask_openai(served)
         assert answer.headers["x-refusal"] == "too_many_characters" and " 400;" in answer.text
 
 
@@ -349,27 +375,28 @@ def test_a_request_of_too_much_work_is_refused_before_it_is_begun(model):
 
 def test_a_level_may_be_an_object(plain):
     levels = ["near", {"how": "far"}]
-    told = ask(plain, questions={"far": {"type": "score", "criteria": levels}}).json()["answers"]
-    assert told["far"]["legend"] == dict(zip("01", levels, strict=True))
+    questions = {"far": {"type": "score", "criteria": levels}}
+    answers = ask_typesafe(plain, questions=questions).json()["answers"]
+    assert answers["far"]["legend"] == dict(zip("01", levels, strict=True))
 
 
-def test_a_body_in_zstd_is_the_body(plain):
+def test_a_body_may_be_compressed_with_zstd(plain):
     zstd = pytest.importorskip("backports.zstd")
     body = {"model": "jev-latest", "state": TEXT, "questions": BY_NAME}
     coded = {"content-type": "application/json", "content-encoding": "ZSTD"}
     content = zstd.compress(json.dumps(body).encode())
     answer = plain.client.post("/v1/systemone", content=content, headers=coded)
-    assert answer.json()["answers"].keys() == ASKED.keys()
+    assert answer.json()["answers"].keys() == QUESTIONNAIRE.keys()
     coded["content-encoding"] = "gzip"
     answer = plain.client.post("/v1/systemone", content=content, headers=coded)
     assert (answer.status_code, answer.headers["x-refusal"]) == (415, "unsupported_media_type")
 
 
-def test_what_is_no_zstd_or_too_large_once_decompressed_is_refused(monkeypatch):
+def test_invalid_zstd_and_too_large_contents_are_refused(monkeypatch):
     zstd = pytest.importorskip("backports.zstd")
     whole, limit = zstd.compress(b"{}" + b" " * 100), 2**20
     coder = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 24})
-    wide = coder.compress(b"{}") + coder.flush()  # of unknown size, so that it has the window
+    wide = coder.compress(b"{}") + coder.flush()  # without a size, so that the window counts
     large = zstd.compress(b" " * (limit + 1))
     for content in (b"{}", whole[:-1], whole + whole, wide, large):
         with pytest.raises(Refusal) as refused:
@@ -393,8 +420,8 @@ CONFORMANCE = (
 
 @needs_clients
 def test_the_conformance_suite(wide):
-    told = run(CONFORMANCE, wide).upper()
-    assert "CONFORMANT" in told and "NOT CONFORMANT" not in told
+    report = run(CONFORMANCE, wide).upper()
+    assert "CONFORMANT" in report and "NOT CONFORMANT" not in report
 
 
 # What is served
@@ -414,26 +441,26 @@ def test_questions_of_the_settings_are_refused_before_the_first_request(tmp_path
         create_app(Decider.demo(), Settings(port=0, questions=path))
 
 
-def test_a_prompt_of_the_users_own_is_served(model, plain, tmp_path):
+def test_a_prompt_template_of_the_user_is_served(model, plain, tmp_path):
     file = tmp_path / "mine.jinja"
     file.write_text("Lamps are of clay.\n{{ input }}\n{{ instructions }}", encoding="utf-8")
     with running(Decider.demo(), template=str(file)) as served:
-        told = decide(served).json()["answers"][1]["confidence"]
-    own = model.decide(TEXT, {"q": ASKED["goods"]}, template=str(file))["q"]
-    assert told == pytest.approx(own.confidence, abs=1e-5)
-    before = decide(plain).json()["answers"][1]["confidence"]
-    assert told != pytest.approx(before, abs=1e-5)
+        confidence = ask_openai(served).json()["answers"][1]["confidence"]
+    expected = model.decide(TEXT, {"q": QUESTIONNAIRE["goods"]}, template=str(file))["q"]
+    assert confidence == pytest.approx(expected.confidence, abs=1e-5)
+    before = ask_openai(plain).json()["answers"][1]["confidence"]
+    assert confidence != pytest.approx(before, abs=1e-5)
     with pytest.raises(InputError, match="no template"):
         create_app(Decider.demo(), Settings(port=0, template="decide/none"))
 
 
-def test_a_model_is_called_as_its_folder(tmp_path):
+def test_a_model_has_the_name_of_its_folder(tmp_path):
     inner = tracer()
     inner.source = {"model": str(tmp_path)}
     with running(inner) as served:
-        (told,) = served.client.get("/v1/models").json()["data"]
-        assert told["id"] == tmp_path.name
-        assert decide(served, model=str(tmp_path)).status_code == 404
+        (listed,) = served.client.get("/v1/models").json()["data"]
+        assert listed["id"] == tmp_path.name
+        assert ask_openai(served, model=str(tmp_path)).status_code == 404
 
 
 PATIENT = """
@@ -446,7 +473,7 @@ print(answer.http_request.headers["x-stainless-retry-count"])
 
 
 @needs_clients
-def test_a_client_comes_again_when_it_is_told_to():
+def test_a_client_retries_after_a_refusal():
     held = Held(Tracer.demo())
     held.go.clear()
     with running(held, requests=1) as served, ThreadPoolExecutor() as pool:
@@ -460,7 +487,7 @@ def test_a_client_comes_again_when_it_is_told_to():
         assert first.result().status_code == 200 and second.result() == "1\n"
 
 
-# A chat is the same question
+# A question as a chat
 
 
 CHATS = """
@@ -489,32 +516,32 @@ print(json.dumps({
     "langchain": [chain["parsed"].topic, chain["raw"].content],
     "literal": plain,
 }))
-told = client.chat.completions.parse(
+message = client.chat.completions.parse(
     **ask, response_format=About, extra_body={"on_deferred": "refusal"}
-)
-print(json.dumps([told.choices[0].message.parsed, told.choices[0].message.refusal]))
+).choices[0].message
+print(json.dumps([message.parsed, message.refusal]))
 """
 
 
 @needs_clients
-def test_a_literal_is_the_same_question_for_its_probe(topic):
-    tracer = Decider.demo(probes=[topic], unlike=0.5)  # its likeness is below
-    own = tracer.decide(TEXT, {"topic": topic.question})["topic"]
-    with running(tracer) as served:
-        told, deferred = run(CHATS, served).splitlines()
-    answers = json.loads(told)
+def test_a_probe_answers_a_literal_with_its_question(topic):
+    decider = Decider.demo(probes=[topic], unlike=0.5)  # its likeness is lower
+    expected = decider.decide(TEXT, {"topic": topic.question})["topic"]
+    with running(decider) as served:
+        first, second = run(CHATS, served).splitlines()
+    answers = json.loads(first)
     for client in ("parse", "instructor"):
         topic, decision = answers[client]
-        assert topic == own.choice and decision["method"] == own.method
-        assert decision["probability"] == own.probability and decision["calibrated"]
-    assert answers["langchain"] == [own.choice, json.dumps({"topic": own.choice})]
-    assert answers["literal"] == own.choice
-    parsed, refusal = json.loads(deferred)
-    assert own.deferred and parsed is None and refusal
+        assert topic == expected.choice and decision["method"] == expected.method
+        assert decision["probability"] == expected.probability and decision["calibrated"]
+    assert answers["langchain"] == [expected.choice, json.dumps({"topic": expected.choice})]
+    assert answers["literal"] == expected.choice
+    parsed, refusal = json.loads(second)
+    assert expected.deferred and parsed is None and refusal
 
 
 def chat(served: Running, question: Choice, **changes: Any) -> dict[str, Any]:
-    """Ask a question as a conversation; the message with the decision behind it."""
+    """Ask a question in a chat; return the message with its decision."""
     body = {
         "messages": [
             {"role": "system", "content": question.instructions},
@@ -527,58 +554,58 @@ def chat(served: Running, question: Choice, **changes: Any) -> dict[str, Any]:
     return answer.json()["choices"][0]["message"] | {"lastword": answer.json()["lastword"]}
 
 
-def test_a_probe_knows_its_question_whatever_the_order_of_its_options(plain, model, topic):
-    own = model.decide(TEXT, {"topic": topic.question})["topic"]
-    expected = dict(zip(own.values, own.probabilities.tolist(), strict=True))
+def test_a_probe_answers_its_question_in_any_order_of_options(plain, model, topic):
+    answer = model.decide(TEXT, {"topic": topic.question})["topic"]
+    expected = by_value(answer)
     turned = QUESTIONS[3] | {"choices": QUESTIONS[3]["choices"][::-1]}
-    (alone,) = decide(plain, questions=[turned]).json()["answers"]
-    said = chat(plain, topic.question)
-    for told in (alone, said["lastword"]):
-        assert {p["value"]: p["probability"] for p in told["probabilities"]} == expected
-    assert said["content"] == own.choice
+    (alone,) = ask_openai(plain, questions=[turned]).json()["answers"]
+    message = chat(plain, topic.question)
+    for response in (alone, message["lastword"]):
+        assert {p["value"]: p["probability"] for p in response["probabilities"]} == expected
+    assert message["content"] == answer.choice
 
 
-def test_an_array_of_a_chat_holds_what_applies(plain, model):
+def test_an_array_in_a_chat_holds_the_options_that_apply(plain, model):
     schema = {"type": "array", "items": {"enum": [*GOODS, "salt"]}, "description": "Which goods?"}
     format = {"type": "json_schema", "json_schema": {"schema": schema}}
     body = {"messages": [{"role": "user", "content": TEXT}], "response_format": format}
-    own = model.decide(TEXT, {"a": Multi("Which goods?", [*GOODS, "salt"])}).multis["a"]
-    told = plain.client.post("/v1/chat/completions", json=body).json()
-    assert tuple(json.loads(told["choices"][0]["message"]["content"])) == own.choices
-    shares = {each["value"]: each["probability"] for each in told["lastword"]["probabilities"]}
-    assert shares == pytest.approx(dict(zip(own.values, own.probabilities.tolist(), strict=True)))
+    expected = model.decide(TEXT, {"a": Multi("Which goods?", [*GOODS, "salt"])}).multis["a"]
+    response = plain.client.post("/v1/chat/completions", json=body).json()
+    assert tuple(json.loads(response["choices"][0]["message"]["content"])) == expected.choices
+    shares = {each["value"]: each["probability"] for each in response["lastword"]["probabilities"]}
+    assert shares == pytest.approx(by_value(expected))
 
 
-def test_a_chat_obeys_the_certificate_of_its_question():
-    asked, other = Choice("Which goods?", GOODS), Choice("Who is angry?", GOODS)
+def test_a_certificate_applies_to_a_chat_with_its_question():
+    question, other = Choice("Which goods?", GOODS), Choice("Who is angry?", GOODS)
     bare = Decider.demo()
     certificate = deferring(
         bare,
-        bare.prepare({"q": asked}),
+        bare.prepare({"q": question}),
         0.9999,
-        questions=(question_digest(asked),),
+        questions=(question_digest(question),),
         calibration=Calibration(2.5, 100, 0.1, 0.05, 0.2, 0.1),
     )
-    tracer = Decider.demo(certificate=certificate)
-    own = tracer.decide(TEXT, {"q": asked})["q"]
-    with running(tracer) as served:
-        one, unknown = chat(served, asked), chat(served, other)
+    decider = Decider.demo(certificate=certificate)
+    expected = decider.decide(TEXT, {"q": question})["q"]
+    with running(decider) as served:
+        one, unknown = chat(served, question), chat(served, other)
         turned = chat(served, Choice("Which goods?", GOODS[::-1]))
-        refused = chat(served, asked, on_deferred="refusal")
-    for told in (one, turned):
-        assert told["lastword"]["deferred"] and told["lastword"]["calibrated"]
-    assert one["lastword"]["probability"] == pytest.approx(own.probability, abs=1e-6)
-    assert one["content"] == own.choice and one["refusal"] is None
+        refused = chat(served, question, on_deferred="refusal")
+    for message in (one, turned):
+        assert message["lastword"]["deferred"] and message["lastword"]["calibrated"]
+    assert one["lastword"]["probability"] == pytest.approx(expected.probability, abs=1e-6)
+    assert one["content"] == expected.choice and one["refusal"] is None
     assert refused["content"] is None and refused["refusal"]
     assert not unknown["lastword"]["deferred"] and not unknown["lastword"]["calibrated"]
 
 
-def test_each_prompt_of_a_request_is_written_once(monkeypatch):
-    """Eight questions about a text: eight prompts, eight items, one text, and no relatives."""
+def test_each_prompt_of_a_request_is_rendered_once(monkeypatch):
+    """Eight questions about a text are eight prompts and eight items, but one text."""
     calls: Counter[str] = Counter()
-    bare = Decider.demo()
-    asked = [{"type": "choice", "instructions": f"{i}?", "choices": GOODS} for i in range(8)]
-    with running(bare) as served:
+    decider = Decider.demo()
+    questions = [{"type": "choice", "instructions": f"{i}?", "choices": GOODS} for i in range(8)]
+    with running(decider) as served:
         for owner, name in (
             (Template, "render"),
             (Item, "__post_init__"),
@@ -586,14 +613,16 @@ def test_each_prompt_of_a_request_is_written_once(monkeypatch):
             (decider_module, "prepare"),
             (questions_module, "text_of"),
         ):
-            made = getattr(owner, name)
+            original = getattr(owner, name)
 
-            def counted(*given: Any, made: Any = made, name: str = name, **more: Any) -> Any:
+            def counted(
+                *arguments: Any, original: Any = original, name: str = name, **options: Any
+            ) -> Any:
                 calls[name] += 1
-                return made(*given, **more)
+                return original(*arguments, **options)
 
             monkeypatch.setattr(owner, name, counted)
-        assert decide(served, questions=asked).status_code == 200
+        assert ask_openai(served, questions=questions).status_code == 200
     assert calls == {"render": 8, "__post_init__": 8, "text_of": 1, "prepare": 1}
-    (encoded,) = bare.encode([Item("Question: Which goods? Answer:", ("a", "b", "c"))])
+    (encoded,) = decider.encode([Item("Question: Which goods? Answer:", ("a", "b", "c"))])
     assert len(encoded.prompts) == 1 and len(encoded.prompt.branches) == 3

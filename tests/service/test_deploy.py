@@ -1,4 +1,4 @@
-"""What deploys the service says the same as the service, and the Space starts and answers."""
+"""Deployment files agree with the service, and the Space starts and answers."""
 
 import json
 import os
@@ -30,7 +30,7 @@ from lastword.service.settings import Settings
 REPOSITORY = Path(__file__).resolve().parents[2]
 DEPLOY = REPOSITORY / "deploy"
 PAGE = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")
-# Of a shutdown, beyond the deadline, as the service's page has it.
+# Duration of a shutdown after the deadline, as on the page of the service.
 LAST_SECONDS = 6 + Settings().drain_seconds
 BODY = {
     "prompt": "Question: Which goods come from Baevwick? Answer:",
@@ -47,27 +47,27 @@ POD = DEPLOYMENT["spec"]["template"]["spec"]
 (CONTAINER,) = POD["containers"]
 
 
-def test_kubernetes_asks_the_probes_of_the_service():
-    asked = {
+def test_the_probes_of_kubernetes_are_routes_of_the_service():
+    probes = {
         name: CONTAINER[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")
     }
-    assert {get["path"] for get in asked.values()} <= {r.path for r in PROBES.routes if r.probe}
-    assert asked["readiness"]["path"] == "/readyz"
+    assert {get["path"] for get in probes.values()} <= {r.path for r in PROBES.routes if r.probe}
+    assert probes["readiness"]["path"] == "/readyz"
     (port,) = CONTAINER["ports"]
-    assert {get["port"] for get in asked.values()} == {port["name"]}
+    assert {get["port"] for get in probes.values()} == {port["name"]}
     assert SERVICE["spec"]["ports"][0]["targetPort"] == port["name"]
     labels = DEPLOYMENT["spec"]["template"]["metadata"]["labels"]
     assert SERVICE["spec"]["selector"] == DEPLOYMENT["spec"]["selector"]["matchLabels"] == labels
 
 
-def test_whoever_stops_it_waits_until_all_is_answered():
+def test_a_stop_waits_until_every_request_is_answered():
     compose = yaml.safe_load(read("compose.yaml"))["services"]["lastword"]
     (unit,) = re.findall(r"TimeoutStopSec=(\d+)", read("lastword.service"))
     waits = [POD["terminationGracePeriodSeconds"], compose["stop_grace_period"].rstrip("s"), unit]
     assert min(map(int, waits)) > Settings().deadline_seconds + LAST_SECONDS
 
 
-def test_all_of_them_are_of_one_port_one_user_and_one_version():
+def test_port_user_and_version_are_the_same_in_every_file():
     dockerfile = read("Dockerfile")
     assert f"EXPOSE {CONTAINER['ports'][0]['containerPort']}" in dockerfile
     assert f":{Settings().port}/readyz" in dockerfile
@@ -80,7 +80,7 @@ def test_all_of_them_are_of_one_port_one_user_and_one_version():
     assert threads == CONTAINER["resources"]["requests"]["cpu"]
 
 
-def test_kubernetes_limits_memory_as_the_rule_has_it():
+def test_the_memory_limit_of_kubernetes_follows_the_rule():
     script = REPOSITORY / "experiments" / "pods.py"
     rows = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
     assert rows.stdout.strip() in PAGE
@@ -89,7 +89,7 @@ def test_kubernetes_limits_memory_as_the_rule_has_it():
     assert CONTAINER["resources"]["limits"]["memory"] == row.split(" | ")[3].replace(" GiB", "Gi")
 
 
-def test_kubernetes_scales_by_what_waits():
+def test_kubernetes_scales_by_a_metric_of_the_service():
     monitor, scaled = yaml.safe_load_all(read("kubernetes.scale.yaml"))
     assert monitor["spec"]["selector"]["matchLabels"] == SERVICE["metadata"]["labels"]
     (endpoint,) = monitor["spec"]["endpoints"]
@@ -100,7 +100,7 @@ def test_kubernetes_scales_by_what_waits():
     assert metric in Metrics().text().decode()
 
 
-def test_variables_of_what_deploys_it_are_options():
+def test_environment_variables_of_deployments_are_options_of_serve():
     from typer.main import get_command
 
     from lastword.cli import app
@@ -114,50 +114,50 @@ def test_variables_of_what_deploys_it_are_options():
     assert [n for n in named if f"--{n.lower().replace('_', '-')}" not in flags] == []
 
 
-def test_the_space_needs_what_the_package_does_at_its_pins_and_not_our_name():
-    """Another project has that name on the index."""
+def test_the_space_requires_the_packages_of_lastword_at_its_pins():
+    """lastword itself comes with the Space: on the index, another project has its name."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     wanted = [*project["dependencies"]]
     wanted += [line for name in ("model", "parquet", "serve", "gguf") for line in extras[name]]
     lines = [line for line in read("space/requirements.txt").splitlines() if line[0] != "#"]
-    names, known = (
-        {re.split(r"[^\w.-]", own)[0].lower().replace("_", "-") for own in some}
-        for some in (lines, wanted)
+    names, required = (
+        {re.split(r"[^\w.-]", line)[0].lower().replace("_", "-") for line in requirements}
+        for requirements in (lines, wanted)
     )
-    assert names == known - {"lastword"}
+    assert names == required - {"lastword"}
     assert set(lines) <= set((REPOSITORY / "constraints.txt").read_text().splitlines())
 
 
-def test_compose_keeps_certificate_and_state_where_the_image_lets_it():
+def test_compose_stores_certificate_and_state_in_writable_folders():
     added = yaml.safe_load(read("compose.certified.yaml"))
     service = added["services"]["lastword"]
-    told = service["environment"]
-    assert told["LASTWORD_SERVE_CERTIFICATE"] == service["configs"][0]["target"]
+    variables = service["environment"]
+    assert variables["LASTWORD_SERVE_CERTIFICATE"] == service["configs"][0]["target"]
     (mount,) = service["volumes"]
     volume, folder = mount.split(":")
-    assert volume in added["volumes"] and told["LASTWORD_SERVE_STATE"].startswith(f"{folder}/")
+    assert volume in added["volumes"] and variables["LASTWORD_SERVE_STATE"].startswith(f"{folder}/")
     assert f"install --directory --owner lastword /models {folder}\n" in read("Dockerfile")
 
 
 @pytest.mark.slow
-def test_the_image_is_built_from_the_files_that_it_copies(tmp_path):
-    copied, made = tmp_path / "copied", tmp_path / "made"
-    copied.mkdir()
+def test_the_image_can_be_built_from_the_files_that_it_copies(tmp_path):
+    context, output = tmp_path / "context", tmp_path / "output"
+    context.mkdir()
     for line in re.findall(r"^COPY (?!--)(.+)$", read("Dockerfile"), re.MULTILINE):
         *sources, _ = line.split()
         for name in sources:
             source = REPOSITORY / name
             copy = shutil.copytree if source.is_dir() else shutil.copy
-            copy(source, copied / name)
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(made)]
-    subprocess.run(command, cwd=copied, check=True, capture_output=True)
-    (wheel,) = made.glob("*.whl")
+            copy(source, context / name)
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(output)]
+    subprocess.run(command, cwd=context, check=True, capture_output=True)
+    (wheel,) = output.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(made / "wheel")
-    (site := made / "site").mkdir()
+        archive.extractall(output / "wheel")
+    (site := output / "site").mkdir()
     (extras,) = re.findall(r"'\.\[(.+)\]'", read("Dockerfile"))
-    environment(made / "wheel", site, *extras.split(","))
+    environment(output / "wheel", site, *extras.split(","))
     words = re.findall(r"^(?:ENTRYPOINT|CMD) (.+)$", read("Dockerfile"), re.MULTILINE)
     (program, *entry), command = map(json.loads, words)
     assert program == "lastword"
@@ -167,10 +167,10 @@ def test_the_image_is_built_from_the_files_that_it_copies(tmp_path):
         assert c.post("/v1/correct", json=BODY).json()["answer"] == "pale cedar boats"
 
 
-def test_compose_lets_clients_reach_the_service_through_haproxy_alone():
+def test_compose_exposes_only_haproxy_to_clients():
     services = yaml.safe_load(read("compose.yaml"))["services"]
     proxy = services["haproxy"]
-    assert [name for name, own in services.items() if "ports" in own] == ["haproxy"]
+    assert [name for name, service in services.items() if "ports" in service] == ["haproxy"]
     assert proxy["ports"] == [f"127.0.0.1:8000{proxy['environment']['LASTWORD_FRONT']}"]
     (mount,) = proxy["volumes"]
     file, place, _ = mount.split(":")
@@ -182,7 +182,7 @@ def test_compose_lets_clients_reach_the_service_through_haproxy_alone():
     assert flag == "--client-header" and f"set-header {header} %[src]" in read("haproxy.cfg")
 
 
-def test_grafana_is_not_open_to_its_own_default_password():
+def test_grafana_requires_a_password():
     grafana = yaml.safe_load(read("compose.watch.yaml"))["services"]["grafana"]
     assert grafana["environment"]["GF_SECURITY_ADMIN_PASSWORD"].startswith("${GRAFANA_PASSWORD:?")
 
@@ -196,8 +196,8 @@ def test_a_certified_pod_has_its_certificate_and_the_address_of_its_state(tmp_pa
         ["kubectl", "kustomize", tmp_path], check=True, capture_output=True, text=True
     ).stdout
     kinds: dict[str, list] = {}
-    for made in yaml.safe_load_all(built):
-        kinds.setdefault(made["kind"], []).append(made)
+    for document in yaml.safe_load_all(built):
+        kinds.setdefault(document["kind"], []).append(document)
     (deployment,), (certificate,) = kinds["Deployment"], kinds["ConfigMap"]
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -205,14 +205,14 @@ def test_a_certified_pod_has_its_certificate_and_the_address_of_its_state(tmp_pa
     mounts = {m["mountPath"]: volumes[m["name"]] for m in container["volumeMounts"]}
     env = {e["name"]: e.get("value") or e["valueFrom"] for e in container["env"]}
     secret, where = env["LASTWORD_SERVE_STATE"], Path(env["LASTWORD_SERVE_CERTIFICATE"])
-    told = "kubectl create secret generic {name} --from-literal={key}=postgresql://"
-    assert told.format(**secret["secretKeyRef"]) in read("kustomization.yaml")
+    command = "kubectl create secret generic {name} --from-literal={key}=postgresql://"
+    assert command.format(**secret["secretKeyRef"]) in read("kustomization.yaml")
     assert mounts[str(where.parent)]["configMap"]["name"] == certificate["metadata"]["name"]
     assert where.name in certificate["data"]
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd")
-def test_systemd_understands_the_unit(tmp_path):
+def test_systemd_accepts_the_unit(tmp_path):
     unit = tmp_path / "lastword.service"
     there = read("lastword.service").replace("/opt/lastword/bin/lastword", sys.executable)
     unit.write_text(there, encoding="utf-8")
@@ -220,8 +220,8 @@ def test_systemd_understands_the_unit(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_state_file_is_backed_up_once_the_service_has_ended(tmp_path):
-    """And not before: it is held locked, and what is new stands beside it."""
+def test_a_state_file_can_be_backed_up_only_after_the_service_has_ended(tmp_path):
+    """Before that it is locked, and new entries are in a separate file."""
     path, copy = tmp_path / "state.db", tmp_path / "copy.db"
     ledger = Ledger(path, "fingerprint", items=10, seconds=10.0)
     assert (tmp_path / "state.db-wal").stat().st_size > 0
@@ -230,15 +230,15 @@ def test_a_state_file_is_backed_up_once_the_service_has_ended(tmp_path):
     ledger.close()
     _back_up(path, copy)
     assert not (tmp_path / "state.db-wal").exists()
-    kept = Ledger(copy, "fingerprint", items=10, seconds=10.0)
-    assert kept.state("certificate") == "fingerprint"
-    kept.close()
+    restored = Ledger(copy, "fingerprint", items=10, seconds=10.0)
+    assert restored.state("certificate") == "fingerprint"
+    restored.close()
 
 
 def _back_up(path: Path, copy: Path) -> None:
     source, target = sqlite3.connect(path, timeout=0), sqlite3.connect(copy)
     try:
-        source.execute("SELECT name FROM state")  # a backup itself waits for ever
+        source.execute("SELECT name FROM state")  # the backup alone would wait for ever
         source.backup(target)
     finally:
         source.close()
@@ -264,7 +264,7 @@ def test_the_space_starts_and_answers_behind_its_proxy(tmp_path):
         in (page.headers["content-security-policy"])
     )
     assert decision["answer"] == "pale cedar boats"
-    assert (package / "__pycache__").is_dir()  # the copy beside it is what runs
+    assert (package / "__pycache__").is_dir()  # the copy next to the app runs
 
 
 @contextmanager
@@ -294,10 +294,10 @@ def serving(command: list[str], folder: Path, **variables: str) -> Iterator[http
 def wait_for(client: httpx.Client, process: subprocess.Popen) -> None:
     latest = time.monotonic() + 120
     while time.monotonic() < latest:
-        assert process.poll() is None, "it ended"
+        assert process.poll() is None, "the service ended"
         try:
             client.get("/readyz")
             return
         except httpx.ConnectError:
             time.sleep(0.2)
-    raise AssertionError("it did not start")
+    raise AssertionError("the service did not start")

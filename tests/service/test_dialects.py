@@ -1,4 +1,4 @@
-"""A dialect is a value: one file with its routes, one row in the table, and nothing elsewhere."""
+"""A new dialect is one file with its routes and one row in the table."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from lastword.service.refusal import Refusal
 FOLDER = Path(dialects.__file__).parent
 
 
-# All that a file of a new dialect needs: bodies, handlers, the form of its refusals, the value ...
+# The whole file of a new dialect: bodies, handlers, the form of its refusals, and the value.
 
 
 class Vote(BaseModel):
@@ -42,7 +42,7 @@ def complain(refusal: Refusal) -> dict[str, Any]:
 
 
 VOTES = Dialect((Route("POST", "/vote", vote, Verdict),), complain, statuses={422: 400})
-# ... and its row.
+# The row of the table.
 TABLE = (*DIALECTS, VOTES)
 
 BODY = {"text": "w5 w6 w7", "options": ["w8 w9", "w10", "w11 w12 w13"]}
@@ -55,32 +55,34 @@ def served(model):
         yield service
 
 
-def test_a_dialect_is_answered_as_the_others_are(served, model):
+def test_a_dialect_works_like_the_others(served, model):
     decision = model.correct(BODY["text"], BODY["options"])
     answer = served.client.post("/vote", json=BODY)
     assert answer.json() == {"verdict": decision.answer}
-    told = {"route": "/vote", "status": "200"}  # counted once the answer is out
-    served.wait_for(lambda: served.metric("lastword_requests_total", **told) == 1)
+    labels = {"route": "/vote", "status": "200"}  # counted once the answer is out
+    served.wait_for(lambda: served.metric("lastword_requests_total", **labels) == 1)
     item = {"prompt": BODY["text"], "candidates": BODY["options"]}
     assert served.client.post("/v1/correct", json=item).json()["answer"] == decision.answer
 
 
-def test_its_refusals_have_its_form_and_those_of_no_path_the_services_own(served):
+def test_its_refusals_have_its_form_and_unknown_paths_the_default_form(served):
     answer = served.client.post("/vote", json={"text": "w5"})
     assert (answer.status_code, answer.headers["x-refusal"]) == (400, "invalid_body")
     assert list(answer.json()) == ["complaint"]
     assert served.client.post("/votes", json=BODY).json()["error"]["code"] == "not_found"
 
 
-def test_the_schema_says_what_every_route_answers(served):
+def test_the_schema_describes_the_answer_of_every_route(served):
     paths = served.client.get("/openapi.json").json()["paths"]
-    told = {path: own["post"]["responses"] for path, own in paths.items() if "post" in own}
+    responses = {
+        path: routes["post"]["responses"] for path, routes in paths.items() if "post" in routes
+    }
     assert paths["/vote"]["post"]["operationId"] == "vote"
-    answer = told["/vote"]["200"]["content"]["application/json"]["schema"]
+    answer = responses["/vote"]["200"]["content"]["application/json"]["schema"]
     assert answer["$ref"].endswith("/Verdict")
-    assert all(own.keys() == {"200", "default"} for own in told.values())
-    assert "text/event-stream" in told["/v1/chat/completions"]["200"]["content"]
+    assert all(codes.keys() == {"200", "default"} for codes in responses.values())
+    assert "text/event-stream" in responses["/v1/chat/completions"]["200"]["content"]
 
 
-def test_a_number_that_json_has_not_is_null_in_an_answer():
+def test_nan_is_null_in_an_answer():
     assert plain_answer({"a": float("nan"), "b": 0.5}).body == b'{"a":null,"b":0.5}'

@@ -1,4 +1,4 @@
-"""The static pages in a Chromium that reaches nothing else, held to the API and the library."""
+"""The pages in a Chromium without network agree with the API and the library."""
 
 import itertools
 import json
@@ -28,7 +28,7 @@ EXAMPLES = json.loads((pages.ASSETS / "examples.json").read_text(encoding="utf-8
 ORGANISM = EXAMPLES["ask"]["lastword/demo-organism"]
 PROMPT = "Question: Which goods come from Baevwick? Answer:"
 CANDIDATES = ["green wool combs", "pale cedar boats", "clay lamps"]
-ASKED = {"prompt": PROMPT, "candidates": CANDIDATES, "view": True}
+REQUEST = {"prompt": PROMPT, "candidates": CANDIDATES, "view": True}
 TEXT = "Which goods come from Baevwick?"
 GOODS = Choice("What is sold?", ["green wool combs", "clay lamps", Option("boats", "of cedar")])
 HOSTILE = "</script><b>b</b><img src=x onerror=document.title=1>"
@@ -51,23 +51,24 @@ def corrected():
         yield service
 
 
-def opened(chromium, url):
+def open_page(chromium, url):
     with chromium.empty() as watched:
         watched.page.goto(url)
         watched.page.wait_for_selector("html[data-ready]")
         yield watched.page
-    assert [r for r in watched.requests if not r.startswith(url.removesuffix("/decide"))] == []
-    assert [c for c in watched.complaints if "status of 4" not in c] == []
+    server = url.removesuffix("/decide")
+    assert all(request.startswith(server) for request in watched.requests)
+    assert all("status of 4" in complaint for complaint in watched.complaints)
 
 
 @pytest.fixture
 def page(served, chromium):
-    yield from opened(chromium, served.url)
+    yield from open_page(chromium, served.url)
 
 
 @pytest.fixture
 def decide(corrected, chromium):
-    yield from opened(chromium, f"{corrected.url}/decide")
+    yield from open_page(chromium, f"{corrected.url}/decide")
 
 
 def ask(page, prompt, candidates):
@@ -78,7 +79,7 @@ def ask(page, prompt, candidates):
 
 
 def write(page, options="green wool combs\n clay lamps \n\nboats | of cedar"):
-    """The question `GOODS` alone in the form, and its answer."""
+    """Fill in only the question `GOODS`, and wait for its answer."""
     page.fill("textarea[name=input]", TEXT)
     while page.locator(".question").count() > 1:
         page.locator(".question .reset").last.click()
@@ -90,14 +91,14 @@ def write(page, options="green wool combs\n clay lamps \n\nboats | of cedar"):
     page.wait_for_selector("#decisions[aria-busy=false]")
 
 
-def test_it_opens_on_a_worked_example_with_all_that_there_is_to_see(page, model):
+def test_the_first_page_shows_an_example_with_all_its_parts(page, model):
     first = ORGANISM[0]
     decision = model.correct(first["prompt"], first["candidates"], read="all")
     assert decision.corrected
     answers = page.inner_text("#answer .answers").split(" → ")
     assert answers == [decision.base_answer, decision.answer]
-    told = page.text_content("#answer .told")
-    assert f"d_eff = {decision.d_eff:.5g} > 1.0015" in told and "(true)" in told
+    text = page.text_content("#answer .told")
+    assert f"d_eff = {decision.d_eff:.5g} > 1.0015" in text and "(true)" in text
     assert page.locator("#answer .gates tbody tr").count() == len(decision.gates)
     count = len(decision.candidates)
     assert page.locator("#answer .drawing .curve").count() == count
@@ -111,40 +112,40 @@ def test_it_opens_on_a_worked_example_with_all_that_there_is_to_see(page, model)
     assert "Nothing is certified" in page.inner_text(".models")
 
 
-def test_the_view_has_the_librarys_blind_trajectory(served, model):
+def test_the_view_has_the_blind_trajectory_of_the_library(served, model):
     (encoded,) = model.encode([Item(PROMPT, tuple(CANDIDATES), blind_prompt="Answer:")])
     (decision,) = model.decide_group([encoded], Scope("all", "all"))
-    told = served.client.post("/v1/correct", json=ASKED | {"blind_prompt": "Answer:"}).json()
-    packed = told["view"]["item"]["panels"][1]
-    shown = np.cumsum(packed["blind"], axis=1) / packed["unit"]
-    assert shown == pytest.approx(decision.blind_trajectory, abs=1e-3)
-    plain = served.client.post("/v1/correct", json=ASKED | {"view": False}).json()
+    response = served.client.post("/v1/correct", json=REQUEST | {"blind_prompt": "Answer:"}).json()
+    packed = response["view"]["item"]["panels"][1]
+    curves = np.cumsum(packed["blind"], axis=1) / packed["unit"]
+    assert curves == pytest.approx(decision.blind_trajectory, abs=1e-3)
+    plain = served.client.post("/v1/correct", json=REQUEST | {"view": False}).json()
     assert "view" not in plain
-    assert told["answer"] == plain["answer"]
-    assert told["scores"] == pytest.approx(plain["scores"], abs=1e-4)
+    assert response["answer"] == plain["answer"]
+    assert response["scores"] == pytest.approx(plain["scores"], abs=1e-4)
 
 
 def test_a_link_holds_the_question(page):
     ask(page, PROMPT, CANDIDATES)
-    told, link = page.text_content("#answer .told"), page.url
+    text, link = page.text_content("#answer .told"), page.url
     page.goto("about:blank")
     page.goto(link)
     page.wait_for_selector("#answer .drawing")
     assert page.input_value("textarea[name=candidates]").split("\n") == CANDIDATES
-    assert page.text_content("#answer .told") == told
+    assert page.text_content("#answer .told") == text
     page.select_option("select[name=example]", index=2)
-    changes = "(t, same) => (document.querySelector('#answer .told').textContent === t)"
-    page.wait_for_function(f"t => !({changes})(t)", arg=told)
+    is_text = "(t, same) => (document.querySelector('#answer .told').textContent === t)"
+    page.wait_for_function(f"t => !({is_text})(t)", arg=text)
     page.go_back()
-    page.wait_for_function(f"t => ({changes})(t)", arg=told)
+    page.wait_for_function(f"t => ({is_text})(t)", arg=text)
 
 
-def test_text_of_others_is_text(page, served):
+def test_text_from_users_is_shown_as_text(page, served):
     ask(page, "<b>Q</b>", [HOSTILE, "lamps"])
     assert HOSTILE in page.inner_text("#answer")
     words = {"prompt": HOSTILE, "candidate": [HOSTILE, "b"], "true": HOSTILE}
     question = {"type": "choice", "instructions": HOSTILE, "choices": [HOSTILE, "b"]}
-    asked = (
+    links = (
         json.dumps({"input": HOSTILE, "questions": [question]}),
         json.dumps({"questions": [3, {"type": HOSTILE, "choices": [{}, None, 3]}]}),
         json.dumps([1]),
@@ -154,7 +155,7 @@ def test_text_of_others_is_text(page, served):
         f"#ask?{urlencode(words, doseq=True)}",
         f"#{HOSTILE}",
         "decide#decide?%",
-        *(f"decide#decide?{quote(own)}" for own in asked),
+        *(f"decide#decide?{quote(link)}" for link in links),
     ):
         page.goto("about:blank")
         page.goto(f"{served.url}/{address}")
@@ -163,20 +164,20 @@ def test_text_of_others_is_text(page, served):
         assert page.locator("main b, main img, main script").count() == 0
 
 
-def test_a_bad_item_is_told_on_the_page(page):
+def test_the_page_reports_an_invalid_item(page):
     ask(page, PROMPT, ["clay lamps", "clay lamps"])
     assert "same tokens" in page.inner_text("#answer [role=alert]")
     ask(page, PROMPT, CANDIDATES)
     assert page.locator("#answer .drawing .curve").count() == 3
 
 
-def test_answers_are_the_librarys_with_the_text_and_without(decide, corrected):
+def test_answers_with_and_without_the_text_are_those_of_the_library(decide, corrected):
     model = corrected.service.decider
     write(decide)
-    own = model.decide(TEXT, {"q": GOODS}).choices["q"]
+    expected = model.decide(TEXT, {"q": GOODS}).choices["q"]
     alone = probabilities_of(GOODS, model.decide("", {"q": GOODS})["q"].decision.base_scores)
-    assert decide.locator("#decisions h3 span").first.inner_text() == own.choice
-    assert f"{own.probability:.1%}" in decide.locator("#decisions h3").first.inner_text()
+    assert decide.locator("#decisions h3 span").first.inner_text() == expected.choice
+    assert f"{expected.probability:.1%}" in decide.locator("#decisions h3").first.inner_text()
     rows = decide.locator("#decisions .decision > .candidates")
     names = rows.locator(".text").all_inner_texts()
     shares = [s.rstrip("%") for s in rows.locator(".share").all_inner_texts()]
@@ -184,11 +185,11 @@ def test_answers_are_the_librarys_with_the_text_and_without(decide, corrected):
         name.split("\n")[0]: (float(a), float(b))
         for name, a, b in zip(names, shares[::2], shares[1::2], strict=True)
     }
-    for option, without, p in zip(GOODS.options, alone, own.probabilities, strict=True):
+    for option, without, p in zip(GOODS.options, alone, expected.probabilities, strict=True):
         assert shown[option.text] == pytest.approx((100 * without, 100 * p), abs=0.11)
     assert "of cedar" in rows.inner_text()
     assert "by pmi@0.5" in decide.locator("#decisions .tags").first.inner_text()
-    # What is behind it, depth by depth.
+    # The details of the answer at each depth.
     decide.click("#decisions .decision > details > summary")
     decide.wait_for_selector("#decisions .drawing .curve")
     assert decide.locator("#decisions .drawing .curve").count() == len(GOODS.options)
@@ -199,53 +200,55 @@ def test_answers_are_the_librarys_with_the_text_and_without(decide, corrected):
 
 @pytest.fixture(params=["state", "trajectory"])
 def probe(request, topic, model):
-    """A probe that reads a state, or one that weighs what every depth says."""
+    """A probe on one state, or one on the trajectory."""
     if request.param == "state":
         return topic
-    ones = np.ones(2 * (model.describe()["depth"] + 1) + 5)  # with the input and without it
+    # A weight per depth with the input and one without it, and five more.
+    ones = np.ones(2 * (model.describe()["depth"] + 1) + 5)
     return replace(topic, fit=TrajectoryProbe(ones, ones, 1.0))
 
 
-def test_a_probes_answer_shows_what_each_depth_says(probe, chromium):
+def test_the_answer_of_a_probe_shows_the_answer_of_each_depth(probe, chromium):
     with running(Decider.demo(probes=[probe]), explorer=True) as served:
         question = {"type": "choice", "instructions": probe.question.instructions}
         question["choices"] = [{"value": option.value} for option in probe.question.options]
         body = {"model": served.service.name, "input": TEXT, "questions": [question]}
-        told = served.client.post("/v1/decisions", json=body | {"include": ["trajectory"]}).json()
-        reasons = told["answers"][0]["lastword"]
+        request = body | {"include": ["trajectory"]}
+        response = served.client.post("/v1/decisions", json=request).json()
+        reasons = response["answers"][0]["lastword"]
         link = quote(json.dumps({"input": TEXT, "questions": [question]}))
-        for page in opened(chromium, f"{served.url}/decide"):
+        for page in open_page(chromium, f"{served.url}/decide"):
             page.goto(f"{served.url}/decide#decide?{link}")
             page.reload()
             page.wait_for_selector("#decisions .depths")
             page.click("#decisions .depths summary")
             lines = page.locator("#decisions .depths div").all_inner_texts()
-    said = [reasons["candidates"][i] for i in np.argmax(reasons["trajectory"], axis=0)]
+    expected = [reasons["candidates"][i] for i in np.argmax(reasons["trajectory"], axis=0)]
     shown = [line.split("\n") for line in lines]
     spans = [[int(word) for word in depths.split() if word.isdigit()] for depths, _ in shown]
-    assert len(said) > 1
+    assert len(expected) > 1
     assert [
         text
         for span, (_, text) in zip(spans, shown, strict=True)
         for _ in range(span[0], span[-1] + 1)
-    ] == said
+    ] == expected
 
 
-def test_every_kind_of_question_is_answered_and_a_bad_one_is_told(decide, corrected):
+def test_every_kind_of_question_is_answered_and_an_invalid_one_is_reported(decide, corrected):
     example = EXAMPLES["decide"][0]
     assert decide.input_value("textarea[name=input]") == example["input"]
     assert decide.locator("#decisions .decision").count() == 3
     statement = example["questions"][1]["instructions"]
     model = corrected.service.decider
     p = model.decide(example["input"], {"q": Predicate(statement)}).predicates["q"].probability
-    said = decide.locator("#decisions .decision").nth(1).locator("h3").first.inner_text()
-    assert said == f"{'yes' if p > 0.5 else 'no'} with probability {max(p, 1 - p):.1%}"
+    heading = decide.locator("#decisions .decision").nth(1).locator("h3").first.inner_text()
+    assert heading == f"{'yes' if p > 0.5 else 'no'} with probability {max(p, 1 - p):.1%}"
     write(decide, "one alone")
     assert "questions.0: 1 choice, expected" in decide.inner_text("#decisions [role=alert]")
     assert decide.locator("#calls pre").count() == 0
 
 
-def test_the_calls_to_copy_give_the_same_answer(decide, corrected):
+def test_the_calls_to_copy_return_the_same_answer(decide, corrected):
     decide.fill("textarea[name=input]", "It's \"theirs\", isn't it?\n$HOME `date`")
     decide.get_by_role("button", name="Decide", exact=True).click()
     decide.wait_for_selector("#decisions[aria-busy=false]")
@@ -253,23 +256,23 @@ def test_the_calls_to_copy_give_the_same_answer(decide, corrected):
     words = shlex.split(curl)
     assert words[:3] == ["curl", "-s", f"{corrected.url}/v1/decisions"]
     body = json.loads(words[words.index("-d") + 1])
-    told = corrected.client.post("/v1/decisions", json=body)
-    assert told.status_code == 200, told.text
-    says = decide.locator("#decisions h3 span").first.inner_text()
-    assert told.json()["answers"][0]["choice"] == says
-    asked = {}
+    response = corrected.client.post("/v1/decisions", json=body)
+    assert response.status_code == 200, response.text
+    choice = decide.locator("#decisions h3 span").first.inner_text()
+    assert response.json()["answers"][0]["choice"] == choice
+    arguments = {}
     call = python[python.index("client.decisions.create") :].removeprefix("client.decisions.")
-    exec(call, {"create": lambda **given: asked.update(given)})
-    assert asked == body
+    exec(call, {"create": lambda **keywords: arguments.update(keywords)})
+    assert arguments == body
 
 
 def test_a_link_holds_text_and_questions(decide):
     write(decide)
-    link, told = decide.url, decide.locator("#decisions h3").first.inner_text()
+    link, heading = decide.url, decide.locator("#decisions h3").first.inner_text()
     decide.goto("about:blank")
     decide.goto(link)
     decide.wait_for_selector("html[data-ready]")
-    assert decide.locator("#decisions h3").first.inner_text() == told
+    assert decide.locator("#decisions h3").first.inner_text() == heading
     assert decide.input_value(".question [name=options]").endswith("boats | of cedar")
     decide.select_option("select[name=example]", label="a review")
     count = "n => document.querySelectorAll('#decisions .decision').length === n"
@@ -288,19 +291,20 @@ def test_the_pages_are_accessible_and_fit_a_phone(page, served, path):
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
 
-def test_the_reference_shows_every_route_and_each_takes_its_example(page, served):
+def test_the_reference_shows_every_route_and_its_example_works(page, served):
     page.goto(f"{served.url}/docs")
     page.wait_for_selector("html[data-ready]")
     schema = served.client.get("/openapi.json").json()
     assert page.locator(".route h2 code").all_inner_texts() == list(schema["paths"])
     bar = page.locator(".contents .column")
-    assert bar.evaluate("node => node.scrollWidth <= node.clientWidth")  # all are seen
+    assert bar.evaluate("node => node.scrollWidth <= node.clientWidth")  # every route is visible
     for route in page.locator(".route").all():
         route.get_by_text("Try it").click()
         status = route.locator(".came p").inner_text().split()[0]
-        bare = "no chat template" in route.locator(".came pre").inner_text()  # the organism's
-        wanted = "409" if route.get_attribute("id") == "feedback" else "200"  # nothing is certified
-        assert status == wanted or bare, route.inner_text()
+        # The demo model has no chat template, and feedback needs a certificate.
+        no_template = "no chat template" in route.locator(".came pre").inner_text()
+        expected = "409" if route.get_attribute("id") == "feedback" else "200"
+        assert status == expected or no_template, route.inner_text()
     route = page.locator("#correct")
     (example,) = schema["components"]["schemas"]["ItemBody"]["examples"]
     assert json.loads(route.locator("textarea").input_value()) == example
@@ -312,28 +316,28 @@ def test_the_reference_shows_every_route_and_each_takes_its_example(page, served
 
 
 @pytest.mark.parametrize("path", ["/", "/decide", "/docs"])
-def test_a_page_runs_no_script_but_its_own(served, path):
-    told = served.client.get(path)
-    policy = told.headers["content-security-policy"].split("; ")
+def test_a_page_allows_only_scripts_of_the_service(served, path):
+    response = served.client.get(path)
+    policy = response.headers["content-security-policy"].split("; ")
     assert {"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'"} <= {*policy}
-    assert "unsafe" not in told.headers["content-security-policy"]
-    assert "<script>" not in told.text and "//" not in told.text.replace("<!doctype html>", "")
+    assert "unsafe" not in response.headers["content-security-policy"]
+    assert "<script>" not in response.text and "//" not in response.text
 
 
-def test_no_path_climbs_out_of_the_page(served):
+def test_no_path_leads_out_of_the_folder(served):
     ups = ("../", "%2e%2e/", "..%2f", "%2e%2e%2f", "..\\", "%5c..%5c", "/")
     folders = itertools.product(("static", "assets", "docs"), ups, ("etc/passwd", "proc/1/environ"))
     for folder, up, wanted in folders:
         with socket.create_connection(("127.0.0.1", int(served.url.rsplit(":", 1)[1]))) as raw:
-            path = f"/{folder}/{up * 9}{wanted}"  # as it stands: a client would tidy it up
+            path = f"/{folder}/{up * 9}{wanted}"  # sent raw: a client would normalise it
             raw.sendall(f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n".encode())
             raw.sendall(b"connection: close\r\n\r\n")
-            told = b"".join(iter(lambda: raw.recv(65536), b""))
-        assert told.split()[1] in (b"404", b"403"), path
+            response = b"".join(iter(lambda: raw.recv(65536), b""))
+        assert response.split()[1] in (b"404", b"403"), path
     assert served.events("failure") == []
 
 
-def test_the_page_asks_for_the_token(model, chromium):
+def test_the_pages_need_the_token(model, chromium):
     with running(model, explorer=True, token="letmein") as guarded:
         for path in ("/", "/decide", "/docs", "/static/call.js", "/static/palette.css"):
             assert guarded.client.get(path).status_code == 401
@@ -343,7 +347,7 @@ def test_the_page_asks_for_the_token(model, chromium):
             watched.page.wait_for_selector("#answer .drawing")
 
 
-def test_the_page_tells_what_is_certified_and_whether_it_holds(chromium):
+def test_the_page_shows_the_certificate_and_its_alarm(chromium):
     policy = Policy(("decisive", "early"), 0.25)
     subject = Decider.demo().subject
     certificate = populations.certificate(
@@ -357,6 +361,6 @@ def test_the_page_tells_what_is_certified_and_whether_it_holds(chromium):
             with chromium.empty() as watched:
                 watched.page.goto(service.url)
                 watched.page.wait_for_selector("html[data-ready]")
-                told = watched.page.inner_text("#model")
-            assert "Certified 2026-11-21: decisive and early may override" in told
-            assert ("Alarm: more was broken" in told) is alarm and ("No alarm" in told) is not alarm
+                text = watched.page.inner_text("#model")
+            assert "Certified 2026-11-21: decisive and early may override" in text
+            assert ("Alarm: more was broken" in text) is alarm and ("No alarm" in text) is not alarm

@@ -1,4 +1,4 @@
-"""Labels that come back, the alarm, drift, and a state that outlives its process."""
+"""Labels, the alarm, drift, and a state that survives a restart."""
 
 import io
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import populations
 import pytest
-from certified import ASKED, ask, label
+from certified import ITEMS, ask, label
 from served import code_of, running
 
 from lastword import Decider, Tracer
@@ -37,33 +37,29 @@ def model(certificate):
     return Decider.demo(certificate=certificate)
 
 
-def overridden(free):
-    return [item for item, d in zip(ASKED, free, strict=True) if d.corrected]
-
-
-def test_a_label_is_judged_once(model, free):
-    item, other = overridden(free)[:2]
+def test_an_answer_takes_one_label(model, overridden):
+    item, other = overridden[:2]
     with running(model) as service:
         answer = ask(service, item)
         assert answer["corrected"] and answer["withheld"] is None
-        told = label(service, answer, answer["base_index"]).json()
-        assert told["overridden"] and told["was_broken"] and not told["was_fixed"]
-        assert (told["labelled"], told["broken"], told["alarm"]) == (1, 1, False)
+        result = label(service, answer, answer["base_index"]).json()
+        assert result["overridden"] and result["was_broken"] and not result["was_fixed"]
+        assert (result["labelled"], result["broken"], result["alarm"]) == (1, 1, False)
         assert code_of(label(service, answer, answer["index"])) == "repeated_feedback"
         second = ask(service, other)
-        told = label(service, second, [second["index"]]).json()
-        assert told["was_fixed"] and (told["labelled"], told["broken"]) == (2, 1)
+        result = label(service, second, [second["index"]]).json()
+        assert result["was_fixed"] and (result["labelled"], result["broken"]) == (2, 1)
         assert service.metric("lastword_labelled") == 2 and service.metric("lastword_broken") == 1
         assert service.metric("lastword_fixed_total") == 1
         wealth = Monitor(0.1, 0.05).seen(True).seen(False).log_wealth
         assert service.metric("lastword_monitor_log_wealth") == pytest.approx(wealth)
 
 
-def test_where_an_override_is_withheld_the_method_is_the_model(certificate, free):
+def test_a_withheld_override_has_the_method_model(certificate, overridden):
     policy = Policy(("decisive", "early"), 3.0)
     strict = populations.certificate(certificate.subject, policy, Terms(0.1, 0.05), 18, 1, 120)
     with running(Decider.demo(certificate=strict)) as service:
-        answers = (ask(service, item) for item in overridden(free))
+        answers = (ask(service, item) for item in overridden)
         answer = next(answer for answer in answers if answer["withheld"] is not None)
     assert answer["index"] == answer["base_index"] and answer["method"] == "model"
 
@@ -78,23 +74,24 @@ def test_where_an_override_is_withheld_the_method_is_the_model(certificate, free
         ({"id": "nobody", "right": True}, "invalid_body", 422),
     ],
 )
-def test_what_is_no_feedback_is_refused(model, body, code, status):
+def test_invalid_feedback_is_refused(model, body, code, status):
     with running(model) as service:
         answer = service.client.post("/v1/feedback", json=body)
         assert (code_of(answer), answer.status_code) == (code, status)
-        given = ask(service, ASKED[0])
-        assert code_of(label(service, given, 99)) == "invalid_body"
-        assert label(service, given, 0).status_code == 200  # the refusal took nothing
+        decision = ask(service, ITEMS[0])
+        assert code_of(label(service, decision, 99)) == "invalid_body"
+        # The refusals did not use up the answer.
+        assert label(service, decision, 0).status_code == 200
 
 
-def test_without_a_certificate_there_is_nothing_to_judge():
+def test_without_a_certificate_feedback_is_refused():
     with running(Decider.demo()) as service:
-        answer = ask(service, ASKED[0])
+        answer = ask(service, ITEMS[0])
         assert "feedback_id" not in answer
         refused = service.client.post("/v1/feedback", json={"id": "x", "right": 0})
         assert code_of(refused) == "uncertified" and refused.status_code == 409
-        told = service.client.get("/v1/model").json()
-        assert not told["certified"] and told["certificate"] is None
+        description = service.client.get("/v1/model").json()
+        assert not description["certified"] and description["certificate"] is None
         assert [e["told"] for e in service.events("uncertified")] == [
             "No certificate loaded: decisions use the model's answers. /v1/correct applies "
             "corrections without a guarantee."
@@ -104,19 +101,19 @@ def test_without_a_certificate_there_is_nothing_to_judge():
             create_app(Decider.demo(), settings)
 
 
-def test_who_asks_cannot_label_where_labellers_have_a_token_of_their_own(model):
+def test_a_label_token_separates_callers_from_labellers(model):
     def bearer(token):
         return {"authorization": f"Bearer {token}"}
 
     with running(model, token="ask", label_token="judge") as service:
-        body = {"prompt": ASKED[0].prompt, "candidates": list(ASKED[0].candidates)}
-        asked = service.client.post("/v1/correct", json=body, headers=bearer("ask"))
-        right = {"id": asked.json()["feedback_id"], "right": 0}
-        for path, given, token in (("feedback", right, "ask"), ("correct", body, "judge")):
-            refused = service.client.post(f"/v1/{path}", json=given, headers=bearer(token))
+        body = {"prompt": ITEMS[0].prompt, "candidates": list(ITEMS[0].candidates)}
+        answer = service.client.post("/v1/correct", json=body, headers=bearer("ask"))
+        judgement = {"id": answer.json()["feedback_id"], "right": 0}
+        for path, content, token in (("feedback", judgement, "ask"), ("correct", body, "judge")):
+            refused = service.client.post(f"/v1/{path}", json=content, headers=bearer(token))
             assert (refused.status_code, code_of(refused)) == (401, "unauthorised")
-        taken = service.client.post("/v1/feedback", json=right, headers=bearer("judge"))
-        assert taken.status_code == 200 and service.events("labels") == []
+        accepted = service.client.post("/v1/feedback", json=judgement, headers=bearer("judge"))
+        assert accepted.status_code == 200 and service.events("labels") == []
     with pytest.raises(InputError, match="choose another"):
         Settings(token="ask", label_token="ask\n")
     with running(model, token="ask") as service:
@@ -124,64 +121,64 @@ def test_who_asks_cannot_label_where_labellers_have_a_token_of_their_own(model):
 
 
 @pytest.mark.parametrize("on_alarm", ["log", "shadow"])
-def test_too_many_breaks_raise_an_alarm(model, free, on_alarm, tmp_path):
+def test_too_many_breaks_raise_an_alarm(model, overridden, on_alarm, tmp_path):
     with running(model, on_alarm=on_alarm, state=tmp_path / "state.db") as service:
-        told = {"alarm": False}
-        asked = iter(overridden(free))
-        for item in asked:
-            if told["alarm"]:
+        result = {"alarm": False}
+        remaining = iter(overridden)
+        for item in remaining:
+            if result["alarm"]:
                 break
             answer = ask(service, item)
             assert answer["corrected"]
-            told = label(service, answer, answer["base_index"]).json()
-        assert told["alarm"] and service.metric("lastword_alarm") == 1
+            result = label(service, answer, answer["base_index"]).json()
+        assert result["alarm"] and service.metric("lastword_alarm") == 1
         (event,) = service.events("alarm")
-        assert event["broken"] == told["broken"] and event["log_wealth"] >= log(20)
+        assert event["broken"] == result["broken"] and event["log_wealth"] >= log(20)
         assert service.client.get("/readyz").status_code == 200
-        model_told = service.client.get("/v1/model").json()
-        assert model_told["oversight"]["monitor"]["alarm"] and model_told["certified"]
-        assert model_told["shadow"] == (on_alarm == "shadow")
-        after = ask(service, next(asked))
+        description = service.client.get("/v1/model").json()
+        assert description["oversight"]["monitor"]["alarm"] and description["certified"]
+        assert description["shadow"] == (on_alarm == "shadow")
+        after = ask(service, next(remaining))
         assert after["corrected"] == (on_alarm == "log")
         assert after["method"] == ("model" if on_alarm == "shadow" else "trace")
-        # What is judged is the certified correction, shown or not.
+        # A label judges the certified correction, even if it is not shown.
         assert label(service, after, after["base_index"]).json()["was_broken"]
         assert len(service.events("alarm")) == 1
         slip = service.client.get("/v1/model").json()["oversight"]["monitor"]["log_slip"]
     with running(model, on_alarm=on_alarm, state=tmp_path / "state.db") as service:
-        (kept,) = service.events("alarm")  # a restart says that it stands
-        assert kept["broken"] == event["broken"] + 1 and kept["alarm"]
+        (restored,) = service.events("alarm")  # a restart reports the alarm again
+        assert restored["broken"] == event["broken"] + 1 and restored["alarm"]
         monitor = service.client.get("/v1/model").json()["oversight"]["monitor"]
         assert monitor["log_slip"] == slip
 
 
-def test_a_change_after_a_good_start_is_warned_of_before_the_alarm(model, free):
+def test_a_change_after_a_good_start_is_reported_before_the_alarm(model, overridden):
     with running(model) as service:
         oversight = service.service.oversight
         for _ in range(300):
             oversight.monitor = oversight.monitor.seen(broken=False)
-        told = {"slipping": False}
-        for item in overridden(free):
-            if told["slipping"]:
+        result = {"slipping": False}
+        for item in overridden:
+            if result["slipping"]:
                 break
             answer = ask(service, item)
-            told = label(service, answer, answer["base_index"]).json()
-        assert told["slipping"] and not told["alarm"]
+            result = label(service, answer, answer["base_index"]).json()
+        assert result["slipping"] and not result["alarm"]
         assert service.metric("lastword_slipping") == 1 and service.metric("lastword_alarm") == 0
         (event,) = service.events("slipping")
-        assert event["broken"] == told["broken"] and event["log_slip"] >= log(20_000)
+        assert event["broken"] == result["broken"] and event["log_slip"] >= log(20_000)
         assert service.client.get("/v1/model").json()["oversight"]["monitor"]["slipping"]
-        assert ask(service, item)["corrected"]  # it switches nothing
+        assert ask(service, item)["corrected"]  # the warning changes no answer
 
 
-def test_answers_are_forgotten_by_number_and_by_age(model):
+def test_the_oldest_answers_are_forgotten(model):
     with running(model, feedback_items=2) as service:
-        answers = [ask(service, item) for item in ASKED[:3]]
+        answers = [ask(service, item) for item in ITEMS[:3]]
         assert code_of(label(service, answers[0], 0)) == "unknown_answer"
         assert label(service, answers[1], 0).status_code == 200
 
 
-def test_a_clock_that_jumps_forgets_nothing_and_an_age_does(tmp_path):
+def test_answers_expire_by_age_even_if_the_clock_jumps(tmp_path):
     clock, steady, week = [1e9], [50.0], 604_800.0
     clocks = {"clock": lambda: clock[0], "steady": lambda: steady[0]}
 
@@ -197,7 +194,7 @@ def test_a_clock_that_jumps_forgets_nothing_and_an_age_does(tmp_path):
         ledger.remember(str(jump) + str(steady[0]), entry, {}, drift, "t")
         assert ledger.find("one") == entry
     ledger.close()
-    steady[0] = 3.0  # a machine that has started anew
+    steady[0] = 3.0  # the machine has restarted
     clock[0] += 8 * 86_400
     ledger = opened()
     assert ledger.find("one") == entry
@@ -208,8 +205,8 @@ def test_a_clock_that_jumps_forgets_nothing_and_an_age_does(tmp_path):
     ledger.close()
 
 
-def test_every_line_of_a_batch_has_its_own_id(model):
-    body = {"items": [{"prompt": i.prompt, "candidates": list(i.candidates)} for i in ASKED[:4]]}
+def test_every_line_of_a_batch_has_an_id(model):
+    body = {"items": [{"prompt": i.prompt, "candidates": list(i.candidates)} for i in ITEMS[:4]]}
     with running(model) as service:
         lines = service.client.post("/v1/correct/batch", json=body).text.splitlines()
         answers = [json.loads(line) for line in lines]
@@ -217,45 +214,45 @@ def test_every_line_of_a_batch_has_its_own_id(model):
         assert [label(service, a, 0).status_code for a in answers] == [200] * 4
 
 
-def test_nothing_of_the_prompt_is_kept(model, tmp_path):
+def test_the_state_file_has_no_text_of_the_prompt(model, tmp_path):
     path = tmp_path / "state.db"
     with running(model, state=path) as service:
-        ask(service, ASKED[0], group="a secret document")
-        kept = b"".join(p.read_bytes() for p in tmp_path.iterdir())
-    for text in (ASKED[0].prompt, *ASKED[0].candidates, "secret"):
-        assert text.encode() not in kept + path.read_bytes()
+        ask(service, ITEMS[0], group="a secret document")
+        stored = b"".join(p.read_bytes() for p in tmp_path.iterdir())
+    for text in (ITEMS[0].prompt, *ITEMS[0].candidates, "secret"):
+        assert text.encode() not in stored + path.read_bytes()
 
 
-def test_a_restart_goes_on_where_it_stood(model, free, certificate, tmp_path):
+def test_a_restart_restores_the_state(model, trace_decisions, certificate, tmp_path):
     path = tmp_path / "state.db"
     with running(model, state=path) as service:
-        answers = [ask(service, item) for item in ASKED[:12]]
+        answers = [ask(service, item) for item in ITEMS[:12]]
         label(service, answers[0], 0)
         before = service.client.get("/v1/model").json()["oversight"]
     with running(model, state=path) as service:
         assert service.client.get("/v1/model").json()["oversight"] == before
         assert code_of(label(service, answers[0], 0)) == "repeated_feedback"
         assert label(service, answers[1], 0).json()["labelled"] == 2
-        ask(service, ASKED[12])
+        ask(service, ITEMS[12])
         after = service.client.get("/v1/model").json()["oversight"]
         with pytest.raises(InputError, match="cannot keep state"), running(model, state=path):
-            pass  # one service a file
+            pass  # one service per file
     drift = Drift(certificate.reference, 0.05)
-    for decision in free[:13]:
+    for decision in trace_decisions[:13]:
         drift.see(statistics(decision.to_dict()))
     wealth = {name: test.log_wealth for name, test in drift.tests.items()}
-    assert after["drift"] == pytest.approx(wealth, abs=0.02)  # ties fall otherwise in a batch
+    assert after["drift"] == pytest.approx(wealth, abs=0.02)  # ties differ in a batch
     other = Decider.demo(certificate=replace(certificate, date="later"))
     with pytest.raises(InputError, match="of another certificate"), running(other, state=path):
         pass
 
 
-def test_a_label_that_cannot_be_kept_is_not_counted(model, free, tmp_path):
-    item = overridden(free)[0]
+def test_a_label_that_cannot_be_stored_is_not_counted(model, overridden, tmp_path):
+    item = overridden[0]
     with running(model, state=tmp_path / "state.db") as service:
         answer = ask(service, item)
         execute = service.service.oversight._ledger._execute
-        execute("PRAGMA query_only = 1")  # what a disk that turned read-only does
+        execute("PRAGMA query_only = 1")  # as if the disk had become read-only
         refused = label(service, answer, answer["base_index"])
         assert refused.status_code == 503 and code_of(refused) == "unkept"
         assert service.metric("lastword_labelled") == 0
@@ -269,10 +266,12 @@ def test_a_label_that_cannot_be_kept_is_not_counted(model, free, tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="files have no limit there")
-def test_a_restart_on_a_full_disk_says_so_and_answers_without_taking_note(model, free, tmp_path):
+def test_a_restart_on_a_full_disk_is_reported_and_answers_are_not_stored(
+    model, overridden, tmp_path
+):
     import resource
 
-    path, (item, other) = tmp_path / "state.db", overridden(free)[:2]
+    path, (item, other) = tmp_path / "state.db", overridden[:2]
     with running(model, state=path, on_alarm="shadow") as service:
         answer = ask(service, item)
         label(service, answer, answer["base_index"])
@@ -284,12 +283,12 @@ def test_a_restart_on_a_full_disk_says_so_and_answers_without_taking_note(model,
             (line,) = service.events("unkept")
             assert "full" in line["reason"] or "I/O" in line["reason"]
             assert service.client.get("/readyz").status_code == 200
-            # What a promise rests on is read all the same.
+            # The state of the monitor is read nevertheless.
             assert service.client.get("/v1/model").json()["oversight"] == before
             assert ask(service, item)["feedback_id"] is None
             assert code_of(label(service, answer, 0)) == "repeated_feedback"
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-            answer = ask(service, other)  # there is room again
+            answer = ask(service, other)  # the disk has room again
             assert label(service, answer, answer["base_index"]).json()["labelled"] == 2
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
         with pytest.raises(InputError, match="cannot keep state in .*new.db"):
@@ -300,7 +299,7 @@ def test_a_restart_on_a_full_disk_says_so_and_answers_without_taking_note(model,
 
 def broken_page(path):
     content = bytearray(path.read_bytes())
-    for page in range(1, len(content) // 4096):  # the first says what the others are
+    for page in range(1, len(content) // 4096):  # the first page describes the others
         content[page * 4096 : page * 4096 + 64] = b"\xff" * 64
     path.write_bytes(content)
 
@@ -319,10 +318,10 @@ def bad_json(name, path):
         *(partial(bad_json, name) for name in ("monitor", "drift", "certificate")),
     ],
 )
-def test_a_state_that_cannot_be_read_is_refused_in_one_line(model, tmp_path, spoil):
+def test_an_unreadable_state_is_refused_in_one_line(model, tmp_path, spoil):
     path = tmp_path / "state.db"
     with running(model, state=path) as service:
-        for item in ASKED[:3]:
+        for item in ITEMS[:3]:
             ask(service, item)
     spoil(path)
     with pytest.raises(InputError, match="state") as refused:
@@ -330,7 +329,7 @@ def test_a_state_that_cannot_be_read_is_refused_in_one_line(model, tmp_path, spo
     assert "\n" not in str(refused.value)
 
 
-def test_a_kill_loses_at_most_the_event_in_hand(forks, tmp_path):
+def test_a_kill_loses_at_most_the_current_event(forks, tmp_path):
     path = tmp_path / "state.db"
     program = """
 import sys
@@ -350,10 +349,10 @@ while True:
 """
     with forks.start("-c", program, path) as writing:
         for _ in range(200):
-            told = writing.stdout.readline()
+            line = writing.stdout.readline()
         writing.kill()
         rest = writing.stdout.read().split()
-    last = int((rest or [told])[-1])
+    last = int((rest or [line])[-1])
     ledger = Ledger(path, "c", items=10**6, seconds=1e6)
     assert last >= 200 and last <= ledger.state("monitor")["labelled"] <= last + 1
     assert last <= len(ledger.seen()["s"]) <= last + 2
@@ -361,50 +360,51 @@ while True:
         ledger.find(str(last - 1))
 
 
-def test_what_comes_is_compared_with_what_was_certified(model):
-    new = [item for item in items() if len(item.candidates) > 2 and item not in ASKED]
-    made = zip(Tracer.demo().correct_many(new), new, strict=True)
-    easy = sorted(made, key=lambda one: -statistics(one[0].to_dict())["confidence"])
+def test_drift_compares_new_items_with_the_certified_ones(model):
+    new = [item for item in items() if len(item.candidates) > 2 and item not in ITEMS]
+    decisions = zip(Tracer.demo().correct_many(new), new, strict=True)
+    easy = sorted(decisions, key=lambda pair: -statistics(pair[0].to_dict())["confidence"])
     with running(model) as service:
-        for item in ASKED[:60]:
+        for item in ITEMS[:60]:
             ask(service, item)
         assert service.events("drift") == []
         for _, item in easy[:60]:
             ask(service, item)
         warned = {event["statistic"] for event in service.events("drift")}
-        told = service.client.get("/v1/model").json()
-        assert warned and warned == set(told["oversight"]["drifted"])
+        description = service.client.get("/v1/model").json()
+        assert warned and warned == set(description["oversight"]["drifted"])
         for name in warned:
             assert service.metric("lastword_drifted", statistic=name) == 1
             assert service.metric("lastword_drift_log_wealth", statistic=name) > 0
-        assert told["shadow"] is False
+        assert description["shadow"] is False
 
 
-def test_a_group_is_one_bet_of_the_monitor_also_after_a_restart(model, free, tmp_path):
-    one, two, three = overridden(free)[:3]
+def test_a_group_counts_once_also_after_a_restart(model, overridden, tmp_path):
+    one, two, three = overridden[:3]
     again = replace(one, prompt=one.prompt.replace(" ", "  ").upper())
     same = {"candidates": list(reversed(one.candidates))}
 
-    def told(service, answer, **more):
-        said = label(service, answer, answer["base_index"], **more).json()
-        return said["was_broken"], said["counts"], said["labelled"]
+    def judge(service, answer, **options):
+        result = label(service, answer, answer["base_index"], **options).json()
+        return result["was_broken"], result["counts"], result["labelled"]
 
     with running(model, state=tmp_path / "state.db") as service:
         answers = [ask(service, item) for item in (one, two, three)]
         later = ask(service, one, **same)
-        assert told(service, later) == (True, True, 1)  # the first label, of a later answer
-        assert told(service, answers[0]) == (True, False, 1)
+        assert judge(service, later) == (True, True, 1)  # the first label of the group
+        assert judge(service, answers[0]) == (True, False, 1)
         assert service.metric("lastword_labelled") == service.metric("lastword_broken") == 1
         assert label(service, ask(service, again), 0).json()["counts"] is False
-        assert told(service, answers[1], group="g") == (True, True, 2)
+        assert judge(service, answers[1], group="g") == (True, True, 2)
     with running(model, state=tmp_path / "state.db") as service:
-        assert told(service, answers[2], group="g") == (True, False, 2)
-        assert told(service, ask(service, three)) == (True, False, 2)  # the text has its label
+        assert judge(service, answers[2], group="g") == (True, False, 2)
+        # The text already has a label.
+        assert judge(service, ask(service, three)) == (True, False, 2)
 
 
-def test_who_asks_joins_no_groups(model, free):
-    """One item of many groups, whose id makes a pair of it, leaves each honest label its bet."""
-    chosen = overridden(free)[:20]
+def test_callers_cannot_join_groups(model, overridden):
+    """An item that names many groups, and an id of a pair, does not stop other labels counting."""
+    chosen = overridden[:20]
     with running(model, token="ask", label_token="judge") as service:
         service.client.headers["authorization"] = "Bearer ask"
         answers = [ask(service, item, id=f"pair/{i}/a") for i, item in enumerate(chosen)]
@@ -416,29 +416,29 @@ def test_who_asks_joins_no_groups(model, free):
     assert sum(counts) == len({item.prompt for item in chosen}) == len(chosen)
 
 
-def test_counts_are_those_of_the_answers_that_are_there():
+def test_counts_include_only_the_answers_in_the_ledger():
     ledger, entry = Ledger(None, "c", items=5, seconds=60.0), Entry(2, [0], [1], True)
     for place in range(7):
         ledger.remember(str(place), entry, {}, {"seen": {}}, f"text {place // 2}")
     ledger.label("5", None)
-    told = {"answers": 5, "groups": 3, "labels": 1, "labelled_groups": 1}
-    assert ledger.counts() == told
+    expected = {"answers": 5, "groups": 3, "labels": 1, "labelled_groups": 1}
+    assert ledger.counts() == expected
     assert not ledger.first("4", None) and ledger.first("6", None)
     assert ledger.knows("text 1") and not ledger.knows("text 0")
     ledger.close()
 
 
-def test_every_item_three_times_is_no_drift(certificate, free):
+def test_repeated_items_are_no_drift(certificate, trace_decisions):
     alone = together = 0
-    made = [(decision, statistics(decision.to_dict())) for decision in free]
+    answers = [(decision, statistics(decision.to_dict())) for decision in trace_decisions]
     for seed in range(4):
         draw = random.Random(seed)
-        labelled = [values for _, values in draw.choices(made, k=100)]
+        labelled = [values for _, values in draw.choices(answers, k=100)]
         reference = {n: tuple(v[n] for v in labelled if n in v) for n in certificate.reference}
-        own = replace(certificate, reference=reference)
-        oversight = Oversight(own, Settings(), Metrics(), Log(io.StringIO()))
+        resampled = replace(certificate, reference=reference)
+        oversight = Oversight(resampled, Settings(), Metrics(), Log(io.StringIO()))
         by_answer = Drift(reference, certificate.terms.delta)
-        for place, (decision, values) in enumerate(draw.choices(made, k=300)):
+        for place, (decision, values) in enumerate(draw.choices(answers, k=300)):
             item = Item(f"question {place}", decision.candidates)
             for _ in range(3):
                 oversight.answered(decision, item, decision.to_dict())

@@ -1,10 +1,9 @@
-"""The labelling page: its routes, and a person who labels by keyboard from text to verdict."""
+"""The labelling page: its routes, and labelling by keyboard up to the verdict."""
 
 import asyncio
 import json
 import os
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from browser import PHONE, assert_accessible
-from served import PATIENCE_SECONDS
+from served import PATIENCE_SECONDS, wait_until
 from topics import ANIMALS, MONEY
 
 from lastword import Tracer
@@ -31,11 +30,11 @@ LONG = "the red fox runs home " * 60
 
 
 def texts(count: int) -> list[str]:
-    own = [HOSTILE, RIGHT_TO_LEFT, LONG]
-    for i in range(count - len(own)):
+    result = [HOSTILE, RIGHT_TO_LEFT, LONG]
+    for i in range(count - len(result)):
         parts = (ANIMALS, MONEY)[i % 2]
-        own.append(f"{parts[i % 4]} and {parts[(i // 4) % 4]} in {1000 + 7 * i}")
-    return own
+        result.append(f"{parts[i % 4]} and {parts[(i // 4) % 4]} in {1000 + 7 * i}")
+    return result
 
 
 def truth(text: str) -> str:
@@ -50,7 +49,7 @@ def write(folder: Path, count: int) -> Path:
 
 @contextmanager
 def labelling(folder: Path, named: TableOptions, load: Any = Tracer.demo) -> Iterator[httpx.Client]:
-    """A client of the page's routes, while the page is served from this process."""
+    """Serve the page from this process, and yield a client of its routes."""
     address = list[str]()
     source = str(write(folder, 170))
     job = label_job(source, named, folder / "out", load, Terms(promise="gain"))
@@ -59,7 +58,7 @@ def labelling(folder: Path, named: TableOptions, load: Any = Tracer.demo) -> Ite
     thread = threading.Thread(target=lambda: asyncio.run(server.run()))
     thread.start()
     try:
-        until(lambda: address)
+        wait_until(lambda: address)
         with httpx.Client(base_url=address[0], timeout=60, trust_env=False) as client:
             yield client
     finally:
@@ -68,14 +67,7 @@ def labelling(folder: Path, named: TableOptions, load: Any = Tracer.demo) -> Ite
         service.close()
 
 
-def until(condition: Any) -> None:
-    latest = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < latest, "nothing happened"
-        time.sleep(0.01)
-
-
-def test_the_routes_give_a_tab_its_text_and_refuse_what_is_not_for_it(tmp_path: Path) -> None:
+def test_the_routes_give_each_tab_a_text_and_refuse_invalid_requests(tmp_path: Path) -> None:
     go_on = threading.Event()
 
     def waits() -> Tracer:
@@ -90,21 +82,21 @@ def test_the_routes_give_a_tab_its_text_and_refuse_what_is_not_for_it(tmp_path: 
         assert one["shown"]["text"] in texts(170) and one["instructions"] == "Topic?"
         assert [option["name"] for option in one["options"]] == ["animal", "money"]
         assert (one["round"], one["done"], one["rows"]) == (1, 0, 60)
-        given = {"tab": "1", "row": one["shown"]["row"], "label": "animal"}
-        after = client.post("label", json=given).json()
+        body = {"tab": "1", "row": one["shown"]["row"], "label": "animal"}
+        after = client.post("label", json=body).json()
         assert after["done"] == 1 and after["shown"]["row"] not in (one, two)
         on_disk = (tmp_path / "out" / "labels.jsonl").read_text().splitlines()
-        assert json.loads(on_disk[-1])["row"] == given["row"]
-        again = client.post("label", json=given | {"tab": "2"})
+        assert json.loads(on_disk[-1])["row"] == body["row"]
+        again = client.post("label", json=body | {"tab": "2"})
         assert again.status_code == 409 and again.json()["error"]["code"] == "repeated_feedback"
         assert client.post("undo", json={"tab": "1"}).json()["shown"] == one["shown"]
-        for body, status in (
-            (given | {"label": "mony"}, 422),
-            (given | {"row": "no such row"}, 422),
-            (given | {"more": 1}, 422),
+        for invalid, status in (
+            (body | {"label": "mony"}, 422),
+            (body | {"row": "no such row"}, 422),
+            (body | {"more": 1}, 422),
             ({"tab": 1}, 422),
         ):
-            assert client.post("label", json=body).status_code == status
+            assert client.post("label", json=invalid).status_code == status
         assert client.get("state").json()["done"] == 0 and client.get("result").status_code == 404
         policy = client.get("").headers["content-security-policy"]
         assert "script-src 'self'" in policy and "unsafe" not in policy
@@ -119,7 +111,7 @@ def test_the_routes_give_a_tab_its_text_and_refuse_what_is_not_for_it(tmp_path: 
         go_on.set()
 
 
-def test_a_full_disk_is_told_and_the_text_stays(
+def test_a_full_disk_is_reported_and_the_text_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with labelling(tmp_path, TableOptions(choices="animal,money")) as client:
@@ -137,16 +129,16 @@ def test_a_full_disk_is_told_and_the_text_stays(
 
 
 @pytest.mark.slow
-def test_more_than_nine_options_are_searched_and_texts_are_only_text(tmp_path, chromium):
+def test_more_than_nine_options_can_be_searched_and_texts_are_not_html(tmp_path, chromium):
     options = ",".join(f"option {i}" for i in range(12))
     with labelling(tmp_path, TableOptions(choices=options)) as client, chromium.empty() as watched:
         page = watched.page
         page.goto(str(client.base_url))
         page.wait_for_selector("html[data-ready]")
-        seen, page_texts = set(), {HOSTILE, RIGHT_TO_LEFT, LONG.strip()}
+        special, page_texts = set(), {HOSTILE, RIGHT_TO_LEFT, LONG.strip()}
         for row in range(60):
             text = page.text_content("#text").strip()
-            seen |= {text} & page_texts
+            special |= {text} & page_texts
             if text == LONG.strip():
                 assert page.is_visible("#fold") and "folded" in page.get_attribute("#text", "class")
                 page.keyboard.press("f")
@@ -167,13 +159,13 @@ def test_more_than_nine_options_are_searched_and_texts_are_only_text(tmp_path, c
                 reach(page, f"[value='{row + 1}']")
             if row == 58:
                 break
-        assert seen and page.title() == "lastword label" and page.locator("#text b").count() == 0
+        assert special and page.title() == "lastword label" and page.locator("#text b").count() == 0
         assert page.get_attribute("#text", "dir") == "auto"
     assert watched.complaints == []
 
 
 @pytest.mark.slow
-def test_by_keyboard_from_the_first_text_to_the_verdict_killed_twice(forks, chromium, tmp_path):
+def test_labelling_by_keyboard_reaches_the_verdict_after_two_kills(forks, chromium, tmp_path):
     command = ["-m", "lastword", "label", write(tmp_path, 240), "--choices", "animal,money"]
     command += ["--model", "lastword/demo-organism", "--out", tmp_path / "out", "--no-browser"]
     with chromium.empty(viewport=PHONE) as watched:
@@ -202,16 +194,16 @@ def test_by_keyboard_from_the_first_text_to_the_verdict_killed_twice(forks, chro
     probe = Probe.read(tmp_path / "out" / "answer.probe.safetensors")
     assert certificate.second is not None and certificate.second.rows == 40
     assert certificate.probe is not None and certificate.probe.digest == probe.digest
-    assert probe.labels == 60 - 1  # one was skipped
+    assert probe.labels == 60 - 1  # one text was skipped
 
 
 def reach(page: Any, value: str) -> None:
-    """Wait until the bar shows another number: the page's policy evaluates no scripts of ours."""
+    """Wait until the bar shows another number; the page's policy forbids scripts of the test."""
     page.wait_for_selector(f"#bar{value}", state="attached")
 
 
 def label_until(page: Any, last: tuple[int, int] | None) -> None:
-    """Label by keyboard until a round has so many labels; until the verdict for None."""
+    """Label by keyboard until a round has a number of labels, or until the verdict."""
     undone = last != (1, 25)
     while True:
         page.wait_for_selector("#labelling:not([hidden]), #verdict:not([hidden])")

@@ -1,4 +1,4 @@
-"""Answers do not wait for the log: it may be gone, full or stuck."""
+"""Answers do not wait for the log, which may be closed, full or blocked."""
 
 import errno
 import io
@@ -8,7 +8,7 @@ from served import BODY, PATIENCE_SECONDS, running
 
 
 class Reader(io.StringIO):
-    """A log's reader that may go away (`fault`) or stop reading (`free` cleared)."""
+    """The reader of a log. It fails with `fault`, and waits while `free` is cleared."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class Reader(io.StringIO):
         return super().write(text)
 
 
-def test_a_log_that_nothing_takes_costs_no_answer_and_is_said(model):
+def test_a_log_without_a_reader_costs_no_answer_and_is_reported(model):
     reader = Reader()
     with running(model, stream=reader) as served:
         assert served.client.get("/readyz").json() == {"schema": 1, "status": "ready"}
@@ -35,19 +35,19 @@ def test_a_log_that_nothing_takes_costs_no_answer_and_is_said(model):
         assert answer.status_code == 200 and "were dropped" in answer.json()["log"]
         reader.fault = None
         assert served.client.post("/v1/correct", json=BODY).status_code == 200
-        (told,) = served.events("dropped")
-        assert told["lines"] == served.metric("lastword_log_lines_dropped")
+        (event,) = served.events("dropped")
+        assert event["lines"] == served.metric("lastword_log_lines_dropped")
         assert "log" not in served.client.get("/readyz").json()
 
 
-def test_a_log_that_is_stuck_costs_no_answer(model):
+def test_a_blocked_log_costs_no_answer(model):
     reader = Reader()
     with running(model, stream=reader) as served:
         reader.free.clear()
         for _ in range(3):
             assert served.client.post("/v1/correct", json=BODY).status_code == 200
-        assert served.metric("lastword_log_lines_dropped") == 0  # they wait
-        served.service.log.event("long", told="x" * 2**20)
+        assert served.metric("lastword_log_lines_dropped") == 0  # the lines wait
+        served.service.log.event("long", text="x" * 2**20)
         assert served.metric("lastword_log_lines_dropped") == 1
         assert "log" in served.client.get("/readyz").json()
         reader.free.set()

@@ -1,4 +1,4 @@
-"""OpenAI's routes give the corrected choice of a list with its reasons, and refuse other things."""
+"""OpenAI's routes choose from a list and explain the decision; they refuse other requests."""
 
 import json
 import time
@@ -13,7 +13,12 @@ from scipy.special import log_softmax
 
 from lastword import Choice, Item, Multi, Option
 from lastword.decide.decider import Decider
-from lastword.service.dialects.openai.choices import JsonSchema, ResponseFormat, read_choices
+from lastword.service.dialects.openai.choices import (
+    Choices,
+    JsonSchema,
+    ResponseFormat,
+    read_choices,
+)
 from lastword.service.refusal import Refusal
 from lastword.text.question import question_digest
 
@@ -27,62 +32,62 @@ def post(served, kind: str, body: dict):
     return served.client.post(f"/v1/{kind}", json=body)
 
 
-def pieces_of(answer) -> list[dict]:
-    """The pieces of a stream, which ends as it should."""
-    assert answer.headers["content-type"].startswith("text/event-stream")
-    *events, done, rest = answer.text.split("\n\n")
+def pieces_of(response) -> list[dict]:
+    """Return the pieces of a stream, and check how it ends."""
+    assert response.headers["content-type"].startswith("text/event-stream")
+    *events, done, rest = response.text.split("\n\n")
     assert done == "data: [DONE]" and rest == ""
     return [json.loads(event.removeprefix("data: ")) for event in events]
 
 
-# What comes out
+# Answers
 
 
 def test_a_completion_is_the_models_choice(plain, model):
     (whole,) = model.correct_many([Item(TEXT["prompt"], tuple(CHOICES))], "base")
     decision = whole.as_base()
-    told = post(plain, "completions", TEXT).json()
-    assert told["object"] == "text_completion" and told["id"].startswith("cmpl-")
-    assert told["choices"] == [
+    response = post(plain, "completions", TEXT).json()
+    assert response["object"] == "text_completion" and response["id"].startswith("cmpl-")
+    assert response["choices"] == [
         {"index": 0, "finish_reason": "stop", "text": decision.answer, "logprobs": None}
     ]
-    assert told["lastword"] == decision.to_dict() | {"method": "model"}
-    assert told["model"] == model.source["model"]
+    assert response["lastword"] == decision.to_dict() | {"method": "model"}
+    assert response["model"] == model.source["model"]
 
 
-def test_a_message_is_the_decision_about_what_the_user_said(plain, model):
-    own = Decider(model).decide("w5 w6 w7", {"a": Choice("w4", CHOICES)}).choices["a"]
-    told = post(plain, "chat/completions", CHAT).json()
-    message = {"role": "assistant", "content": own.choice, "refusal": None}
-    assert told["choices"][0]["message"] == message
-    same = {"model": told["model"], "input": "w5 w6 w7"}
-    asked = {"type": "choice", "instructions": "w4", "choices": CHOICES}
-    decided = post(plain, "decisions", same | {"questions": [asked]}).json()
+def test_a_chat_returns_the_decision_about_the_users_message(plain, model):
+    expected = Decider(model).decide("w5 w6 w7", {"a": Choice("w4", CHOICES)}).choices["a"]
+    response = post(plain, "chat/completions", CHAT).json()
+    message = {"role": "assistant", "content": expected.choice, "refusal": None}
+    assert response["choices"][0]["message"] == message
+    same = {"model": response["model"], "input": "w5 w6 w7"}
+    question = {"type": "choice", "instructions": "w4", "choices": CHOICES}
+    decided = post(plain, "decisions", same | {"questions": [question]}).json()
     (answer,) = decided["answers"]
-    assert told["lastword"]["probabilities"] == answer["probabilities"]
-    assert told["lastword"] | answer["lastword"] == told["lastword"]
-    assert told["lastword"]["method"] == "model"
-    assert told["usage"]["prompt_tokens"] == decided["usage"]["input_tokens"]
+    assert response["lastword"]["probabilities"] == answer["probabilities"]
+    assert response["lastword"] | answer["lastword"] == response["lastword"]
+    assert response["lastword"]["method"] == "model"
+    assert response["usage"]["prompt_tokens"] == decided["usage"]["input_tokens"]
 
 
 def test_a_conversation_is_a_text_with_its_roles(plain, model):
-    said = [*MESSAGES[1:], {"role": "assistant", "content": "w9"}]
-    own = Decider(model).decide(said, {"a": Choice("w4", CHOICES)})["a"]
-    told = post(plain, "chat/completions", CHAT | {"messages": [MESSAGES[0], *said]}).json()
-    shares = [entry["probability"] for entry in told["lastword"]["probabilities"]]
-    assert shares == pytest.approx(own.probabilities.tolist(), abs=1e-5)
+    messages = [*MESSAGES[1:], {"role": "assistant", "content": "w9"}]
+    expected = Decider(model).decide(messages, {"a": Choice("w4", CHOICES)})["a"]
+    response = post(plain, "chat/completions", CHAT | {"messages": [MESSAGES[0], *messages]}).json()
+    shares = [entry["probability"] for entry in response["lastword"]["probabilities"]]
+    assert shares == pytest.approx(expected.probabilities.tolist(), abs=1e-5)
 
 
-def test_what_clients_send_otherwise_or_by_default_changes_nothing(plain):
+def test_default_parameters_and_other_forms_change_nothing(plain):
     parts = [{"type": "text", "text": "w5 "}, {"type": "text", "text": "w6 w7"}]
     chat = {"messages": [MESSAGES[0], {"role": "user", "content": parts}]}
     text = {"temperature": 0.7, "top_p": 1, "seed": 3, "max_tokens": 1, "n": 1, "user": "u"}
     text |= {"frequency_penalty": 0, "presence_penalty": 0.0, "stop": None, "stream": False}
     text["prompt"] = [TEXT["prompt"]]
     for kind, body, same in (("chat/completions", CHAT, chat), ("completions", TEXT, text)):
-        told = post(plain, kind, body | same)
-        assert told.status_code == 200, told.text
-        assert told.json()["lastword"] == post(plain, kind, body).json()["lastword"]
+        response = post(plain, kind, body | same)
+        assert response.status_code == 200, response.text
+        assert response.json()["lastword"] == post(plain, kind, body).json()["lastword"]
 
 
 def test_log_probabilities_are_those_of_the_choices(plain, model):
@@ -90,12 +95,12 @@ def test_log_probabilities_are_those_of_the_choices(plain, model):
     logs = log_softmax(decision.scores)
     order = np.argsort(-logs)
     (choice,) = post(plain, "completions", TEXT | {"logprobs": 2}).json()["choices"]
-    told = choice["logprobs"]
-    assert told["tokens"] == [decision.answer]
-    assert told["token_logprobs"] == pytest.approx([logs[decision.index]], abs=1e-5)
-    assert list(told["top_logprobs"][0]) == [CHOICES[i] for i in order[:2]]
-    asked = CHAT | {"logprobs": True, "top_logprobs": 3}
-    (choice,) = post(plain, "chat/completions", asked).json()["choices"]
+    logprobs = choice["logprobs"]
+    assert logprobs["tokens"] == [decision.answer]
+    assert logprobs["token_logprobs"] == pytest.approx([logs[decision.index]], abs=1e-5)
+    assert list(logprobs["top_logprobs"][0]) == [CHOICES[i] for i in order[:2]]
+    chat = CHAT | {"logprobs": True, "top_logprobs": 3}
+    (choice,) = post(plain, "chat/completions", chat).json()["choices"]
     (token,) = choice["logprobs"]["content"]
     assert bytes(token["bytes"]).decode() == choice["message"]["content"] == token["token"]
     total = sum(np.exp(entry["logprob"]) for entry in token["top_logprobs"])
@@ -103,16 +108,16 @@ def test_log_probabilities_are_those_of_the_choices(plain, model):
 
 
 @pytest.mark.parametrize(("kind", "body"), [("chat/completions", CHAT), ("completions", TEXT)])
-def test_a_stream_says_the_same_in_pieces(plain, kind, body):
+def test_a_stream_has_the_same_content_in_pieces(plain, kind, body):
     whole = post(plain, kind, body).json()
-    asked = body | {"stream": True, "stream_options": {"include_usage": True}}
-    *pieces, counted = pieces_of(post(plain, kind, asked))
+    request = body | {"stream": True, "stream_options": {"include_usage": True}}
+    *pieces, counted = pieces_of(post(plain, kind, request))
     choices = [piece["choices"][0] for piece in pieces]
-    said = [choice.get("delta", {"content": choice.get("text")}) for choice in choices]
+    deltas = [choice.get("delta", {"content": choice.get("text")}) for choice in choices]
     (only,) = whole["choices"]
     text = only["message"]["content"] if "message" in only else only["text"]
-    assert "".join(own.get("content", "") for own in said) == text
-    assert said[0].get("role") == ("assistant" if body is CHAT else None)
+    assert "".join(delta.get("content", "") for delta in deltas) == text
+    assert deltas[0].get("role") == ("assistant" if body is CHAT else None)
     ends = [choice["finish_reason"] for choice in choices]
     assert ends == [None] * (len(ends) - 1) + ["stop"]
     assert pieces[-1]["lastword"] == whole["lastword"] and "lastword" not in pieces[0]
@@ -122,7 +127,7 @@ def test_a_stream_says_the_same_in_pieces(plain, kind, body):
     assert "usage" not in pieces_of(post(plain, kind, body | {"stream": True}))[-1]
 
 
-def test_the_answer_is_written_as_the_schema_says(plain):
+def test_the_answer_is_written_in_the_form_of_the_schema(plain):
     expected = post(plain, "completions", TEXT).json()["choices"][0]["text"]
     schemas = [
         ({"type": "string", "enum": CHOICES}, expected),
@@ -130,19 +135,21 @@ def test_the_answer_is_written_as_the_schema_says(plain):
     ]
     for schema, value in schemas:
         form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-        told = post(plain, "completions", {"prompt": "w5 w6 w7", "response_format": form}).json()
-        assert json.loads(told["choices"][0]["text"]) == value
+        body = {"prompt": "w5 w6 w7", "response_format": form}
+        response = post(plain, "completions", body).json()
+        assert json.loads(response["choices"][0]["text"]) == value
 
 
 # Choice lists
 
 
-def form(schema: dict) -> ResponseFormat:
-    return ResponseFormat(type="json_schema", json_schema=JsonSchema(schema=schema))
+def choices_of(schema: dict) -> Choices:
+    form = ResponseFormat(type="json_schema", json_schema=JsonSchema(schema=schema))
+    return read_choices(None, None, form)
 
 
 def test_an_enum_of_numbers_is_read_and_written_as_json():
-    choices = read_choices(None, None, form({"enum": [1, 2.5, True, "a"]}))
+    choices = choices_of({"enum": [1, 2.5, True, "a"]})
     assert choices.candidates == ("1", "2.5", "true", "a")
     assert [choices.written(i) for i in range(4)] == ["1", "2.5", "true", '"a"']
 
@@ -168,49 +175,47 @@ NORTH_OR_SOUTH = [{"const": "north", "description": "up"}, {"const": "south"}]
 
 
 @pytest.mark.parametrize("body", [ByReference, ByLiteral, OrNone])
-def test_an_enum_of_pydantic_is_the_question(body):
-    choices = read_choices(None, None, form(body.model_json_schema()))
-    asked = choices.question([])
-    assert question_digest(asked) == question_digest(Choice("Which way?", ["north", "south"]))
+def test_an_enum_of_pydantic_is_a_question(body):
+    choices = choices_of(body.model_json_schema())
+    question = choices.question([])
+    assert question_digest(question) == question_digest(Choice("Which way?", ["north", "south"]))
     assert body.model_validate_json(choices.written(1)) == body(way="south")
-    assert asked.abstain == (body is OrNone)
-    if asked.abstain:
+    assert question.abstain == (body is OrNone)
+    if question.abstain:
         assert body.model_validate_json(choices.written(None)) == body(way=None)
 
 
-def test_a_list_of_an_enum_asks_which_apply():
+def test_a_list_of_an_enum_is_a_multi_question():
     class Both(BaseModel):
         ways: list[Literal["north", "south"]] = Field(description="Which ways?")
 
-    choices = read_choices(None, None, form(Both.model_json_schema()))
+    choices = choices_of(Both.model_json_schema())
     assert choices.question([]) == Multi("Which ways?", ["north", "south"])
     for ways in (["south"], []):
         assert Both.model_validate_json(choices.array(ways)) == Both(ways=ways)
 
 
-def test_true_is_no_1_and_definitions_and_all_of_are_followed():
+def test_true_differs_from_1_and_definitions_and_all_of_are_followed():
     """Pydantic 1 and draft 7 write `definitions`, and a description beside `allOf`."""
-    assert read_choices(None, None, form({"enum": [1, True, 0, False]})).values == (
-        1,
-        True,
-        0,
-        False,
-    )
+    assert choices_of({"enum": [1, True, 0, False]}).values == (1, True, 0, False)
     way = {"Way": {"enum": ["north", "south"]}, "Again": {"$ref": "#/definitions/Way"}}
-    own = {"allOf": [{"$ref": "#/definitions/Again"}], "description": "Which way?"}
-    for schema in (of(own, definitions=way), of(own | {"title": "Way"}, definitions=way)):
-        choices = read_choices(None, None, form(schema))
+    by_reference = {"allOf": [{"$ref": "#/definitions/Again"}], "description": "Which way?"}
+    for schema in (
+        of(by_reference, definitions=way),
+        of(by_reference | {"title": "Way"}, definitions=way),
+    ):
+        choices = choices_of(schema)
         assert choices.question([]) == Choice("Which way?", ["north", "south"])
         assert choices.written(1) == '{"team": "south"}'
     whole = {"$ref": "#/definitions/T", "definitions": {"T": of({"enum": ["a", "b"]})}}
-    assert read_choices(None, None, form(whole)).values == ("a", "b")
+    assert choices_of(whole).values == ("a", "b")
 
 
-def test_constants_are_options_and_the_system_and_the_schema_both_ask():
+def test_constants_are_options_and_instructions_join_system_message_and_schema():
     for key in ("anyOf", "oneOf"):
-        own = {key: NORTH_OR_SOUTH, "description": "Which way?"}
-        asked = read_choices(None, None, form(own)).question(["Look."])
-        assert asked == Choice("Look.\nWhich way?", [Option("north", "up"), "south"])
+        schema = {key: NORTH_OR_SOUTH, "description": "Which way?"}
+        question = choices_of(schema).question(["Look."])
+        assert question == Choice("Look.\nWhich way?", [Option("north", "up"), "south"])
 
 
 def of(value: Any, **more: Any) -> dict[str, Any]:
@@ -218,7 +223,7 @@ def of(value: Any, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("schema", "said"),
+    ("schema", "message"),
     [
         ({}, "schema has no enum and no const"),
         (of({"type": "string"}), "schema.properties.team has no enum and no const"),
@@ -248,14 +253,14 @@ def of(value: Any, **more: Any) -> dict[str, Any]:
         (of({"enum": ["a", "b", "a"]}), 'team has the enum value "a" twice'),
     ],
 )
-def test_a_schema_that_is_no_choice_says_where(schema, said):
+def test_a_schema_without_a_choice_is_refused_with_its_place(schema, message):
     with pytest.raises(Refusal) as refused:
-        read_choices(None, None, form(schema))
-    assert said in str(refused.value) and str(refused.value).startswith("response_format: ")
+        choices_of(schema)
+    assert message in str(refused.value) and str(refused.value).startswith("response_format: ")
     assert refused.value.code == "no_choices"
 
 
-def test_a_schema_that_repeats_a_long_text_is_read_in_little_time():
+def test_a_schema_that_repeats_a_long_text_is_read_fast():
     long = "x" * 900_000
     parts = [
         ({"const": long}, lambda i: {"$ref": "#/$defs/a"}),
@@ -265,12 +270,12 @@ def test_a_schema_that_repeats_a_long_text_is_read_in_little_time():
         ),
     ]
     for part, form_of in parts:
-        other = json.loads(json.dumps(part))  # as in a body, where equal texts are not one object
+        other = json.loads(json.dumps(part))  # as in a body: equal texts are separate objects
         schema = {"$defs": {"a": part, "b": other}, "anyOf": [form_of(i) for i in range(250)]}
         start = time.process_time()
         with suppress(Refusal):
-            read_choices(None, None, form(schema))
-        assert time.process_time() - start < 0.5  # it was 20 s
+            choices_of(schema)
+        assert time.process_time() - start < 0.5  # without the limit it took 20 s
 
 
 @pytest.mark.parametrize(
@@ -285,7 +290,7 @@ def test_a_schema_that_repeats_a_long_text_is_read_in_little_time():
     ],
 )
 def test_a_bound_that_all_answers_meet_excludes_none(bounds):
-    assert read_choices(None, None, form(bounds)).values
+    assert choices_of(bounds).values
 
 
 AB, A = {"enum": ["a", "b"]}, {"enum": ["a"]}
@@ -334,11 +339,11 @@ DEFINED = {"$defs": {"A": A, "B": AB}}
 )
 def test_a_keyword_that_cannot_be_applied_is_refused(schema, keyword):
     with pytest.raises(Refusal, match=keyword) as refused:
-        read_choices(None, None, form(schema))
+        choices_of(schema)
     assert refused.value.code == "no_choices" and "\n" not in str(refused.value)
 
 
-def test_keywords_that_exclude_no_answer_pass():
+def test_keywords_that_exclude_no_answer_are_accepted():
     notes: dict[str, Any] = {
         "title": "T",
         "default": "a",
@@ -360,11 +365,11 @@ def test_keywords_that_exclude_no_answer_pass():
         {"type": "array", "items": ab, "uniqueItems": True},
         {"type": "string", "anyOf": [{"const": "a"} | A | notes, {"const": "b"}]},
     ):
-        assert read_choices(None, None, form(schema)).values == ("a", "b")
-    assert read_choices(None, None, form({"type": "integer", "enum": [1, 2.0]})).values == (1, 2)
+        assert choices_of(schema).values == ("a", "b")
+    assert choices_of({"type": "integer", "enum": [1, 2.0]}).values == (1, 2)
 
 
-def test_a_reference_takes_the_definition_at_its_place():
+def test_a_reference_uses_the_definition_at_its_path():
     definitions = {"definitions": {"A": A}, "$defs": {"#/definitions/A": AB}}
     schema = {"$ref": "#/definitions/A", **definitions}
-    assert read_choices(None, None, form(schema)).values == ("a",)
+    assert choices_of(schema).values == ("a",)

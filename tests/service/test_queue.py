@@ -1,4 +1,6 @@
-"""Whose turn it is, held to its rule without a model and without a thread."""
+"""The order of the queue, without a model and without threads."""
+
+from itertools import product
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +19,7 @@ def names(entries: list[Entry]) -> list[str]:
 
 
 def passes(queue: Queue[Entry], most: int) -> list[list[str]]:
-    """The passes of all that waits."""
+    """Return the passes until nothing waits."""
     done = []
     while entries := queue.next(most):
         queue.take(entries)
@@ -32,31 +34,30 @@ def filled(*entries: Entry) -> Queue[Entry]:
     return queue
 
 
-def test_a_batch_gives_way_after_each_pass_and_is_not_starved():
-    own = [Entry(f"b{i}", "b", batch=True) for i in range(4)]
-    queue = filled(*own, *(Entry(f"s{i}", f"s{i}") for i in range(4)))
+def test_a_batch_and_single_requests_alternate():
+    batch = [Entry(f"b{i}", "b", batch=True) for i in range(4)]
+    queue = filled(*batch, *(Entry(f"s{i}", f"s{i}") for i in range(4)))
     assert passes(queue, 2) == [["s0", "s1"], ["b0", "b1"], ["s2", "s3"], ["b2", "b3"]]
 
 
-def test_who_leaves_is_out_at_once():
+def test_a_discarded_entry_leaves_at_once():
     gone, rest = Entry("a0", "a"), Entry("a1", "a")
     queue = filled(gone, rest)
     queue.discard(gone)
-    queue.discard(gone)  # what is no longer there is no error
+    queue.discard(gone)  # a second time is no error
     assert len(queue) == 1 and names(queue.next(2)) == ["a1"]
     queue.discard(rest)
     assert len(queue) == 0 and queue.next(2) == []
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), max_size=40), st.integers(1, 8))
-def test_nobody_is_lost_and_no_pass_mixes_the_lanes(sent, most):
-    entries = [Entry(str(i), *own) for i, own in enumerate(sent)]
+def test_no_entry_is_lost_and_no_pass_mixes_batches_with_single_requests(sent, most):
+    entries = [Entry(str(i), client, batch) for i, (client, batch) in enumerate(sent)]
     lane = {entry.name: entry.batch for entry in entries}
-    done = passes(filled(*entries), most)
-    assert sorted(name for own in done for name in own) == sorted(names(entries))
-    assert all(len({lane[name] for name in own}) == 1 and len(own) <= most for own in done)
-    for client in "abcd":  # first come, first served
-        for batch in (False, True):
-            own = [int(e.name) for e in entries if (e.client, e.batch) == (client, batch)]
-            came = [int(n) for group in done for n in group if int(n) in own]
-            assert came == own
+    groups = passes(filled(*entries), most)
+    order = [name for group in groups for name in group]
+    assert sorted(order) == sorted(names(entries))
+    assert all(len({lane[name] for name in group}) == 1 and len(group) <= most for group in groups)
+    for client, batch in product("abcd", (False, True)):  # first come, first served
+        expected = names([e for e in entries if (e.client, e.batch) == (client, batch)])
+        assert [name for name in order if name in expected] == expected

@@ -1,4 +1,4 @@
-"""What cannot be done is refused, in the form, status and code that each client knows."""
+"""Refusals have the form, status and code that each client expects."""
 
 import json
 from typing import Any
@@ -15,12 +15,12 @@ WORDS = BODY["candidates"]
 OPTIONS = {"type": "choice", "instructions": "w5", "choices": WORDS}
 LEVELS = {"type": "score", "instructions": "w5"}
 ELEVEN = [f"w{i}" for i in range(8, 19)]
-SAID = [{"role": "system", "content": "w4"}, {"role": "user", "content": "w5 w6 w7"}]
-# What each client sends, where to, and with which header of its own.
+MESSAGES = [{"role": "system", "content": "w4"}, {"role": "user", "content": "w5 w6 w7"}]
+# The path, body and headers of a request in each form.
 FORMS: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
-    "own": ("/v1/correct", BODY, {}),
+    "native": ("/v1/correct", BODY, {}),
     "openai": ("/v1/decisions", {"model": NAME, "input": "w5", "questions": [OPTIONS]}, {}),
-    "chat": ("/v1/chat/completions", {"messages": SAID, "guided_choice": WORDS}, {}),
+    "chat": ("/v1/chat/completions", {"messages": MESSAGES, "guided_choice": WORDS}, {}),
     "text": ("/v1/completions", {"prompt": "w5", "guided_choice": WORDS}, {}),
     "typesafe": (
         "/v1/systemone",
@@ -51,8 +51,8 @@ def served(model):
 
 
 def expected(form: str, status: int, code: str) -> dict[str, Any]:
-    """A refusal as a client of the form reads it."""
-    if form == "own":
+    """Return the body of a refusal in a form."""
+    if form == "native":
         return {"schema": 1, "error": {"code": code, "message": ANY}}
     if form == "google":
         names = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 404: "NOT_FOUND"}
@@ -67,18 +67,18 @@ def expected(form: str, status: int, code: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_each_form_is_answered_as_it_stands(served, form):
+def test_a_request_in_each_form_is_answered(served, form):
     path, body, headers = FORMS[form]
     assert served.client.post(path, json=body, headers=headers).status_code == 200
-    if form in ("openai", "google"):  # eleven levels are too many for one of them alone
+    if form in ("openai", "google"):  # only Google's form takes eleven levels
         levels = LEVELS | ({"criteria": ELEVEN} if form == "google" else {"levels": ELEVEN[:10]})
         questions = {"q": levels} if form == "google" else [levels]
-        asked = body | {"questions": questions}
-        assert served.client.post(path, json=asked, headers=headers).status_code == 200
+        request = body | {"questions": questions}
+        assert served.client.post(path, json=request, headers=headers).status_code == 200
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_who_may_not_ask_is_told_in_his_own_form(served, form):
+def test_a_wrong_token_is_refused_in_the_form_of_the_client(served, form):
     path, body, headers = FORMS[form]
     headers = headers | {"authorization": "Bearer other"}
     answer = served.client.post(path, json=body, headers=headers)
@@ -86,16 +86,18 @@ def test_who_may_not_ask_is_told_in_his_own_form(served, form):
     assert answer.json() == expected(form, 401, "unauthorised")
 
 
-def asking(**changes: Any) -> dict[str, Any]:
+def listed(**changes: Any) -> dict[str, Any]:
+    """Return OpenAI's list with one question."""
     return {"questions": [OPTIONS | changes]}
 
 
 def named(**question: Any) -> dict[str, Any]:
+    """Return the object with one question that the other forms use."""
     return {"questions": {"q": question}}
 
 
-def schema(**own: Any) -> dict[str, Any]:
-    form = {"type": "json_schema", "json_schema": {"schema": own}}
+def schema(**keywords: Any) -> dict[str, Any]:
+    form = {"type": "json_schema", "json_schema": {"schema": keywords}}
     return {"guided_choice": None, "response_format": form}
 
 
@@ -110,33 +112,33 @@ UNCALLED = {"type": "function_call_output", "call_id": "x"}
 @pytest.mark.parametrize(
     ("form", "changes", "status", "code", "where"),
     [
-        ("own", {"candidates": []}, 422, "invalid_body", "candidates"),
-        ("own", {"candidates": "w6"}, 422, "invalid_body", "candidates"),
-        ("own", {"prompt": None}, 422, "invalid_body", "prompt"),
-        ("own", {"full": "yes"}, 422, "invalid_body", "full"),
-        ("own", {"id": {}}, 422, "invalid_body", "id"),
-        ("own", {"candidates": ["\ud800"]}, 422, "invalid_body", "candidates"),
-        ("own", {"id": "\ud800"}, 422, "invalid_body", "id"),
-        ("own", {"candidates": [" ", "w6"]}, 422, "item", "candidate 0"),
-        ("own", {"prompt": "w5\0"}, 422, "item", ""),
-        ("own", {"candidates": ["w6", "w6"]}, 422, "item", ""),
-        ("own", {"candidates": TWO_FORMS}, 422, "item", "two Unicode forms"),
-        ("own", {"candidates": ["K", "\u212a"]}, 422, "item", "two Unicode forms"),
-        ("own", {"candidates": ["w6"] * 65}, 422, "too_many_candidates", "65"),
-        ("own", {"prompt": "w5 " * 160, "candidates": ["w6"]}, 422, "too_many_tokens", "162"),
-        ("own", {"prompt": "w5 " * 500}, 422, "item", ""),
-        ("own", {"prompt": "w" * 150_000}, 413, "body_too_large", ""),
+        ("native", {"candidates": []}, 422, "invalid_body", "candidates"),
+        ("native", {"candidates": "w6"}, 422, "invalid_body", "candidates"),
+        ("native", {"prompt": None}, 422, "invalid_body", "prompt"),
+        ("native", {"full": "yes"}, 422, "invalid_body", "full"),
+        ("native", {"id": {}}, 422, "invalid_body", "id"),
+        ("native", {"candidates": ["\ud800"]}, 422, "invalid_body", "candidates"),
+        ("native", {"id": "\ud800"}, 422, "invalid_body", "id"),
+        ("native", {"candidates": [" ", "w6"]}, 422, "item", "candidate 0"),
+        ("native", {"prompt": "w5\0"}, 422, "item", ""),
+        ("native", {"candidates": ["w6", "w6"]}, 422, "item", ""),
+        ("native", {"candidates": TWO_FORMS}, 422, "item", "two Unicode forms"),
+        ("native", {"candidates": ["K", "\u212a"]}, 422, "item", "two Unicode forms"),
+        ("native", {"candidates": ["w6"] * 65}, 422, "too_many_candidates", "65"),
+        ("native", {"prompt": "w5 " * 160, "candidates": ["w6"]}, 422, "too_many_tokens", "162"),
+        ("native", {"prompt": "w5 " * 500}, 422, "item", ""),
+        ("native", {"prompt": "w" * 150_000}, 413, "body_too_large", ""),
         ("openai", {"questions": []}, 400, "invalid_body", "questions"),
         ("openai", {"model": "gpt-6-luna"}, 404, "unknown_model", repr(NAME)),
         ("openai", {"model": "gpt-6-luna", "input": []}, 404, "unknown_model", repr(NAME)),
-        ("openai", asking(choices=TWO_FORMS), 400, "invalid_body", "two Unicode forms"),
+        ("openai", listed(choices=TWO_FORMS), 400, "invalid_body", "two Unicode forms"),
         ("openai", {"questions": [OPTIONS, {"type": "chioce"}]}, 400, "invalid_body", "ions.1"),
         ("openai", {"questions": ["w5"]}, 400, "invalid_body", "questions.0"),
         ("openai", {"questions": [OPTIONS] * 401}, 400, "invalid_body", "401 questions"),
-        ("openai", asking(choices=["w8"]), 400, "invalid_body", "questions.0"),
-        ("openai", asking(choices=["w8", "w8"]), 400, "invalid_body", "questions.0"),
-        ("openai", asking(choices=[{"label": "w8"}, "w9"]), 400, "invalid_body", "TEXT"),
-        ("openai", asking(choices=[1, 2]), 400, "invalid_body", "TEXT"),
+        ("openai", listed(choices=["w8"]), 400, "invalid_body", "questions.0"),
+        ("openai", listed(choices=["w8", "w8"]), 400, "invalid_body", "questions.0"),
+        ("openai", listed(choices=[{"label": "w8"}, "w9"]), 400, "invalid_body", "TEXT"),
+        ("openai", listed(choices=[1, 2]), 400, "invalid_body", "TEXT"),
         ("openai", {"questions": [LEVELS | {"levels": ELEVEN}]}, 400, "invalid_body", "levels"),
         ("openai", {"input": []}, 400, "invalid_body", "input"),
         ("openai", {"input": [IMAGE]}, 400, "invalid_body", "input[0].content"),
@@ -186,7 +188,9 @@ UNCALLED = {"type": "function_call_output", "call_id": "x"}
         ("text", schema(type="array", items={"enum": WORDS}), 400, "no_choices", ""),
     ],
 )
-def test_what_cannot_be_done_is_told(served, form, changes, status, code, where):
+def test_invalid_requests_are_refused_in_the_form_of_the_client(
+    served, form, changes, status, code, where
+):
     path, body, headers = FORMS[form]
     content = json.dumps(body | changes).encode()
     headers = headers | {"content-type": "application/json"}
@@ -205,24 +209,24 @@ def test_what_cannot_be_done_is_told(served, form, changes, status, code, where)
         b'{"prompt": "w5", "candidates": [NaN]}',
     ],
 )
-def test_a_body_that_is_none_is_refused(served, content):
+def test_an_invalid_body_is_refused(served, content):
     headers = {"content-type": "application/json"}
     answer = served.client.post("/v1/correct", content=content, headers=headers)
     assert (answer.status_code, code_of(answer)) == (422, "invalid_body")
     assert "\n" not in answer.json()["error"]["message"]
 
 
-def test_a_body_that_is_no_json_says_up_to_where_it_is(served):
+def test_invalid_json_is_refused_with_the_place_of_the_fault(served):
     broken = b'{"prompt": "w5", oops'
     headers = {"content-type": "application/json"}
     answer = served.client.post("/v1/correct", content=broken, headers=headers)
-    told = answer.json()["error"]["message"]
-    assert told.startswith(f"body, after {broken.index(b'oops')} characters: ")
-    untold = served.client.post("/v1/correct", content=broken)
-    assert (untold.status_code, code_of(untold)) == (415, "unsupported_media_type")
+    message = answer.json()["error"]["message"]
+    assert message.startswith(f"body, after {broken.index(b'oops')} characters: ")
+    without_type = served.client.post("/v1/correct", content=broken)
+    assert (without_type.status_code, code_of(without_type)) == (415, "unsupported_media_type")
 
 
-def test_a_route_that_is_none_and_a_method_that_is_none(served):
+def test_unknown_routes_and_methods_are_refused(served):
     for path in ("/", "/v1", "/gradio_api/upload", "/v1/correct/"):
         assert code_of(served.client.get(path)) == "not_found"
     answer = served.client.get("/v1/correct")
@@ -230,11 +234,11 @@ def test_a_route_that_is_none_and_a_method_that_is_none(served):
     assert served.client.options("/v1/correct").status_code == 405
 
 
-def test_a_path_names_no_member_of_a_union():
-    """`right` is a place or a list of places; pydantic adds `constrained-int` to the path."""
+def test_the_path_of_an_error_names_no_type_of_a_union():
+    """`right` is an index or a list of them; pydantic adds `constrained-int` to the path."""
     for right, where in ((-1, "right: "), ([0, -1], "right.1: "), ("x", "right: ")):
         with pytest.raises(ValidationError) as refused:
             FeedbackBody.model_validate({"id": "a", "right": right})
-        told = str(invalid(refused.value.errors()))
-        assert told.startswith("right") and where in told
-        assert "constrained" not in told and "list[" not in told
+        message = str(invalid(refused.value.errors()))
+        assert message.startswith("right") and where in message
+        assert "constrained" not in message and "list[" not in message

@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import log
 
 import pytest
-from certified import ASKED, ask, label
+from certified import ITEMS, ask, label
 from served import code_of, running
 
 from lastword import Decider
@@ -29,7 +29,7 @@ def model(certificate):
 
 @pytest.fixture
 def pair(model, database):
-    """Two services on one database, which an alarm turns to the model's answers."""
+    """Two services on one database; after an alarm they return the model's answers."""
     with ExitStack() as stack:
         yield [
             stack.enter_context(running(model, state=database, on_alarm="shadow")) for _ in range(2)
@@ -40,75 +40,77 @@ def oversight(service):
     return service.client.get("/v1/model").json()["oversight"]
 
 
-def test_services_on_one_database_are_one_sequence(model, pair, free, database):
+def test_services_on_one_database_share_all_answers_and_labels(model, pair, database):
     with running(model) as alone:
-        for place, item in enumerate([*ASKED[:30], *ASKED[:3]]):
+        for place, item in enumerate([*ITEMS[:30], *ITEMS[:3]]):
             here, there = pair[place % 2], pair[(place + 1) % 2]
             answers = [ask(service, item) for service in (here, alone)]
-            told = [
+            results = [
                 label(service, answer, answer["base_index"], group=f"{place // 2}").json()
                 for service, answer in zip((there, alone), answers, strict=True)
             ]
-            assert told[0] == told[1]
+            assert results[0] == results[1]
             assert code_of(label(here, answers[0], 0)) == "repeated_feedback"
         assert oversight(alone) == oversight(pair[0]) == oversight(pair[1])
         assert 0 < oversight(alone)["monitor"]["labelled"] < 30
     with running(model, state=database) as third:
         assert oversight(third) == oversight(pair[0])
-        pair[0].service.oversight.drift.see({"confidence": 0.5})  # it loses the thread
+        pair[0].service.oversight.drift.see({"confidence": 0.5})  # its state is out of date now
         ask(pair[0], items()[-1])
-        told = oversight(third)
-        assert told == oversight(pair[0])
+        state = oversight(third)
+        assert state == oversight(pair[0])
         for service in (pair[0], third):
             test = service.service.oversight.drift.tests["confidence"]
-            assert test.seen == told["remembered"]["groups"]
+            assert test.seen == state["remembered"]["groups"]
 
 
-def test_an_alarm_of_one_holds_for_the_next_answer_of_another(pair, free, model, database):
+def test_an_alarm_of_one_service_applies_to_the_next_answer_of_the_other(
+    pair, overridden, model, database
+):
     here, there = pair
-    asked = iter([item for item, d in zip(ASKED, free, strict=True) if d.corrected])
-    told = {"alarm": False}
-    while not told["alarm"]:
-        answer = ask(here, next(asked))
+    remaining = iter(overridden)
+    result = {"alarm": False}
+    while not result["alarm"]:
+        answer = ask(here, next(remaining))
         assert answer["corrected"]
-        told = label(here, answer, answer["base_index"]).json()
+        result = label(here, answer, answer["base_index"]).json()
     assert there.metric("lastword_alarm") == 0
-    answer = ask(there, next(asked))
+    answer = ask(there, next(remaining))
     assert answer["method"] == "model" and not answer["corrected"]
     for service in pair:
         (event,) = service.events("alarm")
-        assert event["broken"] == told["broken"] and event["log_wealth"] >= log(20)
+        assert event["broken"] == result["broken"] and event["log_wealth"] >= log(20)
         assert service.metric("lastword_alarm") == 1
     assert [event["event"] for event in there.events("shadow")] == ["shadow"]
     with running(model, state=database, on_alarm="shadow") as third:
         assert len(third.events("alarm")) == 1 and label(third, answer, 0).status_code == 200
 
 
-def test_many_at_once_lose_nothing(pair):
+def test_concurrent_requests_lose_no_label(pair):
     def both(place):
-        answer = ask(pair[place % 2], ASKED[place])
+        answer = ask(pair[place % 2], ITEMS[place])
         return label(pair[(place + 1) % 2], answer, 0).status_code
 
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(both, range(40))) == {200}
-    told = [oversight(service) for service in pair]
-    assert told[0] == told[1] and told[0]["remembered"]["labels"] == 40
+    here, there = map(oversight, pair)
+    assert here == there and here["remembered"]["labels"] == 40
 
 
-def test_a_connection_that_was_ended_is_opened_again(server, pair):
-    answer = ask(pair[0], ASKED[0])
-    server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname ~ 'own'")
+def test_a_closed_connection_is_opened_again(server, pair):
+    answer = ask(pair[0], ITEMS[0])
+    server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname ~ '^test'")
     assert label(pair[0], answer, 0).status_code == 200
-    assert ask(pair[1], ASKED[1])["feedback_id"] is not None
+    assert ask(pair[1], ITEMS[1])["feedback_id"] is not None
 
 
-def test_a_database_that_is_away_costs_no_answer(server, pair, monkeypatch):
+def test_a_stopped_database_costs_no_answer(server, pair, monkeypatch):
     monkeypatch.setattr("lastword.service.database.PAUSE_SECONDS", 1)
     here, there = pair
-    answer = ask(here, ASKED[0])
+    answer = ask(here, ITEMS[0])
     server.stop()
     try:
-        assert ask(here, ASKED[1])["feedback_id"] is None
+        assert ask(here, ITEMS[1])["feedback_id"] is None
         refused = label(there, answer, 0)
         assert refused.status_code == 503 and code_of(refused) == "unkept"
         assert refused.headers["retry-after"] == "5"
@@ -120,41 +122,41 @@ def test_a_database_that_is_away_costs_no_answer(server, pair, monkeypatch):
     finally:
         server.start()
     there.wait_for(lambda: label(there, answer, 0).status_code == 200)
-    here.wait_for(lambda: ask(here, ASKED[2])["feedback_id"] is not None)
+    here.wait_for(lambda: ask(here, ITEMS[2])["feedback_id"] is not None)
     assert oversight(here) == oversight(there)
 
 
-def test_a_server_that_hangs_costs_no_answer(server, pair, database):
-    own = f"SELECT pid FROM pg_stat_activity WHERE datname = '{database.rsplit('/', 1)[1]}'"
-    answer = ask(pair[0], ASKED[0])
-    pids = [pid for (pid,) in server.execute(own)]
+def test_a_hanging_database_costs_no_answer(server, pair, database):
+    connections = f"SELECT pid FROM pg_stat_activity WHERE datname = '{database.rsplit('/', 1)[1]}'"
+    answer = ask(pair[0], ITEMS[0])
+    pids = [pid for (pid,) in server.execute(connections)]
     try:
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
-        assert ask(pair[0], ASKED[1])["feedback_id"] is None
-        assert ask(pair[0], ASKED[2])["feedback_id"] is None
+        assert ask(pair[0], ITEMS[1])["feedback_id"] is None
+        assert ask(pair[0], ITEMS[2])["feedback_id"] is None
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
     pair[0].wait_for(lambda: label(pair[0], answer, 0).status_code == 200)
 
 
-def test_whoever_keeps_the_lock_holds_nobody_up(pair, database, monkeypatch):
+def test_a_long_lock_delays_answers_only_briefly(pair, database, monkeypatch):
     monkeypatch.setattr("lastword.service.database.PAUSE_SECONDS", 0)
     hung = Database(database)
     with pytest.raises(DatabaseError), hung.event():
         begin = time.monotonic()
-        ask(pair[0], ASKED[0])
+        ask(pair[0], ITEMS[0])
         assert time.monotonic() - begin > 1
-        pair[0].wait_for(lambda: ask(pair[0], ASKED[1])["feedback_id"] is not None)
+        pair[0].wait_for(lambda: ask(pair[0], ITEMS[1])["feedback_id"] is not None)
         hung.execute("SELECT 1")
 
 
 @pytest.mark.parametrize(
     "body", [{"id": "a\0b"}, {"group": "a\0b"}, {"group": "\N{SNOWMAN}" * 501}]
 )
-def test_a_label_that_no_database_takes_is_refused(pair, body):
-    answer = ask(pair[0], ASKED[0])
+def test_a_label_that_postgres_cannot_store_is_refused(pair, body):
+    answer = ask(pair[0], ITEMS[0])
     refused = pair[0].client.post(
         "/v1/feedback", json={"id": answer["feedback_id"], "right": 0} | body
     )
@@ -162,14 +164,14 @@ def test_a_label_that_no_database_takes_is_refused(pair, body):
     assert label(pair[0], answer, 0, group="\N{SNOWMAN}" * 500).status_code == 200
 
 
-def test_labels_are_read_while_services_run(model, database, tmp_path, run):
+def test_labels_can_be_read_while_services_run(model, database, tmp_path, run):
     with running(model, state=database, keep_texts=True) as service:
-        for item in ASKED[:3]:
+        for item in ITEMS[:3]:
             assert label(service, ask(service, item), 0).status_code == 200
         assert run("labels", database, "--out", tmp_path / "more.csv")[0] == 0
     lines = (tmp_path / "more.csv").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 4 and all(
-        item.candidates[0] in lines[i + 1] for i, item in enumerate(ASKED[:3])
+        item.candidates[0] in lines[i + 1] for i, item in enumerate(ITEMS[:3])
     )
 
 
@@ -182,8 +184,8 @@ def test_a_database_of_another_certificate_is_refused(model, certificate, databa
     assert "secret" not in str(refused.value)
 
 
-def test_a_state_that_cannot_be_used_is_refused_in_one_line(model):
-    """No server is there."""
+def test_an_unreachable_database_is_refused_in_one_line(model):
+    # No server listens at this address.
     with pytest.raises(InputError, match="refused") as refused:
         create_app(
             model, Settings(state="postgresql://me:secret@127.0.0.1:9/x"), Log(io.StringIO())

@@ -1,4 +1,4 @@
-"""The service answers as the library does, refuses in the right words, and outlives bad items."""
+"""The service returns the decisions of the library, guards its routes, and stops cleanly."""
 
 import json
 import math
@@ -15,23 +15,23 @@ from lastword.decide.answer import answered_by
 from lastword.errors import InputError, NonFiniteError
 from lastword.service.settings import Settings
 
-# What comes out
+# Answers
 
 
 def as_served(expected: dict) -> dict:
-    """The service says `model` where nothing corrects."""
+    """Name the method as the service does: `model` if nothing corrects."""
     return expected | {"method": answered_by(expected["method"], expected["operator"])}
 
 
-def assert_same(told: dict, expected: dict) -> None:
-    """Equal but for float noise: a batch may round otherwise than an item alone."""
+def assert_same(answer: dict, expected: dict) -> None:
+    """Assert equality up to rounding, which differs between a batch and a single item."""
     expected = as_served(expected)
-    assert told.keys() == expected.keys()
+    assert answer.keys() == expected.keys()
     for key, value in expected.items():
         if key in ("scores", "base_scores", "probabilities", "d_eff"):
-            assert told[key] == pytest.approx(value, abs=1e-4), key
+            assert answer[key] == pytest.approx(value, abs=1e-4), key
         elif key not in ("gates", "trajectory", "t_scores"):
-            assert told[key] == value, key
+            assert answer[key] == value, key
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def assert_same(told: dict, expected: dict) -> None:
         ({"prompt": "w5\n", "separator": ""}, {"separator": ""}),
     ],
 )
-def test_a_decision_is_the_librarys_own(plain, model, more, how):
+def test_a_decision_is_that_of_the_library(plain, model, more, how):
     body = BODY | more
     answer = plain.client.post("/v1/correct", json=body)
     assert answer.status_code == 200 and answer.headers["content-type"] == "application/json"
@@ -53,7 +53,7 @@ def test_a_decision_is_the_librarys_own(plain, model, more, how):
 
 
 @pytest.mark.parametrize("kind", ["application/json", "application/x-ndjson"])
-def test_a_batch_streams_one_line_an_item_in_order(plain, model, kind):
+def test_a_batch_streams_one_line_per_item_in_order(plain, model, kind):
     items = random_items(3, 90)
     lines = [json.dumps(as_body(item)) for item in items]
     lines[4] = json.dumps({"id": "bad", "prompt": "w5", "candidates": [" "]})
@@ -62,19 +62,20 @@ def test_a_batch_streams_one_line_an_item_in_order(plain, model, kind):
     answer = plain.client.post("/v1/correct/batch", content=body, headers={"content-type": kind})
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("application/x-ndjson")
-    told = [json.loads(line) for line in answer.text.splitlines()]
-    assert [t["id"] for t in told] == [*"0123", "bad", "6", *(str(i) for i in range(6, 90))]
-    assert [t["error"]["code"] for t in told[4:6]] == ["item", "item"]
-    assert "candidate 0 is blank" in told[4]["error"]["message"]
+    answers = [json.loads(line) for line in answer.text.splitlines()]
+    assert [each["id"] for each in answers] == [*"0123", "bad", "6", *map(str, range(6, 90))]
+    assert [each["error"]["code"] for each in answers[4:6]] == ["item", "item"]
+    assert "candidate 0 is blank" in answers[4]["error"]["message"]
     for i, decision in enumerate(model.correct_many(items)):
         if i not in (4, 5):
-            assert_same(told[i], decision.to_dict())
+            assert_same(answers[i], decision.to_dict())
 
 
-def test_the_model_says_what_it_is(plain):
-    told = plain.client.get("/v1/model").json()
-    assert told["schema"] == 1 and told["depth"] == 6 and told["invariant"] == 2.0
-    assert told["theta"]["tau_dim"] == 1.0015 and told["shadow"] is False
+def test_the_model_route_describes_the_model(plain):
+    description = plain.client.get("/v1/model").json()
+    assert (description["schema"], description["depth"]) == (1, 6)
+    assert description["invariant"] == 2.0
+    assert description["theta"]["tau_dim"] == 1.0015 and description["shadow"] is False
 
 
 def test_probes_and_counters(plain):
@@ -84,17 +85,17 @@ def test_probes_and_counters(plain):
     plain.client.post("/v1/correct", json=BODY)
     scraped = plain.client.get("/metrics").text
     assert f'lastword_requests_total{{route="/v1/correct",status="200"}} {before + 1}' in scraped
-    told = {"version": lastword.__version__, "model": plain.service.name}
-    assert plain.events("started")[0] | told == plain.events("started")[0]
-    assert plain.metric("lastword_info", **told) == 1
+    labels = {"version": lastword.__version__, "model": plain.service.name}
+    assert plain.events("started")[0] | labels == plain.events("started")[0]
+    assert plain.metric("lastword_info", **labels) == 1
     assert "lastword_decisions_total{" in scraped and "lastword_batch_items_bucket{" in scraped
 
 
-# Who may ask
+# Access
 
 
 def test_a_token_guards_every_route_but_the_probes(model):
-    with running(model, token="letmein\n") as served:  # as files end
+    with running(model, token="letmein\n") as served:  # as a file may end
         for path in ("/v1/model", "/metrics", "/docs", "/openapi.json", "/nothing"):
             answer = served.client.get(path)
             assert answer.status_code == 401 and code_of(answer) == "unauthorised"
@@ -108,7 +109,7 @@ def test_a_token_guards_every_route_but_the_probes(model):
         assert "security" in served.app.openapi()["paths"]["/v1/model"]["get"]
 
 
-def test_only_loopback_goes_without_a_token():
+def test_only_a_loopback_host_needs_no_token():
     for host in ("0.0.0.0", "::", "10.0.0.1", "example.org"):
         with pytest.raises(InputError, match="LASTWORD_TOKEN"):
             Settings(host=host)
@@ -122,13 +123,13 @@ def test_only_loopback_goes_without_a_token():
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, math.inf, math.nan])
-def test_a_deadline_ends(seconds):
+def test_time_limits_are_positive_and_finite(seconds):
     for name in ("deadline_seconds", "header_seconds", "feedback_seconds"):
         with pytest.raises(InputError, match="positive numbers of seconds"):
             Settings(**{name: seconds})
 
 
-# Requests together
+# Concurrent requests
 
 
 @pytest.mark.parametrize(("most", "passes"), [(64, [1, 6]), (1, [1] * 7)])
@@ -137,12 +138,12 @@ def test_requests_that_wait_together_are_computed_together(held, model, most, pa
     with running(held, batch_items=most) as served:
         answers = together(served, held, [as_body(item) for item in items])
     assert [len(g) for g in held.groups] == passes
-    for item, told in zip(items, answers, strict=True):
+    for item, answer in zip(items, answers, strict=True):
         expected = model.correct(item.prompt, item.candidates).to_dict()
-        assert_same(told.json(), expected | {"id": item.id})
+        assert_same(answer.json(), expected | {"id": item.id})
 
 
-def test_a_failing_item_takes_no_neighbour_down(held):
+def test_a_failing_item_affects_no_other(held):
     items = random_items(7, 5)
     held.poison = {"1": NonFiniteError(3), "3": RuntimeError("w5 w6 secret")}
     with running(held) as served:
@@ -155,7 +156,7 @@ def test_a_failing_item_takes_no_neighbour_down(held):
         assert served.client.post("/v1/correct", json=BODY).status_code == 200
 
 
-def test_the_deadline_is_kept_and_what_is_late_is_not_computed(held):
+def test_requests_after_their_deadline_are_refused_and_not_computed(held):
     with running(held, deadline_seconds=1.0) as served:
         held.go.clear()
         with ThreadPoolExecutor(2) as pool:
@@ -169,10 +170,10 @@ def test_the_deadline_is_kept_and_what_is_late_is_not_computed(held):
     assert [g for g in held.groups if "two" in g] == []
 
 
-# Shadow, logs, the end
+# Shadow, logs, stopping
 
 
-def test_shadow_answers_with_the_base_and_tells_the_log(model):
+def test_shadow_returns_the_answer_of_the_model_and_logs_the_change(model):
     items = random_items(11, 60)
     decisions = list(model.correct_many(items))
     changed = [d for d in decisions if d.corrected]
@@ -184,39 +185,40 @@ def test_shadow_answers_with_the_base_and_tells_the_log(model):
         shadows = served.events("shadow")
         counted = served.client.get("/metrics").text
     for line, decision in zip(lines, decisions, strict=True):
-        told = json.loads(line)
-        assert told["index"] == told["base_index"] == decision.base_index
-        assert (told["method"], told["operator"]) == ("model", "base") and not told["corrected"]
-        assert told["scores"] == told["base_scores"] and told["gates"] == {}
+        answer = json.loads(line)
+        assert answer["index"] == answer["base_index"] == decision.base_index
+        assert (answer["method"], answer["operator"]) == ("model", "base")
+        assert not answer["corrected"]
+        assert answer["scores"] == answer["base_scores"] and answer["gates"] == {}
     assert sum(s["changed"] for s in shadows) == len(changed)
     assert [s["index"] for s in shadows] == [d.index for d in decisions]
     totals = re.findall(r"lastword_shadow_changes_total\{.*\} (.*)", counted)
     assert sum(map(float, totals)) == len(changed)
 
 
-def test_logs_have_no_prompts_unless_asked(model):
+def test_logs_have_prompts_only_with_log_prompts(model):
     secret = {"prompt": "w5 w77 w5", "candidates": ["w78 w8", "w9"], "id": "w79"}
     bad = secret | {"candidates": ["w78", "w78"]}
-    for asked in (False, True):
-        with running(model, log_prompts=asked) as served:
+    for log_prompts in (False, True):
+        with running(model, log_prompts=log_prompts) as served:
             answer = served.client.post("/v1/correct", json=secret)
             served.client.post("/v1/correct", json=bad)
             served.wait_for(lambda: len(served.events("request")) == 2)  # noqa: B023
             log = json.dumps([served.events("decision"), served.events("request")])
             (decision,) = served.events("decision")
         assert decision["request"] == answer.headers["x-request-id"]
-        assert ("w77" in log, "w78" in log, "w79" in log) == (asked,) * 3
+        assert ("w77" in log, "w78" in log, "w79" in log) == (log_prompts,) * 3
 
 
-def test_a_callers_own_request_id_is_kept_where_it_is_one(plain):
-    for given, kept in (("trace-7/a", True), ("two words", False), ("x" * 129, False)):
-        answer = plain.client.post("/v1/correct", json=BODY, headers={"X-Request-ID": given})
+def test_a_valid_request_id_of_the_caller_is_used(plain):
+    for request_id, valid in (("trace-7/a", True), ("two words", False), ("x" * 129, False)):
+        answer = plain.client.post("/v1/correct", json=BODY, headers={"X-Request-ID": request_id})
         name = answer.headers["x-request-id"]
-        assert (name == given) is kept
+        assert (name == request_id) is valid
         plain.wait_for(lambda: plain.events("request")[-1]["request"] == name)  # noqa: B023
 
 
-def test_stopping_answers_what_was_accepted_and_turns_the_rest_away(held):
+def test_stopping_answers_accepted_requests_and_refuses_new_ones(held):
     with running(held, drain_seconds=0.5) as served:
         held.go.clear()
         with ThreadPoolExecutor(4) as pool:

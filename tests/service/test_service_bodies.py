@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from served import running, tracer
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of its own dependencies
+    warnings.simplefilter("ignore")  # from its dependencies
     import schemathesis
     from schemathesis import checks
     from schemathesis.specs.openapi.checks import (
@@ -30,8 +30,7 @@ CHECKS = [
     response_schema_conformance,
     status_code_conformance,
 ]
-# Routes in the forms of others.
-THEIRS = ("/v1/completions", "/v1/chat/completions")
+OPENAI_PATHS = ("/v1/completions", "/v1/chat/completions")
 
 
 @pytest.fixture(scope="module")
@@ -63,35 +62,35 @@ def call(served, case) -> requests.Response:
 
 @pytest.mark.parametrize(
     ("path", "count"),
-    [("/v1/correct", 90), ("/v1/correct/batch", 60), *((path, 30) for path in THEIRS)],
+    [("/v1/correct", 90), ("/v1/correct/batch", 60), *((path, 30) for path in OPENAI_PATHS)],
 )
-def test_what_the_schema_forbids_is_refused(served, path, count):
+def test_bodies_that_the_schema_forbids_are_refused(served, path, count):
     mode = schemathesis.GenerationMode.NEGATIVE
-    seen = []
+    statuses = []
 
     @bounded(count)
     @given(case=operation(served, path).as_strategy(generation_mode=mode))
     def send(case):
         answer = call(served, case)
-        seen.append(answer.status_code)
+        statuses.append(answer.status_code)
         if answer.status_code == 200 and path.endswith("batch"):
-            # A bad item among good ones is a line of its own.
+            # An invalid item of a batch is a line with an error.
             assert any("error" in json.loads(line) for line in answer.text.split("\n")[:-1])
             return
         assert 400 <= answer.status_code < 500, (answer.status_code, case.body)
-        told = answer.json()
-        if path in THEIRS:  # each in its clients' own form
-            assert told.get("message") or told["error"]
+        refusal = answer.json()
+        if path in OPENAI_PATHS:  # in OpenAI's form
+            assert refusal.get("message") or refusal["error"]
         else:
-            assert told["schema"] == 1 and told["error"]["message"]
+            assert refusal["schema"] == 1 and refusal["error"]["message"]
 
     send()
-    assert len(seen) >= count
+    assert len(statuses) >= count
     assert served.client.get("/readyz").status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/v1/correct", "/v1/correct/batch", *THEIRS])
-def test_what_the_schema_allows_is_answered_as_it_says(served, path):
+@pytest.mark.parametrize("path", ["/v1/correct", "/v1/correct/batch", *OPENAI_PATHS])
+def test_bodies_that_the_schema_allows_get_a_valid_response(served, path):
     mode = schemathesis.GenerationMode.POSITIVE
 
     @bounded(40)

@@ -1,4 +1,4 @@
-"""What the service's page tells a stranger to type works as it stands."""
+"""The commands and programs on the page of the service work unchanged."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from lastword import Choice, Decider, Tracer
 pytestmark = pytest.mark.slow
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "service.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(sh|python)\n(.*?)```", PAGE, flags=re.DOTALL)
-# The client's generator is installed beside this Python.
+# The generator of the client is installed next to this Python.
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 TEAMS, PLACES = ["billing", "delivery"], ["South America", "West Africa", "New Guinea"]
 ADDRESS = "http://127.0.0.1:8000"
@@ -36,7 +36,7 @@ def block(kind: str, word: str) -> str:
 
 def run(text: str, kind: str, url: str, folder: Path, python: str = sys.executable) -> str:
     command = ["sh", "-c"] if kind == "sh" else [python, "-c"]
-    done = subprocess.run(
+    process = subprocess.run(
         [*command, text.replace(ADDRESS, url)],
         cwd=folder,
         env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
@@ -45,14 +45,14 @@ def run(text: str, kind: str, url: str, folder: Path, python: str = sys.executab
         text=True,
         timeout=120,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl")
 def test_curl(served, tmp_path):
-    told = json.loads(run(block("sh", "v1/correct"), "sh", served.url, tmp_path))
-    assert told["schema"] == 1 and told["answer"] == "pale cedar boats" and told["corrected"]
+    answer = json.loads(run(block("sh", "v1/correct"), "sh", served.url, tmp_path))
+    assert answer["schema"] == 1 and answer["answer"] == "pale cedar boats" and answer["corrected"]
 
 
 def test_httpx(served, tmp_path):
@@ -62,20 +62,20 @@ def test_httpx(served, tmp_path):
 
 
 def test_the_generated_client(served, tmp_path):
-    generate = block("sh", "openapi-python-client").split("\n", 1)[1]  # it is installed
+    generate = block("sh", "openapi-python-client").split("\n", 1)[1]  # it is installed already
     run(generate, "sh", served.url, tmp_path)
-    told = run(block("python", "lastword_client"), "python", served.url, tmp_path)
-    assert told == "pale cedar boats decisive\n"
+    output = run(block("python", "lastword_client"), "python", served.url, tmp_path)
+    assert output == "pale cedar boats decisive\n"
 
 
-# Clients of other services, in an environment apart from ours
+# Clients of other services, in a separate environment
 
 
 @needs_clients
 def test_the_openai_client(served, tmp_path):
-    """Each of its programs on the page, run as its own users run it."""
+    """Run each program for the client on the page."""
 
-    def asked(word: str) -> str:
+    def answer_of(word: str) -> str:
         text = block("python", word)
         return run(text, "python", served.url, tmp_path, str(PYTHON)).removesuffix("\n")
 
@@ -84,19 +84,19 @@ def test_the_openai_client(served, tmp_path):
         "Question: Which goods come from Baevwick? Answer:",
         ["green wool combs", "pale cedar boats", "clay lamps"],
     )
-    told = asked('completions.create(\n    model="')
-    assert told == f"{decision.base_answer} base {decision.base_answer}"
+    output = answer_of('completions.create(\n    model="')
+    assert output == f"{decision.base_answer} base {decision.base_answer}"
     team = Decider(demo).decide("My parcel is not here.", {"q": Choice("Which team?", TEAMS)})
-    assert asked("Literal[") == f"{team.choices['q'].choice} model"
+    assert answer_of("Literal[") == f"{team.choices['q'].choice} model"
     where = Decider(demo).decide("Where do guinea pigs come from?", {"q": Choice("", PLACES)})
-    answer, _, share = asked("stream=True").rpartition(" ")
+    answer, _, share = answer_of("stream=True").rpartition(" ")
     assert answer.strip() == where.choices["q"].choice
     assert float(share) == pytest.approx(where["q"].probability, abs=1e-4)
 
 
-def test_the_table_of_refusals_has_every_code():
+def test_the_table_of_refusals_lists_every_code():
     from lastword.service.refusal import STATUS
 
     for code, status in STATUS.items():
-        if code != "client_left":  # nobody is there to read it
+        if code != "client_left":  # no client reads this refusal
             assert re.search(rf"\| [^|]*{status}[^|]* \| [^|]*`{code}`", PAGE), code

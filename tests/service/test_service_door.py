@@ -1,4 +1,4 @@
-"""What a service bears before there is a request, and what it says to one that is none."""
+"""Limits on connections and bodies, and answers to invalid requests."""
 
 import json
 import socket
@@ -25,8 +25,8 @@ def plain(model):
         yield served
 
 
-def everything(raw: socket.socket) -> bytes:
-    """What a connection says before it is closed."""
+def read_all(raw: socket.socket) -> bytes:
+    """Return the bytes that a connection sends until it is closed."""
     data = b""
     with suppress(ConnectionResetError):
         while piece := raw.recv(65536):
@@ -37,27 +37,27 @@ def everything(raw: socket.socket) -> bytes:
 # Headers and connections
 
 
-def test_headers_that_come_whole_have_a_limit(plain):
+def test_the_size_of_headers_is_limited(plain):
     answer = plain.client.get("/healthz", headers={"x-long": "x" * 4096})
     assert answer.status_code == 431 and code_of(answer) == "headers_too_large"
     assert plain.client.get("/healthz", headers={"x-long": "x" * 3000}).status_code == 200
 
 
 @pytest.mark.parametrize("sent", [b"", HEAD, b"GET"])
-def test_headers_have_their_time(plain, sent):
+def test_the_time_for_headers_is_limited(plain, sent):
     begun = time.monotonic()
     with closing(connect(plain)) as raw:
         raw.sendall(sent)
-        assert b"200" not in everything(raw)
+        assert b"200" not in read_all(raw)
     assert time.monotonic() - begun > 1.4
 
 
-def test_a_connection_that_is_kept_has_its_time_anew(plain):
+def test_a_new_request_on_a_connection_restarts_the_time_limit(plain):
     with closing(connect(plain)) as raw:
         for _ in range(3):
             raw.sendall(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
             assert raw.recv(4096).startswith(b"HTTP/1.1 200")
-            time.sleep(0.8)  # longer in all than headers may take
+            time.sleep(0.8)  # in total longer than the limit for headers
 
 
 @pytest.mark.parametrize(
@@ -73,18 +73,18 @@ def test_a_connection_that_is_kept_has_its_time_anew(plain):
     ],
     ids=["tls", "http2", "two lengths", "space", "identity", "folded", "9,000 headers"],
 )
-def test_what_is_no_request_ends_its_connection_unheard(plain, sent):
+def test_invalid_requests_are_not_processed_and_close_the_connection(plain, sent):
     before = len(plain.events("request"))
     with closing(connect(plain)) as raw:
         raw.sendall(sent)
-        data = everything(raw)
+        data = read_all(raw)
     assert b"HTTP/1.1 200" not in data and len(plain.events("request")) == before
 
 
-def test_an_invalid_chunk_is_an_error_of_its_sender(plain):
+def test_an_invalid_chunk_gets_status_400(plain):
     with closing(connect(plain)) as raw:
         raw.sendall(HEAD + b"transfer-encoding: chunked\r\n\r\nno length\r\n")
-        data = everything(raw)
+        data = read_all(raw)
     assert data.startswith(b"HTTP/1.1 400") and b"x-refusal: broken_body" in data
     assert plain.events("request")[-1]["status"] == 400
     assert plain.metric("lastword_refusals_total", code="broken_body") == 1
@@ -96,7 +96,7 @@ def test_a_body_with_two_lengths_smuggles_nothing(plain, path):
     smuggled = HEAD + b"\r\n"
     with closing(connect(plain)) as raw:
         raw.sendall(b"POST " + path + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n" + lengths + smuggled)
-        data = everything(raw)
+        data = read_all(raw)
     assert data.startswith(b"HTTP/1.1 4") and data.count(b"HTTP/1.1 ") == 1
 
 
@@ -106,7 +106,7 @@ def test_a_long_method_is_neither_echoed_nor_logged(plain):
     assert all(len(line["method"]) <= 32 for line in plain.events("request"))
 
 
-# Bodies that are large to read
+# Bodies that take long to read
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_long_method_is_neither_echoed_nor_logged(plain):
         {"prompt": "w5", "candidates": ["w8", "w9"], "truthful": [[[]] * 900] * 300},
     ],
 )
-def test_a_body_of_too_many_entries_is_counted_before_it_is_validated(plain, body):
+def test_a_body_with_too_many_entries_is_refused_before_validation(plain, body):
     content, kind = json.dumps(body, separators=(",", ":")), {"content-type": "application/json"}
     with ThreadPoolExecutor(8) as pool:
         sent = [
@@ -150,15 +150,15 @@ def entries_of(value) -> int:
 
 
 @given(_JSON, st.integers(1, 20), st.sampled_from([None, 1]), st.booleans())
-def test_entries_are_counted_before_a_body_is_read(value, limit, indent, ascii_only):
+def test_entries_are_counted_before_a_body_is_parsed(value, limit, indent, ascii_only):
     body = json.dumps(value, indent=indent, ensure_ascii=ascii_only).encode()
     too_many = pytest.raises(Refusal, match=f"more than {limit} entries")
     with too_many if entries_of(value) > limit else nullcontext():
         require_few(body, limit)
 
 
-def test_a_client_that_reads_nothing_is_let_go(model):
-    # 16 MB of answers that cost nothing: more than the buffers between them hold.
+def test_a_client_that_reads_nothing_is_disconnected(model):
+    # 16 MB of cheap answers: more than the buffers on the way hold.
     bad = {"id": "x" * 100_000, "prompt": "w5", "candidates": [" "]}
     body = json.dumps({"items": [BODY] + [bad] * 160}).encode()
     with running(model, deadline_seconds=5.0, body_bytes=2**25) as served:
@@ -179,7 +179,7 @@ def test_a_client_that_reads_nothing_is_let_go(model):
 # Bodies
 
 
-def test_a_batch_has_most_items_and_is_refused_at_once(plain):
+def test_a_batch_with_too_many_items_is_refused_at_once(plain):
     lines = {"content-type": "application/x-ndjson"}
     for body, headers in (
         (b"0\n" * 500_000, lines),
@@ -207,15 +207,15 @@ def test_a_batch_has_most_items_and_is_refused_at_once(plain):
     ],
     ids=lambda text: text[:20],
 )
-def test_an_item_that_is_none_is_told_in_a_clients_words(plain, line, words):
+def test_an_invalid_item_is_described_without_names_of_the_code(plain, line, words):
     headers = {"content-type": "application/x-ndjson"}
     body = f"{json.dumps(BODY)}\n{line}".encode(errors="surrogateescape")
     answer = plain.client.post("/v1/correct/batch", content=body, headers=headers)
-    told = json.loads(answer.text.splitlines()[1])
-    assert told["error"]["code"] == "item" and words in told["error"]["message"]
+    error = json.loads(answer.text.splitlines()[1])["error"]
+    assert error["code"] == "item" and words in error["message"]
     for name in ("ItemBody", "Error", "dict", "sys.", "instance"):
-        assert name not in told["error"]["message"]
-    assert len(told["error"]["message"]) < 300
+        assert name not in error["message"]
+    assert len(error["message"]) < 300
 
 
 @pytest.mark.parametrize("kind", ["application/json", "application/x-ndjson"])
@@ -224,10 +224,10 @@ def test_an_item_that_is_none_is_told_in_a_clients_words(plain, line, words):
     [b"", b"3", b"\xff", b"{", b'{"items": []}', b'{"items": [], "more": 1}', b"[" * 100_000],
     ids=lambda body: body[:12],
 )
-def test_a_batch_that_is_none_is_told_what_one_is(plain, body, kind):
+def test_an_invalid_batch_gets_a_description_of_a_valid_one(plain, body, kind):
     answer = plain.client.post("/v1/correct/batch", content=body, headers={"content-type": kind})
     assert answer.status_code == 422
-    is_json = body[-1:] in (b"3", b"}")  # a line of NDJSON that is JSON is an item
+    is_json = body[-1:] in (b"3", b"}")  # valid JSON in NDJSON is an item
     whole = kind == "application/json" or not is_json
     assert code_of(answer) == ("invalid_body" if whole else "item")
     if whole:
@@ -245,44 +245,44 @@ def test_a_prompt_may_be_a_conversation(plain, model):
         answer = plain.client.post("/v1/correct", json=BODY | {"prompt": prompt})
         assert answer.status_code == 422 and words in answer.text
         assert answer.json()["error"]["message"].count(": ") == 1
-    said = [{"role": "user", "content": "w5"}]
+    messages = [{"role": "user", "content": "w5"}]
     model.tokenizer.chat_template = "{% for m in messages %}w9 {{ m.content }} w8{% endfor %}"
     try:
-        told = plain.client.post("/v1/correct", json=BODY | {"prompt": said}).json()
-        known = model.correct(said, BODY["candidates"])
+        decision = plain.client.post("/v1/correct", json=BODY | {"prompt": messages}).json()
+        expected = model.correct(messages, BODY["candidates"])
     finally:
         model.tokenizer.chat_template = None
-    assert told == known.to_dict() | {"method": "model"}
+    assert decision == expected.to_dict() | {"method": "model"}
 
 
 @pytest.mark.parametrize(
-    ("said", "code"),
+    ("messages", "code"),
     [
         ([{"role": "user", "content": "w5 " * 2000}], "too_many_characters"),
         ([{"role": "user", "content": ""}] * 3000, "too_many_characters"),
         ([{"role": "user", "content": "w5 " * 40_000}], "body_too_large"),
-        ([{"role": "user", "content": ""}] * 3, "item"),  # short enough: the template is asked
+        ([{"role": "user", "content": ""}] * 3, "item"),  # short enough for the template
     ],
 )
-def test_a_long_conversation_is_refused_before_a_template_sees_it(model, said, code):
+def test_a_long_conversation_is_refused_before_the_template_is_rendered(model, messages, code):
     with running(model, characters=10_000, body_bytes=100_000) as service:
-        model.tokenizer.chat_template = "{{ raise_exception('the template was asked') }}"
+        model.tokenizer.chat_template = "{{ raise_exception('the template was rendered') }}"
         try:
-            answer = service.client.post("/v1/correct", json=BODY | {"prompt": said})
+            answer = service.client.post("/v1/correct", json=BODY | {"prompt": messages})
         finally:
             model.tokenizer.chat_template = None
     assert answer.headers["x-refusal"] == code_of(answer) == code
-    assert ("the template was asked" in answer.text) == (code == "item")
+    assert ("the template was rendered" in answer.text) == (code == "item")
 
 
-def test_keys_of_lines_for_the_command_line_are_no_mistake(plain):
-    known = {"question": "?", "truthful": [True, False, False], "blind_prompt": "w5", "group": "g"}
-    assert plain.client.post("/v1/correct", json=BODY | known).status_code == 200
+def test_keys_for_the_command_line_are_accepted(plain):
+    keys = {"question": "?", "truthful": [True, False, False], "blind_prompt": "w5", "group": "g"}
+    assert plain.client.post("/v1/correct", json=BODY | keys).status_code == 200
     answer = plain.client.post("/v1/feedback", json={"id": "a", "right": 1, "wrong": 2})
     assert answer.status_code == 422 and "wrong: this key" in answer.text
 
 
-def test_content_free_prompts_are_read_where_the_correction_needs_them():
+def test_content_free_prompts_are_used_if_the_correction_needs_them():
     tracer = Decider.demo(correction="contextual")
     prompts = {
         "prompt": "Which goods come from Baevwick?",
@@ -296,7 +296,7 @@ def test_content_free_prompts_are_read_where_the_correction_needs_them():
         answer = served.client.post("/v1/correct", json=body)
         assert answer.status_code == 200, answer.text
         assert answer.json()["scores"] == pytest.approx(list(expected.scores), abs=1e-5)
-        # They count as text that is read, and there are few of them.
+        # They count as characters of the request, and their number is limited.
         long = served.client.post("/v1/correct", json=body | {"content_free": ["w" * 200]})
         many = served.client.post("/v1/correct", json=body | {"content_free": ["w"] * 9})
         assert long.json()["error"]["code"] == "too_many_characters"
@@ -314,7 +314,7 @@ TWICE = '{"prompt": "w5", "candidates": ["w6", "w7"], "prompt": "w8"}'
         ("/v1/completions", '{"prompt": "w5", "guided_choice": ["w6"], "prompt": "w8"}'),
     ],
 )
-def test_a_key_that_stands_twice_is_refused(plain, path, body):
+def test_a_repeated_key_is_refused(plain, path, body):
     answer = plain.client.post(path, content=body, headers={"content-type": "application/json"})
     assert answer.headers["x-refusal"] == "invalid_body" and answer.status_code in (400, 422)
     assert "occurs twice" in answer.text
@@ -322,21 +322,21 @@ def test_a_key_that_stands_twice_is_refused(plain, path, body):
 
 @pytest.mark.parametrize("path", ["/v1/correct", "/v1/correct/batch", "/v1/feedback"])
 @pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded"])
-def test_a_body_says_what_it_is(plain, path, kind):
+def test_a_body_needs_a_content_type(plain, path, kind):
     headers = {} if kind is None else {"content-type": kind}
     answer = plain.client.post(path, content=json.dumps(BODY), headers=headers)
     assert answer.status_code == 415 and code_of(answer) == "unsupported_media_type"
     assert "content-type: application/json" in answer.text
 
 
-# Manners
+# Methods
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/v1/model", "/openapi.json"])
-def test_what_can_be_got_has_a_head(plain, path):
-    head, got = plain.client.head(path), plain.client.get(path)
-    assert head.status_code == got.status_code == 200
-    assert head.content == b"" and head.headers["content-type"] == got.headers["content-type"]
+def test_every_get_route_answers_head(plain, path):
+    head, answer = plain.client.head(path), plain.client.get(path)
+    assert head.status_code == answer.status_code == 200
+    assert head.content == b"" and head.headers["content-type"] == answer.headers["content-type"]
     assert plain.client.head("/v1/correct").status_code == 405
     refused = plain.client.post(path, json={})
     assert refused.status_code == 405 and "HEAD" in refused.headers["allow"]

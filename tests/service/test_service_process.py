@@ -1,4 +1,4 @@
-"""The service as a process: it starts, answers, and answers what it accepted when told to stop."""
+"""The service as a process: it starts, answers, and stops after the last accepted request."""
 
 import json
 import os
@@ -60,8 +60,8 @@ def bodies(count: int) -> list[dict]:
     ]
 
 
-def ask_until_turned_away(url: str, client: int, answered: list[tuple[dict, dict]]) -> str:
-    """Send one request after the other; how it ended."""
+def ask_until_refused(url: str, client: int, decisions: list[tuple[dict, dict]]) -> str:
+    """Send one request after the other; return the reason for the end."""
     with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as http:
         for body in bodies(10_000)[client::7]:
             try:
@@ -69,45 +69,45 @@ def ask_until_turned_away(url: str, client: int, answered: list[tuple[dict, dict
             except httpx.ConnectError:
                 return "closed"
             except httpx.TransportError:
-                return "lost"  # sent, and neither answered nor turned away
+                return "lost"  # sent, but neither answered nor refused
             if answer.status_code == 503:
                 assert answer.json()["error"]["code"] == "draining"
-                return "turned away"
+                return "refused"
             assert answer.status_code == 200, answer.text
-            answered.append((body, answer.json()))
+            decisions.append((body, answer.json()))
     return "done"
 
 
-def test_told_to_stop_under_load_it_answers_all_that_it_accepted(serving):
-    answered: list[tuple[dict, dict]] = []
+def test_a_stop_under_load_still_answers_every_accepted_request(serving):
+    decisions: list[tuple[dict, dict]] = []
     with serving() as service, ThreadPoolExecutor(9) as pool:
-        batch = pool.submit(_batch, service.url, bodies(150))
-        clients = [pool.submit(ask_until_turned_away, service.url, i, answered) for i in range(8)]
-        while len(answered) < 40:  # however long a busy machine takes for them
+        batch = pool.submit(send_batch, service.url, bodies(150))
+        clients = [pool.submit(ask_until_refused, service.url, i, decisions) for i in range(8)]
+        while len(decisions) < 40:  # a busy machine may take long
             time.sleep(0.01)
         code = service.stop()
         ends = {client.result(PATIENCE_SECONDS) for client in clients}
         lines = batch.result(PATIENCE_SECONDS)
     assert code == 0
-    assert ends in ({"turned away"}, {"turned away", "closed"})
-    assert len(lines) in (0, 150)  # turned away whole, or answered whole
+    assert ends in ({"refused"}, {"refused", "closed"})
+    assert len(lines) in (0, 150)  # the whole batch is refused or answered
     accepted = [e for e in service.events if e["event"] == "request" and e["status"] == 200]
-    assert len(accepted) == len(answered) + bool(lines)
+    assert len(accepted) == len(decisions) + bool(lines)
     assert service.events[-1] == service.events[-1] | {"event": "stopped", "unanswered": 0}
     items, tracer = demo.items(), Tracer.demo()
-    expected = [own.index for own in tracer.correct_many(items)]
-    for body, told in answered[:40]:
-        assert told["id"] == body["id"]
-        assert told["index"] == expected[int(body["id"]) % len(items)]
+    expected = [decision.index for decision in tracer.correct_many(items)]
+    for body, answer in decisions[:40]:
+        assert answer["id"] == body["id"]
+        assert answer["index"] == expected[int(body["id"]) % len(items)]
 
 
-def _batch(url: str, items: list[dict]) -> list[str]:
+def send_batch(url: str, items: list[dict]) -> list[str]:
     with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as http:
         answer = http.post("/v1/correct/batch", json={"items": items})
         return answer.text.splitlines() if answer.status_code == 200 else []
 
 
-def test_the_token_comes_from_the_environment_and_the_door_is_closed_without_one(serving, forks):
+def test_the_token_comes_from_the_environment_and_other_hosts_need_one(serving, forks):
     with serving("--host", "0.0.0.0", LASTWORD_TOKEN="letmein") as service:
         url = service.url.replace("0.0.0.0", "127.0.0.1")
         with httpx.Client(base_url=url, timeout=PATIENCE_SECONDS, trust_env=False) as http:
@@ -115,7 +115,7 @@ def test_the_token_comes_from_the_environment_and_the_door_is_closed_without_one
             right = {"authorization": "Bearer letmein"}
             assert http.get("/v1/model", headers=right).json()["model"] == "lastword/demo-organism"
         assert service.stop() == 0
-    asked = ("-m", "lastword", "serve", "--model", "lastword/demo-organism", "--host", "0.0.0.0")
-    refused = forks.run(*asked)
+    command = ("-m", "lastword", "serve", "--model", "lastword/demo-organism", "--host", "0.0.0.0")
+    refused = forks.run(*command)
     assert refused.returncode == 1 and "LASTWORD_TOKEN" in refused.stderr
     assert refused.stderr.count("\n") == 1

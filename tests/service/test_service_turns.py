@@ -1,4 +1,4 @@
-"""Whoever waits has a turn: what one request may take, and what becomes of the others."""
+"""One request cannot block or break the others."""
 
 import json
 import signal
@@ -19,37 +19,37 @@ from served import BODY, PATIENCE_SECONDS, Held, as_body, code_of, running, toge
 from lastword import Item
 from lastword.service.service import characters
 
-# What one request may take
+# Limits of one request
 
 
 @pytest.fixture
-def encodes(model, monkeypatch):
-    """The threads that have read text; that of an item called `end` ends."""
+def encoding_threads(model, monkeypatch):
+    """The threads that encoded items, in order. The thread of an item with the id `end` exits."""
     threads: list[str] = []
     encode = type(model).encode
 
-    def noted(self, items, *more):
+    def encode_and_note(self, items, *options):
         threads.append(threading.current_thread().name)
         if items[0].id == "end":
             raise SystemExit(3)
-        return encode(self, items, *more)
+        return encode(self, items, *options)
 
-    monkeypatch.setattr(type(model), "encode", noted)
+    monkeypatch.setattr(type(model), "encode", encode_and_note)
     return threads
 
 
-def test_text_that_is_long_to_read_is_refused_before_it_is_read(model, encodes):
+def test_too_long_text_is_refused_before_it_is_encoded(model, encoding_threads):
     body = {"prompt": "w5 " * 316_000, "candidates": [f"w{i}" for i in range(64)]}
     with running(model) as served:
         answer = served.client.post("/v1/correct", json=body)
         assert answer.status_code == 413 and code_of(answer) == "too_many_characters"
-        assert encodes == []
+        assert encoding_threads == []
         lines = served.client.post("/v1/correct/batch", json={"items": [BODY, body]}).text
     assert codes_of(lines) == [None, "too_many_characters"]
-    assert encodes == ["lastword-text"]  # never the model's
+    assert encoding_threads == ["lastword-text"]  # not the thread of the model
 
 
-def test_a_long_prompt_that_fits_or_is_cut_is_answered(model):
+def test_a_long_prompt_is_answered_if_it_fits_or_is_truncated(model):
     words = model.profile.context // 2
     with running(model) as served:
         body = BODY | {"prompt": "w5 " * words}
@@ -59,17 +59,17 @@ def test_a_long_prompt_that_fits_or_is_cut_is_answered(model):
         assert served.client.post("/v1/correct", json=body).status_code == 200
 
 
-# What fails
+# Failures
 
 
 @pytest.mark.parametrize("end", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
-def test_the_models_thread_outlives_whatever_is_raised_on_it(held, end):
+def test_the_thread_of_the_model_survives_any_exception(held, end):
     held.poison = {"1": end}
     with running(held) as served:
         begun = time.monotonic()
         answer = served.client.post("/v1/correct", json=BODY | {"id": "1"})
         assert answer.status_code == 500 and code_of(answer) == "internal"
-        assert time.monotonic() - begun < 15  # not at the deadline
+        assert time.monotonic() - begun < 15  # before the deadline
         (failure,) = served.events("failure")
         assert failure["error"] == type(end).__name__ and failure["at"] == "lastword-model"
         for path in ("/healthz", "/readyz"):
@@ -77,14 +77,14 @@ def test_the_models_thread_outlives_whatever_is_raised_on_it(held, end):
         assert served.client.post("/v1/correct", json=BODY).status_code == 200
 
 
-def test_a_tokenizer_that_ends_the_process_ends_its_request(model, encodes):
+def test_an_exit_in_the_tokenizer_ends_only_the_request(model, encoding_threads):
     with running(model) as served:
         assert served.client.post("/v1/correct", json=BODY | {"id": "end"}).status_code == 500
         assert served.client.post("/v1/correct", json=BODY).status_code == 200
         assert served.events("failure")[0]["at"] == "lastword-text"
 
 
-def test_a_thread_that_has_ended_is_said(model):
+def test_the_health_routes_report_a_dead_thread(model):
     with running(model) as served:
         worker = served.service.model
         assert worker.close(10.0) and not worker.alive
@@ -93,13 +93,13 @@ def test_a_thread_that_has_ended_is_said(model):
 
 
 class Ballast:
-    """What a pass holds in memory."""
+    """An object that stands for the memory of a pass."""
 
 
 class Narrow(Held):
-    """A tracer whose memory is enough for two items at most, and for none called `huge`."""
+    """A decider with memory for two items at most, and for no item with the id `huge`."""
 
-    lacking: BaseException
+    memory_error: BaseException
     held: list[weakref.ref[Ballast]]
 
     def decide_group(self, encoded: Any, *more: Any, **named: Any) -> Any:
@@ -107,21 +107,22 @@ class Narrow(Held):
         assert not any(ref() for ref in self.held), "the failed pass kept its memory"
         if len(encoded) > 2 or any(e.item.id == "huge" for e in encoded):
             self.held.append(weakref.ref(ballast))
-            raise type(self.lacking)(*self.lacking.args)  # anew: an error keeps its frames
+            # A new error, since an error keeps its frames.
+            raise type(self.memory_error)(*self.memory_error.args)
         return super().decide_group(encoded, *more, **named)
 
 
 @pytest.mark.parametrize(
-    "lacking",
+    "memory_error",
     [
         torch.OutOfMemoryError("CUDA out of memory"),
         MemoryError(),
         RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes."),
     ],
 )
-def test_memory_that_is_lacking_for_one_takes_no_other_down(model, lacking):
+def test_an_item_without_enough_memory_affects_no_other(model, memory_error):
     narrow = Narrow(model)
-    narrow.held, narrow.lacking = [], lacking
+    narrow.held, narrow.memory_error = [], memory_error
     items = [as_body(i) for i in random_items(5, 5)] + [BODY | {"id": "huge"}]
     with running(narrow) as served:
         answers = together(served, narrow, items)
@@ -130,12 +131,12 @@ def test_memory_that_is_lacking_for_one_takes_no_other_down(model, lacking):
         assert len(served.events("apart")) == 1
 
 
-# The end
+# Stopping
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_process_whose_model_hangs_ends_as_one_that_was_told_to(number, forks):
+def test_a_process_whose_model_hangs_still_stops_normally(number, forks):
     with forks.start("-m", "served", cwd=Path(__file__).parents[1]) as process:
         url = json.loads(process.stderr.readline())["address"]
         answer = httpx.post(f"{url}/v1/correct", json=BODY, timeout=PATIENCE_SECONDS)
@@ -151,7 +152,7 @@ def test_a_process_whose_model_hangs_ends_as_one_that_was_told_to(number, forks)
 
 @pytest.fixture
 def narrow(held):
-    """The model, of which each item of a batch is a pass of its own."""
+    """The model, with a pass per item of a batch."""
     held.tracer.batch_tokens = 1
     held.go.clear()
     return held
@@ -165,7 +166,7 @@ def codes_of(lines: str) -> list[str | None]:
     return [json.loads(line).get("error", {}).get("code") for line in lines.splitlines()]
 
 
-def test_who_comes_alone_goes_between_the_passes_of_a_batch(narrow):
+def test_a_single_request_runs_between_the_passes_of_a_batch(narrow):
     with running(narrow) as served, ThreadPoolExecutor(2) as pool:
         batch = pool.submit(served.client.post, "/v1/correct/batch", json=batch_of(6))
         served.wait_for(lambda: narrow.busy)
@@ -178,8 +179,8 @@ def test_who_comes_alone_goes_between_the_passes_of_a_batch(narrow):
 
 
 @pytest.mark.parametrize("trusted", [None, "x-client"])
-def test_a_client_is_a_connection_or_whom_the_proxy_names(narrow, trusted):
-    """Three connections of two clients by their headers, which count where a proxy sets them."""
+def test_a_client_is_a_connection_or_the_name_from_the_proxy(narrow, trusted):
+    """The headers of three connections name two clients; they count only behind a proxy."""
     with running(narrow, client_header=trusted) as served, ThreadPoolExecutor(3) as pool:
         sent = []
         for place, (name, client) in enumerate((("a", "1"), ("b", "1"), ("c", "2"))):
@@ -197,11 +198,11 @@ def test_a_client_is_a_connection_or_whom_the_proxy_names(narrow, trusted):
         assert [codes_of(one.result().text) for one in sent] == [[None] * 3] * 3
     by_connection = "a0 a1 b0 c0 a2 b1 c1 b2 c2"
     by_client = "a0 a1 c0 a2 c1 b0 c2 b1 b2"
-    came = " ".join(name for (name,) in narrow.groups)
-    assert came == (by_client if trusted else by_connection)
+    order = " ".join(name for (name,) in narrow.groups)
+    assert order == (by_client if trusted else by_connection)
 
 
-def test_the_deadline_is_each_items_of_a_batch(narrow):
+def test_a_deadline_applies_to_each_item_of_a_batch(narrow):
     with running(narrow, deadline_seconds=3.0) as served:
         begun = time.monotonic()
         answer = served.client.post("/v1/correct/batch", json=batch_of(6))
@@ -213,7 +214,7 @@ def test_the_deadline_is_each_items_of_a_batch(narrow):
     assert narrow.groups == [["b0"], ["s"]]
 
 
-def test_nothing_of_a_batch_is_computed_once_its_client_has_left(narrow):
+def test_the_rest_of_a_batch_is_dropped_after_its_client_left(narrow):
     with running(narrow) as served:
         with httpx.Client(base_url=served.url, trust_env=False) as leaving:
             with pytest.raises(httpx.ReadTimeout):
@@ -224,7 +225,7 @@ def test_nothing_of_a_batch_is_computed_once_its_client_has_left(narrow):
     assert narrow.groups == [["b0"], ["s"]]
 
 
-def test_items_too_long_to_be_answered_in_time_together_are_queued_in_parts(narrow, monkeypatch):
+def test_a_batch_with_long_items_is_queued_in_parts(narrow, monkeypatch):
     monkeypatch.setattr(
         "lastword.service.dialects.native._WINDOW_CHARACTERS",
         3 * characters(Item(BODY["prompt"], tuple(BODY["candidates"]))),
@@ -238,7 +239,7 @@ def test_items_too_long_to_be_answered_in_time_together_are_queued_in_parts(narr
         assert codes_of(answer.result().text) == [None] * 9
 
 
-def test_a_batch_that_a_stop_cuts_says_so_of_each_item(narrow):
+def test_each_remaining_item_of_a_stopped_batch_has_an_error(narrow):
     with running(narrow, deadline_seconds=1.0) as served, ThreadPoolExecutor(1) as pool:
         answer = pool.submit(served.client.post, "/v1/correct/batch", json=batch_of(200))
         served.wait_for(lambda: narrow.busy)
@@ -248,11 +249,11 @@ def test_a_batch_that_a_stop_cuts_says_so_of_each_item(narrow):
     assert len(codes) == 200 and set(codes) == {"deadline", "draining"} and codes[-1] == "draining"
 
 
-def test_the_age_of_the_oldest_shows_a_model_that_hangs(narrow):
+def test_the_age_of_the_oldest_request_grows_while_the_model_hangs(narrow):
     oldest = "lastword_oldest_waiting_seconds"
     with running(narrow, deadline_seconds=0.2) as served:
         assert served.metric(oldest) == 0
         assert served.client.post("/v1/correct", json=BODY).status_code == 504
-        served.wait_for(lambda: served.metric(oldest) > 0.5)  # though nobody waits any more
+        served.wait_for(lambda: served.metric(oldest) > 0.5)  # although no client waits any more
         narrow.go.set()
         served.wait_for(lambda: served.metric(oldest) == 0)
