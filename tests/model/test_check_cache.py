@@ -14,17 +14,17 @@ from lastword.model.options import LoadOptions
 
 @pytest.fixture
 def checks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """Grow by the attention of each check that runs; small models are stored too."""
-    ran: list[str] = []
+    """Return a list of the attention of each check that runs, also for small models."""
+    attentions: list[str] = []
 
-    def counted(backbone, readout, attention="auto"):
-        ran.append(attention)
+    def recording(backbone, readout, attention="auto"):
+        attentions.append(attention)
         return check(backbone, readout, attention)
 
-    monkeypatch.setattr(check_cache, "check", counted)
+    monkeypatch.setattr(check_cache, "check", recording)
     monkeypatch.setattr(check_cache, "_LEAST", 0)
     monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path / "cache"))
-    return ran
+    return attentions
 
 
 @pytest.fixture
@@ -75,14 +75,14 @@ def test_a_damaged_entry_is_replaced(checks, folder, tmp_path, content):
     assert entry(tmp_path).read_text() == whole
 
 
-def test_models_in_memory_and_code_of_a_checkpoint_are_checked_each_time(checks, folder):
+def test_models_in_memory_and_with_remote_code_are_always_checked(checks, folder):
     tracer = Tracer.from_pretrained(LoadOptions(folder))
     Tracer(tracer.backbone.model, tracer.tokenizer)
     Tracer.from_pretrained(LoadOptions(folder, trust_remote_code=True))
     assert len(checks) == 3
 
 
-def test_small_models_are_checked_each_time(checks, folder, monkeypatch, tmp_path):
+def test_small_models_are_always_checked(checks, folder, monkeypatch, tmp_path):
     monkeypatch.undo()
     monkeypatch.setenv("LASTWORD_CACHE", str(tmp_path / "cache"))
     Tracer.from_pretrained(LoadOptions(folder))
